@@ -1,0 +1,1 @@
+"""Status and health over HTTP."""

@@ -1,0 +1,1 @@
+"""Wire protocols: bytes in, commands out; events in, bytes out. Pure."""

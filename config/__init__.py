@@ -1,0 +1,1 @@
+"""What the operator may say. Imports nothing of ours."""

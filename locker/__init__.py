@@ -1,0 +1,1 @@
+"""Who is master: one file a kind of lock."""

@@ -1,0 +1,1 @@
+"""Messages that survive: joins the journal and the index, and owns the one storage thread."""

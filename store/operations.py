@@ -1,0 +1,158 @@
+"""What the engine asks of the store: one value for each thing that must happen to the journal.
+
+Whatever is handed over in one value is atomic: after a crash all of it happened or none of it. Values come back
+on the event loop, in the order in which they were handed over, once they are durable (``Store.append``).
+``context`` is the caller's; the store carries it and never reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from store.records.message import Destination, Message
+
+# Where a message took effect: orders the messages of a queue. The location (file << 32 | byte offset) of its Add
+# record, or of its Commit, shifted by 32 bits, plus the number of the operation within that commit. Grows with time.
+OrderKey = int
+
+# file << 32 | offset of a record's header
+Location = int
+
+
+class AddMessage:
+    """Store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that is to hold it.
+
+    Filled in by the store before it comes back: ``order_key``, ``location``, ``size`` (bytes in the journal).
+    """
+
+    __slots__ = ("context", "location", "message", "order_key", "owners", "payload", "size")
+
+    def __init__(self, message: Message, owners: tuple[int, ...], payload: bytes, context: object = None) -> None:
+        self.message = message
+        self.owners = owners
+        self.payload = payload
+        self.context = context
+        self.order_key: OrderKey = 0
+        self.location: Location = 0
+        self.size = 0
+
+
+class RemoveMessage:
+    """Forget a message of one owner: acknowledged, expired or dead-lettered."""
+
+    __slots__ = ("context", "location", "message_id", "order_key", "owner", "payload")
+
+    def __init__(
+        self,
+        owner: int,
+        order_key: OrderKey,
+        location: Location,
+        message_id: str,
+        payload: bytes,
+        context: object = None,
+    ) -> None:
+        self.owner = owner
+        self.order_key = order_key
+        self.location = location
+        self.message_id = message_id
+        self.payload = payload
+        self.context = context
+
+
+class Atomic:
+    """Several operations that happen together. ``commit`` is the Commit command's payload when the operations'
+    own payloads carry a transaction id; None when they need no transaction because they fit one batch."""
+
+    __slots__ = ("commit", "context", "operations")
+
+    def __init__(
+        self,
+        operations: Sequence[AddMessage | RemoveMessage],
+        commit: bytes | None = None,
+        context: object = None,
+    ) -> None:
+        self.operations = operations
+        self.commit = commit
+        self.context = context
+
+
+class AddSubscription:
+    """Remember a durable subscription. ``owner`` is the id that the store gave it (``Store.subscription``)."""
+
+    __slots__ = ("context", "owner", "payload")
+
+    def __init__(self, owner: int, payload: bytes, context: object = None) -> None:
+        self.owner = owner
+        self.payload = payload
+        self.context = context
+
+
+class RemoveOwner:
+    """Forget a durable subscription or a queue with all it holds (KahaSubscriptionCommand without info,
+    KahaRemoveDestinationCommand)."""
+
+    __slots__ = ("context", "owner", "payload")
+
+    def __init__(self, owner: int, payload: bytes, context: object = None) -> None:
+        self.owner = owner
+        self.payload = payload
+        self.context = context
+
+
+class Page:
+    """Read the next messages of ``owner`` after ``after``, at most ``count`` and about ``bytes_max`` bytes (at least one).
+
+    Comes back with ``messages`` in order, and ``is_end`` when nothing followed them at that place in the order of
+    values: everything that was handed over before this Page is in it, nothing that came later is.
+    """
+
+    __slots__ = ("after", "bytes_max", "context", "count", "is_end", "messages", "owner")
+
+    def __init__(self, owner: int, after: OrderKey, count: int, bytes_max: int, context: object = None) -> None:
+        self.owner = owner
+        self.after = after
+        self.count = count
+        self.bytes_max = bytes_max
+        self.context = context
+        self.messages: list[PagedMessage] = []
+        self.is_end = False
+
+
+class PagedMessage:
+    """A message as read back from the journal."""
+
+    __slots__ = ("location", "message", "order_key", "size")
+
+    def __init__(self, order_key: OrderKey, location: Location, size: int, message: Message) -> None:
+        self.order_key = order_key
+        self.location = location
+        self.size = size
+        self.message = message
+
+
+Operation = AddMessage | RemoveMessage | Atomic | AddSubscription | RemoveOwner | Page
+
+
+class Owner:
+    """Something that holds stored messages: a queue, or a durable subscription of a topic.
+
+    ``count`` and ``bytes`` are those at start; the engine counts on from there.
+    """
+
+    __slots__ = ("bytes", "client_id", "count", "destination", "id", "subscription_name")
+
+    def __init__(
+        self,
+        id: int,
+        destination: Destination,
+        count: int = 0,
+        bytes: int = 0,
+        client_id: str | None = None,
+        subscription_name: str | None = None,
+    ) -> None:
+        self.id = id
+        self.destination = destination
+        self.count = count
+        self.bytes = bytes
+        self.client_id = client_id
+        self.subscription_name = subscription_name

@@ -1,0 +1,135 @@
+"""A message as every room of the broker sees it, and nothing of how a protocol or the journal writes it.
+
+One value serves all protocols and the store: what a STOMP client sent, what a JMS client sent and what the
+journal kept are the same :class:`Message`. Times are milliseconds since 1970 (0: none), as in JMS.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class DestinationKind(IntEnum):
+    """The numbers are those of KahaDestination.DestinationType."""
+
+    QUEUE = 0
+    TOPIC = 1
+    TEMP_QUEUE = 2
+    TEMP_TOPIC = 3
+
+
+class Destination(NamedTuple):
+    """Where messages go. ``name`` is the physical name, without ``queue://`` or ``/queue/``."""
+
+    kind: DestinationKind
+    name: str
+
+    @property
+    def is_topic(self) -> bool:
+        return self.kind is DestinationKind.TOPIC or self.kind is DestinationKind.TEMP_TOPIC
+
+    def __str__(self) -> str:
+        return f"{_SCHEMES[self.kind]}://{self.name}"
+
+
+_SCHEMES = {
+    DestinationKind.QUEUE: "queue",
+    DestinationKind.TOPIC: "topic",
+    DestinationKind.TEMP_QUEUE: "temp-queue",
+    DestinationKind.TEMP_TOPIC: "temp-topic",
+}
+
+
+class BodyKind(IntEnum):
+    """How ``Message.body`` is meant. The numbers are the OpenWire data types of the message classes."""
+
+    NONE = 23
+    BYTES = 24
+    MAP = 25
+    OBJECT = 26
+    STREAM = 27
+    TEXT = 28
+    BLOB = 29
+
+
+PropertyValue = bool | int | float | str | bytes | None
+
+
+class Message:
+    """One message.
+
+    ``body`` is UTF-8 for TEXT, the plain bytes for BYTES, and the OpenWire content as it stands for all other
+    kinds. ``message_id`` is the producer key ``<connection id>:<session>:<producer>:<sequence>`` of KahaDB.
+    ``properties`` may be None, which means empty: most messages have none, and a dict costs more than a message.
+    A message is not changed once it was handed to the engine, except ``redelivery_counter``.
+    ``cache`` belongs to the protocol that writes the message out (its encoded headers, say); nobody else reads it.
+    ``raw`` holds the whole OpenWire frame when it is known, so that it need not be written again.
+    """
+
+    __slots__ = (
+        "body",
+        "body_kind",
+        "cache",
+        "correlation_id",
+        "destination",
+        "expiration",
+        "group_id",
+        "group_sequence",
+        "message_id",
+        "original_destination",
+        "persistent",
+        "priority",
+        "properties",
+        "raw",
+        "redelivery_counter",
+        "reply_to",
+        "timestamp",
+        "type",
+        "user_id",
+    )
+
+    def __init__(
+        self,
+        destination: Destination,
+        message_id: str,
+        body: bytes = b"",
+        body_kind: BodyKind = BodyKind.BYTES,
+        *,
+        persistent: bool = False,
+        priority: int = 4,
+        expiration: int = 0,
+        timestamp: int = 0,
+        properties: dict[str, PropertyValue] | None = None,
+        correlation_id: str | None = None,
+        reply_to: Destination | None = None,
+        type: str | None = None,
+        group_id: str | None = None,
+        group_sequence: int = 0,
+        user_id: str | None = None,
+        redelivery_counter: int = 0,
+        original_destination: Destination | None = None,
+        raw: bytes | None = None,
+    ) -> None:
+        self.destination = destination
+        self.message_id = message_id
+        self.body = body
+        self.body_kind = body_kind
+        self.persistent = persistent
+        self.priority = priority
+        self.expiration = expiration
+        self.timestamp = timestamp
+        self.properties = properties
+        self.correlation_id = correlation_id
+        self.reply_to = reply_to
+        self.type = type
+        self.group_id = group_id
+        self.group_sequence = group_sequence
+        self.user_id = user_id
+        self.redelivery_counter = redelivery_counter
+        self.original_destination = original_destination
+        self.raw = raw
+        self.cache: object = None
+
+    def __repr__(self) -> str:
+        return f"<Message {self.message_id} for {self.destination}, {len(self.body)} bytes>"

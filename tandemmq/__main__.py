@@ -1,0 +1,12 @@
+"""``python -m tandemmq`` and the ``tandemmq`` command: hands over to broker.cli."""
+
+
+def main() -> None:
+    """Run the command line; ends the process with the exit codes of docs/commands.md."""
+    from broker.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()
