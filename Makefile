@@ -1,0 +1,31 @@
+# The verbs of a working day. `make` alone lists them.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: help setup check test bench run prove
+
+help:
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+
+setup: ## make the virtual environment and install the tree into it
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -e '.[dev]'
+
+check: ## style, types and imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: ## the tests, with a small seeded sample of each long proof
+	$(BIN)/pytest
+
+bench: ## the load driver against a broker on the default port
+	$(BIN)/tandemmq bench
+
+run: ## a broker with its store in ./tandemmq-data
+	$(BIN)/tandemmq run
+
+prove: ## the long proofs in full: kills at random moments, all crash points, a million messages
+	TANDEMMQ_PROVE=1 $(BIN)/pytest -m prove --timeout 3600
