@@ -1,0 +1,266 @@
+"""Who may be master: what a lock promises, and what it asks of the one that holds it.
+
+The two contracts are ActiveMQ's `Locker` and `Lockable` (org.apache.activemq.broker), with what they leave
+unsaid made plain: when ownership was last proved and for how long that proof holds, and who holds the lock
+now. A lock only elects; it never protects the store. That is the fence's work (the journal), because every
+lock can be handed out twice: by a deleted file, by a server that forgot, by a clock.
+
+This module knows no kind of lock, no store and no event loop. All methods of a locker block, and belong to
+one dedicated thread; only `proof` may be asked from any.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+logger = logging.getLogger(__name__)
+
+#: A poll comes this much sooner or later than asked for, so that standbys do not march in step.
+JITTER: Final = 0.1
+
+#: A proof outlives this many missed keep-alives, and never less than the seconds below: a slow server is not a loss.
+PROOF_KEEP_ALIVES: Final = 10
+PROOF_SECONDS_MIN: Final = 5.0
+
+
+class LockError(Exception):
+    """Anything a locker has to say that is not simply "somebody else has it"."""
+
+
+class LockHeld(LockError):
+    """`fail_if_locked` is set and somebody else holds the lock."""
+
+    def __init__(self, where: str, holder: Holder | None) -> None:
+        self.holder = holder
+        super().__init__(f"{where} is held by {holder if holder is not None else 'somebody else'}, and fail_if_locked")
+
+
+class LockUnavailable(LockError):
+    """The lock could not be asked: whether it is ours is unknown. `errno` is the operating system's, if it gave one."""
+
+    def __init__(self, message: str, errno: int | None = None) -> None:
+        self.errno = errno
+        super().__init__(message)
+
+
+class LockLost(LockError):
+    """Something was asked of an owner by one who is none (any more)."""
+
+
+class UnknownLocker(LockError):
+    """No kind of locker goes by this name here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock. `epoch` is None between taking the lock and knowing the epoch, and for other brokers."""
+
+    name: str
+    epoch: int | None = None
+    pid: int | None = None
+    host: str | None = None
+    admin: str | None = None
+    since_ms: int | None = None
+
+    def __str__(self) -> str:
+        facts = [
+            *([f"epoch {self.epoch}"] if self.epoch is not None else []),
+            *([f"pid {self.pid}"] if self.pid is not None else []),
+            *([f"on {self.host}"] if self.host else []),
+            *([f"admin {self.admin}"] if self.admin else []),
+        ]
+        return f"{self.name} ({', '.join(facts)})" if facts else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """When ownership was last known for certain, and for how long that may be relied on.
+
+    `known_at_seconds` is CLOCK_BOOTTIME as read *before* the call that proved ownership, so a call that hung, or a
+    machine that slept, makes a proof older, never younger.
+    """
+
+    known_at_seconds: float
+    valid_for_seconds: float
+
+    def holds_at(self, now_seconds: float) -> bool:
+        return now_seconds - self.known_at_seconds < self.valid_for_seconds
+
+
+#: What one who owns nothing can show.
+NO_PROOF: Final = Proof(known_at_seconds=0.0, valid_for_seconds=-math.inf)
+
+
+class Clock(Protocol):
+    """Time as lockers see it; tests drive one by hand (`locker.memory.HandClock`)."""
+
+    def now(self) -> float:
+        """Seconds that go on while the machine sleeps, and that nobody can set."""
+        ...
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        """Wait; True as soon as `stop` is set."""
+        ...
+
+
+class BootClock:
+    """CLOCK_BOOTTIME: unlike CLOCK_MONOTONIC it counts the time a suspended machine did not notice."""
+
+    __slots__ = ()
+
+    def now(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        return stop.wait(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class LockSettings:
+    """What the operator may say about any lock, with ActiveMQ's meanings, in seconds.
+
+    fail_if_locked               one poll; held by somebody else -> LockHeld (here every kind honours it)
+    lock_acquire_sleep_interval  between polls of a standby; the length of a lease, for lease kinds
+    lock_keep_alive_period       between proofs of a master; 0 is off, which is unsafe
+    """
+
+    use_lock: bool = True
+    fail_if_locked: bool = False
+    lock_acquire_sleep_interval_seconds: float = 0.2
+    lock_keep_alive_period_seconds: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class LockRequest:
+    """All that a kind of locker is built from. A factory of the entry point group `tandemmq.lockers` gets one.
+
+    `directory` is the data directory, `holder` names the broker that asks, `options` are further keys of `[locker]`.
+    """
+
+    directory: str
+    holder: Holder
+    settings: LockSettings = field(default_factory=LockSettings)
+    options: Mapping[str, str] = field(default_factory=dict)
+    clock: Clock = field(default_factory=BootClock)
+    random: random.Random = field(default_factory=random.Random)
+
+
+class Lockable(Protocol):
+    """A service that runs only while it owns a lock (ActiveMQ's Lockable: useLock, lockKeepAlivePeriod, setLocker)."""
+
+    @property
+    def use_lock(self) -> bool: ...
+
+    @property
+    def lock_keep_alive_period_seconds(self) -> float: ...
+
+    def create_default_locker(self) -> Locker:
+        """The locker that goes with this service when the operator names none."""
+        ...
+
+    def set_locker(self, locker: Locker) -> None:
+        """Use this one instead; before the service starts."""
+        ...
+
+
+class Locker(ABC):
+    """One broker's hand on one lock. Blocking, and for one thread, but for `proof`.
+
+    A life is: `acquire`, `announce`, `keep_alive` again and again, `release`; and then it may begin anew.
+    """
+
+    kind: str = "?"
+
+    def __init__(self, request: LockRequest) -> None:
+        self.request = request
+        self.settings = request.settings
+        self.clock = request.clock
+        self._was_asked = False
+
+    # What a kind must say
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """The lock in words for logs and errors: a path, a URL without its password."""
+
+    @abstractmethod
+    def try_acquire(self) -> bool:
+        """One poll that never waits for the holder. True: ours, and whoever asks is told our name from now on.
+
+        Raises LockUnavailable when the lock could not be asked.
+        """
+
+    @abstractmethod
+    def keep_alive(self) -> bool:
+        """Prove ownership again. True: ours. False: lost, and so for ever, until released. LockUnavailable: unknown."""
+
+    @abstractmethod
+    def announce(self, epoch: int, admin: str | None = None) -> None:
+        """Tell whoever asks for the holder our epoch and admin URL. Raises LockLost when the lock is not ours."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let go; the next poll of a standby succeeds. Nothing happens when nothing is held. Never raises."""
+
+    @abstractmethod
+    def proof(self) -> Proof:
+        """The last proof of ownership; NO_PROOF when there is none. Never blocks; any thread may ask."""
+
+    @abstractmethod
+    def holder(self) -> Holder | None:
+        """Who holds the lock now, ourselves included; None: nobody. LockUnavailable: could not be asked."""
+
+    @property
+    def unsafe(self) -> str | None:
+        """Why this lock, so configured, does not keep two masters apart; None when it does its best."""
+        if self.settings.lock_keep_alive_period_seconds <= 0:
+            return "lock_keep_alive_period is 0: a lost lock is not noticed"
+        return None
+
+    # What all kinds share
+
+    def acquire(self, stop: threading.Event) -> bool:
+        """Poll every lock_acquire_sleep_interval, more or less, until the lock is ours (True) or `stop` is set (False).
+
+        With `fail_if_locked` there is one poll, and LockHeld if it fails. A lock that cannot be asked at the very
+        first poll of this locker is the operator's to mend: LockUnavailable. Later it may come back: said once, and
+        polled on.
+        """
+        said: str | None = None
+        while not stop.is_set():
+            first, self._was_asked = not self._was_asked, True
+            try:
+                if self.try_acquire():
+                    return True
+                said = None
+            except LockUnavailable as error:
+                if first or self.settings.fail_if_locked:
+                    raise
+                if str(error) != said:
+                    said = str(error)
+                    logger.warning("%s; asking again every %g s", error, self._interval_seconds)
+            else:
+                if self.settings.fail_if_locked:
+                    raise LockHeld(self.where, self.holder())
+            jitter = 1.0 + self.request.random.uniform(-JITTER, JITTER)
+            if self.clock.wait(stop, self._interval_seconds * jitter):
+                return False
+        return False
+
+    @property
+    def _interval_seconds(self) -> float:
+        return self.settings.lock_acquire_sleep_interval_seconds
+
+    def _proof_seconds(self) -> float:
+        """How long a proof holds for kinds whose lock has no length of its own."""
+        period = self.settings.lock_keep_alive_period_seconds
+        return math.inf if period <= 0 else max(PROOF_KEEP_ALIVES * period, PROOF_SECONDS_MIN)

@@ -1,0 +1,55 @@
+"""Which kinds of lock there are, by the name that `[locker] type` gives them.
+
+A distribution adds a kind by an entry point of the group `tandemmq.lockers` whose object, called with a LockRequest,
+returns a Locker. The names below are ours and cannot be taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from typing import Final
+
+from locker.contract import Locker, LockRequest, UnknownLocker
+from locker.memory import MemoryLocker
+from locker.none import Unlocked
+from locker.shared_file import SharedFileLocker
+
+ENTRY_POINT_GROUP: Final = "tandemmq.lockers"
+#: Known by name from ActiveMQ, and promised; this release has none of them.
+LATER: Final = frozenset({"database", "lease-database"})
+
+Factory = Callable[[LockRequest], Locker]
+
+BUILT_IN: Final[dict[str, Factory]] = {
+    SharedFileLocker.kind: SharedFileLocker,
+    MemoryLocker.kind: MemoryLocker,
+}
+
+
+def names() -> list[str]:
+    """Every kind that `create` knows here and now."""
+    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+
+
+def create(kind: str, request: LockRequest) -> Locker:
+    """A locker of this kind; with use_lock = false none of any kind. Raises UnknownLocker, worded for the operator."""
+    factory = _factory(kind)
+    return factory(request) if request.settings.use_lock else Unlocked(request)
+
+
+def _factory(kind: str) -> Factory:
+    if kind in BUILT_IN:
+        return BUILT_IN[kind]
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=kind):
+        try:
+            factory: Factory = point.load()
+        except Exception as error:  # whatever a foreign module does when imported, the operator learns which it was
+            raise UnknownLocker(f"locker type {kind!r} ({point.value}) cannot be loaded: {error}") from error
+        return factory
+    if kind in LATER:
+        raise UnknownLocker(f"locker type {kind!r} is not in this release yet; there is {', '.join(names())}")
+    near = get_close_matches(kind, names(), 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise UnknownLocker(f"locker type {kind!r} is unknown; there is {', '.join(names())}{hint}")

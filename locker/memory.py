@@ -1,0 +1,168 @@
+"""`memory`: a lock among brokers of one process, its time driven by hand if wanted.
+
+For tests and the simulator, and for a broker that shares its store with nobody. It does what no real lock should,
+when told to: hand itself out twice, be stolen, fail to answer. What the rest of the house does then is the test.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Final
+
+from locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
+
+_SLICE_SECONDS: Final = 0.005
+
+
+class HandClock:
+    """A clock that stands still until it is told to move; waits end when it has moved far enough."""
+
+    def __init__(self, now_seconds: float = 1_000.0) -> None:
+        self._now = now_seconds
+
+    def now(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        until = self._now + seconds
+        while self._now < until:
+            if stop.wait(_SLICE_SECONDS):
+                return True
+        return stop.is_set()
+
+
+@dataclass(slots=True)
+class _Lease:
+    holder: Holder
+    expires_at_seconds: float
+
+
+class MemoryLock:
+    """The thing that is locked. With `lease_seconds` it runs out unless renewed, without it is held until released."""
+
+    def __init__(self, name: str = "memory", lease_seconds: float = math.inf) -> None:
+        self.name = name
+        self.lease_seconds = lease_seconds
+        self._guard = threading.Lock()
+        self._leases: dict[object, _Lease] = {}
+        self._grants_left = 0
+        self._failure: str | None = None
+
+    # What goes wrong with locks, on demand
+
+    def grant_twice(self, times: int = 1) -> None:
+        """Give the lock to the next who asks, though somebody has it: both believe that they own it."""
+        with self._guard:
+            self._grants_left += times
+
+    def steal(self) -> None:
+        """Take the lock from whoever holds it; they learn it at their next keep-alive. The next to ask gets it."""
+        with self._guard:
+            self._leases.clear()
+
+    def fail(self, reason: str | None) -> None:
+        """Whatever is asked from now on cannot be answered, for this reason; None: all is well again."""
+        with self._guard:
+            self._failure = reason
+
+    # What MemoryLocker asks
+
+    def take(self, who: object, holder: Holder, now_seconds: float) -> bool:
+        with self._guard:
+            self._answer()
+            others = [other for other, lease in self._leases.items() if lease.expires_at_seconds > now_seconds]
+            if others and not self._grants_left:
+                return False
+            if others:
+                self._grants_left -= 1
+            else:
+                self._leases.clear()
+            self._leases[who] = _Lease(holder, now_seconds + self.lease_seconds)
+            return True
+
+    def renew(self, who: object, now_seconds: float) -> bool:
+        with self._guard:
+            self._answer()
+            lease = self._leases.get(who)
+            if lease is None or lease.expires_at_seconds <= now_seconds:
+                return False
+            lease.expires_at_seconds = now_seconds + self.lease_seconds
+            return True
+
+    def rename(self, who: object, holder: Holder) -> None:
+        with self._guard:
+            self._answer()
+            if who in self._leases:
+                self._leases[who].holder = holder
+
+    def drop(self, who: object) -> None:
+        with self._guard:
+            self._leases.pop(who, None)
+
+    def holder(self, now_seconds: float) -> Holder | None:
+        with self._guard:
+            self._answer()
+            live = [lease.holder for lease in self._leases.values() if lease.expires_at_seconds > now_seconds]
+            return live[-1] if live else None
+
+    def _answer(self) -> None:
+        if self._failure is not None:
+            raise LockUnavailable(f"the lock {self.name} cannot be asked: {self._failure}")
+
+
+class MemoryLocker(Locker):
+    """A hand on a MemoryLock; without one it is alone with a lock of its own."""
+
+    kind = "memory"
+
+    def __init__(self, request: LockRequest, lock: MemoryLock | None = None) -> None:
+        super().__init__(request)
+        self.lock = lock if lock is not None else MemoryLock()
+        self._holder: Holder | None = None
+        self._is_lost = False
+        self._proof = NO_PROOF
+
+    @property
+    def where(self) -> str:
+        return f"the lock {self.lock.name}"
+
+    def try_acquire(self) -> bool:
+        if self._holder is not None:
+            return not self._is_lost
+        known_at = self.clock.now()
+        holder = replace(self.request.holder, epoch=None, since_ms=time.time_ns() // 1_000_000)
+        if not self.lock.take(self, holder, known_at):
+            return False
+        self._holder = holder
+        self._proof = Proof(known_at, self.lock.lease_seconds)
+        return True
+
+    def keep_alive(self) -> bool:
+        if self._holder is None or self._is_lost:
+            return False
+        known_at = self.clock.now()
+        self._is_lost = not self.lock.renew(self, known_at)
+        self._proof = NO_PROOF if self._is_lost else Proof(known_at, self.lock.lease_seconds)
+        return not self._is_lost
+
+    def announce(self, epoch: int, admin: str | None = None) -> None:
+        if self._holder is None or not self.keep_alive():
+            raise LockLost(f"{self.where} is not ours: nothing to announce there")
+        self._holder = replace(self._holder, epoch=epoch, admin=admin or self._holder.admin)
+        self.lock.rename(self, self._holder)
+
+    def release(self) -> None:
+        self._holder, self._is_lost, self._proof = None, False, NO_PROOF
+        self.lock.drop(self)
+
+    def proof(self) -> Proof:
+        return self._proof
+
+    def holder(self) -> Holder | None:
+        return self.lock.holder(self.clock.now())

@@ -1,0 +1,52 @@
+"""`use_lock = false`: no lock at all. Always owned, and said to be unsafe wherever somebody asks.
+
+ActiveMQ's useLock, "intended primarily for use during development". The fence still keeps two masters' writes apart.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+from locker.contract import NO_PROOF, Holder, Locker, LockRequest, Proof
+
+
+class Unlocked(Locker):
+    """Owns whatever it is asked for, at once and for ever."""
+
+    kind = "none"
+
+    def __init__(self, request: LockRequest) -> None:
+        super().__init__(request)
+        self._holder: Holder | None = None
+        self._proof = NO_PROOF
+
+    @property
+    def where(self) -> str:
+        return f"no lock (use_lock = false) on {self.request.directory}"
+
+    @property
+    def unsafe(self) -> str | None:
+        return "use_lock is false: nothing keeps a second master away"
+
+    def try_acquire(self) -> bool:
+        self._holder = replace(self.request.holder, since_ms=time.time_ns() // 1_000_000)
+        self._proof = Proof(self.clock.now(), math.inf)
+        return True
+
+    def keep_alive(self) -> bool:
+        return self._holder is not None
+
+    def announce(self, epoch: int, admin: str | None = None) -> None:
+        holder = self._holder or self.request.holder
+        self._holder = replace(holder, epoch=epoch, admin=admin or holder.admin)
+
+    def release(self) -> None:
+        self._holder, self._proof = None, NO_PROOF
+
+    def proof(self) -> Proof:
+        return self._proof
+
+    def holder(self) -> Holder | None:
+        return self._holder

@@ -1,0 +1,288 @@
+"""`shared-file`: a POSIX record lock on the file `lock` in the data directory, as ActiveMQ's SharedFileLocker takes it.
+
+    offset 0   8 bytes   time of taking in ms, big-endian: all that ActiveMQ writes
+    offset 8   to "\\n"   JSON: holder, epoch, pid, host, admin, nonce, time (the 8 bytes again)
+
+ActiveMQ locks bytes 0 to max(1, size) with fcntl (reference: LockFile.java); we lock from byte 0 to the end of all
+files, so the two exclude each other whatever the size. It neither reads the content nor cuts it off: a JSON line
+whose time is not that of the 8 bytes was left by a former holder, and an ActiveMQ broker holds the file.
+
+POSIX gives locks to processes, not to descriptors, with two traps. A process is never refused its own lock, so a
+table of what this process holds stands in for the kernel. And closing *any* descriptor of the file drops the lock:
+while a file is held, this process opens it nowhere else, and reads it through the descriptor that holds it.
+
+The file is never deleted; one who deletes or replaces it takes the lock away from its holder, who notices at the
+next keep-alive.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import struct
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Final
+
+from portalocker import LockFlags
+from portalocker.exceptions import AlreadyLocked, LockException
+from portalocker.portalocker import LockfLocker
+
+from locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
+
+FILE_NAME: Final = "lock"
+ACTIVEMQ: Final = "an ActiveMQ broker"
+STAMP: Final = struct.Struct(">q")
+CONTENT_BYTES_MAX: Final = 4096
+#: A file replaced between opening and locking it is opened anew; so often a poll, then it counts as held.
+REPLACED_MAX: Final = 3
+
+# struct flock of fcntl(2): l_type, l_whence, l_start, l_len, l_pid. Linux, where off_t has 64 bits.
+_FLOCK: Final = struct.Struct("hhqqi4x")
+# What the kernel says of a file that went away under an open descriptor, on NFS in particular.
+_GONE: Final = frozenset({errno.ENOENT, errno.ESTALE, errno.ENOTDIR})
+
+_posix = LockfLocker()
+
+Inode = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A lock file that this process owns."""
+
+    descriptor: int
+    inode: Inode
+    content: bytes
+    holder: Holder
+    nonce: str
+
+
+# Every opening and closing of a lock file in this process happens under the guard; see the second trap above.
+_guard = threading.Lock()
+_held: dict[Inode, _Held] = {}
+
+
+class SharedFileLocker(Locker):
+    """The lock on `<directory>/lock`. Needs a volume that honours fcntl locks between its hosts (NFS: version 4)."""
+
+    kind = "shared-file"
+
+    def __init__(self, request: LockRequest) -> None:
+        super().__init__(request)
+        self.path = os.path.join(request.directory, FILE_NAME)
+        self._mine: _Held | None = None
+        self._is_lost = False
+        self._proof = NO_PROOF
+
+    @property
+    def where(self) -> str:
+        return f"the lock file {self.path}"
+
+    def try_acquire(self) -> bool:
+        if self._mine is not None:
+            return not self._is_lost
+        try:
+            with _guard:
+                for _ in range(REPLACED_MAX):
+                    if self._is_taken_here():
+                        return False
+                    is_mine = self._take()
+                    if is_mine is not None:
+                        return is_mine
+                return False
+        except OSError as error:
+            raise self._unavailable("cannot be locked", error) from error
+
+    def keep_alive(self) -> bool:
+        mine = self._mine
+        if mine is None or self._is_lost:
+            return False
+        known_at = self.clock.now()
+        try:
+            self._is_lost = not self._is_still_mine(mine)
+        except OSError as error:
+            raise self._unavailable("cannot be checked", error) from error
+        self._proof = NO_PROOF if self._is_lost else Proof(known_at, self._proof_seconds())
+        return not self._is_lost
+
+    def announce(self, epoch: int, admin: str | None = None) -> None:
+        mine = self._mine
+        if mine is None or not self.keep_alive():
+            raise LockLost(f"{self.where} is not ours: nothing to announce there")
+        try:
+            self._write(mine, replace(mine.holder, epoch=epoch, admin=admin or mine.holder.admin))
+        except OSError as error:
+            raise self._unavailable("cannot be written", error) from error
+
+    def release(self) -> None:
+        mine, self._mine, self._is_lost, self._proof = self._mine, None, False, NO_PROOF
+        if mine is None:
+            return
+        with _guard:
+            _held.pop(mine.inode, None)
+            try:
+                os.close(mine.descriptor)
+            except OSError:
+                pass  # the descriptor is gone in any case, and the lock with it
+
+    def proof(self) -> Proof:
+        return self._proof
+
+    def holder(self) -> Holder | None:
+        if self._mine is not None and not self._is_lost:
+            return self._mine.holder
+        try:
+            with _guard:
+                return self._holder_in_file()
+        except OSError as error:
+            if error.errno in _GONE:
+                return None
+            raise self._unavailable("cannot be read", error) from error
+
+    # Taking it
+
+    def _is_taken_here(self) -> bool:
+        """Another locker of this process holds the file. Opening it, to find out, would end in taking its lock away."""
+        try:
+            return _inode(os.stat(self.path)) in _held
+        except FileNotFoundError:
+            return False
+
+    def _take(self) -> bool | None:
+        """None: the file was deleted or replaced while we locked it."""
+        known_at = self.clock.now()
+        descriptor = self._open()
+        try:
+            if not _lock(descriptor):
+                return False
+            inode = _inode(os.fstat(descriptor))
+            # Whoever replaced the file between our opening and locking it has the lock that others will see.
+            if _inode(os.stat(self.path)) != inode:
+                return None
+            mine = _Held(descriptor, inode, b"", self.request.holder, os.urandom(8).hex())
+            self._write(mine, replace(mine.holder, epoch=None))
+            _held[inode] = mine
+            self._mine, self._is_lost, descriptor = mine, False, -1
+            self._proof = Proof(known_at, self._proof_seconds())
+            return True
+        except FileNotFoundError:
+            return None
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(self.path, flags, 0o644)
+        except FileNotFoundError:
+            os.makedirs(self.request.directory, exist_ok=True)
+            return os.open(self.path, flags, 0o644)
+
+    def _write(self, mine: _Held, holder: Holder) -> None:
+        """Put our name into the file that we own, synced, as one write: a reader meets the old content or the new."""
+        now_ms = time.time_ns() // 1_000_000
+        content = encode(replace(holder, since_ms=now_ms), mine.nonce)
+        size = os.fstat(mine.descriptor).st_size
+        if os.pwrite(mine.descriptor, content, 0) != len(content):
+            raise OSError(errno.ENOSPC, "the lock file was written in part only")
+        if size > len(content):
+            os.ftruncate(mine.descriptor, len(content))
+        os.fsync(mine.descriptor)
+        mine.content = content
+        mine.holder = replace(holder, since_ms=now_ms)
+
+    # Keeping it
+
+    def _is_still_mine(self, mine: _Held) -> bool:
+        """Lock again, then look at name and content.
+
+        Locking what is ours changes nothing. If it had slipped from us (a server that forgot) and nobody has it, it is
+        ours again; that nobody had it meanwhile, the content says: every holder, ActiveMQ too, writes it first.
+        """
+        try:
+            return (
+                _lock(mine.descriptor)
+                and _inode(os.stat(self.path)) == mine.inode
+                and os.pread(mine.descriptor, CONTENT_BYTES_MAX, 0) == mine.content
+            )
+        except OSError as error:
+            if error.errno in _GONE:
+                return False
+            raise
+
+    # Reading it
+
+    def _holder_in_file(self) -> Holder | None:
+        here = _held.get(_inode(os.stat(self.path)))
+        if here is not None:
+            return decode(os.pread(here.descriptor, CONTENT_BYTES_MAX, 0))
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            pid = _pid_of_holder(descriptor)
+            if pid is None:
+                return None
+            holder = decode(os.pread(descriptor, CONTENT_BYTES_MAX, 0))
+            return replace(holder, pid=pid) if holder.pid is None and pid > 0 else holder
+        finally:
+            os.close(descriptor)
+
+    def _unavailable(self, what: str, error: OSError) -> LockUnavailable:
+        return LockUnavailable(f"{self.where} {what}: {error.strerror or error}", error.errno)
+
+
+def encode(holder: Holder, nonce: str) -> bytes:
+    """The content of a lock file held by `holder`, whose `since_ms` is the time in front."""
+    assert holder.since_ms is not None, "a holder in a lock file has a time of taking"
+    line = {
+        "holder": holder.name,
+        "epoch": holder.epoch,
+        "pid": holder.pid,
+        "host": holder.host,
+        "admin": holder.admin,
+        "nonce": nonce,
+        "time": holder.since_ms,
+    }
+    return STAMP.pack(holder.since_ms) + json.dumps(line, ensure_ascii=False).encode() + b"\n"
+
+
+def decode(content: bytes) -> Holder:
+    """Who wrote this into a lock file that is held. Never fails: what we cannot read, we did not write."""
+    if len(content) < STAMP.size:
+        return Holder("a broker that has not given its name yet")
+    (since_ms,) = STAMP.unpack_from(content)
+    try:
+        line = json.loads(content[STAMP.size :].partition(b"\n")[0])
+        if line["time"] != since_ms:
+            raise ValueError("left by a former holder")
+        return Holder(str(line["holder"]), line["epoch"], line["pid"], line["host"], line["admin"], since_ms)
+    except (ValueError, KeyError, TypeError):
+        return Holder(ACTIVEMQ, since_ms=since_ms)
+
+
+def _inode(status: os.stat_result) -> Inode:
+    return status.st_dev, status.st_ino
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock from byte 0 on, without waiting. Only "somebody has it" is False; what else went wrong is an OSError."""
+    try:
+        _posix.lock(descriptor, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
+    except AlreadyLocked:
+        return False
+    except LockException as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        raise OSError(errno.EIO, str(error)) from error
+    return True
+
+
+def _pid_of_holder(descriptor: int) -> int | None:
+    """F_GETLK: the process that holds byte 0, 0 or less if it runs on another host; None if nobody does."""
+    question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
+    return None if kind == fcntl.F_UNLCK else int(pid)
