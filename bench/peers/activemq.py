@@ -1,0 +1,81 @@
+"""ActiveMQ Classic as Debian packages it: KahaDB with a sync for each journal write, STOMP over NIO.
+
+Flow control limits are raised so that a backlog is stored and not blocked; everything else is the default.
+"""
+
+from pathlib import Path
+from string import Template
+
+from bench.peers.server import HOST, PeerMissing, Server
+
+HOME = Path("/usr/share/activemq")
+JAVA = Path("/usr/bin/java")
+HEAP = "1G"
+
+_CONFIGURATION = Template("""\
+<beans xmlns="http://www.springframework.org/schema/beans"
+       xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
+       xsi:schemaLocation="http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans.xsd
+                           http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
+  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="bench" dataDirectory="$data" useJmx="false"
+          advisorySupport="false" schedulerSupport="false" useShutdownHook="true">
+    <destinationPolicy>
+      <policyMap><policyEntries>
+        <policyEntry queue=">" producerFlowControl="false" queuePrefetch="1000"/>
+      </policyEntries></policyMap>
+    </destinationPolicy>
+    <persistenceAdapter>
+      <kahaDB directory="$data/kahadb" enableJournalDiskSyncs="true">
+        <locker><shared-file-locker lockAcquireSleepInterval="$poll"/></locker>
+      </kahaDB>
+    </persistenceAdapter>
+    <systemUsage><systemUsage>
+      <memoryUsage><memoryUsage percentOfJvmHeap="70"/></memoryUsage>
+      <storeUsage><storeUsage limit="64 gb"/></storeUsage>
+      <tempUsage><tempUsage limit="16 gb"/></tempUsage>
+    </systemUsage></systemUsage>
+    <transportConnectors>
+      <transportConnector name="stomp" uri="$scheme://$host:$port"/>
+    </transportConnectors>
+  </broker>
+</beans>
+""")
+
+
+class ActiveMQ(Server):
+    """One broker; two over one ``data`` directory are a master and its standby, which polls each second."""
+
+    name = "activemq"
+
+    def __init__(self, directory: Path | None = None, data: Path | None = None, scheme: str = "stomp+nio") -> None:
+        super().__init__(directory)
+        self._data = data or self.directory / "data"
+        self._scheme = scheme
+
+    def start(self) -> None:
+        jar = HOME / "bin/activemq.jar"
+        if not jar.exists() or not JAVA.exists():
+            raise PeerMissing(f"ActiveMQ is not installed ({jar}, {JAVA})")
+        configuration = self.directory / "conf"
+        configuration.mkdir(parents=True, exist_ok=True)
+        (configuration / "activemq.xml").write_text(
+            _CONFIGURATION.substitute(data=self._data, scheme=self._scheme, host=HOST, port=self.port, poll=1000)
+        )
+        (configuration / "log4j2.properties").write_text("rootLogger.level=warn\n")
+        (self.directory / "tmp").mkdir(exist_ok=True)
+        self.spawn(
+            [
+                str(JAVA),
+                f"-Xmx{HEAP}",
+                f"-Dactivemq.home={HOME}",
+                f"-Dactivemq.base={self.directory}",
+                f"-Dactivemq.conf={configuration}",
+                f"-Dactivemq.data={self._data}",
+                f"-Djava.io.tmpdir={self.directory / 'tmp'}",
+                "-Djava.net.preferIPv4Stack=true",
+                "-jar",
+                str(jar),
+                "start",
+                f"xbean:file:{configuration / 'activemq.xml'}",
+            ]
+        )

@@ -1,0 +1,135 @@
+"""A broker that a comparison starts, measures and ends.
+
+Everything it writes lies in one directory of its own, everything it listens on is a free loopback port, and
+``stop`` leaves no process behind: each server is the leader of a session of its own.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from broker.bench.connection import BenchError, Endpoint, connect
+
+START_TIMEOUT_SECONDS = 60.0
+STOP_TIMEOUT_SECONDS = 20.0
+HOST = "127.0.0.1"
+
+
+class PeerMissing(Exception):
+    """The program is not installed; the message names what was looked for."""
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+class Server(ABC):
+    """One broker process. Use as a context manager: entering starts it and waits until it answers STOMP."""
+
+    name: str
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-")) if directory is None else directory
+        self._owns_directory = directory is None
+        self.port = free_port()
+        self.admin_url: str | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(HOST, self.port)
+
+    @property
+    def pid(self) -> int:
+        """The process whose CPU and memory count, with its children."""
+        assert self._process is not None, "a server has a pid only while it runs"
+        return self._process.pid
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the process; need not wait until it is ready."""
+
+    def stop(self) -> None:
+        """End the process and all it started."""
+        if self._process is None:
+            return
+        _signal_session(self._process.pid, signal.SIGTERM)
+        try:
+            self._process.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        _signal_session(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+            self._await_stomp()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if self._owns_directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def spawn(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """Run the server's program in a session of its own, its output in ``<directory>/output.log``."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / "output.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                env={**os.environ, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def output(self) -> str:
+        """The end of what the server printed, for an error report."""
+        try:
+            return (self.directory / "output.log").read_text(errors="replace")[-2000:]
+        except OSError:
+            return ""
+
+    def _await_stomp(self) -> None:
+        until = time.monotonic() + START_TIMEOUT_SECONDS
+        problem: Exception | None = None
+        while time.monotonic() < until:
+            if self._process is not None and self._process.poll() is not None:
+                raise BenchError(f"{self.name} ended with {self._process.returncode}:\n{self.output()}")
+            try:
+                connect(self.endpoint, timeout_seconds=2.0).close()
+                return
+            except (OSError, BenchError) as error:
+                problem = error
+                time.sleep(0.1)
+        raise BenchError(
+            f"{self.name} does not answer within {START_TIMEOUT_SECONDS:g} s ({problem}):\n{self.output()}"
+        )
+
+
+def _signal_session(leader: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(leader, number)
+    except ProcessLookupError:
+        pass

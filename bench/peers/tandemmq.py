@@ -1,0 +1,40 @@
+"""Our own broker, started as an operator starts it: ``tandemmq run``, default settings."""
+
+import sys
+from pathlib import Path
+
+from bench.peers.server import HOST, Server, free_port
+
+TREE = Path(__file__).resolve().parents[2]
+
+
+class TandemMQ(Server):
+    """One broker; two over one ``data`` directory are a pair."""
+
+    name = "tandemmq"
+
+    def __init__(self, directory: Path | None = None, data: Path | None = None, broker: str = "bench") -> None:
+        super().__init__(directory)
+        self._data = data or self.directory / "data"
+        self._broker = broker
+        self._admin_port = free_port()
+        self.admin_url = f"http://{HOST}:{self._admin_port}"
+
+    def start(self) -> None:
+        self.spawn(
+            [
+                sys.executable,
+                "-m",
+                "tandemmq",
+                "run",
+                "--data",
+                str(self._data),
+                "--name",
+                self._broker,
+                "--stomp",
+                f"{HOST}:{self.port}",
+                "--admin",
+                f"{HOST}:{self._admin_port}",
+            ],
+            {"PYTHONPATH": str(TREE)},
+        )
