@@ -1,0 +1,59 @@
+"""The Prometheus view of a broker's status.
+
+It promises: one call of the status callable a scrape, and a cost that does not grow with the number of queues beyond
+one addition each: queues are shown summed. It keeps nothing between scrapes and uses no global registry, so two
+brokers in one process (tests, demotion and promotion) never meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+ROLES = ("master", "standby", "starting", "demoted")
+
+QUEUE_SUMS = {
+    "messages": "Messages in all queues.",
+    "consumers": "Consumers of all queues.",
+}
+
+
+class StatusCollector(Collector):
+    """Turns the dict of the status callable (see broker.admin.server) into metrics, anew at each scrape."""
+
+    __slots__ = ("_status",)
+
+    def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        """Role, epoch and problems; the sums over queues; every number under ``counts``."""
+        status = self._status()
+        yield InfoMetricFamily("tandemmq_broker", "The broker.", value={"name": str(status["name"])})
+
+        role = GaugeMetricFamily(
+            "tandemmq_role", "1 for the role that the broker has, 0 for the others.", labels=["role"]
+        )
+        for name in ROLES:
+            role.add_metric([name], 1 if status["role"] == name else 0)
+        yield role
+        yield GaugeMetricFamily("tandemmq_epoch", "The epoch of the master's rule.", value=status["epoch"])
+        yield GaugeMetricFamily(
+            "tandemmq_problems", "Reasons why the broker is not healthy.", value=len(status.get("problems", ()))
+        )
+
+        queues = status.get("queues", ())
+        yield GaugeMetricFamily("tandemmq_queues", "Queues.", value=len(queues))
+        for key, meaning in QUEUE_SUMS.items():
+            yield GaugeMetricFamily(f"tandemmq_queue_{key}", meaning, value=sum(queue.get(key, 0) for queue in queues))
+
+        for name, value in status.get("counts", {}).items():
+            meaning = name.replace("_", " ").capitalize() + "."
+            if name.endswith("_total"):
+                yield CounterMetricFamily(f"tandemmq_{name.removesuffix('_total')}", meaning, value=value)
+            else:
+                yield GaugeMetricFamily(f"tandemmq_{name}", meaning, value=value)

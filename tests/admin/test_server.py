@@ -1,0 +1,155 @@
+"""The admin server as a tool sees it: over a real socket."""
+
+import json
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from broker.admin.server import HEADER_BYTES_MAX, AdminServer
+
+MASTER: dict[str, Any] = {"role": "master", "epoch": 3, "name": "a", "store": "/data"}
+
+
+class Broker:
+    """What the pages are about; a test changes ``status`` between two requests."""
+
+    def __init__(self) -> None:
+        self.status = dict(MASTER)
+
+    def __call__(self) -> dict[str, Any]:
+        return self.status
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@pytest.fixture
+async def server(broker: Broker) -> AsyncIterator[AdminServer]:
+    server = AdminServer("127.0.0.1", 0, broker)
+    server.bind()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def client(server: AdminServer) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(server.url, trust_env=False) as client:
+        yield client
+
+
+async def test_status_is_what_the_broker_says(broker: Broker, client: aiohttp.ClientSession) -> None:
+    broker.status |= {"queues": [{"name": "orders", "messages": 2, "consumers": 1}]}
+    async with client.get("/status") as answer:
+        assert answer.status == 200
+        assert answer.content_type == "application/json"
+        assert await answer.json() == broker.status
+
+
+async def test_a_master_is_live_and_ready(client: aiohttp.ClientSession) -> None:
+    async with client.get("/health") as answer:
+        assert answer.status == 200
+        assert await answer.json() == {"live": True, "ready": True, "role": "master", "epoch": 3}
+    async with client.get("/health?ready") as answer:
+        assert answer.status == 200
+
+
+async def test_a_standby_is_well_but_not_ready(broker: Broker, client: aiohttp.ClientSession) -> None:
+    broker.status["role"] = "standby"
+    async with client.get("/health") as answer:
+        assert answer.status == 200
+        said = await answer.json()
+    assert (said["live"], said["ready"], said["standby"]) == (True, False, True)
+    async with client.get("/health?ready") as answer:
+        assert answer.status == 503
+
+
+@pytest.mark.parametrize("role", ["starting", "demoted"])
+async def test_a_broker_between_the_roles_is_not_well(broker: Broker, client: aiohttp.ClientSession, role: str) -> None:
+    broker.status["role"] = role
+    async with client.get("/health") as answer:
+        assert answer.status == 503
+        said = await answer.json()
+    assert said["live"] is False
+    assert role in said["problems"][0]
+
+
+async def test_a_master_with_a_problem_says_which(broker: Broker, client: aiohttp.ClientSession) -> None:
+    broker.status["problems"] = ["storage: write failed with errno 28"]
+    async with client.get("/health") as answer:
+        assert answer.status == 503
+        assert (await answer.json())["problems"] == ["storage: write failed with errno 28"]
+
+
+async def test_metrics_show_role_epoch_and_counts(broker: Broker, client: aiohttp.ClientSession) -> None:
+    broker.status |= {
+        "counts": {"connections": 4, "receipts_total": 17},
+        "queues": [{"name": "q", "messages": 2, "consumers": 1}, {"name": "r", "messages": 5, "consumers": 0}],
+    }
+    async with client.get("/metrics") as answer:
+        assert answer.status == 200
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+        lines = (await answer.text()).splitlines()
+    assert 'tandemmq_broker_info{name="a"} 1.0' in lines
+    assert 'tandemmq_role{role="master"} 1.0' in lines
+    assert 'tandemmq_role{role="standby"} 0.0' in lines
+    assert "tandemmq_epoch 3.0" in lines
+    assert "tandemmq_queues 2.0" in lines
+    assert "tandemmq_queue_messages 7.0" in lines
+    assert "tandemmq_connections 4.0" in lines
+    assert "tandemmq_receipts_total 17.0" in lines
+
+
+async def test_two_servers_in_one_process_do_not_share_metrics(server: AdminServer) -> None:
+    other = AdminServer("127.0.0.1", 0, lambda: MASTER | {"epoch": 9})
+    await other.start()
+    try:
+        async with aiohttp.ClientSession() as client, client.get(f"{other.url}/metrics") as answer:
+            assert "tandemmq_epoch 9.0" in await answer.text()
+    finally:
+        await other.stop()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS"])
+async def test_nothing_but_get_is_answered(client: aiohttp.ClientSession, method: str) -> None:
+    async with client.request(method, "/status", data=None) as answer:
+        assert answer.status == 405
+
+
+async def test_an_unknown_page_is_not_found(client: aiohttp.ClientSession) -> None:
+    async with client.get("/etc/passwd") as answer:
+        assert answer.status == 404
+
+
+async def test_a_header_over_the_bound_is_refused_and_the_next_peer_is_served(
+    client: aiohttp.ClientSession,
+) -> None:
+    async with client.get("/status", headers={"X-Long": "x" * (HEADER_BYTES_MAX + 1)}) as answer:
+        assert answer.status == 400
+    async with client.get("/status") as answer:
+        assert answer.status == 200
+
+
+async def test_a_taken_port_fails_at_bind_and_names_the_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(OSError, match=f"admin server: 127.0.0.1:{port}"):
+            AdminServer("127.0.0.1", port, lambda: MASTER).bind()
+
+
+async def test_a_bound_server_does_not_listen_before_start() -> None:
+    server = AdminServer("127.0.0.1", 0, lambda: MASTER)
+    server.bind()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(server.address, timeout=5)
+    await server.start()
+    async with aiohttp.ClientSession() as client, client.get(f"{server.url}/status") as answer:
+        assert json.loads(await answer.text()) == MASTER
+    await server.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(server.address, timeout=5)

@@ -1,0 +1,96 @@
+"""``tandemmq status`` against a real admin server."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from broker.admin.server import AdminServer
+from broker.cli.status import status
+
+STANDBY: dict[str, Any] = {
+    "role": "standby",
+    "epoch": 4,
+    "name": "b",
+    "store": "/data",
+    "holder": {"name": "a", "epoch": 4, "pid": 17, "host": "left", "admin": "http://127.0.0.1:8161"},
+    "queues": [{"name": "orders[1]", "messages": 1234, "consumers": 2}],
+    "counts": {"connections": 0},
+}
+
+
+@pytest.fixture
+def admin() -> Iterator[str]:
+    """The URL of a standby's admin server that runs on a loop of its own: the command blocks, as commands do."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = AdminServer("127.0.0.1", 0, lambda: STANDBY)
+    asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+    yield server.url
+    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(status, arguments)
+
+
+def test_json_is_what_the_broker_said(admin: str) -> None:
+    result = run("--admin", admin, "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.output) == STANDBY
+
+
+def test_people_read_role_epoch_holder_store_and_queues(admin: str) -> None:
+    result = run("--admin", admin)
+    assert result.exit_code == 0
+    for word in ("standby", "4", "a (epoch 4, host left, pid 17", "/data", "orders[1]", "1,234"):
+        assert word in result.output
+
+
+def test_an_address_without_a_scheme_is_understood(admin: str) -> None:
+    assert run("--admin", admin.removeprefix("http://"), "--json").exit_code == 0
+
+
+def test_no_broker_ends_with_3_and_says_where_it_was_sought() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        port = unused.getsockname()[1]
+        result = run("--admin", f"http://127.0.0.1:{port}")
+    assert result.exit_code == 3
+    assert f"no broker answers at http://127.0.0.1:{port}" in result.output
+
+
+def test_a_stranger_is_not_taken_for_a_broker() -> None:
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>hello</html>")
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Says nothing on the test's output."""
+
+    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        result = run("--admin", f"http://127.0.0.1:{server.server_port}")
+        thread.join()
+    assert result.exit_code == 1
+    assert "is that a broker's admin address?" in result.output
+
+
+@pytest.mark.parametrize("address", ["https://127.0.0.1", "http://", "http://127.0.0.1:http"])
+def test_a_wrong_address_ends_with_2(address: str) -> None:
+    result = run("--admin", address)
+    assert result.exit_code == 2
+    assert "is not an address like" in result.output
