@@ -1,0 +1,64 @@
+"""What the journal needs of a disk: a few functions of the ``os`` module, under their own names.
+
+The ``os`` module itself is the disk of a running broker. Tests pass an object that records or fails. Nothing in this
+room touches a file in any other way, so whatever a test does to these verbs happens to the whole journal.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+Bytes = bytes | bytearray | memoryview
+
+
+class Disk(Protocol):
+    """The verbs, with the meaning, the exceptions and the threading of their namesakes in ``os``."""
+
+    def open(self, path: str, flags: int, mode: int = ..., /) -> int: ...
+
+    def close(self, fd: int, /) -> None: ...
+
+    def pread(self, fd: int, length: int, offset: int, /) -> bytes: ...
+
+    def pwrite(self, fd: int, data: Bytes, offset: int, /) -> int: ...
+
+    def fsync(self, fd: int, /) -> None: ...
+
+    def fdatasync(self, fd: int, /) -> None: ...
+
+    def posix_fadvise(self, fd: int, offset: int, length: int, advice: int, /) -> None: ...
+
+    def link(self, source: str, target: str, /) -> None: ...
+
+    def unlink(self, path: str, /) -> None: ...
+
+    def listdir(self, path: str, /) -> list[str]: ...
+
+    def stat(self, path: str, /) -> os.stat_result: ...
+
+    def fstat(self, fd: int, /) -> os.stat_result: ...
+
+
+def read_at(disk: Disk, fd: int, offset: int, length: int) -> bytes:
+    """``length`` bytes from ``offset``; fewer only where the file ends. One call of the kernel may return less."""
+    data = disk.pread(fd, length, offset)
+    if len(data) == length or not data:
+        return data
+    parts = [data]
+    have = len(data)
+    while have < length:
+        data = disk.pread(fd, length - have, offset + have)
+        if not data:
+            break
+        parts.append(data)
+        have += len(data)
+    return b"".join(parts)
+
+
+def write_at(disk: Disk, fd: int, data: Bytes, offset: int) -> None:
+    """Write all of ``data``. A short write is no failure yet: what remains is written, or raises its own OSError."""
+    length = len(data)
+    written = disk.pwrite(fd, data, offset)
+    while written < length:
+        written += disk.pwrite(fd, memoryview(data)[written:], offset + written)

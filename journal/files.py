@@ -1,0 +1,161 @@
+"""The files of one journal directory: db-1.log, db-2.log, ... and the one that a broker prepares to be next.
+
+A journal file appears under its name only when it is whole: prepared beside as ``.next-<broker>``, synced, then linked.
+link(2) fails when the name exists, on every file system that can be shared; so at most one broker makes db-N.log, and
+its appearance is the fence that deposes the master before it (docs/formats/journal.md).
+
+Knows nothing of what the files contain but the end record at the start of an empty one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Sequence
+
+from journal.disk import Disk, write_at
+from journal.errors import FenceTaken
+from journal.format import END_RECORD, FILE_ID_LIMIT
+
+PREFIX = "db-"
+SUFFIX = ".log"
+NEXT_PREFIX = ".next-"
+ZEROS_CHUNK_BYTES = 1024 * 1024
+
+# (st_dev, st_ino): which file it is, whatever its name
+Identity = tuple[int, int]
+
+
+def file_id(name: str) -> int | None:
+    """The number in the name of a journal file; None for any other name. KahaDB pads no zeros."""
+    if not (name.startswith(PREFIX) and name.endswith(SUFFIX)):
+        return None
+    digits = name[len(PREFIX) : -len(SUFFIX)]
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    number = int(digits)
+    return number if str(number) == digits and number <= FILE_ID_LIMIT else None
+
+
+def identity_of(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
+
+
+class JournalFiles:
+    """The directory must exist. Any thread may call; ``prepare`` and ``publish`` of one broker name one at a time."""
+
+    __slots__ = ("_prepared", "directory", "disk")
+
+    def __init__(self, directory: str, disk: Disk = os) -> None:
+        self.directory = os.fspath(directory)
+        self.disk = disk
+        self._prepared: dict[str, Identity] = {}
+
+    def list(self) -> Sequence[int]:
+        """Ids of the files that are there, ascending. Read from the directory at each call."""
+        return sorted(number for name in self.disk.listdir(self.directory) if (number := file_id(name)) is not None)
+
+    def path(self, file: int) -> str:
+        return f"{self.directory}/{PREFIX}{file}{SUFFIX}"
+
+    def next_path(self, broker: str) -> str:
+        if not broker or "/" in broker or "\0" in broker:
+            raise ValueError(f"a broker's name is part of a file name: {broker!r} cannot be")
+        return f"{self.directory}/{NEXT_PREFIX}{broker}"
+
+    def identity(self, file: int) -> Identity:
+        return identity_of(self.disk.stat(self.path(file)))
+
+    def size(self, file: int) -> int:
+        """Physical length; what counts of it, only a scan can tell."""
+        return self.disk.stat(self.path(file)).st_size
+
+    def exists(self, file: int) -> bool:
+        """Any answer but "there" and "not there" is raised."""
+        try:
+            self.disk.stat(self.path(file))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def prepare(self, broker: str, length: int) -> None:
+        """Make ``.next-<broker>``: ``length`` bytes really written, an end record at 0, synced. Replaces a left-over.
+
+        Zeros are written, not reserved: a sync of a later batch then has no metadata to write. On return it can be
+        published. On OSError (a full disk, say) nothing is left of it.
+        """
+        disk = self.disk
+        path = self.next_path(broker)
+        self._prepared.pop(broker, None)
+        # A left-over may be a second name of a published file (a crash between link and unlink): never write into it.
+        self._unlink_if_there(path)
+        fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                zeros = bytes(min(ZEROS_CHUNK_BYTES, length))
+                for offset in range(0, length, ZEROS_CHUNK_BYTES):
+                    write_at(disk, fd, memoryview(zeros)[: length - offset], offset)
+                write_at(disk, fd, END_RECORD, 0)
+                disk.fsync(fd)
+                identity = identity_of(disk.fstat(fd))
+            finally:
+                disk.close(fd)
+        except OSError:
+            self._unlink_if_there(path)  # a full disk gets its space back
+            raise
+        self._prepared[broker] = identity
+
+    def publish(self, broker: str, file: int) -> Identity:
+        """Give the prepared file its name: db-``file``.log. On return the name is durable, and it is our file.
+
+        Raises FenceTaken when somebody else's file has that name. When the name is there already and it is the file
+        that we prepared (NFS: the reply was lost and the request sent again), that is success. The file behind the
+        name is compared with what this process prepared, so that of two brokers by the same name only one goes on.
+        """
+        disk = self.disk
+        source = self.next_path(broker)
+        identity = self._prepared.pop(broker)
+        try:
+            disk.link(source, self.path(file))
+        except FileExistsError:
+            pass  # whose it is, is asked below
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            # NFS again: the repeated request may find our source gone only if somebody else replaced or published it
+            raise FenceTaken(file) from error
+        try:
+            is_ours = self.identity(file) == identity
+        except FileNotFoundError:
+            is_ours = False
+        if not is_ours:
+            raise FenceTaken(file)
+        self._unlink_if_there(source)
+        self.sync_directory()
+        return identity
+
+    def remove(self, files: Iterable[int]) -> None:
+        """Delete files, oldest first. When it returns, no power loss brings them back."""
+        for file in sorted(files):
+            self._unlink_if_there(self.path(file))
+        self.sync_directory()
+
+    def sync(self, file: int) -> None:
+        """Make durable what anybody wrote to the file, also a process that died before its own sync."""
+        self._sync_path(self.path(file), os.O_RDWR)
+
+    def sync_directory(self) -> None:
+        self._sync_path(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+
+    def _sync_path(self, path: str, flags: int) -> None:
+        fd = self.disk.open(path, flags | os.O_CLOEXEC)
+        try:
+            self.disk.fsync(fd)
+        finally:
+            self.disk.close(fd)
+
+    def _unlink_if_there(self, path: str) -> None:
+        try:
+            self.disk.unlink(path)
+        except FileNotFoundError:
+            pass

@@ -1,0 +1,112 @@
+"""The bytes of a journal file, as KahaDB lays them out. Pure: no disk, and no idea what a payload means.
+
+    file     | batch | batch | ... | end record | whatever was there before |
+
+    batch    | control record (28) | record | record | ... |
+    control  | size = 28  i4 | type = 2  u1 | "WRITE BATCH"  11 | length of the records  i4 | Adler-32 of them  i8 |
+    record   | size, these 5 bytes included  i4 | type = 1  u1 | payload |
+    end      | 2D 71 4D 61 34 |
+
+All numbers are big-endian. The next batch is written over the end record. A batch counts only if its checksum does
+(or is 0: ActiveMQ before 5.9 wrote none), and if its records add up to exactly the length it names. Records of
+another type are stepped over. (KahaDB: Journal, DataFileAppender; docs/formats/journal.md.)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from zlib import adler32
+
+# file << 32 | offset of the record's header
+Location = int
+
+RECORD_HEADER = struct.Struct(">iB")
+RECORD_HEADER_SIZE = RECORD_HEADER.size
+USER_RECORD = 1
+BATCH_RECORD = 2
+
+_SEAL = struct.Struct(">iq")
+CONTROL_MARK_SIZE = RECORD_HEADER_SIZE + len(b"WRITE BATCH")
+CONTROL_SIZE = CONTROL_MARK_SIZE + _SEAL.size
+CONTROL_MARK = RECORD_HEADER.pack(CONTROL_SIZE, BATCH_RECORD) + b"WRITE BATCH"
+CONTROL = struct.Struct(f">{CONTROL_MARK_SIZE}siq")
+_UNSEALED_CONTROL = CONTROL_MARK.ljust(CONTROL_SIZE, b"\0")
+
+END_RECORD = b"-qMa4"
+END_RECORD_SIZE = len(END_RECORD)
+
+# KahaDB: the default of journalMaxFileLength, a soft limit; and its in-memory file length is a signed 32-bit number
+FILE_LENGTH_DEFAULT = 32 * 1024 * 1024
+FILE_LENGTH_LIMIT = 2**31 - 1
+FILE_ID_LIMIT = 2**31 - 1
+OFFSET_MASK = 2**32 - 1
+
+
+def location(file: int, offset: int) -> Location:
+    return file << 32 | offset
+
+
+def file_of(location: Location) -> int:
+    return location >> 32
+
+
+def offset_of(location: Location) -> int:
+    return location & OFFSET_MASK
+
+
+def encode_batch(payloads: Iterable[bytes], origin: int = 0) -> tuple[bytearray, list[int]]:
+    """One batch with the end record behind it, and where each record begins, counted from ``origin``.
+
+    With ``origin`` the location of the batch, these are the records' locations. At least one payload is needed:
+    a batch without records would read as the end of the file (kahadb: S = 0).
+    """
+    pack = RECORD_HEADER.pack
+    parts = [_UNSEALED_CONTROL]
+    add = parts.append
+    starts = []
+    start = origin + CONTROL_SIZE
+    for payload in payloads:
+        starts.append(start)
+        size = RECORD_HEADER_SIZE + len(payload)
+        add(pack(size, USER_RECORD))
+        add(payload)
+        start += size
+    add(END_RECORD)
+    length = start - origin - CONTROL_SIZE
+    assert length, "a batch has at least one record"
+    batch = bytearray().join(parts)
+    checksum = adler32(memoryview(batch)[CONTROL_SIZE:-END_RECORD_SIZE])
+    _SEAL.pack_into(batch, CONTROL_MARK_SIZE, length, checksum)
+    return batch, starts
+
+
+def batch_checksum(batch: bytes | bytearray) -> int:
+    """The checksum that an encoded batch carries."""
+    checksum: int = _SEAL.unpack_from(batch, CONTROL_MARK_SIZE)[1]
+    return checksum
+
+
+def is_sound(buffer: bytes, start: int, stop: int, checksum: int) -> bool:
+    """Do the records' bytes match their batch's checksum? As in KahaDB, 0 or less means: not checksummed."""
+    return checksum <= 0 or adler32(memoryview(buffer)[start:stop]) == checksum
+
+
+def decode_records(buffer: bytes, start: int, stop: int, base: int) -> list[tuple[int, bytes]] | None:
+    """The user records between ``start`` and ``stop`` as (``base`` + offset of the header, payload).
+
+    None when the sizes do not add up to exactly ``stop``.
+    """
+    unpack = RECORD_HEADER.unpack_from
+    records = []
+    last = stop - RECORD_HEADER_SIZE
+    at = start
+    while at <= last:
+        size, kind = unpack(buffer, at)
+        following = at + size
+        if size < RECORD_HEADER_SIZE or following > stop:
+            return None
+        if kind == USER_RECORD:
+            records.append((base + at, buffer[at + RECORD_HEADER_SIZE : following]))
+        at = following
+    return records if at == stop else None

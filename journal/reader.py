@@ -1,0 +1,149 @@
+"""Reads single records by their location, from any thread.
+
+A record by itself has no checksum (KahaDB: the batch has one, and the scan checks it); what is checked here is that
+a user record of the right size begins where the caller says. Knows nothing of who still needs a file: the owner of
+the files tells when to ``forget`` one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from journal.disk import read_at
+from journal.errors import JournalCorrupt, JournalMissing
+from journal.files import JournalFiles
+from journal.format import OFFSET_MASK, RECORD_HEADER, RECORD_HEADER_SIZE, USER_RECORD, Location, file_of, offset_of
+
+DESCRIPTORS_MAX = 64
+# A record whose size is not known is read together with this much of what follows its header: mostly that is all of it.
+FIRST_READ_BYTES = 4096
+# Records no further apart than the gap are read at once, up to the span (or one record, where that is longer).
+GAP_BYTES_MAX = 16 * 1024
+SPAN_BYTES_MAX = 1024 * 1024
+
+
+class _Descriptor:
+    __slots__ = ("fd", "is_forgotten", "pins")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.pins = 0
+        self.is_forgotten = False
+
+
+class JournalReader:
+    """At most ``descriptors_max`` files stay open; while more threads than that read at once, one for each of them."""
+
+    __slots__ = ("_descriptors", "_descriptors_max", "_files", "_lock")
+
+    def __init__(self, files: JournalFiles, descriptors_max: int = DESCRIPTORS_MAX) -> None:
+        self._files = files
+        self._descriptors_max = descriptors_max
+        self._lock = threading.Lock()
+        self._descriptors: dict[int, _Descriptor] = {}  # least recently used first
+
+    def read(self, location: Location, size: int = 0) -> bytes:
+        """The payload of the record at ``location``. ``size`` is that of the whole record, header included, if known.
+
+        Raises JournalMissing without the file, JournalCorrupt when no such record is there.
+        """
+        file, offset = file_of(location), offset_of(location)
+        with self._open(file, offset) as fd:
+            data = read_at(self._files.disk, fd, offset, size or FIRST_READ_BYTES)
+            actual = _record_size(data, 0, file, offset, size)
+            if actual > len(data):
+                data += read_at(self._files.disk, fd, offset + len(data), actual - len(data))
+        if actual > len(data):
+            raise JournalCorrupt(file, offset, offset + actual, "the file ends within this record")
+        return data[RECORD_HEADER_SIZE:actual]
+
+    def read_many(self, wanted: Sequence[tuple[Location, int]]) -> list[bytes]:
+        """The payloads of several records, given as (location, size of the whole record), in ascending order.
+
+        Neighbours are read together. The same exceptions as ``read``.
+        """
+        payloads: list[bytes] = []
+        count = len(wanted)
+        index = 0
+        while index < count:
+            location, size = wanted[index]
+            file, start = file_of(location), offset_of(location)
+            stop = start + size
+            following = index + 1
+            while following < count:
+                location, size = wanted[following]
+                offset = location & OFFSET_MASK
+                if file_of(location) != file or offset - stop > GAP_BYTES_MAX or offset + size - start > SPAN_BYTES_MAX:
+                    break
+                stop = max(stop, offset + size)
+                following += 1
+            with self._open(file, start) as fd:
+                data = read_at(self._files.disk, fd, start, stop - start)
+            for location, size in wanted[index:following]:
+                offset = location & OFFSET_MASK
+                at = offset - start
+                end = at + _record_size(data, at, file, offset, size)
+                if end > len(data):
+                    raise JournalCorrupt(file, offset, start + end, "the file ends within this record")
+                payloads.append(data[at + RECORD_HEADER_SIZE : end])
+            index = following
+        return payloads
+
+    def forget(self, files: Iterable[int]) -> None:
+        """Close these files: they are to be removed. Reads under way still finish."""
+        with self._lock:
+            for file in files:
+                descriptor = self._descriptors.pop(file, None)
+                if descriptor is not None:
+                    self._retire(descriptor)
+
+    def close(self) -> None:
+        self.forget(list(self._descriptors))
+
+    @contextmanager
+    def _open(self, file: int, offset: int) -> Iterator[int]:
+        with self._lock:
+            descriptor = self._descriptors.pop(file, None)
+            if descriptor is None:
+                try:
+                    fd = self._files.disk.open(self._files.path(file), os.O_RDONLY | os.O_CLOEXEC)
+                except FileNotFoundError as error:
+                    raise JournalMissing(file, offset) from error
+                descriptor = _Descriptor(fd)
+                self._make_room()
+            self._descriptors[file] = descriptor
+            descriptor.pins += 1
+        try:
+            yield descriptor.fd
+        finally:
+            with self._lock:
+                descriptor.pins -= 1
+                if descriptor.is_forgotten and not descriptor.pins:
+                    self._files.disk.close(descriptor.fd)
+
+    def _make_room(self) -> None:
+        while len(self._descriptors) >= self._descriptors_max:
+            oldest = next((file for file, known in self._descriptors.items() if not known.pins), None)
+            if oldest is None:
+                return
+            self._retire(self._descriptors.pop(oldest))
+
+    def _retire(self, descriptor: _Descriptor) -> None:
+        descriptor.is_forgotten = True
+        if not descriptor.pins:
+            self._files.disk.close(descriptor.fd)
+
+
+def _record_size(data: bytes, at: int, file: int, offset: int, expected: int) -> int:
+    """The size in the header at ``data[at]``, checked; ``expected`` is 0 when it is not known."""
+    if len(data) - at < RECORD_HEADER_SIZE:
+        raise JournalCorrupt(file, offset, offset + RECORD_HEADER_SIZE, "the file ends before this record")
+    size, kind = RECORD_HEADER.unpack_from(data, at)
+    if kind != USER_RECORD or size < RECORD_HEADER_SIZE:
+        raise JournalCorrupt(file, offset, offset + RECORD_HEADER_SIZE, "no record begins here")
+    if expected and size != expected:
+        raise JournalCorrupt(file, offset, offset + expected, f"a record of {size} bytes instead of {expected}")
+    return int(size)

@@ -1,0 +1,328 @@
+"""Walks a journal file batch by batch, checks each, and tells a clean end, a torn tail and corruption apart.
+
+    good batch, good batch, end mark              clean: the mark is the end record, zeros, or the end of the file
+    good batch, bad bytes, no good batch behind   torn: a write that nobody was told about; forgotten
+    good batch, bad bytes, good batch             corrupt: what was confirmed is damaged; never skipped silently
+    good batch, end mark, good batch              corrupt: a write was lost in the middle
+    any end before the one a successor named      corrupt: the successor read up to there
+
+Bytes inside a record are never taken for a batch, whatever a client put into its message.
+Memory: one chunk, or one batch where a batch is longer.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from journal.disk import read_at
+from journal.errors import JournalCorrupt, JournalMissing
+from journal.files import JournalFiles
+from journal.format import (
+    CONTROL,
+    CONTROL_MARK,
+    CONTROL_MARK_SIZE,
+    CONTROL_SIZE,
+    END_RECORD,
+    END_RECORD_SIZE,
+    RECORD_HEADER,
+    RECORD_HEADER_SIZE,
+    decode_records,
+    is_sound,
+)
+
+CHUNK_BYTES = 4 * 1024 * 1024
+_NO_CONTROL = (b"", 0, 0)
+
+
+class EndingKind(enum.Enum):
+    END_RECORD = "end record"
+    ZEROS = "zeros"
+    FILE_END = "end of the file"
+    BOUND = "the end that was asked for"
+    TORN = "torn"
+
+
+class Ending:
+    """Where the last good batch ends (the next one may be written there), and what was found behind it."""
+
+    __slots__ = ("kind", "offset")
+
+    def __init__(self, offset: int, kind: EndingKind) -> None:
+        self.offset = offset
+        self.kind = kind
+
+    @property
+    def is_torn(self) -> bool:
+        return self.kind is EndingKind.TORN
+
+    def __repr__(self) -> str:
+        return f"Ending({self.offset}, {self.kind.value})"
+
+
+class Batch:
+    """A batch whose checksum was right. ``records`` are its user records as (offset of the header, payload)."""
+
+    __slots__ = ("checksum", "end", "file", "offset", "records")
+
+    def __init__(self, file: int, offset: int, end: int, checksum: int, records: list[tuple[int, bytes]]) -> None:
+        self.file = file
+        self.offset = offset
+        self.end = end
+        self.checksum = checksum
+        self.records = records
+
+
+class Source(Protocol):
+    """Something with the bytes of a journal file."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Fewer than ``length`` bytes only at the end; each call sees what is there now."""
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class FileSource:
+    """A journal file, opened afresh: on NFS that drops what this host remembered of it if it has changed."""
+
+    __slots__ = ("_disk", "_fd")
+
+    def __init__(self, files: JournalFiles, file: int, drop_cache: bool = False) -> None:
+        self._disk = files.disk
+        try:
+            self._fd = self._disk.open(files.path(file), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise JournalMissing(file, 0) from error
+        if drop_cache:
+            self._disk.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return read_at(self._disk, self._fd, offset, length)
+
+    def size(self) -> int:
+        return self._disk.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        self._disk.close(self._fd)
+
+
+class MemorySource:
+    """The bytes of a journal file in memory."""
+
+    __slots__ = ("_content",)
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._content[offset : offset + length]
+
+    def size(self) -> int:
+        return len(self._content)
+
+    def close(self) -> None:
+        pass
+
+
+class Scan:
+    """Iterate over it for the batches; after the last one, ``ending`` says where and how they ended.
+
+    ``end`` is the end of the file as a successor's header names it: bytes behind it do not count, and everything
+    before it must be good. ``is_live``: another process is writing the file; whatever is not whole is then simply
+    the end for now, and nothing is searched behind it. ``on_corrupt`` declares that corruption is to be reported to
+    it and stepped over; without it JournalCorrupt is raised.
+    """
+
+    __slots__ = ("_chunk_bytes", "_end", "_file", "_is_live", "_on_corrupt", "_open", "_start", "ending")
+
+    def __init__(
+        self,
+        open_source: Callable[[], Source],
+        file: int,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        is_live: bool = False,
+        on_corrupt: Callable[[JournalCorrupt], None] | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._open = open_source
+        self._file = file
+        self._start = start
+        self._end = end
+        self._is_live = is_live
+        self._on_corrupt = on_corrupt
+        self._chunk_bytes = max(chunk_bytes, CONTROL_SIZE)
+        self.ending = Ending(start, EndingKind.BOUND)
+
+    def __iter__(self) -> Iterator[Batch]:
+        source = self._open()
+        try:
+            yield from self._batches(source)
+        finally:
+            source.close()
+
+    def _batches(self, source: Source) -> Iterator[Batch]:
+        file, chunk_bytes, unpack = self._file, self._chunk_bytes, CONTROL.unpack_from
+        limit = source.size() if self._end is None else self._end
+        position = self._start  # offset of the next batch in the file
+        good_end = position
+        buffer, base, at = b"", position, 0  # the buffer holds the file from base on; at = position - base
+        while position < limit:
+            if len(buffer) - at < CONTROL_SIZE:
+                buffer, base, at = source.read(position, chunk_bytes), position, 0
+            mark, length, checksum = unpack(buffer, at) if len(buffer) - at >= CONTROL_SIZE else _NO_CONTROL
+            if mark == CONTROL_MARK and 0 < length <= limit - position - CONTROL_SIZE:
+                first = at + CONTROL_SIZE
+                stop = first + length
+                if stop > len(buffer):
+                    buffer = source.read(position, max(chunk_bytes, CONTROL_SIZE + length))
+                    base, first, stop = position, CONTROL_SIZE, CONTROL_SIZE + length
+                if stop <= len(buffer) and is_sound(buffer, first, stop, checksum):
+                    records = decode_records(buffer, first, stop, base)
+                    if records is not None:
+                        end = base + stop
+                        yield Batch(file, position, end, checksum, records)
+                        position = good_end = end
+                        at = stop
+                        continue
+            resumption = self._resume(source, position, limit)
+            if resumption is None:
+                self.ending = Ending(good_end, self._kind(source, position))
+                return
+            position = resumption
+            buffer, base, at = b"", position, 0
+        kind = EndingKind.FILE_END if self._end is None else EndingKind.BOUND
+        self.ending = Ending(good_end, kind)
+
+    def _resume(self, source: Source, position: int, limit: int) -> int | None:
+        """No good batch was seen at ``position``. Where to go on; None when this is the end."""
+        if self._is_live:
+            return None
+        following = self._next_good(source, self._chain_end(source, position, limit), limit)
+        if following is not None:
+            # Whoever wrote what follows had written this before: if we met it half written, it is whole now.
+            if self._is_good(source, position, limit):
+                return position
+            self._corrupt(position, following, self._reason(source, position, limit))
+            return following
+        if self._end is not None:
+            reason = self._reason(source, position, limit)
+            self._corrupt(position, limit, f"a later file says that this one ends at {limit}, but {reason}")
+        elif position == 0 and not _may_be_torn_start(source.read(0, CONTROL_MARK_SIZE)):
+            self._corrupt(0, limit, "it does not begin as a journal file does")
+        return None
+
+    def _corrupt(self, start: int, stop: int, reason: str) -> None:
+        corruption = JournalCorrupt(self._file, start, stop, reason)
+        if self._on_corrupt is None:
+            raise corruption
+        self._on_corrupt(corruption)
+
+    @staticmethod
+    def _kind(source: Source, position: int) -> EndingKind:
+        mark = source.read(position, END_RECORD_SIZE)
+        if not mark:
+            return EndingKind.FILE_END
+        if mark == END_RECORD:
+            return EndingKind.END_RECORD
+        return EndingKind.TORN if any(mark) else EndingKind.ZEROS
+
+    @staticmethod
+    def _is_good(source: Source, position: int, limit: int) -> bool:
+        control = source.read(position, CONTROL_SIZE)
+        if len(control) < CONTROL_SIZE:
+            return False
+        mark, length, checksum = CONTROL.unpack(control)
+        if mark != CONTROL_MARK or not 0 < length <= limit - position - CONTROL_SIZE:
+            return False
+        body = source.read(position + CONTROL_SIZE, length)
+        return (
+            len(body) == length
+            and is_sound(body, 0, length, checksum)
+            and decode_records(body, 0, length, position) is not None
+        )
+
+    @staticmethod
+    def _chain_end(source: Source, position: int, limit: int) -> int:
+        """Where the records of the bad batch at ``position`` stop making sense: a good batch may begin from there on.
+
+        What lies inside a record is a client's bytes: a journal sent as a message must not look like one of ours.
+        """
+        control = source.read(position, CONTROL_SIZE)
+        if len(control) < CONTROL_SIZE or not control.startswith(CONTROL_MARK):
+            return position + 1
+        stop = min(limit, position + CONTROL_SIZE + int(CONTROL.unpack(control)[1]))
+        at = position + CONTROL_SIZE
+        while at < stop:
+            start = source.read(at, CONTROL_MARK_SIZE)
+            if len(start) < RECORD_HEADER_SIZE or start == CONTROL_MARK:
+                break  # a batch where a record should be: it is the length of this one that is damaged
+            size = int(RECORD_HEADER.unpack_from(start)[0])
+            if size < RECORD_HEADER_SIZE or at + size > stop:
+                break
+            at += size
+        return at
+
+    def _next_good(self, source: Source, start: int, limit: int) -> int | None:
+        """The first good batch that begins at ``start`` or behind."""
+        overlap = CONTROL_MARK_SIZE - 1
+        while start < limit:
+            chunk = source.read(start, min(self._chunk_bytes + overlap, limit - start))
+            found = chunk.find(CONTROL_MARK)
+            while found >= 0:
+                if self._is_good(source, start + found, limit):
+                    return start + found
+                found = chunk.find(CONTROL_MARK, found + 1)
+            start += self._chunk_bytes
+        return None
+
+    @staticmethod
+    def _reason(source: Source, position: int, limit: int) -> str:
+        """What is wrong with the batch at ``position``, for a person."""
+        control = source.read(position, CONTROL_SIZE)
+        if len(control) < CONTROL_SIZE:
+            return "it ends before that"
+        if control.startswith(END_RECORD) or not any(control[:END_RECORD_SIZE]):
+            return "an end mark stands before further batches"
+        mark, length, checksum = CONTROL.unpack(control)
+        if mark != CONTROL_MARK:
+            return "no batch begins here"
+        if not 0 < length <= limit - position - CONTROL_SIZE:
+            return f"the batch says that its records are {length} bytes long"
+        if not is_sound(source.read(position + CONTROL_SIZE, length), 0, length, checksum):
+            return "the checksum of the batch does not match"
+        return "the records of the batch do not add up to its length"
+
+
+def _may_be_torn_start(start: bytes) -> bool:
+    """Could these be the first bytes of a journal file whose first write was torn? Each is then old or new."""
+    old = END_RECORD.ljust(CONTROL_MARK_SIZE, b"\0")
+    return all(byte in (0, old[i], CONTROL_MARK[i]) for i, byte in enumerate(start))
+
+
+def scan(
+    files: JournalFiles,
+    file: int,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    is_live: bool = False,
+    drop_cache: bool = False,
+    on_corrupt: Callable[[JournalCorrupt], None] | None = None,
+) -> Scan:
+    """Walk a file of the journal from ``start``, which must be the offset of a batch. See Scan.
+
+    The file is opened when iteration begins, and closed when it ends. ``drop_cache`` reads what the disk has, not
+    what this host's page cache remembers. Raises JournalMissing when the file is not there.
+    """
+    return Scan(lambda: FileSource(files, file, drop_cache), file, start, end, is_live=is_live, on_corrupt=on_corrupt)
+
+
+def scan_bytes(content: bytes, file: int = 0, start: int = 0, end: int | None = None) -> Scan:
+    """Walk the bytes of a journal file that are in memory already. See Scan."""
+    return Scan(lambda: MemorySource(content), file, start, end)
