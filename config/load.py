@@ -1,0 +1,230 @@
+"""Settings from where operators leave them: a file, then the environment, then `--set`, then the other options.
+
+What comes later wins, key by key; connectors are a list and win as a whole. Nothing is guessed: a key that does not
+exist, and a value that cannot be meant, raise SettingsError before anything has started.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from config import addresses
+from config.addresses import OFF
+from config.errors import SettingsError, UnknownSetting
+from config.settings import ConnectorSettings, Section, Settings, default_name
+from config.units import show_size
+
+ENVIRONMENT_PREFIX: Final = "TANDEMMQ_"
+ENVIRONMENT_SEPARATOR: Final = "__"
+FILE_BYTES_MAX: Final = 1 << 20
+
+STOMP_SCHEME: Final = "stomp"
+OPENWIRE_SCHEMES: Final = frozenset({"openwire", "tcp", "nio"})
+
+#: The tables of one value a key; connectors are a list of tables and have options of their own.
+SECTIONS: Final[dict[str, type[Section]]] = {
+    name: field.annotation
+    for name, field in Settings.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The options of `run` that stand for settings; None: not given. Addresses are HOST:PORT or "off"."""
+
+    data: str | None = None
+    name: str | None = None
+    stomp: str | None = None
+    openwire: str | None = None
+    admin: str | None = None
+
+
+def load(
+    path: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+    flags: Flags | None = None,
+) -> Settings:
+    """The settings that hold, complete and right, or SettingsError. `environ` is the process's unless given."""
+    values = _Values()
+    if path is not None:
+        values.take_file(os.fspath(path))
+    values.take_environment(os.environ if environ is None else environ)
+    values.take_overrides(overrides)
+    values.take_flags(flags or Flags())
+    return values.settings()
+
+
+class _Values:
+    """Settings as they were read, not yet believed, and where each was read."""
+
+    def __init__(self) -> None:
+        self.raw: dict[str, Any] = {}
+        self.origins: dict[str, str] = {}
+
+    def take_file(self, path: str) -> None:
+        try:
+            with open(path, "rb") as file:
+                text = file.read(FILE_BYTES_MAX + 1)
+            if len(text) > FILE_BYTES_MAX:
+                raise SettingsError("", path, f"a settings file has at most {show_size(FILE_BYTES_MAX)}")
+            table = tomllib.loads(text.decode())
+        except OSError as error:
+            raise SettingsError("", path, f"the settings file cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise SettingsError("", path, f"the settings file is not TOML: {error}") from error
+        for section, content in table.items():
+            if section == "connectors":
+                self.put("connectors", content, path)
+            elif section not in SECTIONS:
+                raise UnknownSetting(section, content, _near(section, Settings), path)
+            elif not isinstance(content, dict):
+                raise SettingsError(section, content, f"a table, [{section}]", path)
+            else:
+                for key, value in content.items():
+                    self.put(f"{section}.{key}", value, path)
+
+    def take_environment(self, environ: Mapping[str, str]) -> None:
+        for variable in sorted(environ):
+            # TANDEMMQ_ without a section is somebody else's: TANDEMMQ_CONFIG, for one.
+            if variable.startswith(ENVIRONMENT_PREFIX) and ENVIRONMENT_SEPARATOR in variable:
+                key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace(ENVIRONMENT_SEPARATOR, ".")
+                self.put_dotted(key, environ[variable], f"environment {variable}")
+
+    def take_overrides(self, overrides: Sequence[str]) -> None:
+        for override in overrides:
+            key, equals, value = override.partition("=")
+            if not equals or "." not in key:
+                raise SettingsError("--set", override, "section.key=value")
+            self.put_dotted(key.strip(), value.strip(), "--set")
+
+    def take_flags(self, flags: Flags) -> None:
+        if flags.data is not None:
+            self.put("store.directory", flags.data, "--data")
+        if flags.name is not None:
+            if not flags.name:
+                raise SettingsError("--name", flags.name, "a name")
+            self.put("broker.name", flags.name, "--name")
+        if flags.admin is not None:
+            uri = flags.admin if flags.admin == OFF else f"http://{_checked('--admin', flags.admin)}"
+            self.put("admin.uri", uri, "--admin")
+        if flags.openwire is not None:
+            if flags.openwire != OFF:
+                raise SettingsError("--openwire", flags.openwire, '"off": OpenWire comes with a later release')
+            self.drop_connectors(OPENWIRE_SCHEMES, "--openwire")
+        if flags.stomp is not None:
+            self.drop_connectors(frozenset({STOMP_SCHEME}), "--stomp")
+            if flags.stomp != OFF:
+                uri = f"{STOMP_SCHEME}://{_checked('--stomp', flags.stomp)}"
+                self.raw["connectors"] = [{"uri": uri}, *self.raw["connectors"]]
+
+    def put_dotted(self, key: str, value: str, origin: str) -> None:
+        section = key.partition(".")[0]
+        if section == "connectors":
+            raise SettingsError(key, value, "connectors in the file, or by --stomp", origin)
+        if section not in SECTIONS:
+            raise UnknownSetting(key, value, _near(section, Settings), origin)
+        self.put(key, value, origin)
+
+    def put(self, key: str, value: Any, origin: str) -> None:
+        *path, last = key.split(".")
+        table = self.raw
+        for name in path:
+            table = table.setdefault(name, {})
+            if not isinstance(table, dict):
+                raise SettingsError(key, value, f"{name} to be a table", origin)
+        table[last] = value
+        self.origins[key] = origin
+
+    def drop_connectors(self, schemes: frozenset[str], origin: str) -> None:
+        connectors = self.raw.get("connectors")
+        if connectors is None:
+            connectors = [{"uri": connector.uri} for connector in Settings().connectors]
+        if isinstance(connectors, list):
+            connectors = [entry for entry in connectors if _scheme(entry) not in schemes]
+        self.put("connectors", connectors, origin)
+
+    def settings(self) -> Settings:
+        connectors = self.raw.get("connectors")
+        if isinstance(connectors, list):
+            connectors = [entry for entry in connectors if not (isinstance(entry, dict) and entry.get("uri") == OFF)]
+            self.raw["connectors"] = connectors
+        try:
+            settings = Settings.model_validate(self.raw)
+        except ValidationError as error:
+            raise self.explain(error.errors(include_url=False)[0]) from error
+        if not settings.broker.name:
+            broker = settings.broker.model_copy(update={"name": default_name(settings.connectors)})
+            settings = settings.model_copy(update={"broker": broker})
+        return settings.with_origins(self.origins)
+
+    def explain(self, error: ErrorDetails) -> SettingsError:
+        """The first thing that is wrong, in the operator's words."""
+        key = _dotted(error["loc"])
+        origin = self.origins.get(
+            next((name for name in self.origins if f"{key}.".startswith((f"{name}.", f"{name}["))), "")
+        )
+        if error["type"] == "extra_forbidden":
+            names = [part for part in error["loc"] if isinstance(part, str)]
+            model: type[BaseModel] = ConnectorSettings if names[0] == "connectors" else SECTIONS[names[0]]
+            near = _near(names[-1], model)
+            return UnknownSetting(key, error["input"], f"{key.rpartition('.')[0]}.{near}" if near else None, origin)
+        return SettingsError(key, error["input"], _expected(error), origin)
+
+
+_WORDS: Final = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list of tables, [[connectors]]",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "missing": "a value",
+    "string_too_short": "text",
+}
+
+
+def _expected(error: ErrorDetails) -> str:
+    context = error.get("ctx", {})
+    kind = error["type"]
+    if kind == "greater_than_equal":
+        return f"at least {context['ge']}"
+    if kind == "less_than_equal":
+        return f"at most {context['le']}"
+    if kind in ("expected", "literal_error"):
+        return str(context["expected"]).replace("'", '"')
+    return _WORDS.get(kind, error["msg"])
+
+
+def _dotted(location: tuple[int | str, ...]) -> str:
+    key = ""
+    for part in location:
+        key += f"[{part}]" if isinstance(part, int) else f".{part}" if key else part
+    return key
+
+
+def _near(name: str, model: type[BaseModel]) -> str | None:
+    # ActiveMQ's own spelling is the likeliest mistake: journalMaxFileLength.
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).replace("-", "_")
+    return next(iter(get_close_matches(snake, model.model_fields, 1)), None)
+
+
+def _scheme(entry: object) -> str:
+    uri = entry.get("uri") if isinstance(entry, dict) else None
+    return uri.partition(":")[0] if isinstance(uri, str) else ""
+
+
+def _checked(option: str, text: str) -> addresses.Address:
+    try:
+        return addresses.address(text)
+    except ValueError as error:
+        raise SettingsError(option, text, str(error)) from error

@@ -1,0 +1,197 @@
+"""Every setting there is: its name, its default, its bounds and what it means.
+
+Keys are ActiveMQ's own names in snake_case. The models only say what is right; where values come from, and what is
+said of wrong ones, stands in `config.load`. `docs/settings.md` is printed from the descriptions here.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from functools import cached_property
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic_core import PydanticCustomError
+
+from config import addresses
+from config.addresses import Address, ConnectorOptions
+from config.units import Bytes, Count, Milliseconds
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+#: Offsets in the journal are 32-bit signed numbers (KahaDB's Location).
+JOURNAL_FILE_LENGTH_MAX: Final = (1 << 31) - 1
+# The name is a directory's name and a part of message ids.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def _wrong(expected: str) -> PydanticCustomError:
+    return PydanticCustomError("expected", "{expected}", {"expected": expected})
+
+
+def _broker_name(name: str) -> str:
+    if name and not _NAME.fullmatch(name):
+        raise _wrong("a name of letters, digits, '.', '_' and '-', at most 100, that begins with a letter or digit")
+    return name
+
+
+def _path(path: str) -> str:
+    if not path or "\0" in path:
+        raise _wrong("a path")
+    return path
+
+
+def _connector_uri(uri: str) -> str:
+    try:
+        addresses.connector(uri)
+    except ValueError as error:
+        raise _wrong(str(error)) from error
+    return uri
+
+
+def _admin_uri(uri: str) -> str:
+    try:
+        addresses.admin(uri)
+    except ValueError as error:
+        raise _wrong(str(error)) from error
+    return uri
+
+
+class Section(BaseModel):
+    """A table of the file. Values do not change while the broker runs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
+
+
+class BrokerSettings(Section):
+    name: Annotated[str, AfterValidator(_broker_name)] = Field(
+        "", description="Of this broker, unique in its pair. Default: `<hostname>-<port of the first connector>`."
+    )
+    stomp_nack: Literal["dlq", "requeue"] = Field(
+        "dlq",
+        description="What a STOMP NACK does: dead letter at once, as ActiveMQ, or back to the queue, as RabbitMQ.",
+    )
+    maximum_redeliveries: Count = Field(
+        6, description="So often a message comes again before it is a dead letter; 0: never again."
+    )
+    stomp_strict_errors: bool = Field(
+        False,
+        description="Every ERROR closes its connection. Without, it stays open after an unknown acknowledgement id, "
+        "an unknown subscription, a refused send or a bad selector, as in ActiveMQ.",
+    )
+    memory_limit: Bytes = Field(
+        64 * MIB,
+        ge=MIB,
+        description="Message bodies held in memory, over all destinations; what is more waits on disk.",
+    )
+    queue_prefetch: Count = Field(
+        1_000, ge=1, description="Unacknowledged messages a queue's consumer may have at most."
+    )
+    topic_prefetch: Count = Field(32_767, ge=1, description="The same for a topic's consumer.")
+    durable_topic_prefetch: Count = Field(100, ge=1, description="The same for a durable subscriber.")
+
+
+class ConnectorSettings(Section):
+    uri: Annotated[str, AfterValidator(_connector_uri)] = Field(
+        description="Protocol, address and options: `stomp://HOST:PORT?option=value&…`. `off`: this one is left out."
+    )
+
+    @cached_property
+    def _parts(self) -> addresses.Connector:
+        return addresses.connector(self.uri)
+
+    @property
+    def scheme(self) -> str:
+        return self._parts.scheme
+
+    @property
+    def address(self) -> Address:
+        return self._parts.address
+
+    @property
+    def options(self) -> ConnectorOptions:
+        return self._parts.options
+
+
+class StoreSettings(Section):
+    directory: Annotated[str, AfterValidator(_path)] = Field(
+        "./tandemmq-data",
+        description="KahaDB's `directory`: journal files, the lock file and `index/`. Shared by the pair.",
+    )
+    index_directory: Annotated[str, AfterValidator(_path)] | None = Field(
+        None,
+        description="Where each broker keeps its index, in a directory of its name. Default: `index/` in `directory`.",
+    )
+    journal_max_file_length: Bytes = Field(
+        32 * MIB, ge=64 * KIB, le=JOURNAL_FILE_LENGTH_MAX, description="Length of a journal file."
+    )
+    journal_disk_sync_strategy: Literal["always", "periodic", "never"] = Field(
+        "always",
+        description="When written messages are synced to disk: before each receipt, at an interval, or when the system "
+        "likes. Only `always` survives a power loss.",
+    )
+    journal_disk_sync_interval: Milliseconds = Field(1_000, ge=1, description="Between syncs; `periodic` only.")
+    journal_max_write_batch_size: Bytes = Field(4 * MIB, ge=4 * KIB, description="So much is written at once at most.")
+    checkpoint_interval: Milliseconds = Field(
+        5_000,
+        description="Between checkpoints of the index, when there is something to write; 0: by the next two only.",
+    )
+    checkpoint_records: Count = Field(50_000, ge=1, description="A checkpoint begins when so many records wait for it.")
+    checkpoint_bytes: Bytes = Field(
+        64 * MIB, ge=64 * KIB, description="A checkpoint begins when so many bytes wait for it."
+    )
+    cleanup_interval: Milliseconds = Field(
+        30_000, description="Between searches for journal files to remove; 0: never."
+    )
+
+
+class LockerSettings(Section):
+    type: str = Field("shared-file", min_length=1, description="Kind of lock: `shared-file`, or one that is installed.")
+    use_lock: bool = Field(True, description="False: no lock at all. Unsafe, and shown as such.")
+    fail_if_locked: bool = Field(False, description="Stop with an error when another broker is master, not stand by.")
+    lock_acquire_sleep_interval: Milliseconds = Field(
+        200, ge=1, description="Between a standby's attempts; a random tenth more or less."
+    )
+    lock_keep_alive_period: Milliseconds = Field(
+        500, description="Between a master's proofs that the lock is its own; 0: off. Unsafe, and shown as such."
+    )
+    options: dict[str, str] = Field({}, description="Handed to a kind of lock that another package brings.")
+
+
+class AdminSettings(Section):
+    uri: Annotated[str, AfterValidator(_admin_uri)] = Field(
+        "http://127.0.0.1:8161", description="Where `status`, health checks and metrics are served; `off`: nowhere."
+    )
+
+    @property
+    def address(self) -> Address | None:
+        """None: off."""
+        return addresses.admin(self.uri)
+
+
+class Settings(Section):
+    """All settings of a broker. `config.load.load` is the way to one: it fills in the broker's name, too."""
+
+    broker: BrokerSettings = Field(default_factory=BrokerSettings)  # type: ignore[arg-type]
+    connectors: tuple[ConnectorSettings, ...] = (ConnectorSettings(uri="stomp://127.0.0.1:61613"),)
+    store: StoreSettings = Field(default_factory=StoreSettings)  # type: ignore[arg-type]
+    locker: LockerSettings = Field(default_factory=LockerSettings)  # type: ignore[arg-type]
+    admin: AdminSettings = Field(default_factory=AdminSettings)  # type: ignore[arg-type]
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    def origin(self, key: str) -> str | None:
+        """Where the value of this dotted key was read; None: it is the default."""
+        return self._origins.get(key)
+
+    def with_origins(self, origins: dict[str, str]) -> Self:
+        copy: Any = self.model_copy()
+        copy._origins = dict(origins)
+        return copy  # type: ignore[no-any-return]
+
+
+def default_name(connectors: tuple[ConnectorSettings, ...]) -> str:
+    """`<hostname>-<port of the first connector>`: two brokers of one host differ, and each keeps its name."""
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[:90] or "tandemmq"
+    return f"{host}-{connectors[0].address.port}" if connectors else host

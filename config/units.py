@@ -1,0 +1,98 @@
+"""Times and sizes as operators write them.
+
+A plain number has ActiveMQ's unit, milliseconds or bytes; with a unit behind it, it says so itself: "5s", "250ms",
+"32mb", "64kb". Sizes count in powers of two, as ActiveMQ's do: "1kb" is 1,024 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+TIMES: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+SIZES: Final = {
+    "b": 1,
+    **dict.fromkeys(("k", "kb", "kib"), 1 << 10),
+    **dict.fromkeys(("m", "mb", "mib"), 1 << 20),
+    **dict.fromkeys(("g", "gb", "gib"), 1 << 30),
+}
+
+EXPECTED_TIME: Final = 'a time: milliseconds, or with a unit like "250ms", "5s", "2min"'
+EXPECTED_SIZE: Final = 'a size: bytes, or with a unit like "64kb", "32mb", "1gb"'
+EXPECTED_COUNT: Final = "a whole number"
+
+_QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Marks a field's unit for those who print settings."""
+
+    name: str
+
+
+def milliseconds(value: object) -> int:
+    """A time in whole milliseconds. Raises ValueError with what was expected."""
+    return _quantity(value, TIMES, EXPECTED_TIME)
+
+
+def size(value: object) -> int:
+    """A size in bytes. Raises ValueError with what was expected."""
+    return _quantity(value, SIZES, EXPECTED_SIZE)
+
+
+def count(value: object) -> int:
+    """A whole number, also as text. Raises ValueError with what was expected."""
+    return _quantity(value, {}, EXPECTED_COUNT)
+
+
+def show_milliseconds(value: int) -> str:
+    """The shortest way to write this time that reads back as the same: "5s", "250ms", "0ms"."""
+    return _show(value, (("h", 3_600_000), ("min", 60_000), ("s", 1_000)), "ms")
+
+
+def show_size(value: int) -> str:
+    """The shortest way to write this size that reads back as the same: "32mb", "100b"."""
+    return _show(value, (("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10)), "b")
+
+
+def _show(value: int, units: tuple[tuple[str, int], ...], smallest: str) -> str:
+    for name, factor in units:
+        if value and value % factor == 0:
+            return f"{value // factor}{name}"
+    return f"{value}{smallest}"
+
+
+def _quantity(value: object, units: dict[str, int], expected: str) -> int:
+    # bool is an int to Python, and a mistake to an operator.
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if match is not None:
+        number, unit = match[1], match[2].lower()
+        factor = units.get(unit) if unit else 1
+        if factor is not None and (unit or "." not in number):
+            # Decimal fractions of a unit are exact in the smaller one, or rounded to it.
+            return round(float(number) * factor) if "." in number else int(number) * factor
+    raise ValueError(expected)
+
+
+def _pydantic(parse: object) -> BeforeValidator:
+    assert callable(parse), "a unit is read by a function"
+
+    def validate(value: object) -> int:
+        try:
+            return int(parse(value))
+        except ValueError as error:
+            raise PydanticCustomError("expected", "{expected}", {"expected": str(error)}) from error
+
+    return BeforeValidator(validate)
+
+
+Milliseconds = Annotated[int, _pydantic(milliseconds), Unit("ms")]
+Bytes = Annotated[int, _pydantic(size), Unit("bytes")]
+Count = Annotated[int, _pydantic(count), Unit("")]
