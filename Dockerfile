@@ -1,0 +1,41 @@
+# TandemMQ, master or standby alike: which one it is the lock in /var/lib/tandemmq decides.
+#
+#   docker build -t tandemmq .
+#   docker build -t tandemmq --build-arg BASE=debian:bookworm-slim .
+#
+# BASE may be any Debian or Ubuntu with Python 3.11 or newer, or without a Python: it is fetched then.
+# Wheels of the dependencies in wheels/ (and hatchling's) make the build independent of the network.
+ARG BASE=python:3.11-slim
+
+FROM ${BASE} AS python
+RUN python3 -c 'import venv, ensurepip' 2>/dev/null \
+ || (apt-get update \
+  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates python3 python3-venv \
+  && rm -rf /var/lib/apt/lists/*)
+
+FROM python AS build
+# For example EXTRAS=[postgres]
+ARG EXTRAS=
+COPY . /source
+WORKDIR /source
+RUN python3 -m venv /opt/tandemmq \
+ && if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; fi \
+ && /opt/tandemmq/bin/pip install --no-cache-dir --disable-pip-version-check ".${EXTRAS}" \
+ && /opt/tandemmq/bin/python -m compileall -q /opt/tandemmq/lib
+
+FROM python
+RUN groupadd --gid 61613 tandemmq \
+ && useradd --uid 61613 --gid 61613 --no-create-home --home-dir /var/lib/tandemmq --shell /usr/sbin/nologin tandemmq \
+ && install -d -o tandemmq -g tandemmq -m 0750 /var/lib/tandemmq
+COPY --from=build /opt/tandemmq /opt/tandemmq
+ENV PATH=/opt/tandemmq/bin:$PATH PYTHONUNBUFFERED=1
+USER tandemmq
+WORKDIR /var/lib/tandemmq
+VOLUME /var/lib/tandemmq
+EXPOSE 61613 8161
+# Well as master and as standby; a broker between the two for long is not.
+HEALTHCHECK --interval=5s --timeout=5s --start-period=30s --retries=3 \
+    CMD ["python3", "-c", "import urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://127.0.0.1:8161/health', timeout=4)"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["tandemmq"]
+CMD ["run", "--data", "/var/lib/tandemmq", "--stomp", "0.0.0.0:61613", "--openwire", "off", "--admin", "0.0.0.0:8161"]
