@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -184,6 +185,11 @@ class Settings(Section):
     def origin(self, key: str) -> str | None:
         """Where the value of this dotted key was read; None: it is the default."""
         return self._origins.get(key)
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Where every value was read that is not a default, by dotted key."""
+        return self._origins
 
     def with_origins(self, origins: dict[str, str]) -> Self:
         copy: Any = self.model_copy()

@@ -50,10 +50,7 @@ def _toml(value: object) -> str:
 
 def as_json(settings: Settings) -> dict[str, Any]:
     """The settings for a machine: plain numbers in ms and bytes, and the origins of what is not a default."""
-    values = settings.model_dump(mode="json")
-    keys = [f"{section}.{key}" for section, table in values.items() if isinstance(table, dict) for key in table]
-    origins = {key: origin for key in [*keys, "connectors"] if (origin := settings.origin(key)) is not None}
-    return {**values, "origins": origins}
+    return {**settings.model_dump(mode="json"), "origins": dict(settings.origins)}
 
 
 def table() -> str:
@@ -74,9 +71,9 @@ def table() -> str:
 
 def _default(value: object, unit: str) -> str:
     if value in (None, "", {}):
-        return ""
+        return "–"
     if isinstance(value, int) and unit == "ms":
-        return f"`{show_milliseconds(value)}`"
+        return f"`{_toml(show_milliseconds(value))}`"
     if isinstance(value, int) and unit == "bytes":
-        return f"`{show_size(value)}`"
+        return f"`{_toml(show_size(value))}`"
     return f"`{_toml(value)}`"

@@ -35,19 +35,20 @@ def names() -> list[str]:
 
 def create(kind: str, request: LockRequest) -> Locker:
     """A locker of this kind; with use_lock = false none of any kind. Raises UnknownLocker, worded for the operator."""
-    factory = _factory(kind)
-    return factory(request) if request.settings.use_lock else Unlocked(request)
+    build = factory(kind)
+    return build(request) if request.settings.use_lock else Unlocked(request)
 
 
-def _factory(kind: str) -> Factory:
+def factory(kind: str) -> Factory:
+    """What builds lockers of this kind. Raises UnknownLocker."""
     if kind in BUILT_IN:
         return BUILT_IN[kind]
     for point in entry_points(group=ENTRY_POINT_GROUP, name=kind):
         try:
-            factory: Factory = point.load()
+            loaded: Factory = point.load()
         except Exception as error:  # whatever a foreign module does when imported, the operator learns which it was
             raise UnknownLocker(f"locker type {kind!r} ({point.value}) cannot be loaded: {error}") from error
-        return factory
+        return loaded
     if kind in LATER:
         raise UnknownLocker(f"locker type {kind!r} is not in this release yet; there is {', '.join(names())}")
     near = get_close_matches(kind, names(), 1)
