@@ -38,9 +38,12 @@ class AddMessage:
 
 
 class RemoveMessage:
-    """Forget a message of one owner: acknowledged, expired or dead-lettered."""
+    """Forget a message of one owner: acknowledged, expired or dead-lettered.
 
-    __slots__ = ("context", "location", "message_id", "order_key", "owner", "payload")
+    ``order_key``, ``location`` and ``size`` are those with which the store reported the message.
+    """
+
+    __slots__ = ("context", "location", "message_id", "order_key", "owner", "payload", "size")
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class RemoveMessage:
         message_id: str,
         payload: bytes,
         context: object = None,
+        size: int = 0,
     ) -> None:
         self.owner = owner
         self.order_key = order_key
@@ -57,6 +61,7 @@ class RemoveMessage:
         self.message_id = message_id
         self.payload = payload
         self.context = context
+        self.size = size
 
 
 class Atomic:

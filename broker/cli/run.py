@@ -1,0 +1,42 @@
+"""``tandemmq run``: a broker in the foreground, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import click
+
+from broker.cli.options import settings_options
+from config.settings import Settings
+from index.errors import IndexTrouble
+from journal.errors import JournalError
+from locker.contract import LockError
+from store.follow import JournalLost
+
+LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+@click.command()
+@settings_options
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="How much is logged, on stderr.",
+)
+def run(settings: Settings, log_level: str) -> None:
+    """Run a broker.
+
+    It is master when the lock of the store directory is free; else it stands by and takes over when the master
+    goes. SIGTERM and Ctrl-C hand over: what is waiting is written, and the lock is released last.
+    """
+    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    from broker.wiring import run_broker
+
+    try:
+        run_broker(settings)
+    except (OSError, LockError, JournalError, IndexTrouble, JournalLost) as error:
+        logging.getLogger(__name__).error("the broker ends: %s", error)
+        sys.exit(1)
