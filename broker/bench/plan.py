@@ -6,7 +6,7 @@ from broker.bench.connection import Endpoint
 
 # Below this many receipts outstanding a client is taken to wait for each.
 BULK_WINDOW = 50
-BULK_TURN_SECONDS = 0.001
+BULK_TURN_SECONDS = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class LoadPlan:
     acknowledgement: str = "client-individual"
     is_persistent: bool = True
     prefetch: int = 1000
-    processes: int = 2
+    processes: int = 1
     destination: str = "/queue/bench"
     expected: int = 0
     checks_order: bool = False
