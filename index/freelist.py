@@ -1,0 +1,178 @@
+"""Which pages are free, and which are not free yet.
+
+A page that generation f replaced is still reached by the roots before f. It waits in quarantine until no root
+slot and no reader holds a generation before f; only then it may be written again.
+
+    slot of db.free  | magic 8 | checksum u32 | format u32 | freePageUniqueId u64 | generation u64 | incarnation u64
+                     | page count u32 | free runs u32 | waiting runs u32 | (first u32, count u32) ... |
+
+The checksum is CRC-32C of everything behind it. `waiting` are the pages that this very generation replaced.
+A slot is believed only if the root names its freePageUniqueId, generation and incarnation.
+
+Pure: no I/O.
+"""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from crcmod.predefined import mkCrcFun
+
+MAGIC = b"TMQFREE1"
+FORMAT = 1
+CHECKSUM = struct.Struct("<I")
+HEAD = struct.Struct("<IQQQIII")  # what the checksum covers, before the runs
+RUN = struct.Struct("<II")
+HEAD_BYTES = len(MAGIC) + CHECKSUM.size + HEAD.size
+PAGE_COUNT_MAX = 2**32 - 2
+
+Run = tuple[int, int]  # first page, page behind the last
+
+crc32c = mkCrcFun("crc-32c")
+
+
+def runs_of(pages: Iterable[int]) -> list[Run]:
+    """Page numbers as sorted runs."""
+    return coalesce([(page, page + 1) for page in pages])
+
+
+def coalesce(runs: list[Run]) -> list[Run]:
+    """Runs sorted, neighbours joined. Pages that are free twice are our mistake, and found here."""
+    result: list[Run] = []
+    start = stop = 0
+    for first, behind in sorted(runs):
+        if first == stop and result:
+            stop = behind
+            result[-1] = (start, stop)
+        else:
+            assert first >= stop, f"page {first} is free twice"
+            start, stop = first, behind
+            result.append((first, behind))
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class FreeSlot:
+    """One slot of db.free."""
+
+    unique_id: int
+    generation: int
+    incarnation: int
+    page_count: int
+    free: list[Run]
+    waiting: list[Run]
+
+
+def encode_slot(slot: FreeSlot) -> bytes:
+    """The slot's bytes."""
+    numbers = [number for first, behind in (*slot.free, *slot.waiting) for number in (first, behind - first)]
+    rest = HEAD.pack(
+        FORMAT,
+        slot.unique_id,
+        slot.generation,
+        slot.incarnation,
+        slot.page_count,
+        len(slot.free),
+        len(slot.waiting),
+    ) + struct.pack(f"<{len(numbers)}I", *numbers)
+    return MAGIC + CHECKSUM.pack(crc32c(rest)) + rest
+
+
+def slot_bytes(head: bytes) -> int | None:
+    """How long the slot is that begins with `head`; None when this is no slot."""
+    if len(head) < HEAD_BYTES or not head.startswith(MAGIC):
+        return None
+    fields = HEAD.unpack_from(head, len(MAGIC) + CHECKSUM.size)
+    return int(HEAD_BYTES + RUN.size * (fields[-1] + fields[-2]))
+
+
+def decode_slot(data: bytes) -> FreeSlot | None:
+    """The slot in `data`, or None when it is not whole: then nobody believes any of it."""
+    length = slot_bytes(data)
+    if length is None or len(data) < length:
+        return None
+    at = len(MAGIC)
+    if CHECKSUM.unpack_from(data, at)[0] != crc32c(data[at + CHECKSUM.size : length]):
+        return None
+    form, unique_id, generation, incarnation, page_count, free, waiting = HEAD.unpack_from(data, at + CHECKSUM.size)
+    if form != FORMAT:
+        return None
+    runs = [(first, first + count) for first, count in RUN.iter_unpack(data[HEAD_BYTES:length])]
+    return FreeSlot(unique_id, generation, incarnation, page_count, runs[:free], runs[free : free + waiting])
+
+
+class FreePages:
+    """Allocation and quarantine, for one writer. A checkpoint works on a copy and drops it when it fails."""
+
+    __slots__ = ("_next", "_replaced", "_runs", "_stop", "page_count", "quarantine")
+
+    def __init__(self, page_count: int, free: Iterable[Run] = ()) -> None:
+        self.page_count = page_count  # pages 1 ... page_count exist
+        self._runs = coalesce(list(free))[::-1]  # the lowest is last
+        self._next = self._stop = 0  # the run that is being given out
+        self._replaced: list[int] = []
+        self.quarantine: list[tuple[int, list[Run]]] = []  # (generation that replaced them, pages)
+
+    def copy(self) -> "FreePages":
+        """The same pages, to be changed apart."""
+        twin = FreePages(self.page_count)
+        twin._runs = self.free()[::-1]
+        twin.quarantine = list(self.quarantine)
+        return twin
+
+    def allocate(self) -> int:
+        """A page to write on: the lowest free one, else a new one at the end."""
+        if self._next == self._stop:
+            if not self._runs:
+                assert self.page_count < PAGE_COUNT_MAX, "the index has no more page numbers"
+                self.page_count += 1
+                return self.page_count
+            self._next, self._stop = self._runs.pop()
+        page = self._next
+        self._next = page + 1
+        return page
+
+    def replace(self, page: int) -> None:
+        """The generation in the making does not reach this page any more."""
+        self._replaced.append(page)
+
+    def settle(self, generation: int) -> list[Run]:
+        """Put what `generation` replaced into quarantine; these pages."""
+        waiting = runs_of(self._replaced)
+        self._replaced = []
+        if waiting:
+            self.quarantine.append((generation, waiting))
+        return waiting
+
+    def release(self, oldest_reached: int) -> None:
+        """Free what was replaced by `oldest_reached` or before: no root and no reader is older than that."""
+        ready = [run for generation, runs in self.quarantine if generation <= oldest_reached for run in runs]
+        if ready:
+            self.quarantine = [entry for entry in self.quarantine if entry[0] > oldest_reached]
+            self.add(ready)
+
+    def add(self, runs: list[Run]) -> None:
+        """These pages are free, too."""
+        self._runs = coalesce(self.free() + runs)[::-1]
+        self._next = self._stop = 0
+
+    def trim(self) -> None:
+        """Give free pages at the end back: they do not exist any more."""
+        free = self.free()
+        if free and free[-1][1] == self.page_count + 1:
+            self.page_count = free.pop()[0] - 1
+            self._runs = free[::-1]
+            self._next = self._stop = 0
+
+    def free(self) -> list[Run]:
+        """The free pages, ascending."""
+        current = [(self._next, self._stop)] if self._next < self._stop else []
+        return current + self._runs[::-1]
+
+    def free_count(self) -> int:
+        """How many pages are free."""
+        return sum(stop - start for start, stop in self.free())
+
+    def waiting_count(self) -> int:
+        """How many pages are in quarantine."""
+        return sum(stop - start for _, runs in self.quarantine for start, stop in runs)

@@ -1,0 +1,432 @@
+"""The index: keys and values as of the last checkpoint, on disk.
+
+It promises:
+- A checkpoint is there whole or not at all, whatever crashes when. When its generator is exhausted, it is durable.
+- Readers see the last published checkpoint; a scan sees the one that was published when it began, to its end.
+- What is on disk and does not match its checksums raises IndexDamaged; it is never returned as data, and nothing is
+  deleted.
+- Opening reads two roots and one list of free pages, however large the index is and however it was left.
+- After an error of the disk nothing works any more (IndexFailed); no write or sync is tried again.
+
+One thread makes checkpoints, one at a time; any thread may read meanwhile. The bytes, and why each
+crash point is harmless: docs/formats/index.md, docs/formats/db-free.md. What keys, values and meta mean, the owner
+knows.
+"""
+
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+
+from index.disk import Disk, sync_directory, write_fully
+from index.errors import IndexClosed, IndexDamaged, IndexFailed, IndexStolen
+from index.freelist import FreePages, FreeSlot
+from index.lock import lock_directory
+from index.node import Branch, Leaf
+from index.page import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PAGE_SIZE_MIN, Pointer
+from index.pages import DataFile, FreeFile, read_slots
+from index.recovery import Found, find_free_pages
+from index.roots import META_BYTES_MAX, PAGES_AT, Root, decode_root, decode_roots, encode_root, slot_of
+from index.tree import Merge
+
+DATA_NAME = "db.data"
+FREE_NAME = "db.free"
+NEW_SUFFIX = ".new"  # a file in the making; one that is found was left by a crash and counts for nothing
+CACHE_PAGES_DEFAULT = 2048
+TRIM_PAGES_MIN = 64  # db.data is cut only when it gets shorter by this much
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Figures for status and metrics."""
+
+    generation: int
+    keys: int
+    depth: int
+    pages: int
+    free_pages: int
+    waiting_pages: int
+    bytes: int
+    cached_pages: int
+    is_recovering_free_pages: bool
+
+
+class Index:
+    """An open index directory. Made by Index.open."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        lock: int,
+        data: DataFile,
+        free: FreeFile,
+        roots: list[Root],
+        slots: list[bytes],
+        incarnation: int,
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self._disk = disk
+        self._lock = lock
+        self._data = data
+        self._free = free
+        self._slots = slots
+        self._incarnation = incarnation
+        self._entropy = entropy
+        self._root: Root | None = roots[0]  # None: closed or failed
+        self._last = roots[0]
+        self._older: Root | None = roots[1] if len(roots) > 1 else None
+        self._failure: Exception | None = None
+        self._is_closed = False
+        self._is_checkpointing = False
+        self._pins: dict[object, int] = {}  # readers, by the generation they read
+        self._found: tuple[int, Found] | None = None  # found by recovery, for the next checkpoint to take
+        self._recovery_roots: tuple[Root, Root | None] | None = None
+        self._recovery_pin: object | None = None
+        self._space = self._trusted_space()
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        disk: Disk = os,
+        page_size: int = PAGE_SIZE_DEFAULT,
+        cache_pages: int = CACHE_PAGES_DEFAULT,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> "Index":
+        """Open the index in a directory, making both where there are none. `page_size` is for a new one.
+
+        Raises IndexInUse when it is open elsewhere, IndexDamaged when what is there cannot be trusted,
+        OSError when the disk fails (which says nothing about the index).
+        """
+        if page_size not in range(PAGE_SIZE_MIN, PAGE_SIZE_MAX + 1) or page_size & (page_size - 1):
+            raise ValueError(f"page size {page_size} is no power of two from {PAGE_SIZE_MIN} to {PAGE_SIZE_MAX}")
+        directory = os.fspath(directory)
+        disk.makedirs(directory, exist_ok=True)
+        opened: list[int] = []
+        try:
+            opened.append(lock_directory(disk, directory))
+            incarnation = int.from_bytes(entropy(8), "big")
+            opened.append(_open_data(disk, directory, page_size, incarnation))
+            # What is read here may still wait in the system's cache: it is relied on from now on, so it must survive.
+            disk.fsync(opened[-1])
+            slots = read_slots(disk, opened[-1])
+            roots = decode_roots(slots)
+            if not roots:
+                raise IndexDamaged(f"{os.path.join(directory, DATA_NAME)} has no whole root")
+            data = DataFile(disk, opened[-1], roots[0].page_size, cache_pages)
+            opened.append(disk.open(os.path.join(directory, FREE_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            disk.fsync(opened[-1])
+            sync_directory(disk, directory)
+            free = FreeFile(disk, opened[-1])
+            return cls(disk, opened[0], data, free, roots, slots, incarnation, entropy)
+        except BaseException as error:
+            for fd in reversed(opened):
+                disk.close(fd)
+            if isinstance(error, IndexFailed) and isinstance(error.__cause__, OSError):
+                raise error.__cause__ from None
+            raise
+
+    def _trusted_space(self) -> FreePages:
+        """The free pages by db.free if it agrees with the root; else none yet, and a recovery to be run."""
+        root = self._last
+        space = FreePages(root.page_count)
+        if root.page_count == 0:
+            return space
+        slot = self._free.read(root.generation) if root.free_page_unique_id else None
+        if (
+            slot is not None
+            and slot.unique_id == root.free_page_unique_id
+            and slot.generation == root.generation
+            and slot.incarnation == root.incarnation
+            and slot.page_count == root.page_count
+        ):
+            space.add(slot.free)
+            if slot.waiting:
+                space.quarantine.append((root.generation, slot.waiting))
+            return space
+        self._recovery_roots = (root, self._older)
+        self._recovery_pin = object()
+        self._pins[self._recovery_pin] = root.generation
+        return space
+
+    # Reading: any thread
+
+    @property
+    def meta(self) -> bytes:
+        """What the owner published with the current root."""
+        return self._last.meta
+
+    @property
+    def generation(self) -> int:
+        """The current root's generation; each checkpoint makes the next one."""
+        return self._last.generation
+
+    @property
+    def incarnation(self) -> int:
+        """The number drawn when this index was opened."""
+        return self._incarnation
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key in the last published checkpoint, or None."""
+        data = self._data
+        while True:
+            root = self._root
+            if root is None:
+                raise self._refusal()
+            pointer = root.pointer
+            if pointer is None:
+                return None
+            try:
+                node = data.node(pointer)
+                while type(node) is Branch:
+                    node = data.node(node.pointers[bisect_right(node.separators, key)])
+            except IndexDamaged:
+                # A get pins nothing: two checkpoints may have passed under it, and its pages been written on.
+                if self._root is root:
+                    raise
+                continue
+            except IndexFailed as error:
+                raise self._fail(error) from error
+            assert isinstance(node, Leaf), "the way down ends at a leaf"
+            keys = node.keys
+            at = bisect_left(keys, key)
+            return node.values[at] if at < len(keys) and keys[at] == key else None
+
+    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Keys from `start` to before `stop` with their values, as published when the first is asked for.
+
+        Its pages are kept until the iterator is exhausted or closed.
+        """
+        pin = object()
+        root = self._pin(pin)
+        try:
+            if root.pointer is not None:
+                yield from self._walk(root.pointer, start, stop)
+        finally:
+            self._pins.pop(pin, None)
+
+    def _pin(self, pin: object) -> Root:
+        while True:
+            root = self._root
+            if root is None:
+                raise self._refusal()
+            # Pinned before it is looked at again: a checkpoint that frees pages sees the pin, or we see its root.
+            self._pins[pin] = root.generation
+            if self._root is root:
+                return root
+
+    def _walk(self, pointer: Pointer, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        ways: list[Iterator[Pointer]] = [iter((pointer,))]
+        is_first = True
+        while ways:
+            step = next(ways[-1], None)
+            if step is None:
+                ways.pop()
+                continue
+            if self._root is None:
+                raise self._refusal()
+            try:
+                node = self._data.load(step)
+            except IndexFailed as error:
+                raise self._fail(error) from error
+            if isinstance(node, Branch):
+                first = bisect_right(node.separators, start) if is_first else 0
+                last = len(node.pointers) if stop is None else bisect_left(node.separators, stop) + 1
+                self._data.cache.put(step, node)
+                ways.append(iter(node.pointers[first:last]))
+                continue
+            keys = node.keys
+            low = bisect_left(keys, start) if is_first else 0
+            is_first = False
+            if stop is not None and keys[-1] >= stop:
+                high = bisect_left(keys, stop)
+                yield from zip(keys[low:high], node.values[low:high], strict=True)
+                return
+            if low:
+                yield from zip(keys[low:], node.values[low:], strict=True)
+            else:
+                yield from zip(keys, node.values, strict=True)
+
+    # Writing: one thread
+
+    def checkpoint(self, changes: Iterable[tuple[bytes, bytes | None]], meta: bytes) -> Iterator[None]:
+        """Apply changes, sorted by key (None deletes, an absent key too), and publish them with `meta`.
+
+        Each step is a small piece of work (about a leaf, or one sync), so that the caller can pace it. When the
+        iterator is exhausted, the new root is durable and readers see it. One that is closed before, or that
+        raises ValueError for bad changes, leaves the index as it was.
+        """
+        if self._root is None:
+            raise self._refusal()
+        if len(meta) > META_BYTES_MAX:
+            raise ValueError(f"meta is longer than {META_BYTES_MAX} bytes")
+        assert not self._is_checkpointing, "two checkpoints at a time"
+        self._is_checkpointing = True
+        try:
+            yield from self._steps(changes, meta)
+        except (IndexFailed, IndexStolen) as error:
+            raise self._fail(error) from error.__cause__
+        finally:
+            self._is_checkpointing = False
+            self._data.forget()
+
+    def _steps(self, changes: Iterable[tuple[bytes, bytes | None]], meta: bytes) -> Generator[None, None, None]:
+        last = self._last
+        generation = last.generation + 1
+        space = self._space.copy()
+        found = self._found
+        if found is not None:
+            space.add(found[1].free)
+            if found[1].waiting:
+                space.quarantine.append((found[0], found[1].waiting))
+        space.release(self._oldest_reached())
+        merge = Merge(self._data, space, changes, generation, self._incarnation)
+        merged = yield from merge.run(last.pointer, last.depth)
+        self._data.flush()
+        yield
+        self._data.sync()
+        yield
+        waiting = space.settle(generation)
+        pages_before = space.page_count
+        space.trim()
+        is_complete = self._recovery_roots is None or found is not None
+        unique_id = 0
+        if is_complete:
+            unique_id = int.from_bytes(self._entropy(8), "big") or 1
+            # Readers do not outlive us: what waits for them alone is free for whoever opens the index next.
+            pinned = [run for freed, runs in space.quarantine if freed < generation for run in runs]
+            free = FreePages(space.page_count, space.free() + pinned).free()
+            # Before the root that names it, and into the slot of the root that it displaces.
+            self._free.write(FreeSlot(unique_id, generation, self._incarnation, space.page_count, free, waiting))
+            yield
+        root = Root(
+            page_size=self._data.page_size,
+            depth=merged.depth,
+            generation=generation,
+            incarnation=self._incarnation,
+            free_page_unique_id=unique_id,
+            page_count=space.page_count,
+            key_count=last.key_count + merged.keys_added,
+            pointer=merged.pointer,
+            meta=meta,
+        )
+        self._publish(root)
+        self._space = space
+        if found is not None:
+            self._found = None
+            self._recovery_roots = None
+        if pages_before - space.page_count >= TRIM_PAGES_MIN:
+            self._data.cut(space.page_count)
+
+    def _oldest_reached(self) -> int:
+        """The oldest generation that a root slot or a reader holds."""
+        older = self._older
+        oldest = self._last.generation - 1 if older is None else older.generation
+        return min([oldest, *list(self._pins.values())])
+
+    def _publish(self, root: Root) -> None:
+        slots = self._data.slots()
+        if slots != self._slots:
+            for data in slots:
+                stranger = decode_root(data)
+                if stranger is not None and data not in self._slots:
+                    raise IndexStolen(f"generation {stranger.generation} was published by somebody else")
+            raise IndexFailed("a root slot does not hold what was written to it")
+        data = encode_root(root)
+        self._data.publish(root, data)
+        self._slots[slot_of(root.generation)] = data
+        self._older = self._last
+        self._last = root
+        self._root = root
+
+    @property
+    def needs_free_page_recovery(self) -> bool:
+        """Whether recover_free_pages() has something to do; until it has, the index grows at its end only."""
+        return self._recovery_roots is not None and self._found is None
+
+    def recover_free_pages(self) -> Iterator[None]:
+        """Find the free pages when db.free could not be trusted. Each step reads a page; run it between other work.
+
+        Done by the thread that makes checkpoints, at any pace; the next checkpoint takes and writes what was found.
+        Nothing to do, nothing done; given up before its end, it starts anew in the next run or the next opening.
+        """
+        if self._root is None:
+            raise self._refusal()
+        if self._recovery_roots is None or self._found is not None:
+            return
+        root, older = self._recovery_roots
+        try:
+            found = yield from find_free_pages(self._data, root, older)
+        except IndexFailed as error:
+            raise self._fail(error) from error.__cause__
+        self._found = (root.generation, found)
+        if self._recovery_pin is not None:
+            self._pins.pop(self._recovery_pin, None)
+
+    def statistics(self) -> Statistics:
+        """Figures of the published state."""
+        if self._root is None:
+            raise self._refusal()
+        root, space = self._last, self._space
+        return Statistics(
+            generation=root.generation,
+            keys=root.key_count,
+            depth=root.depth,
+            pages=space.page_count,
+            free_pages=space.free_count(),
+            waiting_pages=space.waiting_count(),
+            bytes=self._data.bytes(),
+            cached_pages=len(self._data.cache),
+            is_recovering_free_pages=self._recovery_roots is not None,
+        )
+
+    def close(self) -> None:
+        """Let go of files and lock. Nothing is written: what was published is durable. May be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._root = None
+        self._free.close()
+        self._data.close()
+        self._disk.close(self._lock)
+
+    def __enter__(self) -> "Index":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _fail(self, error: Exception) -> Exception:
+        if self._failure is None:
+            self._failure = error
+            self._root = None
+        return error
+
+    def _refusal(self) -> Exception:
+        if self._failure is not None:
+            number = getattr(self._failure, "errno", None)
+            refusal = IndexFailed(f"the index failed before: {self._failure}", number)
+            refusal.__cause__ = self._failure
+            return refusal
+        return IndexClosed("the index is closed")
+
+
+def _open_data(disk: Disk, directory: str, page_size: int, incarnation: int) -> int:
+    """Open db.data, made with an empty root in it where there is none: it never appears without a whole one."""
+    path = os.path.join(directory, DATA_NAME)
+    try:
+        return disk.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        pass
+    new = path + NEW_SUFFIX
+    fd = disk.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        root = Root(page_size, 0, 0, incarnation, 0, 0, 0, None, b"")
+        write_fully(disk, fd, encode_root(root).ljust(PAGES_AT, b"\0"), 0)
+        disk.fsync(fd)
+        disk.replace(new, path)
+        sync_directory(disk, directory)
+    except BaseException:
+        disk.close(fd)
+        raise
+    return fd

@@ -1,0 +1,74 @@
+"""A page of db.data.
+
+    | checksum u32 | kind u8 | flags u8 | entries u16 | page u32 | prefix u16 | zero u16
+    | generation u64 | incarnation u64 | body, zeros |
+
+Little-endian. The checksum is zlib.crc32 of everything behind it, to the page's last byte. The pointer to a page
+repeats page, generation and checksum, so a page that was never written, was written elsewhere, or is an older one than
+the pointer means is told from the right one: what is wrong is never taken for data.
+
+Pure: no I/O. Knows nothing of keys (index/node.py does).
+"""
+
+import struct
+from typing import NamedTuple
+from zlib import crc32
+
+from index.errors import IndexDamaged
+
+PAGE_SIZE_DEFAULT = 8192
+PAGE_SIZE_MIN = 256
+PAGE_SIZE_MAX = 32768
+
+LEAF = 1
+BRANCH = 2
+
+CHECKSUM = struct.Struct("<I")
+HEAD = struct.Struct("<BBHIHHQQ")  # all of the header that the checksum covers
+HEADER_BYTES = CHECKSUM.size + HEAD.size
+
+
+class Pointer(NamedTuple):
+    """Where a page is, and what makes it the page that is meant."""
+
+    page: int
+    generation: int
+    checksum: int
+
+
+class Header(NamedTuple):
+    """A page's header, verified."""
+
+    kind: int
+    flags: int
+    entries: int
+    page: int
+    prefix_bytes: int
+    zero: int
+    generation: int
+    incarnation: int
+
+
+def seal(header: Header, body: bytes, page_size: int) -> tuple[bytes, int]:
+    """The page's bytes, and the checksum that its pointer must repeat."""
+    room = page_size - HEADER_BYTES - len(body)
+    assert room >= 0, "a node was cut larger than a page"
+    rest = b"".join((HEAD.pack(*header), body, bytes(room)))
+    checksum = crc32(rest)
+    return CHECKSUM.pack(checksum) + rest, checksum
+
+
+def verify(data: bytes, pointer: Pointer, page_size: int) -> Header:
+    """The header of the page that `pointer` means, or IndexDamaged with the reason."""
+    if len(data) != page_size:
+        raise IndexDamaged(f"page {pointer.page} lies behind the end of the file")
+    checksum = crc32(memoryview(data)[CHECKSUM.size :])
+    if checksum != CHECKSUM.unpack_from(data)[0]:
+        raise IndexDamaged(f"page {pointer.page} does not match its checksum")
+    header = Header._make(HEAD.unpack_from(data, CHECKSUM.size))
+    if header.page != pointer.page or header.generation != pointer.generation or checksum != pointer.checksum:
+        raise IndexDamaged(
+            f"page {pointer.page} of generation {pointer.generation} was expected, "
+            f"page {header.page} of generation {header.generation} was found"
+        )
+    return header

@@ -1,0 +1,87 @@
+"""Free pages found by walking what the roots reach, when no list of them can be trusted.
+
+Only branches are read: a leaf's number stands in its parent. The walk belongs to the roots that were found when the
+index was opened; their owner keeps every page that it walks from being written on meanwhile (index/index.py pins them,
+and takes new pages from the end), so that what it finds stays true however many checkpoints pass: a page that one of
+them replaced was reached by the walk, and is in nobody's list twice.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from index.errors import IndexDamaged
+from index.freelist import Run
+from index.node import Branch
+from index.page import Pointer
+from index.pages import DataFile
+from index.roots import Root
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Pages that neither root reaches, and pages that only the older one does."""
+
+    free: list[Run]
+    waiting: list[Run]
+
+
+def walk(data: DataFile, root: Root, marks: bytearray) -> Generator[None, None, None]:
+    """Mark each page that a root reaches, a branch a step."""
+    if root.pointer is None:
+        return
+    stack: list[tuple[Pointer, int]] = [(root.pointer, root.depth)]
+    _mark(marks, root.pointer)
+    while stack:
+        pointer, level = stack.pop()
+        if level == 1:
+            continue
+        branch = data.load(pointer)
+        if not isinstance(branch, Branch):
+            raise IndexDamaged(f"page {pointer.page} is a leaf where a branch should be")
+        for child in branch.pointers:
+            _mark(marks, child)
+        if level > 2:
+            stack += [(child, level - 1) for child in branch.pointers]
+        yield
+
+
+def _mark(marks: bytearray, pointer: Pointer) -> None:
+    if not 0 < pointer.page < len(marks):
+        raise IndexDamaged(f"page {pointer.page} lies behind the end")
+    if marks[pointer.page]:
+        raise IndexDamaged(f"page {pointer.page} is reached twice")
+    marks[pointer.page] = 1
+
+
+def find_free_pages(data: DataFile, root: Root, older: Root | None) -> Generator[None, None, Found]:
+    """Walk both roots; what is marked by neither is free."""
+    marks = bytearray(root.page_count + 1)
+    yield from walk(data, root, marks)
+    older_marks = bytearray(len(marks) if older is None else max(len(marks), older.page_count + 1))
+    if older is not None:
+        try:
+            yield from walk(data, older, older_marks)
+        except IndexDamaged:
+            # The older root is no way back any more; what it reaches is free to be used, what of it
+            # was marked waits all the same.
+            pass
+    marks[0] = 1
+    reached = int.from_bytes(marks, "big")
+    before = int.from_bytes(older_marks[: len(marks)], "big")
+    waiting = (before & ~reached).to_bytes(len(marks), "big")
+    either = (before | reached).to_bytes(len(marks), "big")
+    return Found(_runs(either, 0), _runs(waiting, 1))
+
+
+def _runs(marks: bytes, wanted: int) -> list[Run]:
+    """The runs of bytes that are `wanted` (0 or 1)."""
+    sought, other = bytes([wanted]), bytes([1 - wanted])
+    runs: list[Run] = []
+    start = marks.find(sought)
+    while start >= 0:
+        stop = marks.find(other, start)
+        if stop < 0:
+            stop = len(marks)
+        runs.append((start, stop))
+        start = marks.find(sought, stop)
+    return runs

@@ -1,0 +1,100 @@
+"""The two root slots at the head of db.data.
+
+    db.data  | root slot 0, 4096 | root slot 1, 4096 | page 1 | page 2 | ...
+
+    slot     | magic 8 | checksum u32 | format u32 | page size u32 | depth u32 | generation u64 | incarnation u64
+             | freePageUniqueId u64 | page count u64 | key count u64 | root page u32 | root checksum u32
+             | root generation u64 | meta length u32 | meta | zeros |
+
+The checksum is CRC-32C of everything behind it to the slot's end. Generation g lies in slot g % 2, so publishing
+one never touches the one before it. Depth 0 is an empty tree, 1 a single leaf.
+
+Pure: no I/O.
+"""
+
+import struct
+from dataclasses import dataclass
+
+from index.freelist import crc32c
+from index.page import Pointer
+
+MAGIC = b"TMQROOT1"
+FORMAT = 1
+SLOT_BYTES = 4096  # a sector of today's disks: a torn write of one slot leaves the other alone
+SLOT_COUNT = 2
+PAGES_AT = SLOT_BYTES * SLOT_COUNT
+CHECKSUM = struct.Struct("<I")
+HEAD = struct.Struct("<IIIQQQQQIIQI")
+CHECKED_AT = len(MAGIC) + CHECKSUM.size
+META_AT = CHECKED_AT + HEAD.size
+META_BYTES_MAX = 3 * 1024
+assert META_AT + META_BYTES_MAX <= SLOT_BYTES, "meta does not fit into a slot"
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """One published generation of the tree."""
+
+    page_size: int
+    depth: int
+    generation: int
+    incarnation: int
+    free_page_unique_id: int  # 0: no list of free pages was complete when this root was written
+    page_count: int
+    key_count: int
+    pointer: Pointer | None
+    meta: bytes
+
+
+def page_at(page: int, page_size: int) -> int:
+    """Where a page begins in db.data; pages are counted from 1."""
+    return PAGES_AT + (page - 1) * page_size
+
+
+def slot_of(generation: int) -> int:
+    """The slot of a generation, the same in db.data and db.free."""
+    return generation % SLOT_COUNT
+
+
+def encode_root(root: Root) -> bytes:
+    """The slot's bytes."""
+    pointer = root.pointer or Pointer(0, 0, 0)
+    rest = HEAD.pack(
+        FORMAT,
+        root.page_size,
+        root.depth,
+        root.generation,
+        root.incarnation,
+        root.free_page_unique_id,
+        root.page_count,
+        root.key_count,
+        pointer.page,
+        pointer.checksum,
+        pointer.generation,
+        len(root.meta),
+    )
+    rest = (rest + root.meta).ljust(SLOT_BYTES - CHECKED_AT, b"\0")
+    return MAGIC + CHECKSUM.pack(crc32c(rest)) + rest
+
+
+def decode_root(data: bytes) -> Root | None:
+    """The root in a slot's bytes, or None when there is no whole one."""
+    if len(data) != SLOT_BYTES or not data.startswith(MAGIC):
+        return None
+    if CHECKSUM.unpack_from(data, len(MAGIC))[0] != crc32c(data[CHECKED_AT:]):
+        return None
+    fields = HEAD.unpack_from(data, CHECKED_AT)
+    form, page_size, depth, generation, incarnation, unique_id, page_count, key_count = fields[:8]
+    page, checksum, page_generation, meta_length = fields[8:]
+    if form != FORMAT:
+        return None
+    pointer = Pointer(page, page_generation, checksum) if depth else None
+    meta = data[META_AT : META_AT + meta_length]
+    return Root(page_size, depth, generation, incarnation, unique_id, page_count, key_count, pointer, meta)
+
+
+def decode_roots(slots: list[bytes]) -> list[Root]:
+    """The whole roots in the two slots' bytes, the newest first. One that lies in the other's slot does not count."""
+    roots = [decode_root(data) for data in slots]
+    whole = [root for slot, root in enumerate(roots) if root is not None and slot_of(root.generation) == slot]
+    return sorted(whole, key=lambda root: root.generation, reverse=True)

@@ -1,0 +1,299 @@
+"""Sorted changes merged into a copy-on-write B+tree, left to right, each touched page rewritten once.
+
+Nothing that a published root reaches is written on: changed nodes go to free pages, up to a new root page. Leaves that
+end up small are joined with a neighbour; empty ones disappear. A run of new keys fills its pages; scattered ones
+split pages evenly.
+
+Knows nothing of roots being published (index/index.py does that) nor of threads: one merge at a time.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Generator, Iterable
+from itertools import islice
+from operator import lt
+from typing import NamedTuple, TypeAlias
+
+from index.freelist import FreePages
+from index.node import (
+    Branch,
+    Cutter,
+    Leaf,
+    Node,
+    encode,
+    join,
+    key_bytes_max,
+    merge,
+    separator,
+    size,
+    value_bytes_max,
+)
+from index.page import Pointer
+from index.pages import DataFile
+
+CHANGES_IN_HAND = 256  # changes taken from the caller at a time: what one step works on
+SMALL_FRACTION = 3  # a node that fills less than 1/3 of a page is joined with a neighbour, if it can be
+
+Child: TypeAlias = Pointer | Leaf | Branch  # a node without a pointer is small and not written yet
+Entry: TypeAlias = tuple[
+    bytes, Child
+]  # the low end of the child's range (what stands for the first one is its parent's)
+Steps: TypeAlias = Generator[None, None, list[Entry]]
+
+
+class Changes:
+    """The caller's sorted changes, a handful at a time."""
+
+    __slots__ = ("_at", "_key_max", "_keys", "_last", "_source", "_value_max", "_values")
+
+    def __init__(self, changes: Iterable[tuple[bytes, bytes | None]], page_size: int) -> None:
+        self._source = iter(changes)
+        self._key_max = key_bytes_max(page_size)
+        self._value_max = value_bytes_max(page_size)
+        self._keys: list[bytes] = []
+        self._values: list[bytes | None] = []
+        self._at = 0
+        self._last: bytes | None = None
+
+    def peek(self) -> bytes | None:
+        """The next key, None at the end."""
+        if self._at == len(self._keys):
+            handful = list(islice(self._source, CHANGES_IN_HAND))
+            if not handful:
+                return None
+            keys, values = zip(*handful, strict=True)
+            self._keys = list(keys)
+            self._values = list(values)
+            self._at = 0
+            self._inspect()
+        return self._keys[self._at]
+
+    def _inspect(self) -> None:
+        keys = self._keys
+        if not all(map(lt, keys, keys[1:])) or (self._last is not None and keys[0] <= self._last):
+            raise ValueError("the changes of a checkpoint are not sorted by key")
+        if max(map(len, keys)) > self._key_max:
+            raise ValueError(f"a key is longer than {self._key_max} bytes")
+        if any(len(value) > self._value_max for value in self._values if value):
+            raise ValueError(f"a value is longer than {self._value_max} bytes")
+        self._last = keys[-1]
+
+    def take(self, high: bytes | None) -> tuple[list[bytes], list[bytes | None]]:
+        """Some of the next changes below `high`; none when there are no more."""
+        if self.peek() is None:
+            return [], []
+        start = self._at
+        stop = len(self._keys) if high is None else bisect_left(self._keys, high, start)
+        self._at = stop
+        return self._keys[start:stop], self._values[start:stop]
+
+
+class Merged(NamedTuple):
+    """What a merge made: the new root page, the tree's depth, and how many keys came or went."""
+
+    pointer: Pointer | None
+    depth: int
+    keys_added: int
+
+
+class Merge:
+    """One merge of changes into the tree under a root page."""
+
+    __slots__ = ("_changes", "_data", "_generation", "_incarnation", "_keys_added", "_page_size", "_small", "_space")
+
+    def __init__(
+        self,
+        data: DataFile,
+        space: FreePages,
+        changes: Iterable[tuple[bytes, bytes | None]],
+        generation: int,
+        incarnation: int,
+    ) -> None:
+        self._data = data
+        self._space = space
+        self._page_size = data.page_size
+        self._small = data.page_size // SMALL_FRACTION
+        self._changes = Changes(changes, data.page_size)
+        self._generation = generation
+        self._incarnation = incarnation
+        self._keys_added = 0
+
+    def run(self, pointer: Pointer | None, depth: int) -> Generator[None, None, Merged]:
+        """Merge all changes; each step touches about one leaf. The pages are taken to be written, not synced."""
+        if self._changes.peek() is None:
+            return Merged(pointer, depth, 0)
+        if pointer is None:
+            entries = yield from self._leaf(Leaf([], []), None)
+            depth = 1
+        else:
+            entries = yield from self._subtree(pointer, depth, None)
+        while len(entries) > 1:
+            entries = yield from self._settle(entries)
+            if len(entries) > 1:
+                entries = self._branches(entries, is_at_edge=True)
+                depth += 1
+        if not entries:
+            return Merged(None, 0, self._keys_added)
+        child = entries[0][1]
+        while depth > 1:  # a branch with one child is no root
+            branch = self._data.load(child) if isinstance(child, Pointer) else child
+            assert isinstance(branch, Branch), "a leaf above the lowest level"
+            if len(branch.pointers) > 1:
+                break
+            if isinstance(child, Pointer):
+                self._space.replace(child.page)
+            child = branch.pointers[0]
+            depth -= 1
+        if not isinstance(child, Pointer):
+            child = self._write(child)
+        return Merged(child, depth, self._keys_added)
+
+    def _subtree(self, pointer: Pointer, level: int, high: bytes | None) -> Steps:
+        """Merge the changes below `high` into a subtree; what stands in its place."""
+        is_hot = pointer in self._data.cache
+        node = self._data.load(pointer)
+        self._space.replace(pointer.page)
+        if level == 1:
+            assert isinstance(node, Leaf), "a branch on the lowest level"
+            entries = yield from self._leaf(node, high, is_hot)
+            return entries
+        assert isinstance(node, Branch), "a leaf above the lowest level"
+        lows = [b"", *node.separators]
+        pointers = node.pointers
+        entries = []
+        done = 0
+        while True:
+            key = self._changes.peek()
+            if key is None or (high is not None and key >= high):
+                break
+            at = bisect_right(node.separators, key)
+            entries += zip(lows[done:at], pointers[done:at], strict=True)
+            below = lows[at + 1] if at + 1 < len(lows) else high
+            made = yield from self._subtree(pointers[at], level - 1, below)
+            if made:
+                entries.append((lows[at], made[0][1]))
+                entries += made[1:]
+            done = at + 1
+        entries += zip(lows[done:], pointers[done:], strict=True)
+        entries = yield from self._settle(entries)
+        return self._branches(entries, is_at_edge=high is None) if entries else []
+
+    def _leaf(self, leaf: Leaf, high: bytes | None, is_hot: bool = False) -> Steps:
+        keys = leaf.keys[:]
+        values = leaf.values[:]
+        self._keys_added -= len(keys)
+        entries: list[Entry] = []
+        before: bytes | None = None  # the last key of the piece before
+        is_run = True
+        stable = 0
+        while True:
+            new_keys, new_values = self._changes.take(high)
+            if not new_keys:
+                break
+            if not merge(keys, values, new_keys, new_values):
+                is_run = False
+            stable = bisect_right(keys, new_keys[-1])  # what comes later belongs behind these
+            following = self._changes.peek()
+            if following is None or (high is not None and following >= high):
+                break
+            cutter = Cutter.of_leaf(keys, values, self._page_size)
+            start = 0
+            while (stop := cutter.fill(start)) < stable:
+                piece = Leaf(keys[start:stop], values[start:stop])
+                entries.append((_low(before, piece), self._write(piece)))
+                before = keys[stop - 1]
+                self._keys_added += stop - start
+                start = stop
+            del keys[:start], values[:start]
+            yield
+        self._keys_added += len(keys)
+        if keys:
+            cutter = Cutter.of_leaf(keys, values, self._page_size)
+            start = 0
+            for stop in cutter.run(stable) if is_run else cutter.even():
+                piece = Leaf(keys[start:stop], values[start:stop])
+                low = _low(before, piece)
+                if cutter.size(start, stop) < self._small:
+                    entries.append((low, piece))
+                else:
+                    pointer = self._write(piece)
+                    if is_hot:
+                        self._data.cache.put(pointer, piece)
+                    entries.append((low, pointer))
+                before = keys[stop - 1]
+                start = stop
+        yield
+        return entries
+
+    def _branches(self, entries: list[Entry], is_at_edge: bool) -> list[Entry]:
+        """The branches over settled children. A single small one is left to be joined."""
+        lows = [low for low, _ in entries]
+        pointers = [child for _, child in entries if isinstance(child, Pointer)]
+        assert len(pointers) == len(lows), "a branch over a child that was not written"
+        cutter = Cutter.of_branch(lows, self._page_size)
+        result: list[Entry] = []
+        start = 0
+        for stop in cutter.run(len(lows)) if is_at_edge else cutter.even():
+            branch = Branch(lows[start + 1 : stop], pointers[start:stop])
+            child = branch if cutter.size(start, stop) < self._small else self._write(branch)
+            result.append((lows[start], child))
+            start = stop
+        return result
+
+    def _settle(self, entries: list[Entry]) -> Steps:
+        """Join small nodes with neighbours, and write them."""
+        if all(isinstance(child, Pointer) for _, child in entries):
+            return entries
+        settled: list[Entry] = []
+        at = 0
+        while at < len(entries):
+            low, child = entries[at]
+            at += 1
+            if isinstance(child, Pointer):
+                settled.append((low, child))
+                continue
+            while size(child, self._page_size) < self._small:
+                if at < len(entries):
+                    right_low, right = entries[at]
+                    joined = join(child, right_low, self._node(right))
+                    if size(joined, self._page_size) <= self._page_size:
+                        self._drop(right)
+                        child = joined
+                        at += 1
+                        continue
+                if settled:
+                    left_low, left = settled[-1]
+                    joined = join(self._node(left), low, child)
+                    if size(joined, self._page_size) <= self._page_size:
+                        self._drop(left)
+                        child = joined
+                        low = left_low
+                        settled.pop()
+                        continue
+                break
+            settled.append((low, self._write(child)))
+            yield
+        return settled
+
+    def _node(self, child: Child) -> Node:
+        if not isinstance(child, Pointer):
+            return child
+        if child.generation == self._generation:
+            self._data.flush()  # it may still wait to be written
+        return self._data.load(child)
+
+    def _drop(self, child: Child) -> None:
+        if isinstance(child, Pointer):
+            self._space.replace(child.page)
+
+    def _write(self, node: Node) -> Pointer:
+        page = self._space.allocate()
+        data, checksum = encode(node, page, self._generation, self._incarnation, self._page_size)
+        self._data.write(page, data)
+        pointer = Pointer(page, self._generation, checksum)
+        if isinstance(node, Branch):
+            self._data.cache.put(pointer, node)
+        return pointer
+
+
+def _low(before: bytes | None, piece: Leaf) -> bytes:
+    return b"" if before is None else separator(before, piece.keys[0])
