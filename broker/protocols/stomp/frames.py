@@ -1,0 +1,302 @@
+"""STOMP frames: bytes in, frames out; header blocks out again. Pure.
+
+    frame = command EOL *(header EOL) EOL *octet NUL *EOL          (STOMP 1.2, Augmented BNF)
+
+Promises: however the bytes were cut on their way, the same frames come out; no byte is searched twice, and
+what is kept of an unfinished frame stays under the limits. What differs between the versions stands in three
+values of :class:`Dialect`, nowhere else. Knows no command but SEND, whose body alone may hold a NUL, and none
+of the states a connection may be in.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from broker.core.commands import ClientError
+
+LF = 0x0A
+CR = 0x0D
+
+
+class Limits(NamedTuple):
+    """What a peer may send at most (ActiveMQ's StompWireFormat, and its maxDataLength for the frame)."""
+
+    command_bytes_max: int = 1024
+    header_line_bytes_max: int = 10 * 1024
+    headers_max: int = 1000
+    frame_bytes_max: int = 100 * 1024 * 1024
+
+
+class Dialect:
+    """One version's rules for lines and escapes.
+
+    ``drops_cr``: a CR right before LF belongs to the line's end. STOMP 1.2 says so; ActiveMQ does it in 1.0 too,
+    and so for every CONNECT, which is read before the version is known. In 1.1 it belongs to the value.
+    ``trims``: blanks around a value do not count (ActiveMQ in 1.0).
+    """
+
+    __slots__ = ("_escapes", "_unescapes", "drops_cr", "trims", "version")
+
+    def __init__(self, version: str, escapes: dict[str, str], *, drops_cr: bool, trims: bool) -> None:
+        self.version = version
+        self.drops_cr = drops_cr
+        self.trims = trims
+        self._escapes = str.maketrans({"\0": " ", "\n": " "} | ({"\r": " "} if drops_cr else {}) | escapes)
+        self._unescapes = {escape: character for character, escape in escapes.items()}
+
+    @property
+    def has_escapes(self) -> bool:
+        return bool(self._unescapes)
+
+    def escape(self, text: str) -> str:
+        """``text`` as it may stand in a header name or value.
+
+        What a version has no way to say (NUL in any, line ends in 1.0) becomes a blank: nobody may add headers
+        or end a frame by what he wrote into a value.
+        """
+        return text.translate(self._escapes)
+
+    def unescape(self, text: str) -> str:
+        """STOMP 1.1 and 1.2, Value Encoding: undefined escape sequences are a fatal protocol error."""
+        unescapes = self._unescapes
+        try:
+            return _ESCAPE.sub(lambda match: unescapes[match[0]], text)
+        except KeyError as error:
+            raise ClientError(
+                f"Undefined escape sequence {error.args[0]!r} in a header",
+                f"STOMP {self.version} knows only {', '.join(unescapes)} in header names and values.",
+            ) from None
+
+
+_ESCAPE = re.compile(r"\\.?", re.DOTALL)
+
+V10 = Dialect("1.0", {}, drops_cr=True, trims=True)
+V11 = Dialect("1.1", {"\\": "\\\\", "\n": "\\n", ":": "\\c"}, drops_cr=False, trims=False)
+V12 = Dialect("1.2", {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"}, drops_cr=True, trims=False)
+# CONNECT and CONNECTED are never escaped (STOMP 1.2, Value Encoding), and read before the version is known.
+DIALECTS = {dialect.version: dialect for dialect in (V10, V11, V12)}
+
+Headers = dict[str, str]
+Frame = tuple[str, Headers, bytes]
+
+
+class FrameParser:
+    """Cuts what arrives into frames: ``feed`` once for each piece, then ``next_frame`` until it gives None.
+
+    Both raise a fatal :class:`ClientError` when the peer breaks the grammar or a limit; the parser is of no use
+    after that. ``dialect`` may be changed between two frames: it counts from the next one on.
+    """
+
+    __slots__ = ("_data", "_line_start", "_lines", "_offset", "_partial", "_wanted", "dialect", "limits")
+
+    def __init__(self, limits: Limits) -> None:
+        self.dialect = V10
+        self.limits = limits
+        self._data = b""
+        self._offset = 0
+        # An unfinished frame waits in _partial until it has _wanted bytes; or, by the two values below that
+        # no length can have, until the end of its head or its NUL is seen.
+        self._partial = bytearray()
+        self._wanted = 0
+        self._lines = 0
+        self._line_start = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes. All frames in what came before must have been fetched."""
+        partial = self._partial
+        if not partial:
+            self._data = data
+            return
+        searched = len(partial)
+        partial += data
+        wanted = self._wanted
+        if wanted == _UNTIL_NUL:
+            is_worth_parsing = b"\0" in data
+            if not is_worth_parsing and len(partial) > self.limits.frame_bytes_max:
+                raise self._too_long_a_frame()
+        elif wanted == _UNTIL_HEAD_END:
+            is_worth_parsing = self._may_end_head(searched)
+        else:
+            is_worth_parsing = len(partial) >= wanted
+        if is_worth_parsing:
+            self._data = bytes(partial)
+            self._partial = bytearray()
+
+    def next_frame(self) -> Frame | None:
+        """The next whole frame as (command, headers, body), or None when more bytes are needed."""
+        data = self._data
+        start = self._offset
+        size = len(data)
+        # Any number of EOLs may stand between frames: they are the heart-beats.
+        while start < size and (data[start] == LF or data[start] == CR):
+            start += 1
+        if start == size:
+            self._data = b""
+            self._offset = 0
+            return None
+        dialect = self.dialect
+        head_end = data.find(b"\n\n", start)
+        if head_end >= 0:
+            body_start = head_end + 2
+            head = data[start:head_end]
+            if b"\r" in head and dialect.drops_cr and (cr_end := data.find(b"\n\r\n", start, body_start)) >= 0:
+                body_start = cr_end + 3
+                head = data[start:cr_end]
+        elif dialect.drops_cr and (cr_end := data.find(b"\n\r\n", start)) >= 0:
+            body_start = cr_end + 3
+            head = data[start:cr_end]
+        else:
+            self._wait(start, _UNTIL_HEAD_END)
+            return None
+
+        if len(head) > self.limits.command_bytes_max:
+            self._check_lines(head)
+        try:
+            text = head.decode()
+        except UnicodeDecodeError:
+            raise ClientError("The headers are not UTF-8", "STOMP frames are encoded in UTF-8.") from None
+        if "\0" in text:
+            raise _no_blank_line()
+        lines = text.split("\n")
+        command = lines[0]
+        if "\r" in text and dialect.drops_cr:
+            lines = [line.removesuffix("\r") for line in lines]
+            command = lines[0]
+        if len(lines) > self.limits.headers_max:
+            self._check_count(len(lines))
+        try:
+            # STOMP 1.2, Repeated Header Entries: the first one counts; so they are entered backwards.
+            headers = {name: value for name, value in [line.split(":", 1) for line in lines[:0:-1]]}  # noqa: C416
+        except ValueError:
+            raise self._no_colon(lines) from None
+        if "\\" in text and dialect.has_escapes:
+            unescape = dialect.unescape
+            # Backwards again, for two names may be the same once they are unescaped.
+            headers = {unescape(name): unescape(value) for name, value in [line.split(":", 1) for line in lines[:0:-1]]}
+        if dialect.trims:
+            headers = {name: value.strip() for name, value in headers.items()}
+
+        if command == "SEND" and (length := headers.get("content-length")) is not None:
+            body_end = body_start + self._content_length(length)
+            if body_end >= size:
+                self._wait(start, body_end + 1 - start)
+                return None
+            if data[body_end] != 0:
+                raise ClientError(
+                    "The body is not as long as its content-length",
+                    f"After {length} bytes of body the frame must end with a NUL byte; leave content-length out"
+                    " for bodies without NUL bytes.",
+                )
+        else:
+            body_end = data.find(b"\0", body_start)
+            if body_end < 0:
+                if size - start > self.limits.frame_bytes_max:
+                    raise self._too_long_a_frame()
+                self._wait(start, _UNTIL_NUL)
+                return None
+        self._offset = body_end + 1
+        return command, headers, data[body_start:body_end]
+
+    # ---- unfinished frames
+
+    def _wait(self, start: int, wanted: int) -> None:
+        """Keep the frame that begins at ``start`` until there is a reason to look at it again."""
+        partial = bytearray(memoryview(self._data)[start:])
+        self._data = b""
+        self._offset = 0
+        self._partial = partial
+        self._wanted = wanted
+        if wanted == _UNTIL_HEAD_END:
+            self._lines = 0
+            self._line_start = 0
+            self._may_end_head(0)
+
+    def _may_end_head(self, searched: int) -> bool:
+        """Whether the head in the partial frame is whole, of which ``searched`` bytes were looked at before.
+
+        Counts its lines on the way: an endless head must not fill the memory before anybody looks at it.
+        """
+        partial = self._partial
+        limits = self.limits
+        for end in (b"\n\n", b"\n\r\n") if self.dialect.drops_cr else (b"\n\n",):
+            if partial.find(end, max(0, searched - len(end) + 1)) >= 0:
+                return True
+        if partial.find(b"\0", searched) >= 0:
+            raise _no_blank_line()
+        self._lines += partial.count(b"\n", searched)
+        last_line_end = partial.rfind(b"\n", searched)
+        if last_line_end >= 0:
+            self._line_start = last_line_end + 1
+        self._check_count(self._lines)
+        length = len(partial) - self._line_start
+        if self._lines == 0 and length > limits.command_bytes_max:
+            raise _too_long_a_command(limits)
+        if length > limits.header_line_bytes_max:
+            raise _too_long_a_line(limits)
+        return False
+
+    # ---- limits and mistakes
+
+    def _check_lines(self, head: bytes) -> None:
+        limits = self.limits
+        lines = head.split(b"\n")
+        if len(lines[0]) > limits.command_bytes_max:
+            raise _too_long_a_command(limits)
+        if max(map(len, lines)) > limits.header_line_bytes_max:
+            raise _too_long_a_line(limits)
+
+    def _check_count(self, lines: int) -> None:
+        if lines > self.limits.headers_max + 1:
+            raise ClientError(
+                "The maximum number of headers was exceeded",
+                f"A frame may have {self.limits.headers_max} headers at most.",
+            )
+
+    def _content_length(self, text: str) -> int:
+        if not (text.isascii() and text.isdigit()):
+            raise ClientError(f"Not a content-length: {text[:40]!r}", "It is the body's number of bytes, in digits.")
+        # The digits are counted first, for Python refuses to make a number of very many.
+        length = int(text) if len(text) <= _LENGTH_DIGITS_MAX else self.limits.frame_bytes_max + 1
+        if length > self.limits.frame_bytes_max:
+            raise self._too_long_a_frame()
+        return length
+
+    def _too_long_a_frame(self) -> ClientError:
+        return ClientError(
+            "The maximum frame length was exceeded",
+            f"A frame may have {self.limits.frame_bytes_max} bytes at most (wireFormat.maxFrameSize of the connector).",
+        )
+
+    def _no_colon(self, lines: list[str]) -> ClientError:
+        line = next(line for line in lines[1:] if ":" not in line)
+        return ClientError(
+            f"A header line without a colon: {line[:80]!r}",
+            "Headers are lines of the form name:value; a blank line ends them.",
+        )
+
+
+_UNTIL_HEAD_END = -1
+_UNTIL_NUL = -2
+_LENGTH_DIGITS_MAX = 18
+
+
+def _no_blank_line() -> ClientError:
+    return ClientError(
+        "The frame ended before its headers did",
+        "A blank line must stand between the headers and the body, also when there is no body.",
+    )
+
+
+def _too_long_a_command(limits: Limits) -> ClientError:
+    return ClientError(
+        "The maximum command length was exceeded",
+        f"The first line of a frame may have {limits.command_bytes_max} bytes at most. Is this a STOMP client?",
+    )
+
+
+def _too_long_a_line(limits: Limits) -> ClientError:
+    return ClientError(
+        "The maximum header length was exceeded",
+        f"A header line may have {limits.header_line_bytes_max} bytes at most (name, colon and value).",
+    )

@@ -1,0 +1,183 @@
+"""SEND headers to a message, and a message to MESSAGE headers. Pure.
+
+The mapping is ActiveMQ's (LegacyFrameTranslator, FrameTranslator.Helper), so that JMS and STOMP clients see
+each other's messages as they do there. Differences, both harmless to a client: content-length is always
+written, so that a text may hold a NUL; a property cannot replace a header that the broker writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.core.commands import ClientError
+from broker.protocols.stomp.destinations import read_reply_to, write_destination
+from broker.protocols.stomp.frames import Dialect, Headers
+from store.records.message import BodyKind, Message, PropertyValue
+
+PRIORITY_MAX = 9
+
+# Headers of a SEND that the session reads itself.
+_READ_BY_SESSION = frozenset(("destination", "receipt", "transaction", "persistent"))
+# Headers of a SEND that neither have a field nor come back on the MESSAGE.
+_DROPPED = frozenset(("message-id", "redelivered", "subscription", "JMSXUserID"))
+# Names that a property may not have on a MESSAGE, for the broker says them itself.
+_RESERVED = frozenset(
+    (
+        "ack",
+        "content-length",
+        "correlation-id",
+        "destination",
+        "expires",
+        "message-id",
+        "original-destination",
+        "persistent",
+        "priority",
+        "redelivered",
+        "reply-to",
+        "subscription",
+        "timestamp",
+        "type",
+        "JMSXUserID",
+    )
+)
+
+
+def apply_headers(message: Message, headers: Headers) -> None:
+    """Set what the headers of a SEND say about ``message`` beyond destination, persistent and body.
+
+    Raises a ClientError that is not fatal when a value is not what its header needs: the SEND is refused.
+    """
+    properties: dict[str, PropertyValue] = {}
+    for name, value in headers.items():
+        if name in _READ_BY_SESSION or name in _DROPPED:
+            continue
+        field = _FIELDS.get(name)
+        if field is not None:
+            field(message, name, value)
+        elif name == "reply-to":
+            message.reply_to = read_reply_to(value)
+            if message.reply_to is None:
+                properties[name] = value
+        elif name == "amq-msg-type":
+            message.body_kind = _body_kind(value)
+            properties[name] = value
+        elif name != "content-length" or "amq-msg-type" in headers:
+            properties[name] = value
+    if properties:
+        message.properties = properties
+
+
+def _body_kind(value: str) -> BodyKind:
+    match value.lower():
+        case "text":
+            return BodyKind.TEXT
+        case "bytes":
+            return BodyKind.BYTES
+    raise ClientError(f"Unsupported message type {value!r}", "amq-msg-type is text or bytes.", is_fatal=False)
+
+
+def _number(name: str, value: str) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        number = _LONG_END
+    if not -_LONG_END <= number < _LONG_END:
+        raise ClientError(f"The header {name} has the value {value[:80]!r}", "A number is expected.", is_fatal=False)
+    return number
+
+
+_LONG_END = 1 << 63
+
+
+def _set_priority(message: Message, name: str, value: str) -> None:
+    message.priority = min(max(_number(name, value), 0), PRIORITY_MAX)  # as ActiveMQ's Message.setPriority
+
+
+def _set_expiration(message: Message, name: str, value: str) -> None:
+    message.expiration = _number(name, value)
+
+
+def _set_timestamp(message: Message, name: str, value: str) -> None:
+    message.timestamp = _number(name, value)
+
+
+def _set_correlation_id(message: Message, name: str, value: str) -> None:
+    message.correlation_id = value
+
+
+def _set_type(message: Message, name: str, value: str) -> None:
+    message.type = value
+
+
+def _set_group_id(message: Message, name: str, value: str) -> None:
+    message.group_id = value
+
+
+def _set_group_sequence(message: Message, name: str, value: str) -> None:
+    number = _number(name, value)
+    if not -_INT_END <= number < _INT_END:
+        raise ClientError(f"The header {name} has the value {value!r}", "It has 32 bits.", is_fatal=False)
+    message.group_sequence = number
+
+
+_INT_END = 1 << 31
+
+_FIELDS: dict[str, Callable[[Message, str, str], None]] = {
+    "priority": _set_priority,
+    "expires": _set_expiration,
+    "timestamp": _set_timestamp,
+    "correlation-id": _set_correlation_id,
+    "type": _set_type,
+    "JMSXGroupID": _set_group_id,
+    "JMSXGroupSeq": _set_group_sequence,
+}
+
+
+def encode_headers(message: Message, dialect: Dialect) -> bytes:
+    """All of a MESSAGE's header lines that are the same for every delivery, and the blank line."""
+    escape = dialect.escape
+    body_length = len(message.body) if has_stomp_body(message) else 0
+    text = (
+        f"message-id:{escape(message.message_id)}\n"
+        f"destination:{escape(write_destination(message.destination))}\n"
+        f"expires:{message.expiration}\n"
+        f"priority:{message.priority}\n"
+        f"timestamp:{message.timestamp}\n"
+        f"content-length:{body_length}\n"
+    )
+    if message.persistent:
+        text += "persistent:true\n"
+    if message.correlation_id is not None:
+        text += f"correlation-id:{escape(message.correlation_id)}\n"
+    if message.reply_to is not None:
+        text += f"reply-to:{escape(write_destination(message.reply_to))}\n"
+    if message.type is not None:
+        text += f"type:{escape(message.type)}\n"
+    if message.user_id is not None:
+        text += f"JMSXUserID:{escape(message.user_id)}\n"
+    if message.original_destination is not None:
+        text += f"original-destination:{escape(write_destination(message.original_destination))}\n"
+    if message.properties:
+        for name, value in message.properties.items():
+            # reply-to is a property when it names no destination (read_reply_to).
+            if name not in _RESERVED or (name == "reply-to" and message.reply_to is None):
+                text += f"{escape(name)}:{escape(_property_text(value))}\n"
+    return (text + "\n").encode("utf-8", "replace")
+
+
+def has_stomp_body(message: Message) -> bool:
+    """Map, object and stream messages of JMS clients have no form that a STOMP client would understand."""
+    return message.body_kind is BodyKind.TEXT or message.body_kind is BodyKind.BYTES
+
+
+def _property_text(value: PropertyValue) -> str:
+    """As Java's toString writes it."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(value)

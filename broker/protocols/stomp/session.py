@@ -1,0 +1,523 @@
+"""One STOMP client's conversation: bytes in, commands out; what the broker has to say in, bytes out. Pure.
+
+Promises: ``receive`` never raises, whatever arrives; after a fatal failure or DISCONNECT nothing more is
+understood. Frames that the broker writes are in ``take`` in the order in which they were asked for. The session
+refuses to know what a queue is: it knows how this client names things, and that is all it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.core.commands import (
+    Abort,
+    Ack,
+    AckMode,
+    Begin,
+    ClientError,
+    Command,
+    Commit,
+    Connect,
+    Disconnect,
+    Nack,
+    ProtocolFailure,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
+from broker.protocols.stomp.destinations import read_destination
+from broker.protocols.stomp.frames import DIALECTS, V10, V12, FrameParser, Headers, Limits
+from broker.protocols.stomp.messages import apply_headers, encode_headers, has_stomp_body
+from broker.protocols.stomp.subscriptions import StompSubscription
+from store.records.message import BodyKind, Destination, Message
+
+DEFAULT_LIMITS = Limits()
+# How often the broker is willing to write at most, whatever the client wants (Artemis has the same minimum).
+HEART_BEAT_MS_MIN = 500
+HEART_BEAT_MS_MAX = 24 * 60 * 60 * 1000
+# Names of destinations already understood; forgotten all at once when a client names more.
+DESTINATIONS_MAX = 1024
+SERVER = "TandemMQ"
+
+
+class StompSession:
+    """The conversation with one client over one connection (STOMP 1.0, 1.1, 1.2).
+
+    ``connection_id`` starts the ids of the messages sent here (``<connection id>:1:1:<sequence>``); ``clock``
+    gives the milliseconds since 1970 and is asked once for each piece of input.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_connected_headers",
+        "_destinations",
+        "_dialect",
+        "_handlers",
+        "_heart_beat_ms_min",
+        "_is_over",
+        "_last_ordinal",
+        "_message_id_prefix",
+        "_now",
+        "_ordinals",
+        "_out",
+        "_parser",
+        "_sequence",
+        "_subscriptions",
+        "_transaction_acks",
+        "is_connected",
+        "pending_bytes",
+        "receive_interval_ms",
+        "send_interval_ms",
+    )
+
+    def __init__(
+        self,
+        connection_id: str,
+        clock: Callable[[], int],
+        limits: Limits = DEFAULT_LIMITS,
+        *,
+        heart_beat_ms_min: int = HEART_BEAT_MS_MIN,
+    ) -> None:
+        self._clock = clock
+        self._heart_beat_ms_min = heart_beat_ms_min
+        self._parser = FrameParser(limits)
+        self._dialect = V10
+        self._handlers = _BEFORE_CONNECT
+        self._is_over = False
+        self._message_id_prefix = f"{connection_id}:1:1:"
+        self._sequence = 0
+        self._now = 0
+        self._destinations: dict[str, Destination] = {}
+        self._subscriptions: dict[str, StompSubscription] = {}
+        self._last_ordinal = 0
+        self._ordinals: dict[str, StompSubscription] = {}
+        # STOMP 1.0 and 1.1: which acknowledgements each open transaction holds (see _acknowledge_by_message_id).
+        self._transaction_acks: dict[str, set[tuple[StompSubscription, str]]] = {}
+        self._connected_headers = ""
+        self._out: list[bytes] = []
+        self.pending_bytes = 0
+        self.is_connected = False
+        # Heart-beats (STOMP 1.2, Heart-beating), 0: none. Known once the client's CONNECT was read.
+        self.send_interval_ms = 0
+        self.receive_interval_ms = 0
+
+    @property
+    def version(self) -> str:
+        """The version of STOMP that is spoken; "1.0" until one was agreed upon."""
+        return self._dialect.version
+
+    # ---- what the client says
+
+    def receive(self, data: bytes) -> list[Command]:
+        """Understand the next bytes: the commands that are whole now. Never raises.
+
+        A mistake of the peer is a ProtocolFailure in its place among the commands; when its error is fatal it
+        is the last command that this session ever gives.
+        """
+        commands: list[Command] = []
+        if self._is_over:
+            return commands
+        self._now = self._clock()
+        next_frame = self._parser.next_frame
+        append = commands.append
+        headers: Headers = {}
+        try:
+            self._parser.feed(data)
+            while True:
+                frame = next_frame()
+                if frame is None:
+                    return commands
+                name, headers, body = frame
+                handler = self._handlers.get(name)
+                if handler is None:
+                    raise self._unexpected(name)
+                try:
+                    append(handler(self, headers, body))
+                except ClientError as error:
+                    if error.is_fatal:
+                        raise
+                    error.receipt = headers.get("receipt")
+                    append(ProtocolFailure(error))
+                if self._is_over:
+                    return commands
+                headers = {}
+        except ClientError as error:
+            error.receipt = headers.get("receipt")
+            append(ProtocolFailure(error))
+            self._end()
+        return commands
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._parser = FrameParser(DEFAULT_LIMITS)
+
+    def _unexpected(self, name: str) -> ClientError:
+        if name in _CONNECTED:
+            if self.is_connected:
+                return ClientError(f"{name} came twice", "A connection is opened once.")
+            return ClientError(f"{name} came before CONNECT", "The first frame must be CONNECT or STOMP.")
+        if self._handlers is _BEFORE_CONNECT:
+            return ClientError(
+                f"Unknown STOMP command: {name[:40]!r}",
+                "This port speaks STOMP; the first frame must be CONNECT or STOMP.",
+            )
+        return ClientError(
+            f"Unknown STOMP command: {name[:40]!r}",
+            f"Known are {', '.join(_CONNECTED)}, in capitals.",
+        )
+
+    def _connect(self, headers: Headers, body: bytes) -> Connect:
+        # STOMP 1.2, Protocol Negotiation: the highest version that both know; 1.0 when the client names none.
+        accepted = headers.get("accept-version", "1.0")
+        common = DIALECTS.keys() & {version.strip() for version in accepted.split(",")}
+        if not common:
+            raise ClientError(
+                f"Invalid protocol version [{accepted[:80]}], supported versions are: {', '.join(DIALECTS)}",
+                "Name at least one of them in accept-version.",
+            )
+        dialect = DIALECTS[max(common)]
+        if dialect is not V10:
+            self._negotiate_heart_beats(headers.get("heart-beat", "0,0"))
+        self._dialect = self._parser.dialect = dialect
+        self._handlers = _CONNECTED
+        answers = {"receipt-id": headers.get("receipt"), "response-id": headers.get("request-id")}
+        self._connected_headers = "".join(f"{name}:{value}\n" for name, value in answers.items() if value is not None)
+        return Connect(headers.get("client-id"), headers.get("login"), headers.get("passcode"))
+
+    def _negotiate_heart_beats(self, header: str) -> None:
+        """As ActiveMQ: what the client offers is what we expect, what it wants is what it gets, if not too often."""
+        offered, comma, wanted = header.partition(",")
+        try:
+            can_send, wants = int(offered), int(wanted)
+        except ValueError:
+            can_send = -1
+        if not comma or not 0 <= can_send <= HEART_BEAT_MS_MAX or not 0 <= wants <= HEART_BEAT_MS_MAX:
+            raise ClientError(
+                f"Invalid heart-beat header {header[:40]!r}",
+                f"Two numbers of milliseconds are expected, like 10000,10000 (0: none; at most {HEART_BEAT_MS_MAX}).",
+            )
+        self.receive_interval_ms = can_send
+        self.send_interval_ms = max(wants, self._heart_beat_ms_min) if wants else 0
+
+    def _send(self, headers: Headers, body: bytes) -> Send:
+        get = headers.get
+        name = get("destination")
+        if name is None:
+            raise _missing("SEND", "destination")
+        destination = self._destinations.get(name)
+        if destination is None:
+            destination = self._destination(name)
+        known = 1
+        transaction = get("transaction")
+        if transaction is not None:
+            known = 2
+        receipt = get("receipt")
+        if receipt is not None:
+            known += 1
+        persistent = get("persistent")
+        if persistent is not None:
+            known += 1
+        if "content-length" in headers:
+            known += 1
+            body_kind = BodyKind.BYTES
+        else:
+            body_kind = BodyKind.TEXT
+        self._sequence = sequence = self._sequence + 1
+        message = Message(
+            destination,
+            f"{self._message_id_prefix}{sequence}",
+            body,
+            body_kind,
+            persistent=persistent == "true",
+            timestamp=self._now,
+        )
+        if len(headers) != known:
+            apply_headers(message, headers)
+        if message.body_kind is BodyKind.TEXT and not body.isascii():
+            _keep_undecodable(message)
+        return Send(message, transaction, receipt)
+
+    def _destination(self, name: str) -> Destination:
+        destination = read_destination(name)
+        if len(self._destinations) >= DESTINATIONS_MAX:
+            self._destinations.clear()
+        self._destinations[name] = destination
+        return destination
+
+    def _subscribe(self, headers: Headers, body: bytes) -> Subscribe:
+        get = headers.get
+        name = get("destination")
+        if name is None:
+            raise _missing("SUBSCRIBE", "destination")
+        id = get("id")
+        if id is None and self._dialect is not V10:
+            raise _missing("SUBSCRIBE", "id")
+        for header, what in _UNSUPPORTED_ON_SUBSCRIBE.items():
+            value = get(header)
+            if value is not None and value.lower() != "false":
+                raise ClientError(
+                    f"{what} not supported yet",
+                    f"Leave the header {header} out of SUBSCRIBE.",
+                    is_fatal=False,
+                )
+        destination = self._destination(name)
+        prefetch = get("activemq.prefetchSize", get("prefetch-count"))
+        if prefetch is not None and not (prefetch.isascii() and prefetch.isdigit() and len(prefetch) < _DIGITS_MAX):
+            raise ClientError(f"Not a prefetch: {prefetch[:40]!r}", "A number of messages is expected.", is_fatal=False)
+        subscription_id = name if id is None else id
+        if subscription_id not in self._subscriptions:
+            # Never given twice: a late ACK must not mean another subscription.
+            self._last_ordinal += 1
+            ordinal = str(self._last_ordinal)
+            subscription = StompSubscription(subscription_id, ordinal, id is not None, self._dialect)
+            self._subscriptions[subscription_id] = self._ordinals[ordinal] = subscription
+        return Subscribe(
+            subscription_id,
+            destination,
+            _ACK_MODES.get(get("ack", "auto"), AckMode.AUTO),  # an unknown value means auto (ActiveMQ)
+            prefetch=None if prefetch is None else int(prefetch),
+            durable_name=_durable_name(headers),
+            no_local=get("activemq.noLocal", get("no-local", "false")).lower() == "true",
+            receipt=get("receipt"),
+        )
+
+    def _unsubscribe(self, headers: Headers, body: bytes) -> Unsubscribe:
+        get = headers.get
+        durable_name = _durable_name(headers)
+        id = get("id")
+        if id is None and self._dialect is V10:
+            id = get("destination")
+        if id is None and durable_name is None:
+            raise _missing("UNSUBSCRIBE", "destination" if self._dialect is V10 else "id")
+        subscription = None if id is None else self._subscriptions.pop(id, None)
+        if subscription is None:
+            # ActiveMQ's clients close a durable subscription first and delete it with a second UNSUBSCRIBE.
+            if durable_name is None:
+                raise ClientError(
+                    f"No subscription matched {id!r}", "It was closed before, or never opened.", is_fatal=False
+                )
+            return Unsubscribe(None, durable_name=durable_name, receipt=get("receipt"))
+        del self._ordinals[subscription.ordinal]
+        return Unsubscribe(id, durable_name=durable_name, receipt=get("receipt"))
+
+    def _ack(self, headers: Headers, body: bytes) -> Ack:
+        get = headers.get
+        if self._dialect is V12:
+            # STOMP 1.2, ACK: id repeats the ack header of the MESSAGE, which is "<ordinal>-<tag>" (deliver).
+            ordinal, _, tag = get("id", "").partition("-")
+            subscription = self._ordinals.get(ordinal)
+            if subscription is not None:
+                try:
+                    return Ack(subscription.id, int(tag), get("transaction"), get("receipt"))
+                except ValueError:
+                    pass
+            raise _unknown_identity("ACK", headers)
+        id, tag_number = self._acknowledge_by_message_id("ACK", headers, get("transaction"))
+        return Ack(id, tag_number, get("transaction"), get("receipt"))
+
+    def _nack(self, headers: Headers, body: bytes) -> Nack:
+        get = headers.get
+        if self._dialect is V10:
+            raise ClientError("NACK is not known in STOMP 1.0", "Name 1.1 or 1.2 in accept-version.", is_fatal=False)
+        if self._dialect is V12:
+            ordinal, _, tag = get("id", "").partition("-")
+            subscription = self._ordinals.get(ordinal)
+            if subscription is not None:
+                try:
+                    return Nack(subscription.id, int(tag), get("transaction"), get("receipt"))
+                except ValueError:
+                    pass
+            raise _unknown_identity("NACK", headers)
+        id, tag_number = self._acknowledge_by_message_id("NACK", headers, get("transaction"))
+        return Nack(id, tag_number, get("transaction"), get("receipt"))
+
+    def _acknowledge_by_message_id(self, command: str, headers: Headers, transaction: str | None) -> tuple[str, int]:
+        """STOMP 1.0 and 1.1: the delivery that message-id (and subscription) names.
+
+        It is forgotten at once, or with the commit of its transaction: after ABORT it may be acknowledged again.
+        """
+        message_id = headers.get("message-id")
+        if message_id is None:
+            raise _missing(command, "message-id")
+        subscription_id = headers.get("subscription")
+        if subscription_id is not None:
+            named = self._subscriptions.get(subscription_id)
+            candidates = [] if named is None else [named]
+        elif self._dialect is V10:
+            candidates = list(self._subscriptions.values())
+        else:
+            raise _missing(command, "subscription")
+        for subscription in candidates:
+            tag = subscription.tags.get(message_id)
+            if tag is not None:
+                break
+        else:
+            raise _unknown_identity(command, headers)
+        if transaction is None:
+            subscription.forget(message_id, is_cumulative=command == "ACK")
+        elif command == "ACK" and transaction in self._transaction_acks:
+            self._transaction_acks[transaction].add((subscription, message_id))
+        return subscription.id, tag
+
+    def _begin(self, headers: Headers, body: bytes) -> Begin:
+        transaction = _transaction("BEGIN", headers)
+        if self._dialect is not V12:
+            self._transaction_acks.setdefault(transaction, set())
+        return Begin(transaction, headers.get("receipt"))
+
+    def _commit(self, headers: Headers, body: bytes) -> Commit:
+        transaction = _transaction("COMMIT", headers)
+        for subscription, message_id in self._transaction_acks.pop(transaction, ()):
+            subscription.forget(message_id, is_cumulative=True)
+        return Commit(transaction, headers.get("receipt"))
+
+    def _abort(self, headers: Headers, body: bytes) -> Abort:
+        transaction = _transaction("ABORT", headers)
+        self._transaction_acks.pop(transaction, None)
+        return Abort(transaction, headers.get("receipt"))
+
+    def _disconnect(self, headers: Headers, body: bytes) -> Disconnect:
+        self._end()
+        return Disconnect(headers.get("receipt"))
+
+    # ---- what the broker says
+
+    def connected(self, command: Connect, session_id: str) -> None:
+        """CONNECTED: never escaped (STOMP 1.2, Value Encoding), also in versions that escape."""
+        self.is_connected = True
+        self._write(
+            (
+                f"CONNECTED\nversion:{self._dialect.version}\nsession:{V10.escape(session_id)}\nserver:{SERVER}\n"
+                f"heart-beat:{self.send_interval_ms},{self.receive_interval_ms}\n{self._connected_headers}\n\0\n"
+            ).encode()
+        )
+
+    def receipt(self, receipt: str) -> None:
+        """RECEIPT for the frame that asked for it."""
+        if not receipt.isalnum():
+            receipt = self._dialect.escape(receipt)
+        frame = b"RECEIPT\nreceipt-id:%b\n\n\0\n" % receipt.encode()
+        self._out.append(frame)
+        self.pending_bytes += len(frame)
+
+    def deliver(self, subscription_id: str, tag: int, message: Message, redelivered: bool, ack_mode: AckMode) -> None:
+        """MESSAGE. ``tag`` comes back in the Ack or Nack for it."""
+        subscription = self._subscriptions[subscription_id]
+        dialect = self._dialect
+        cache = message.cache
+        if isinstance(cache, tuple) and cache[0] is dialect:
+            head = cache[1]
+        else:
+            head = encode_headers(message, dialect)
+            message.cache = (dialect, head)
+        body = message.body if has_stomp_body(message) else b""
+        if ack_mode is AckMode.AUTO:
+            start = subscription.start
+        elif dialect is V12:
+            start = b"%b%d\n" % (subscription.ack_start, tag)
+        else:
+            start = subscription.start
+            subscription.remember(message.message_id, tag, ack_mode)
+        if redelivered:
+            start += b"redelivered:true\n"
+        frame = b"%b%b%b\0\n" % (start, head, body)
+        self._out.append(frame)
+        self.pending_bytes += len(frame)
+
+    def fail(self, error: ClientError) -> None:
+        """ERROR: one line in ``message``, and what to do about it in the body."""
+        escape = self._dialect.escape
+        body = f"{error.message}\n{error.detail}\n".encode("utf-8", "replace")
+        lines = [f"ERROR\nmessage:{escape(error.message.replace(chr(10), ' '))}\ncontent-type:text/plain\n"]
+        if error.receipt is not None:
+            lines.append(f"receipt-id:{escape(error.receipt)}\n")
+        if not self.is_connected:
+            # STOMP 1.2, Protocol Negotiation: the error names the versions that would have done.
+            lines.append(f"version:{','.join(DIALECTS)}\n")
+        lines.append(f"content-length:{len(body)}\n\n")
+        self._write(b"%b%b\0\n" % ("".join(lines).encode("utf-8", "replace"), body))
+
+    def heart_beat(self) -> None:
+        """A sign of life (STOMP 1.2, Heart-beating: an EOL)."""
+        self._write(b"\n")
+
+    def take(self) -> bytes:
+        """All that is to be written now; the session keeps nothing of it."""
+        out = self._out
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        self.pending_bytes = 0
+        return data
+
+    def _write(self, frame: bytes) -> None:
+        self._out.append(frame)
+        self.pending_bytes += len(frame)
+
+
+Handler = Callable[[StompSession, Headers, bytes], Command]
+
+_BEFORE_CONNECT: dict[str, Handler] = {
+    "CONNECT": StompSession._connect,
+    "STOMP": StompSession._connect,
+}
+_CONNECTED: dict[str, Handler] = {
+    "SEND": StompSession._send,
+    "ACK": StompSession._ack,
+    "NACK": StompSession._nack,
+    "SUBSCRIBE": StompSession._subscribe,
+    "UNSUBSCRIBE": StompSession._unsubscribe,
+    "BEGIN": StompSession._begin,
+    "COMMIT": StompSession._commit,
+    "ABORT": StompSession._abort,
+    "DISCONNECT": StompSession._disconnect,
+}
+
+_ACK_MODES = {mode.value: mode for mode in AckMode}
+_UNSUPPORTED_ON_SUBSCRIBE = {
+    "selector": "Selectors are",
+    "browser": "Queue browsers are",
+    "activemq.exclusive": "Exclusive consumers are",
+    "activemq.retroactive": "Retroactive consumers are",
+}
+_DIGITS_MAX = 10
+
+
+def _durable_name(headers: Headers) -> str | None:
+    """ActiveMQ's header, or the one that Artemis and RabbitMQ know."""
+    return headers.get("activemq.subscriptionName", headers.get("durable-subscription-name"))
+
+
+def _transaction(command: str, headers: Headers) -> str:
+    transaction = headers.get("transaction")
+    if transaction is None:
+        raise _missing(command, "transaction")
+    return transaction
+
+
+def _keep_undecodable(message: Message) -> None:
+    """A text that is not UTF-8 stays whole as bytes rather than be mangled."""
+    try:
+        message.body.decode()
+    except UnicodeDecodeError:
+        message.body_kind = BodyKind.BYTES
+
+
+def _missing(command: str, header: str) -> ClientError:
+    return ClientError(f"{command} lacks the header {header}", f"{command} must have the header {header}.")
+
+
+def _unknown_identity(command: str, headers: Headers) -> ClientError:
+    if "id" in headers:
+        return ClientError(
+            f"Unexpected {command} received for id [{headers['id'][:200]}]",
+            "id must repeat the ack header of a MESSAGE of an open subscription that was not acknowledged yet.",
+            is_fatal=False,
+        )
+    if "message-id" not in headers:
+        return _missing(command, "id")
+    return ClientError(
+        f"Unexpected {command} received for message-id [{headers['message-id'][:200]}]",
+        "It must name a MESSAGE of an open subscription that was not acknowledged yet (STOMP 1.2: in the header id,"
+        " by the ack header of the MESSAGE).",
+        is_fatal=False,
+    )
