@@ -132,6 +132,10 @@ class MemoryLocker(Locker):
     def where(self) -> str:
         return f"the lock {self.lock.name}"
 
+    @property
+    def unsafe(self) -> str | None:
+        return "a lock in memory keeps away no broker of another process"
+
     def try_acquire(self) -> bool:
         if self._holder is not None:
             return not self._is_lost
