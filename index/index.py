@@ -25,7 +25,7 @@ from index.lock import lock_directory
 from index.node import Branch, Leaf
 from index.page import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PAGE_SIZE_MIN, Pointer
 from index.pages import DataFile, FreeFile, read_slots
-from index.recovery import Found, find_free_pages
+from index.recovery import Found, find_free_pages, is_list_of
 from index.roots import META_BYTES_MAX, PAGES_AT, Root, decode_root, decode_roots, encode_root, slot_of
 from index.tree import Merge
 
@@ -133,13 +133,7 @@ class Index:
         if root.page_count == 0:
             return space
         slot = self._free.read(root.generation) if root.free_page_unique_id else None
-        if (
-            slot is not None
-            and slot.unique_id == root.free_page_unique_id
-            and slot.generation == root.generation
-            and slot.incarnation == root.incarnation
-            and slot.page_count == root.page_count
-        ):
+        if slot is not None and is_list_of(slot, root):
             space.add(slot.free)
             if slot.waiting:
                 space.quarantine.append((root.generation, slot.waiting))

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from index.errors import IndexDamaged
-from index.freelist import Run
+from index.freelist import FreeSlot, Run
 from index.node import Branch
 from index.page import Pointer
 from index.pages import DataFile
@@ -23,6 +23,17 @@ class Found:
 
     free: list[Run]
     waiting: list[Run]
+
+
+def is_list_of(slot: FreeSlot, root: Root) -> bool:
+    """Whether a slot of db.free is the one that a root names. Any doubt means no."""
+    return (
+        root.free_page_unique_id != 0
+        and slot.unique_id == root.free_page_unique_id
+        and slot.generation == root.generation
+        and slot.incarnation == root.incarnation
+        and slot.page_count == root.page_count
+    )
 
 
 def walk(data: DataFile, root: Root, marks: bytearray) -> Generator[None, None, None]:

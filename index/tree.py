@@ -34,9 +34,8 @@ CHANGES_IN_HAND = 256  # changes taken from the caller at a time: what one step 
 SMALL_FRACTION = 3  # a node that fills less than 1/3 of a page is joined with a neighbour, if it can be
 
 Child: TypeAlias = Pointer | Leaf | Branch  # a node without a pointer is small and not written yet
-Entry: TypeAlias = tuple[
-    bytes, Child
-]  # the low end of the child's range (what stands for the first one is its parent's)
+# A child and the low end of its range; of the first child in a row, only the parent knows it.
+Entry: TypeAlias = tuple[bytes, Child]
 Steps: TypeAlias = Generator[None, None, list[Entry]]
 
 

@@ -1,0 +1,164 @@
+"""The checker: everything an index promises about its bytes, looked at.
+
+- at least one root slot is whole, and its pages match their pointers, for the older root, too
+- keys ascend, lie in the range that their branch gives them, and are as many as the root says; all leaves are
+  equally deep
+- no page is reached twice; reached + free + waiting = all pages; nothing that either root reaches is free
+
+It changes nothing but holds the directory's lock meanwhile. `store check` and the tests run it.
+"""
+
+import os
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from index.disk import Disk
+from index.errors import IndexDamaged
+from index.freelist import FreeSlot, Run
+from index.index import DATA_NAME, FREE_NAME
+from index.lock import lock_directory
+from index.node import Branch
+from index.page import Pointer
+from index.pages import DataFile, read_free_slot, read_slots
+from index.recovery import is_list_of
+from index.roots import Root, decode_roots, slot_of
+
+PROBLEMS_MAX = 100  # a ruined index would fill the screen
+CACHE_PAGES = 64
+
+
+@dataclass(slots=True)
+class Report:
+    """What the checker saw."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    generation: int = 0
+    keys: int = 0
+    pages: int = 0
+    reached_pages: int = 0
+    free_pages: int = 0
+    waiting_pages: int = 0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong. Notes tell of states that a crash may leave and that mend themselves."""
+        return not self.problems
+
+    def problem(self, text: str) -> None:
+        """Note something that is wrong."""
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(text)
+
+
+def check(directory: str, disk: Disk = os) -> Report:
+    """Check the index in a directory. IndexInUse when it is open; OSError when the disk fails."""
+    report = Report()
+    opened = [lock_directory(disk, directory)]
+    try:
+        try:
+            opened.append(disk.open(os.path.join(directory, DATA_NAME), os.O_RDONLY | os.O_CLOEXEC))
+        except FileNotFoundError:
+            report.problem(f"there is no {DATA_NAME}")
+            return report
+        roots = decode_roots(read_slots(disk, opened[-1]))
+        if not roots:
+            report.problem("no root slot is whole")
+            return report
+        root = roots[0]
+        data = DataFile(disk, opened[-1], root.page_size, CACHE_PAGES)
+        slot = None
+        try:
+            opened.append(disk.open(os.path.join(directory, FREE_NAME), os.O_RDONLY | os.O_CLOEXEC))
+            slot = read_free_slot(disk, opened[-1], slot_of(root.generation))
+        except FileNotFoundError:
+            report.notes.append(f"there is no {FREE_NAME}")
+        _inspect(report, data, roots, slot)
+    finally:
+        for fd in reversed(opened):
+            disk.close(fd)
+    return report
+
+
+def _inspect(report: Report, data: DataFile, roots: list[Root], slot: FreeSlot | None) -> None:
+    root = roots[0]
+    report.generation = root.generation
+    report.pages = root.page_count
+    reached, keys = _tree(report, data, root)
+    report.keys = keys
+    report.reached_pages = len(reached)
+    if keys != root.key_count:
+        report.problem(f"the root says {root.key_count} keys, the leaves hold {keys}")
+    before: set[int] = set()
+    if len(roots) > 1:
+        before, _ = _tree(report, data, roots[1])
+    else:
+        report.notes.append("one root slot is not whole")
+    if root.page_count == 0:
+        return
+    if slot is None or not is_list_of(slot, root):
+        report.notes.append("the list of free pages does not belong to the root: it is made anew after the next start")
+        return
+    free, waiting = _pages(report, slot.free), _pages(report, slot.waiting)
+    report.free_pages = len(free)
+    report.waiting_pages = len(waiting)
+    for pages, text in (
+        (free & reached, "reached and free"),
+        (free & before, "reached by the older root and free"),
+        (waiting & reached, "reached and waiting to be free"),
+        (free & waiting, "free and waiting to be free"),
+        (before - reached - waiting, "reached by the older root alone and not waiting"),
+        ((free | waiting) - set(range(1, root.page_count + 1)), "free behind the end"),
+        (set(range(1, root.page_count + 1)) - reached - free - waiting, "neither reached nor free: leaked"),
+    ):
+        if pages:
+            some = ", ".join(map(str, sorted(pages)[:10]))
+            report.problem(f"{len(pages)} pages are {text}: {some}")
+
+
+def _pages(report: Report, runs: list[Run]) -> set[int]:
+    pages: set[int] = set()
+    for start, stop in runs:
+        run = range(start, stop)
+        if not pages.isdisjoint(run):
+            report.problem(f"pages {start} to {stop - 1} are listed twice in {FREE_NAME}")
+        pages.update(run)
+    return pages
+
+
+def _tree(report: Report, data: DataFile, root: Root) -> tuple[set[int], int]:
+    """Walk a root's tree; the pages reached and the number of keys."""
+    reached: set[int] = set()
+    keys = 0
+    if root.pointer is None:
+        return reached, keys
+    stack: list[tuple[Pointer, int, bytes, bytes | None]] = [(root.pointer, root.depth, b"", None)]
+    while stack:
+        pointer, level, low, high = stack.pop()
+        if pointer.page in reached:
+            report.problem(f"page {pointer.page} is reached twice from root {root.generation}")
+            continue
+        if not 0 < pointer.page <= root.page_count:
+            report.problem(f"page {pointer.page} lies behind the end of root {root.generation}")
+        reached.add(pointer.page)
+        try:
+            node = data.load(pointer)
+        except IndexDamaged as error:
+            report.problem(f"root {root.generation}: {error}")
+            continue
+        is_branch = isinstance(node, Branch)
+        if is_branch != (level > 1):
+            report.problem(f"page {pointer.page} is on the wrong level")
+            continue
+        row = node.separators if isinstance(node, Branch) else node.keys
+        if any(left >= right for left, right in pairwise(row)):
+            report.problem(f"the keys in page {pointer.page} do not ascend")
+        if row and (row[0] < low or (high is not None and row[-1] >= high)):
+            report.problem(f"page {pointer.page} holds keys outside its range")
+        if isinstance(node, Branch):
+            lows = [low, *row]
+            highs = [*row, high]
+            stack += zip(node.pointers, [level - 1] * len(lows), lows, highs, strict=True)
+        else:
+            keys += len(row)
+    return reached, keys

@@ -1,0 +1,98 @@
+"""A copy of a neighbour's index, taken while the neighbour goes on working.
+
+Pages that a root reaches are not written on while that root is in a slot. So the copy is good exactly if the root
+that it was made for is still in its slot when the last page has been read; otherwise it is thrown away. It is made under
+other names, and appears whole or not at all.
+"""
+
+import os
+
+from index.disk import Disk, read_fully, sync_directory, write_fully
+from index.freelist import FreeSlot
+from index.index import DATA_NAME, FREE_NAME, NEW_SUFFIX
+from index.lock import lock_directory
+from index.pages import read_free_slot, read_slots, write_free_slot
+from index.roots import PAGES_AT, SLOT_BYTES, SLOT_COUNT, Root, decode_roots, page_at, slot_of
+
+CHUNK_BYTES = 1024 * 1024
+
+
+def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
+    """Copy the newest root of a live index and all its pages; True when a whole copy is in place and durable.
+
+    False: there was nothing whole to copy, or the neighbour published twice meanwhile (try again, or do without). The
+    source is only read. The target must have no index yet (FileExistsError); it is locked meanwhile (IndexInUse).
+    """
+    disk.makedirs(target_directory, exist_ok=True)
+    opened = [lock_directory(disk, target_directory)]
+    names = [os.path.join(target_directory, name) for name in (DATA_NAME, FREE_NAME)]
+    try:
+        if _exists(disk, names[0]):
+            raise FileExistsError(f"there is an index in {target_directory}")
+        try:
+            opened.append(disk.open(os.path.join(source_directory, DATA_NAME), os.O_RDONLY | os.O_CLOEXEC))
+        except FileNotFoundError:
+            return False
+        source = opened[-1]
+        roots = decode_roots(read_slots(disk, source))
+        if not roots:
+            return False
+        for name in names:
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            opened.append(disk.open(name + NEW_SUFFIX, flags, 0o644))
+        data, free = opened[-2:]
+        is_good = _copy_pages(disk, source, data, roots[0])
+        if is_good:
+            slot = _free_slot(disk, source_directory, roots[0])
+            if slot is not None:
+                write_free_slot(disk, free, slot)
+            disk.fsync(free)
+            disk.fsync(data)
+            disk.replace(names[1] + NEW_SUFFIX, names[1])
+            disk.replace(names[0] + NEW_SUFFIX, names[0])  # last: this is what makes it an index
+            sync_directory(disk, target_directory)
+        else:
+            for name in names:
+                disk.unlink(name + NEW_SUFFIX)
+        return is_good
+    finally:
+        for fd in reversed(opened):
+            disk.close(fd)
+
+
+def _exists(disk: Disk, path: str) -> bool:
+    try:
+        disk.close(disk.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _copy_pages(disk: Disk, source: int, target: int, root: Root) -> bool:
+    """Copy pages and root; whether the root was still there at the end."""
+    slot = slot_of(root.generation)
+    before = read_slots(disk, source)[slot]
+    end = page_at(root.page_count + 1, root.page_size)
+    for at in range(PAGES_AT, end, CHUNK_BYTES):
+        chunk = read_fully(disk, source, min(CHUNK_BYTES, end - at), at)
+        if chunk:  # free pages at the end may not have been written yet
+            write_fully(disk, target, chunk, at)
+    # The other slot stays empty: the pages that only its root reaches may have changed while they were read.
+    slots = [bytes(SLOT_BYTES)] * SLOT_COUNT
+    slots[slot] = before
+    write_fully(disk, target, b"".join(slots), 0)
+    return decode_roots(slots) == [root] and read_slots(disk, source)[slot] == before
+
+
+def _free_slot(disk: Disk, source_directory: str, root: Root) -> FreeSlot | None:
+    """The source's list of free pages, taken whole or not at all; whether it belongs to the root is seen on opening."""
+    try:
+        fd = disk.open(os.path.join(source_directory, FREE_NAME), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        slot = read_free_slot(disk, fd, slot_of(root.generation))
+    finally:
+        disk.close(fd)
+    # Read after the pages: the neighbour may have begun to write another list, but then the ids differ.
+    return slot if slot is not None and slot.generation == root.generation else None
