@@ -9,7 +9,6 @@ Knows nothing of what the files contain but the end record at the start of an em
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable, Sequence
 
@@ -49,7 +48,8 @@ class JournalFiles:
     def __init__(self, directory: str, disk: Disk = os) -> None:
         self.directory = os.fspath(directory)
         self.disk = disk
-        self._prepared: dict[str, Identity] = {}
+        # What is prepared stays open: the number of a deleted file may be given to the next, that of an open one not.
+        self._prepared: dict[str, tuple[int, Identity]] = {}
 
     def list(self) -> Sequence[int]:
         """Ids of the files that are there, ascending. Read from the directory at each call."""
@@ -86,24 +86,22 @@ class JournalFiles:
         """
         disk = self.disk
         path = self.next_path(broker)
-        self._prepared.pop(broker, None)
+        self.abandon(broker)
         # A left-over may be a second name of a published file (a crash between link and unlink): never write into it.
         self._unlink_if_there(path)
         fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
-            try:
-                zeros = bytes(min(ZEROS_CHUNK_BYTES, length))
-                for offset in range(0, length, ZEROS_CHUNK_BYTES):
-                    write_at(disk, fd, memoryview(zeros)[: length - offset], offset)
-                write_at(disk, fd, END_RECORD, 0)
-                disk.fsync(fd)
-                identity = identity_of(disk.fstat(fd))
-            finally:
-                disk.close(fd)
+            zeros = bytes(min(ZEROS_CHUNK_BYTES, length))
+            for offset in range(0, length, ZEROS_CHUNK_BYTES):
+                write_at(disk, fd, memoryview(zeros)[: length - offset], offset)
+            write_at(disk, fd, END_RECORD, 0)
+            disk.fsync(fd)
+            identity = identity_of(disk.fstat(fd))
         except OSError:
+            disk.close(fd)
             self._unlink_if_there(path)  # a full disk gets its space back
             raise
-        self._prepared[broker] = identity
+        self._prepared[broker] = fd, identity
 
     def publish(self, broker: str, file: int) -> Identity:
         """Give the prepared file its name: db-``file``.log. On return the name is durable, and it is our file.
@@ -111,28 +109,30 @@ class JournalFiles:
         Raises FenceTaken when somebody else's file has that name. When the name is there already and it is the file
         that we prepared (NFS: the reply was lost and the request sent again), that is success. The file behind the
         name is compared with what this process prepared, so that of two brokers by the same name only one goes on.
+        Whatever the outcome, another publication needs another ``prepare``.
         """
-        disk = self.disk
         source = self.next_path(broker)
-        identity = self._prepared.pop(broker)
+        _, identity = self._prepared[broker]
         try:
-            disk.link(source, self.path(file))
-        except FileExistsError:
-            pass  # whose it is, is asked below
-        except OSError as error:
-            if error.errno != errno.ENOENT:
-                raise
-            # NFS again: the repeated request may find our source gone only if somebody else replaced or published it
+            try:
+                self.disk.link(source, self.path(file))
+            except FileExistsError:
+                pass  # whose it is, is asked next
+            if self.identity(file) != identity:
+                raise FenceTaken(file)
+        except FileNotFoundError as error:  # what we prepared, or the name we gave it, was taken away
             raise FenceTaken(file) from error
-        try:
-            is_ours = self.identity(file) == identity
-        except FileNotFoundError:
-            is_ours = False
-        if not is_ours:
-            raise FenceTaken(file)
+        finally:
+            self.abandon(broker)  # before the unlink: NFS keeps an open file under a name of its own
         self._unlink_if_there(source)
         self.sync_directory()
         return identity
+
+    def abandon(self, broker: str) -> None:
+        """Forget what was prepared, if anything. The file stays, to be replaced: a deposed broker removes nothing."""
+        prepared = self._prepared.pop(broker, None)
+        if prepared is not None:
+            self.disk.close(prepared[0])
 
     def remove(self, files: Iterable[int]) -> None:
         """Delete files, oldest first. When it returns, no power loss brings them back."""

@@ -203,6 +203,7 @@ class JournalWriter:
             self._failure = ("use a closed writer", OSError(errno.EBADF, os.strerror(errno.EBADF)))
         try:
             self._files.disk.close(fd)
+            self._files.abandon(self._broker)  # without waiting for a preparation that a dead volume may hold up
         except OSError:
             pass  # whatever was promised had been synced
 
