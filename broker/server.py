@@ -1,0 +1,244 @@
+"""The listening side: ports bound at start, open only while this broker is master.
+
+Promises: a port that cannot be had fails at start, with its address and the reason, on a standby too; between
+``bind`` and ``listen`` clients are refused at once, so that a failover URL goes on to the next broker;
+``close`` and ``abort`` end within a bound whatever the peers do, and the ports are bound again for the next time.
+Refuses to know who is master.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from broker.protocols.session import Session
+from broker.transport import DEFAULT_LIMITS, Connection, Engine, Outbox, TransportLimits
+
+log = logging.getLogger(__name__)
+
+# What the kernel queues before we accept (ActiveMQ's TcpTransportServer backlog is 5000; Linux caps it at somaxconn).
+BACKLOG = 1024
+CLOSE_SECONDS_MAX = 5.0
+
+
+class Connector(NamedTuple):
+    """One address and what is spoken there. ``make_session`` gets the id of the new connection."""
+
+    name: str
+    host: str
+    port: int
+    make_session: Callable[[str], Session]
+
+
+class BindError(Exception):
+    """A connector's address cannot be had. ``errno`` says why."""
+
+    def __init__(self, connector: Connector, error: OSError) -> None:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        code = errno.errorcode.get(error.errno or 0, "getaddrinfo")
+        super().__init__(
+            f"connector {connector.name}: cannot bind {connector.host}:{connector.port}: {reason} ({code})"
+        )
+        self.errno = error.errno
+
+
+class Server:
+    """All connectors of one broker, over all its terms as master.
+
+    ``bind`` -> (``listen`` -> ``close`` or ``abort``)* -> ``unbind``. All on the loop's thread.
+    """
+
+    def __init__(self, connectors: Sequence[Connector], limits: TransportLimits = DEFAULT_LIMITS) -> None:
+        self._connectors = connectors
+        self._limits = limits
+        self._bound: list[tuple[Connector, socket.socket]] = []
+        # Where port 0 led to, so that the next bind gets the same.
+        self._ports: dict[Connector, int] = {}
+        self._servers: list[asyncio.AbstractServer] = []
+        self._connections: set[Connection] = set()
+        self._outbox: Outbox | None = None
+        self._count = 0
+        self._is_empty = asyncio.Event()
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        """Those open now."""
+        return frozenset(self._connections)
+
+    @property
+    def addresses(self) -> list[tuple[str, str, int]]:
+        """Connector name, host and port of every address that is bound."""
+        return [(connector.name, connector.host, self._ports[connector]) for connector in self._connectors]
+
+    @property
+    def is_listening(self) -> bool:
+        return bool(self._servers)
+
+    def bind(self) -> None:
+        """Take all ports without answering on them. Raises :class:`BindError`, and then holds none."""
+        assert not self._bound, "ports are bound once"
+        try:
+            for connector in self._connectors:
+                self._bound += [(connector, listener) for listener in self._bind(connector)]
+        except OSError as error:
+            self.unbind()
+            raise BindError(connector, error) from error
+
+    def _bind(self, connector: Connector) -> list[socket.socket]:
+        host = None if connector.host in ("", "*") else connector.host
+        port = self._ports.get(connector, connector.port)
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        listeners: list[socket.socket] = []
+        failure: OSError | None = None
+        for family, kind, protocol, _, address in dict.fromkeys(infos):
+            if listeners and port == 0:
+                address = (address[0], listeners[0].getsockname()[1], *address[2:])
+            try:
+                listeners.append(_bound_socket(family, kind, protocol, address))
+            except OSError as error:
+                # localhost may name an IPv6 address on a machine that has none: one of the addresses is enough.
+                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) or len(infos) == 1:
+                    for listener in listeners:
+                        listener.close()
+                    raise
+                failure = error
+        if not listeners:
+            assert failure is not None, "no address, yet no failure"
+            raise failure
+        self._ports[connector] = listeners[0].getsockname()[1]
+        return listeners
+
+    def unbind(self) -> None:
+        """Give the ports back that are bound and not listened to."""
+        for _, listener in self._bound:
+            listener.close()
+        self._bound = []
+
+    async def listen(self, engine: Engine, id_prefix: str) -> None:
+        """Answer clients, on behalf of ``engine``. Connections are called ``<id_prefix>-<n>``, n never repeats.
+
+        Raises :class:`BindError` when a port was taken by another program that we shared it with; nothing
+        listens then.
+        """
+        if not self._bound:
+            self.bind()
+        loop = asyncio.get_running_loop()
+        self._outbox = outbox = Outbox(loop)
+        bound, self._bound = self._bound, []
+        try:
+            while bound:
+                connector, listener = bound[0]
+                # Accepted sockets inherit these; the first lets the port be bound again while they linger.
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+                def make_connection(connector: Connector = connector) -> Connection:
+                    self._count += 1
+                    id = f"{id_prefix}-{self._count}"
+                    connection = Connection(
+                        id, connector.make_session(id), engine, outbox, loop, self._forget, self._limits
+                    )
+                    self._connections.add(connection)
+                    return connection
+
+                self._servers.append(await loop.create_server(make_connection, sock=listener, backlog=BACKLOG))
+                del bound[0]
+        except OSError as error:
+            self._stop_listening()
+            self._bound = bound
+            self.unbind()
+            raise BindError(connector, error) from error
+
+    def resume_reading_all(self) -> None:
+        """The engine is not congested any more."""
+        if self._outbox is not None:
+            self._outbox.resume_reading()
+
+    async def close(self, seconds_max: float = CLOSE_SECONDS_MAX) -> None:
+        """Stop listening, write what sessions have to say, hang up, and bind the ports again for the next term.
+
+        Who has not taken his last bytes after ``seconds_max`` is cut off.
+        """
+        self._stop_listening()
+        for connection in list(self._connections):
+            connection.close()
+        if not await self._emptied(seconds_max):
+            for connection in list(self._connections):
+                connection.abort()
+            await self._emptied(CLOSE_SECONDS_MAX)
+        self._bind_again()
+
+    async def abort(self) -> None:
+        """Stop listening and hang up before this returns to the loop for the first time: nothing more is written.
+
+        The engine hears nothing of it: it belongs to a term that is over.
+        """
+        self._stop_listening()
+        for connection in list(self._connections):
+            connection.forsake()
+        await self._emptied(CLOSE_SECONDS_MAX)
+        self._bind_again()
+
+    def _stop_listening(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._servers = []
+
+    def _bind_again(self) -> None:
+        """For the next term. Not having the port yet is no reason to fail now: ``listen`` tries again."""
+        try:
+            self.bind()
+        except BindError as error:
+            log.warning("%s; tried again at the next promotion", error)
+
+    async def _emptied(self, seconds_max: float) -> bool:
+        """Whether all connections are over within the time."""
+        if not self._connections:
+            return True
+        self._is_empty.clear()
+        try:
+            async with asyncio.timeout(seconds_max):
+                await self._is_empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._is_empty.set()
+
+
+def _bound_socket(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:
+    """A socket bound to ``address`` that nobody else can bind.
+
+    Linux lets two sockets with SO_REUSEADDR share a port until one listens: two standbys would notice their
+    mistake only at a failover. So the port is asked for without it first; with it only when that fails, which
+    works when nothing but connections of a former run linger there.
+    """
+    try:
+        return _try_bind(family, kind, protocol, address, is_reused=False)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+    return _try_bind(family, kind, protocol, address, is_reused=True)
+
+
+def _try_bind(family: int, kind: int, protocol: int, address: tuple[object, ...], *, is_reused: bool) -> socket.socket:
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setblocking(False)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(is_reused))
+        listener.bind(address)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,368 @@
+"""A client's socket: bytes between the event loop and a session, commands from the session to the engine.
+
+Promises: one write of the socket for each connection and turn of the loop, however much was said in it; nobody's
+silence or slowness costs others more than the bounds named in :class:`TransportLimits`; the engine is told
+once that a connection opened and once that it is over, and is never asked anything after that. Refuses to know
+any protocol and any queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, cast
+
+from broker.core.commands import ClientError, Command
+from broker.protocols.session import Session
+
+log = logging.getLogger(__name__)
+
+
+class TransportLimits(NamedTuple):
+    """The bounds of one connection."""
+
+    # Time to say CONNECT (ActiveMQ's connectAttemptTimeout).
+    connect_seconds_max: float = 30.0
+    # How much silence the peer gets for the heart-beat it promised: 2 of its intervals (RabbitMQ, Artemis).
+    heart_beat_grace: float = 2.0
+    # Above the first the engine delivers nothing more, below the second it goes on.
+    write_bytes_high: int = 256 * 1024
+    write_bytes_low: int = 64 * 1024
+    # A peer that does not read: what may pile up while nothing is delivered (receipts, errors), and for how long.
+    unread_bytes_max: int = 64 * 1024 * 1024
+    unread_seconds_max: float = 60.0
+    # Time for the last bytes to be read and the peer to hang up, once we did.
+    close_seconds_max: float = 5.0
+    # How often a connection without heart-beats looks at its clocks.
+    look_seconds: float = 10.0
+
+
+DEFAULT_LIMITS = TransportLimits()
+
+
+class Engine(Protocol):
+    """What a connection asks of the engine, always on the loop."""
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether connections should stop reading until ``Outbox.resume_reading`` is called."""
+
+    def opened(self, connection: Connection) -> None: ...
+
+    def handle(self, connection: Connection, command: Command) -> None:
+        """Carry out one command. What the peer did wrong is told to its session, not raised."""
+
+    def writable(self, connection: Connection) -> None:
+        """``is_writable`` is true again: deliveries may go on."""
+
+    def closed(self, connection: Connection) -> None: ...
+
+
+class Outbox:
+    """The connections of one server that have something to say in this turn of the loop, and those held back."""
+
+    __slots__ = ("_dirty", "_loop", "_paused")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._dirty: list[Connection] = []
+        self._paused: set[Connection] = set()
+
+    def add(self, connection: Connection) -> None:
+        """Flush ``connection`` at the end of this turn; call once a connection and turn (``Connection.touch``)."""
+        if not self._dirty:
+            self._loop.call_soon(self.flush)
+        self._dirty.append(connection)
+
+    def flush(self) -> None:
+        """Write what all touched connections have to say. Who becomes writable meanwhile is flushed next turn."""
+        dirty = self._dirty
+        self._dirty = []
+        now = self._loop.time()
+        for connection in dirty:
+            connection.flush(now)
+
+    def hold(self, connection: Connection) -> None:
+        """Remember that ``connection`` stopped reading."""
+        self._paused.add(connection)
+
+    def forget(self, connection: Connection) -> None:
+        self._paused.discard(connection)
+
+    def resume_reading(self) -> None:
+        """The engine took everything in: all connections read again."""
+        paused = self._paused
+        self._paused = set()
+        for connection in paused:
+            connection.resume_reading()
+
+
+class Connection(asyncio.Protocol):
+    """One accepted connection.
+
+    ``client`` belongs to the engine. ``close`` and ``abort`` may be called at any time and more than once.
+    """
+
+    __slots__ = (
+        "_close_timer",
+        "_engine",
+        "_has_heart_beats",
+        "_is_dirty",
+        "_is_paused",
+        "_is_reading",
+        "_is_told",
+        "_last_received",
+        "_last_sent",
+        "_limits",
+        "_loop",
+        "_on_lost",
+        "_outbox",
+        "_timer",
+        "_transport",
+        "_unread_bytes",
+        "_unread_since",
+        "client",
+        "id",
+        "is_closing",
+        "peer",
+        "session",
+    )
+
+    def __init__(
+        self,
+        id: str,
+        session: Session,
+        engine: Engine,
+        outbox: Outbox,
+        loop: asyncio.AbstractEventLoop,
+        on_lost: Callable[[Connection], None],
+        limits: TransportLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self.id = id
+        self.session = session
+        self.client: object = None
+        self.peer = "?"
+        self.is_closing = False
+        self._engine = engine
+        self._outbox = outbox
+        self._loop = loop
+        self._on_lost = on_lost
+        self._limits = limits
+        self._transport: asyncio.Transport | None = None
+        self._has_heart_beats = False
+        self._is_dirty = False
+        self._is_paused = False
+        self._is_reading = True
+        self._is_told = False
+        self._last_received = self._last_sent = 0.0
+        self._unread_bytes = 0
+        self._unread_since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.id} from {self.peer}>"
+
+    # ---- what the engine asks
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether more may be delivered. When it was false, ``Engine.writable`` follows, or ``closed``."""
+        return not self._is_paused and self.session.pending_bytes < self._limits.write_bytes_high
+
+    def touch(self) -> None:
+        """What the session has to say is written at the end of this turn of the loop."""
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._outbox.add(self)
+
+    def close(self, after_flush: bool = True) -> None:
+        """Say what is to be said, then hang up; or hang up at once. The engine hears ``closed`` in a later turn."""
+        if not after_flush:
+            self.abort()
+            return
+        if self.is_closing:
+            return
+        self._write(self._loop.time())
+        transport = self._transport
+        if self.is_closing or transport is None:
+            return
+        self._stop()
+        # Half a close: were the socket closed with bytes of the peer unread, the kernel would answer with a reset
+        # that may overtake our last words. The peer's own close, or the timer, ends it.
+        if transport.can_write_eof():
+            transport.write_eof()
+            if not self._is_reading:
+                transport.resume_reading()
+        else:
+            transport.close()
+        self._close_timer = self._loop.call_later(self._limits.close_seconds_max, transport.abort)
+        self._loop.call_soon(self._tell_closed)
+
+    def abort(self) -> None:
+        """Hang up at once; what was not written yet is never written."""
+        if not self.is_closing:
+            self._stop()
+            self._loop.call_soon(self._tell_closed)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def forsake(self) -> None:
+        """As ``abort``, but without a word to the engine, which is of no use any more."""
+        self._is_told = True
+        self.abort()
+
+    # ---- what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(self._limits.write_bytes_high, self._limits.write_bytes_low)
+        address = transport.get_extra_info("peername")
+        if isinstance(address, tuple) and len(address) >= 2:
+            host = f"[{address[0]}]" if ":" in str(address[0]) else address[0]
+            self.peer = f"{host}:{address[1]}"
+        self._last_received = self._last_sent = self._loop.time()
+        self._timer = self._loop.call_later(self._limits.connect_seconds_max, self._look)
+        self._engine.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_closing:
+            return
+        self._last_received = self._loop.time()
+        engine = self._engine
+        handle = engine.handle
+        session = self.session
+        for command in session.receive(data):
+            handle(self, command)
+            if self.is_closing:
+                return
+        if not self._has_heart_beats and session.is_connected:
+            self._start_heart_beats()
+        if engine.is_congested and self._is_reading:
+            self._is_reading = False
+            if self._transport is not None:
+                self._transport.pause_reading()
+            self._outbox.hold(self)
+
+    def eof_received(self) -> bool:
+        """The peer hung up: False lets the loop close our side too."""
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._stop()
+        self._transport = None
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        self._tell_closed()
+        self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+        self._unread_bytes = 0
+        self._unread_since = self._loop.time()
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        if not self.is_closing:
+            self._engine.writable(self)
+
+    # ---- what the server and its outbox call
+
+    def flush(self, now: float) -> None:
+        """Write what the session has to say. ``now`` is the loop's time."""
+        self._is_dirty = False
+        if self.is_closing:
+            return
+        written = self._write(now)
+        if written >= self._limits.write_bytes_high and self.is_writable:
+            # is_writable was false for what the session held, and the socket took it all.
+            self._engine.writable(self)
+
+    def _write(self, now: float) -> int:
+        data = self.session.take()
+        if not data or self._transport is None:
+            return 0
+        was_paused = self._is_paused
+        self._transport.write(data)
+        self._last_sent = now
+        if was_paused:
+            self._unread_bytes += len(data)
+            if self._unread_bytes > self._limits.unread_bytes_max:
+                log.warning("%s does not read: hung up with %d bytes unread", self, self._unread_bytes)
+                self.abort()
+        return len(data)
+
+    def resume_reading(self) -> None:
+        if not self._is_reading and not self.is_closing and self._transport is not None:
+            self._is_reading = True
+            self._last_received = self._loop.time()
+            self._transport.resume_reading()
+
+    # ---- clocks
+
+    def _start_heart_beats(self) -> None:
+        self._has_heart_beats = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._look_interval(), self._look)
+
+    def _look_interval(self) -> float:
+        """Half the shorter interval: a sign of life is never late, and its absence is noticed in time."""
+        session = self.session
+        intervals = [self._limits.look_seconds]
+        intervals += [ms / 2000 for ms in (session.send_interval_ms, session.receive_interval_ms) if ms]
+        return max(min(intervals), _LOOK_SECONDS_MIN)
+
+    def _look(self) -> None:
+        """The one timer of a connection: nothing is scheduled or cancelled for a message."""
+        limits = self._limits
+        session = self.session
+        now = self._loop.time()
+        silence = now - self._last_received
+        if not session.is_connected:
+            self._fail("No CONNECT came", f"It must come within {limits.connect_seconds_max:g} seconds.")
+            return
+        if self._is_paused and now - self._unread_since > limits.unread_seconds_max:
+            log.warning("%s does not read: hung up after %.0f seconds", self, now - self._unread_since)
+            self.abort()
+            return
+        allowed = session.receive_interval_ms * limits.heart_beat_grace / 1000
+        if allowed and self._is_reading and silence > allowed:
+            log.info("%s is silent for %.1f seconds: hung up", self, silence)
+            self._fail(
+                f"No heart-beat for {silence:.1f} seconds",
+                f"The client promised one every {session.receive_interval_ms} ms.",
+            )
+            return
+        # The next look is half an interval away: what is not said now would come too late then.
+        if (
+            session.send_interval_ms
+            and now - self._last_sent >= session.send_interval_ms / 2000
+            and not self._is_paused
+        ):
+            session.heart_beat()
+            self.touch()
+        self._timer = self._loop.call_later(self._look_interval(), self._look)
+
+    def _fail(self, message: str, detail: str) -> None:
+        self.session.fail(ClientError(message, detail))
+        self.close()
+
+    # ---- the end
+
+    def _stop(self) -> None:
+        self.is_closing = True
+        self._outbox.forget(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tell_closed(self) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._engine.closed(self)
+
+
+# A heart-beat below twice this is not worth a timer.
+_LOOK_SECONDS_MIN = 0.02
