@@ -1,8 +1,8 @@
 """A copy of a neighbour's index, taken while the neighbour goes on working.
 
 Pages that a root reaches are not written on while that root is in a slot. So the copy is good exactly if the root
-that it was made for is still in its slot when the last page has been read; otherwise it is thrown away. It is made under
-other names, and appears whole or not at all.
+that it was made for is still in its slot when the last page has been read; otherwise it is thrown away. It is made
+under other names, and appears whole or not at all.
 """
 
 import os
