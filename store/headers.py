@@ -1,0 +1,118 @@
+"""The header of a journal file: `TANDEMMQ 1 {json}` in a trace command, alone in the file's first batch.
+
+It is seal, rotation mark and gap detector in one: it says where every earlier file ends that no valid header names
+yet. Bytes behind an end do not count, for ever; a header behind an end does not exist. ActiveMQ ignores the record.
+Pure; docs/formats/journal.md argues why this is enough.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from store.records.commands import Trace, decode, encode_trace
+
+MARK = "TANDEMMQ 1 "
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first batch of a file tells.
+
+    ``ends`` maps earlier files to the offset at which they end; ``files`` are the ids that existed, this one
+    included; ``reason`` is "promotion" or "rotation".
+    """
+
+    epoch: int
+    holder: str
+    reason: str
+    ends: Mapping[int, int]
+    files: tuple[int, ...]
+    openwire_version: int = 11
+
+
+def encode_header(header: Header) -> bytes:
+    """The payload of the header's record."""
+    body = {
+        "epoch": header.epoch,
+        "holder": header.holder,
+        "why": header.reason,
+        "ends": {str(file): end for file, end in sorted(header.ends.items())},
+        "files": ranges(header.files),
+        "openwire": header.openwire_version,
+    }
+    return encode_trace(MARK + json.dumps(body, separators=(",", ":")))
+
+
+def decode_header(payload: bytes) -> Header | None:
+    """The header in a record's payload; None if the record is no header (ActiveMQ's files have none)."""
+    if not payload or payload[0] != 0:
+        return None
+    command = decode(payload)
+    if not isinstance(command, Trace) or not (command.message or "").startswith(MARK):
+        return None
+    try:
+        body = json.loads((command.message or "")[len(MARK) :])
+        return Header(
+            epoch=int(body["epoch"]),
+            holder=str(body["holder"]),
+            reason=str(body["why"]),
+            ends={int(file): int(end) for file, end in body["ends"].items()},
+            files=tuple(file for first, last in body["files"] for file in range(first, last + 1)),
+            openwire_version=int(body["openwire"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def ranges(files: Iterable[int]) -> list[list[int]]:
+    """[1, 2, 3, 7] -> [[1, 3], [7, 7]]."""
+    found: list[list[int]] = []
+    for file in sorted(files):
+        if found and file == found[-1][1] + 1:
+            found[-1][1] = file
+        else:
+            found.append([file, file])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Chronicle:
+    """What all headers together say: which files count and where each of them ends.
+
+    ``ends`` has no entry for a file whose end nobody has named: the last one, and those that ActiveMQ wrote.
+    ``headers`` are the valid ones; ``epoch`` is the highest among them (0: none).
+    """
+
+    ends: Mapping[int, int]
+    headers: Mapping[int, Header]
+
+    @property
+    def epoch(self) -> int:
+        return max((header.epoch for header in self.headers.values()), default=0)
+
+    def first_of_epoch(self, file: int) -> bool:
+        """Whether ``file`` fenced off an epoch: it may not go before every file that precedes it."""
+        header = self.headers.get(file)
+        return header is not None and header.reason == "promotion"
+
+
+def read_chronicle(files: Iterable[int], first_payload: Callable[[int], bytes | None]) -> Chronicle:
+    """Read the headers of ``files``, newest first, as far as newer ones let them exist.
+
+    ``first_payload`` gives the payload of the record in a file's first batch, None if there is no good batch.
+    """
+    ends: dict[int, int] = {}
+    headers: dict[int, Header] = {}
+    for file in sorted(files, reverse=True):
+        if ends.get(file) == 0:
+            continue
+        payload = first_payload(file)
+        header = None if payload is None else decode_header(payload)
+        if header is None:
+            continue
+        headers[file] = header
+        for earlier, end in header.ends.items():
+            ends.setdefault(earlier, end)
+    return Chronicle(ends, headers)

@@ -1,0 +1,104 @@
+"""Which directory holds this broker's index, and what becomes of those that cannot be trusted.
+
+An index is private: ``<index root>/<broker>``, with a lock of its own, held while it is open. A directory that is in
+use is left alone and another one taken; an index that cannot be trusted is set aside, never deleted; a broker
+without one begins with a copy of a neighbour's, else with the journal alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+
+from index.copy import copy
+from index.errors import IndexDamaged, IndexInUse
+from index.index import Index
+from index.lock import lock_directory
+
+log = logging.getLogger(__name__)
+
+# Directories tried when <index root>/<broker> is in use: <broker>-2, <broker>-3, ...
+DIRECTORIES_MAX = 8
+# A broker that was away for so long catches up from a neighbour's copy as fast as from its own index.
+STALE_SECONDS = 7 * 24 * 3600.0
+DATA = "db.data"
+ASIDE = ".aside-"
+
+
+def open_index(root: str, broker: str) -> tuple[str, Index]:
+    """The broker's index and its directory, made when there is none. Raises OSError as the volume gives it."""
+    for number in range(1, DIRECTORIES_MAX + 1):
+        path = os.path.join(root, broker if number == 1 else f"{broker}-{number}")
+        try:
+            if not _is_index(path):
+                _copy_neighbour(root, path)
+            return path, Index.open(path)
+        except IndexInUse:
+            log.warning("index directory %s is in use by another process; trying the next name", path)
+        except IndexDamaged as reason:
+            set_aside(path, str(reason))
+            return path, Index.open(path)
+    raise IndexInUse(f"all {DIRECTORIES_MAX} index directories of {broker} are in use")
+
+
+def set_aside(path: str, reason: str) -> str:
+    """Rename an index directory that cannot be trusted, so that the next ``open_index`` begins anew."""
+    aside = f"{path}{ASIDE}{time.time_ns()}"
+    os.rename(path, aside)
+    log.warning("index %s set aside as %s: %s", path, aside, reason)
+    return aside
+
+
+def remove_stale(root: str, own: str) -> list[str]:
+    """Remove the indexes of brokers that were not seen for STALE_SECONDS; only a master may. Returns what went.
+
+    What was set aside stays: it is evidence.
+    """
+    removed = []
+    now = time.time()
+    for path in _indexes(root):
+        if os.path.samefile(path, own) or now - _modified(path) < STALE_SECONDS:
+            continue
+        try:
+            lock = lock_directory(os, path)
+        except IndexInUse:
+            continue
+        try:
+            shutil.rmtree(path, ignore_errors=True)
+            removed.append(path)
+        finally:
+            os.close(lock)
+    return removed
+
+
+def _copy_neighbour(root: str, path: str) -> None:
+    for neighbour in sorted(_indexes(root), key=_modified, reverse=True):
+        if neighbour == path:
+            continue
+        try:
+            if copy(neighbour, path):
+                log.info("index begins as a copy of %s", neighbour)
+                return
+        except (OSError, IndexDamaged) as reason:
+            log.info("index %s cannot be copied: %s", neighbour, reason)
+
+
+def _indexes(root: str) -> list[str]:
+    try:
+        names = os.listdir(root)
+    except FileNotFoundError:
+        return []
+    return [path for name in names if ASIDE not in name and _is_index(path := os.path.join(root, name))]
+
+
+def _is_index(path: str) -> bool:
+    return os.path.exists(os.path.join(path, DATA))
+
+
+def _modified(path: str) -> float:
+    try:
+        return os.stat(os.path.join(path, DATA)).st_mtime
+    except FileNotFoundError:
+        return 0.0

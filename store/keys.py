@@ -1,0 +1,148 @@
+"""What the index holds, byte by byte. Pure: to the index itself keys and values are bytes.
+
+    | key                                             | value                                                   |
+    | 'F' file u32, chunk u16                         | live u64, live bytes u64, pinned file u32 ...           |
+    | 'I' owner u32, producer, 00, sequence u64       | order key (12 bytes)                                    |
+    | 'M' owner u32, order key (12 bytes)             | size u32, moved u8, [location u64 if moved], message id |
+    | 'O' owner u32                                   | JSON: what the owner is, how many messages and bytes    |
+    | 'X' chunk u32                                   | a piece of the JSON list of open transactions           |
+
+An order key is the place where a message took effect: file u32, offset u32, number of the operation in its
+commit u32. A message id is split at its last ':' into producer and sequence, so that the ids of one producer
+stand side by side and in the order in which they were made; an id without such a number, or with a producer of
+more than PRODUCER_BYTES_MAX bytes, stands under its hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from store.records.message import Destination, DestinationKind
+
+PRODUCER_BYTES_MAX = 400
+# A value may fill a quarter of a page (index): 2,048 bytes of 8,192. Longer lists are cut into chunks of this size.
+CHUNK_BYTES = 1600
+
+FILE = b"F"
+ID = b"I"
+MESSAGE = b"M"
+OWNER = b"O"
+TRANSACTIONS = b"X"
+
+_OWNER = struct.Struct(">cI")
+_MESSAGE = struct.Struct(">cIIII")
+_ORDER = struct.Struct(">III")
+_FILE = struct.Struct(">cIH")
+_LIVE = struct.Struct(">QQ")
+_SIZE_MOVED = struct.Struct(">IB")
+_U64 = struct.Struct(">Q")
+_U32 = struct.Struct(">I")
+
+
+class Entry(NamedTuple):
+    """Where a stored message is: ``location`` of its newest record, ``size`` of that record in bytes."""
+
+    location: int
+    size: int
+    message_id: str
+
+
+class OwnerRecord(NamedTuple):
+    """A queue or durable subscription, as the index remembers it."""
+
+    destination: Destination
+    client_id: str | None
+    subscription_name: str | None
+    record_location: int  # of the subscription's record, which pins its file; 0 for a queue
+    count: int
+    bytes: int
+
+
+def order_bytes(order_key: int) -> bytes:
+    return order_key.to_bytes(12, "big")
+
+
+def message_key(owner: int, order_key: int) -> bytes:
+    return b"M" + owner.to_bytes(4, "big") + order_key.to_bytes(12, "big")
+
+
+def message_order(key: bytes) -> int:
+    """The order key in a message key."""
+    return int.from_bytes(key[5:17], "big")
+
+
+def owner_prefix(kind: bytes, owner: int) -> bytes:
+    return _OWNER.pack(kind, owner)
+
+
+def message_value(order_key: int, entry: tuple[int, int, str]) -> bytes:
+    location, size, message_id = entry
+    if order_key >> 32 == location:
+        return size.to_bytes(4, "big") + b"\0" + message_id.encode()
+    return size.to_bytes(4, "big") + b"\1" + location.to_bytes(8, "big") + message_id.encode()
+
+
+def entry_of(order_key: int, value: bytes) -> Entry:
+    size, moved = _SIZE_MOVED.unpack_from(value)
+    if moved:
+        return Entry(_U64.unpack_from(value, 5)[0], size, value[13:].decode())
+    return Entry(order_key >> 32, size, value[5:].decode())
+
+
+def producer_key(owner: int, message_id: str) -> tuple[bytes, int | None]:
+    """The part of the id's key that all ids of its producer share, and the sequence (None: hashed as a whole)."""
+    producer, colon, sequence = message_id.rpartition(":")
+    if colon and sequence.isdecimal() and sequence.isascii() and (len(sequence) == 1 or sequence[0] != "0"):
+        text = producer.encode()
+        number = int(sequence)
+        if len(text) <= PRODUCER_BYTES_MAX and number < 1 << 64 and b"\0" not in text:
+            return b"I" + owner.to_bytes(4, "big") + text + b"\0", number
+    digest = hashlib.blake2b(message_id.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+    return b"I" + owner.to_bytes(4, "big") + b"\0" + digest, None
+
+
+def id_key(owner: int, message_id: str) -> bytes:
+    prefix, sequence = producer_key(owner, message_id)
+    return prefix if sequence is None else prefix + sequence.to_bytes(8, "big")
+
+
+def file_values(file: int, live: int, live_bytes: int, pins: Iterable[int]) -> Iterator[tuple[bytes, bytes]]:
+    """The entries of one journal file, in key order."""
+    packed = b"".join(_U32.pack(pin) for pin in sorted(pins))
+    chunk = 0
+    while True:
+        piece = packed[chunk * CHUNK_BYTES : (chunk + 1) * CHUNK_BYTES]
+        if chunk and not piece:
+            return
+        yield _FILE.pack(FILE, file, chunk), _LIVE.pack(live, live_bytes) + piece
+        chunk += 1
+
+
+def file_of_entry(key: bytes, value: bytes) -> tuple[int, int, int, list[int]]:
+    """(file, live, live bytes, pins) of one entry of a file."""
+    _, file, _ = _FILE.unpack(key)
+    live, live_bytes = _LIVE.unpack_from(value)
+    return file, live, live_bytes, [pin for (pin,) in _U32.iter_unpack(value[_LIVE.size :])]
+
+
+def owner_key(owner: int) -> bytes:
+    return _OWNER.pack(OWNER, owner)
+
+
+def owner_value(record: OwnerRecord) -> bytes:
+    kind, name = record.destination
+    text = json.dumps([int(kind), name, *record[1:]], ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
+
+
+def owner_of(key: bytes, value: bytes) -> tuple[int, OwnerRecord]:
+    kind, name, *rest = json.loads(value.decode("utf-8", "surrogatepass"))
+    return _OWNER.unpack(key)[1], OwnerRecord(Destination(DestinationKind(kind), name), *rest)
+
+
+def chunk_key(kind: bytes, chunk: int) -> bytes:
+    return kind + _U32.pack(chunk)

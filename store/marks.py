@@ -1,0 +1,33 @@
+"""Trace commands by which a master tells its successors what it does to whole files. Pure.
+
+`TANDEMMQ-GONE {"files": [[first, last], ...]}` stands, synced, in the journal before the named files are unlinked:
+so a file that was reclaimed differs for ever from one that was lost (safety.md 4). ActiveMQ ignores traces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from store.headers import ranges
+from store.records.commands import Trace, decode, encode_trace
+
+_GONE = "TANDEMMQ-GONE "
+_GONE_BYTES = _GONE.encode()
+
+
+def encode_gone(files: Iterable[int]) -> bytes:
+    """The payload of the record that precedes the removal of ``files``."""
+    return encode_trace(_GONE + json.dumps({"files": ranges(files)}, separators=(",", ":")))
+
+
+def decode_gone(payload: bytes) -> tuple[int, ...]:
+    """The files that a trace command's payload gives up; empty for every other trace."""
+    if _GONE_BYTES not in payload[:32]:
+        return ()
+    command = decode(payload)
+    text = command.message if isinstance(command, Trace) else None
+    if text is None or not text.startswith(_GONE):
+        return ()
+    body = json.loads(text[len(_GONE) :])
+    return tuple(file for first, last in body["files"] for file in range(first, last + 1))

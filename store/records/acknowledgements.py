@@ -1,0 +1,130 @@
+"""The other OpenWire frames in KahaDB's commands: MessageAck and SubscriptionInfo. Loose, version 11 written."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from store.records import loose
+from store.records.errors import RecordDamaged
+from store.records.loose import OPENWIRE_VERSION
+from store.records.message import Destination
+from store.records.transactions import TransactionId
+
+STANDARD_ACK = 2
+_HEAD = struct.pack(">iB", 0, 0)
+
+
+class SubscriptionInfo(NamedTuple):
+    """Who asked for a durable subscription, and to what. ``subscribed_destination`` may hold wildcards."""
+
+    client_id: str
+    destination: Destination
+    name: str
+    selector: str | None = None
+    subscribed_destination: Destination | None = None
+    no_local: bool = False
+
+
+class MessageAck(NamedTuple):
+    """What a consumer acknowledged. KahaDB needs it only for XA transactions that are recovered as prepared."""
+
+    destination: Destination
+    last_message_id: str | None
+    consumer_id: str | None = None
+    transaction: TransactionId | None = None
+    ack_type: int = STANDARD_ACK
+    first_message_id: str | None = None
+    message_count: int = 1
+    poison_cause: tuple[str | None, str | None] | None = None
+
+
+def encode_subscription_info(info: SubscriptionInfo) -> bytes:
+    """A frame, as KahaSubscriptionCommand carries it."""
+    return loose.frame(
+        loose.SUBSCRIPTION_INFO,
+        loose.string(info.client_id),
+        loose.destination(info.destination),
+        loose.string(info.selector),
+        loose.string(info.name),
+        loose.destination(info.subscribed_destination or info.destination),
+        b"\1" if info.no_local else b"\0",
+    )
+
+
+def decode_subscription_info(data: bytes) -> SubscriptionInfo:
+    """The inverse, of any version: later ones only add to the end. Raises RecordDamaged."""
+    try:
+        return _read_subscription_info(data)
+    except (IndexError, struct.error):
+        raise RecordDamaged("an OpenWire SubscriptionInfo is truncated") from None
+
+
+def _read_subscription_info(data: bytes) -> SubscriptionInfo:
+    data_type, position, end = loose.open_frame(data)
+    if data_type != loose.SUBSCRIPTION_INFO:
+        raise RecordDamaged(f"OpenWire type {data_type} is no SubscriptionInfo")
+    client_id, position = loose.read_text(data, position)
+    destination, position = loose.read_destination(data, position)
+    selector, position = loose.read_string(data, position)
+    name, position = loose.read_text(data, position)
+    subscribed: Destination | None = None
+    if position < end:
+        subscribed, position = loose.read_destination(data, position)
+    no_local = position < end and data[position] != 0
+    if destination is None or end - position > 1:
+        raise RecordDamaged("an OpenWire SubscriptionInfo has no destination, or bytes follow it")
+    return SubscriptionInfo(client_id, destination, name, selector, subscribed, no_local)
+
+
+def encode_ack(ack: MessageAck) -> bytes:
+    """A frame, as KahaRemoveMessageCommand carries it."""
+    cause = loose.NULL
+    if ack.poison_cause is not None:
+        name, text = ack.poison_cause
+        cause = b"\1" + loose.string(name) + loose.string(text)
+    return loose.frame(
+        loose.MESSAGE_ACK,
+        _HEAD,
+        loose.destination(ack.destination),
+        loose.transaction_id(ack.transaction),
+        loose.consumer_id(ack.consumer_id),
+        struct.pack(">b", ack.ack_type),
+        loose.message_id(ack.first_message_id),
+        loose.message_id(ack.last_message_id),
+        loose.I32.pack(ack.message_count),
+        cause,
+    )
+
+
+def decode_ack(data: bytes, version: int = OPENWIRE_VERSION) -> MessageAck:
+    """The inverse. Raises RecordDamaged."""
+    try:
+        return _read_ack(data, version)
+    except (IndexError, struct.error):
+        raise RecordDamaged("an OpenWire MessageAck is truncated, or of another version") from None
+
+
+def _read_ack(data: bytes, version: int) -> MessageAck:
+    data_type, position, end = loose.open_frame(data)
+    if data_type != loose.MESSAGE_ACK:
+        raise RecordDamaged(f"OpenWire type {data_type} is no MessageAck")
+    destination, position = loose.read_destination(data, position + len(_HEAD))
+    transaction, position = loose.read_transaction_id(data, position)
+    consumer, position = loose.read_consumer_id(data, position)
+    ack_type = data[position]
+    first, position = loose.read_message_id(data, position + 1, version)
+    last, position = loose.read_message_id(data, position, version)
+    (count,) = loose.I32.unpack_from(data, position)
+    position += 4
+    cause: tuple[str | None, str | None] | None = None
+    if version >= 7:
+        has_cause = data[position]
+        position += 1
+        if has_cause:
+            name, position = loose.read_string(data, position)
+            text, position = loose.read_string(data, position)
+            cause = (name, text)
+    if destination is None or position != end:
+        raise RecordDamaged("an OpenWire MessageAck has no destination, or bytes follow it")
+    return MessageAck(destination, last, consumer, transaction, ack_type, first, count, cause)

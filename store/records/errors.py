@@ -1,0 +1,11 @@
+"""What can be wrong with a record."""
+
+from __future__ import annotations
+
+
+class RecordDamaged(Exception):
+    """Bytes that are not the record they claim to be: truncated, contradictory, or of an unknown kind."""
+
+
+class Unencodable(ValueError):
+    """A value that the format has no room for: a string over 64 KiB, a number over 64 bits."""

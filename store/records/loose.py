@@ -1,0 +1,291 @@
+"""OpenWire objects in the loose encoding, without cache and stack traces: the form in which KahaDB keeps them.
+
+    string   bool present, u2 length, modified UTF-8
+    bytes    bool present, i4 length, bytes
+    object   bool present, i1 data type, fields in order; superclass first
+    array    bool present, i2 count, objects
+
+Readers take (data, position) and return (value, position behind it). They raise IndexError or struct.error where
+the bytes end too early, which the frame's reader turns into RecordDamaged.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from store.records.errors import RecordDamaged, Unencodable
+from store.records.message import Destination, DestinationKind
+from store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
+from store.records.utf import decode_modified, encode_modified
+
+OPENWIRE_VERSION = 11  # what stores of ActiveMQ hold since 5.12, whatever its clients speak
+
+MESSAGE_ACK = 22
+SUBSCRIPTION_INFO = 55
+DESTINATION_BASE = 100  # + DestinationKind
+MESSAGE_ID = 110
+LOCAL_TRANSACTION_ID = 111
+XA_TRANSACTION_ID = 112
+CONNECTION_ID = 120
+SESSION_ID = 121
+CONSUMER_ID = 122
+PRODUCER_ID = 123
+BROKER_ID = 124
+
+NULL = b"\0"
+STRING_BYTES_MAX = 0xFFFF
+CACHE_ENTRIES_MAX = 4096
+
+I32 = struct.Struct(">i")
+I64 = struct.Struct(">q")
+PAIR = struct.Struct(">qq")
+_STRING = struct.Struct(">BH")
+_BLOB = struct.Struct(">Bi")
+_FRAME = struct.Struct(">iB")
+FRAME_SIZE = _FRAME.size
+
+
+# ---- writing
+
+
+def string(text: str | None) -> bytes:
+    """Raises Unencodable for more than 64 KiB."""
+    if text is None:
+        return NULL
+    data = encode_modified(text)
+    if len(data) > STRING_BYTES_MAX:
+        raise Unencodable(f"a string of {len(data)} bytes is longer than OpenWire can carry")
+    return _STRING.pack(1, len(data)) + data
+
+
+def blob(data: bytes | None) -> bytes:
+    return NULL if data is None else _BLOB.pack(1, len(data)) + data
+
+
+def destination(value: Destination | None) -> bytes:
+    """A destination as object; kept for the next time."""
+    if value is None:
+        return NULL
+    data = _destinations.get(value)
+    if data is None:
+        if len(_destinations) >= CACHE_ENTRIES_MAX:
+            _destinations.clear()
+        data = _destinations[value] = bytes((1, DESTINATION_BASE + value.kind)) + string(value.name)
+    return data
+
+
+def producer_id(connection_id: str, session: int, producer: int) -> bytes:
+    return bytes((1, PRODUCER_ID)) + string(connection_id) + PAIR.pack(producer, session)  # in this order
+
+
+def consumer_id(text: str | None) -> bytes:
+    """``<connection>:<session>:<consumer>`` as object."""
+    if text is None:
+        return NULL
+    connection_id, session, value = text.rsplit(":", 2)
+    return bytes((1, CONSUMER_ID)) + string(connection_id) + PAIR.pack(int(session), int(value))
+
+
+def message_id(key: str | None) -> bytes:
+    """A producer key as MessageId object."""
+    if key is None:
+        return NULL
+    producer, sequence, text_view = split_key(key)
+    return bytes((1, MESSAGE_ID)) + string(text_view) + producer + PAIR.pack(sequence, sequence)
+
+
+def transaction_id(value: TransactionId | None) -> bytes:
+    if value is None:
+        return NULL
+    if isinstance(value, LocalTransactionId):
+        head = bytes((1, LOCAL_TRANSACTION_ID)) + I64.pack(value.value)
+        return head + bytes((1, CONNECTION_ID)) + string(value.connection_id)
+    head = bytes((1, XA_TRANSACTION_ID)) + I32.pack(value.format_id)
+    return head + blob(value.global_id) + blob(value.branch)
+
+
+def frame(data_type: int, *fields: bytes) -> bytes:
+    """A whole frame with its size prefix."""
+    body = b"".join(fields)
+    return _FRAME.pack(len(body) + 1, data_type) + body
+
+
+# ---- message ids
+
+
+def producer_key(text: str) -> str:
+    """The form of a message id under which KahaDB stores it: ``<connection>:<session>:<producer>:<sequence>``.
+
+    Ids of that form stay as they are. To any other text a session, producer and sequence of 0 are added, so that
+    ActiveMQ, which computes the key from the numbers, arrives at the same; its clients are shown the text.
+    """
+    return text if _numbers(text) is not None else f"{text}:0:0:0"
+
+
+def split_key(text: str) -> tuple[bytes, int, str | None]:
+    """ProducerId object, sequence and, for foreign ids only, the text that clients are to see."""
+    numbers = _numbers(text)
+    if numbers is None:
+        return producer_id(text, 0, 0), 0, text
+    connection_id, session, producer, sequence = numbers
+    return producer_id(connection_id, session, producer), sequence, None
+
+
+def _numbers(text: str) -> tuple[str, int, int, int] | None:
+    parts = text.rsplit(":", 3)
+    if len(parts) != 4:
+        return None
+    try:
+        session, producer, sequence = int(parts[1]), int(parts[2]), int(parts[3])
+        PAIR.pack(session, producer)
+        I64.pack(sequence)
+    except (ValueError, struct.error):
+        return None
+    # 007 would come back as 7: only what Java prints itself counts as a number.
+    if f"{parts[0]}:{session}:{producer}:{sequence}" != text:
+        return None
+    return parts[0], session, producer, sequence
+
+
+_destinations: dict[Destination, bytes] = {}
+
+
+# ---- reading
+
+
+def open_frame(data: bytes) -> tuple[int, int, int]:
+    """Data type, position of the first field and end of a frame that fills ``data`` exactly."""
+    size, data_type = _FRAME.unpack_from(data)
+    if size + 4 != len(data):
+        raise RecordDamaged(f"an OpenWire frame claims {size + 4} bytes and has {len(data)}")
+    return data_type, FRAME_SIZE, len(data)
+
+
+def read_string(data: bytes, position: int) -> tuple[str | None, int]:
+    if not data[position]:
+        return None, position + 1
+    start = position + 3
+    stop = start + (data[position + 1] << 8 | data[position + 2])
+    if stop > len(data):
+        raise IndexError
+    return decode_modified(data[start:stop]), stop
+
+
+def read_blob(data: bytes, position: int) -> tuple[bytes | None, int]:
+    if not data[position]:
+        return None, position + 1
+    start = position + 5
+    (length,) = I32.unpack_from(data, position + 1)
+    stop = start + length
+    if length < 0 or stop > len(data):
+        raise IndexError
+    return data[start:stop], stop
+
+
+def read_text(data: bytes, position: int) -> tuple[str, int]:
+    """A string that must be there."""
+    text, position = read_string(data, position)
+    if text is None:
+        raise RecordDamaged("a name is missing")
+    return text, position
+
+
+def read_destination(data: bytes, position: int) -> tuple[Destination | None, int]:
+    if not data[position]:
+        return None, position + 1
+    kind = data[position + 1] - DESTINATION_BASE
+    if not 0 <= kind <= DestinationKind.TEMP_TOPIC:
+        raise RecordDamaged(f"OpenWire type {data[position + 1]} is no destination")
+    name, position = read_text(data, position + 2)
+    return Destination(DestinationKind(kind), name), position
+
+
+def _expect(data: bytes, position: int, data_type: int) -> int:
+    if data[position] != 1 or data[position + 1] != data_type:
+        raise RecordDamaged(f"OpenWire type {data_type} expected, {data[position + 1]} found")
+    return position + 2
+
+
+def read_producer_id(data: bytes, position: int) -> tuple[str, int]:
+    """``<connection>:<session>:<producer>``"""
+    connection_id, position = read_text(data, _expect(data, position, PRODUCER_ID))
+    producer, session = PAIR.unpack_from(data, position)
+    return f"{connection_id}:{session}:{producer}", position + PAIR.size
+
+
+def read_consumer_id(data: bytes, position: int) -> tuple[str | None, int]:
+    """``<connection>:<session>:<consumer>``"""
+    if not data[position]:
+        return None, position + 1
+    connection_id, position = read_text(data, _expect(data, position, CONSUMER_ID))
+    session, value = PAIR.unpack_from(data, position)
+    return f"{connection_id}:{session}:{value}", position + PAIR.size
+
+
+def read_message_id(data: bytes, position: int, version: int = OPENWIRE_VERSION) -> tuple[str | None, int]:
+    """The producer key of a MessageId; its text alone if it came without a producer."""
+    if not data[position]:
+        return None, position + 1
+    position = _expect(data, position, MESSAGE_ID)
+    text: str | None = None
+    if version >= 10:
+        text, position = read_string(data, position)
+    producer: str | None = None
+    if data[position]:
+        producer, position = read_producer_id(data, position)
+    else:
+        position += 1
+    sequence, _ = PAIR.unpack_from(data, position)
+    position += PAIR.size
+    if producer is not None:
+        return f"{producer}:{sequence}", position
+    if text is None:
+        raise RecordDamaged("a message id has neither producer nor text")
+    return producer_key(text), position
+
+
+def read_transaction_id(data: bytes, position: int) -> tuple[TransactionId | None, int]:
+    if not data[position]:
+        return None, position + 1
+    data_type = data[position + 1]
+    position += 2
+    if data_type == LOCAL_TRANSACTION_ID:
+        (value,) = I64.unpack_from(data, position)
+        connection_id, position = read_text(data, _expect(data, position + I64.size, CONNECTION_ID))
+        return LocalTransactionId(connection_id, value), position
+    if data_type == XA_TRANSACTION_ID:
+        (format_id,) = I32.unpack_from(data, position)
+        global_id, position = read_blob(data, position + I32.size)
+        branch, position = read_blob(data, position)
+        return XaTransactionId(format_id, global_id or b"", branch or b""), position
+    raise RecordDamaged(f"OpenWire type {data_type} is no transaction id")
+
+
+def skip_objects(data: bytes, position: int, version: int) -> int:
+    """Steps over an array of objects (broker path, cluster)."""
+    if not data[position]:
+        return position + 1
+    count = data[position + 1] << 8 | data[position + 2]
+    position += 3
+    for _ in range(count):
+        position = skip_object(data, position, version)
+    return position
+
+
+def skip_object(data: bytes, position: int, version: int) -> int:
+    """Steps over an object that a message does not keep."""
+    if not data[position]:
+        return position + 1
+    data_type = data[position + 1]
+    if data_type in (CONNECTION_ID, BROKER_ID):
+        return read_string(data, position + 2)[1]
+    if data_type == SESSION_ID:
+        return read_string(data, position + 2)[1] + I64.size
+    if data_type in (CONSUMER_ID, PRODUCER_ID):
+        return read_string(data, position + 2)[1] + PAIR.size
+    if data_type == MESSAGE_ID:
+        return read_message_id(data, position, version)[1]
+    if data_type in (LOCAL_TRANSACTION_ID, XA_TRANSACTION_ID):
+        return read_transaction_id(data, position)[1]
+    return read_destination(data, position)[1]

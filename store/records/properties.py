@@ -1,0 +1,237 @@
+"""OpenWire's primitive map (MarshallingSupport): the properties of a message.
+
+    i4 count, count x { utf key, typed value }        -1: no map
+    typed value = i1 code + payload                   codes in the tables below
+
+Types are kept: what Java wrote as a short comes back as a Short, and is written as a short again. Plain Python
+values stand for the widest use: int is an int or, if it needs to be, a long; float is a double.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from store.records.errors import RecordDamaged, Unencodable
+from store.records.utf import decode_modified, encode_modified
+
+NESTING_MAX = 32
+_UTF_BYTES_MAX = 0xFFFF
+_SHORT_STRING_CHARS = 8191  # MarshallingSupport writes a big string from here on
+
+_U16 = struct.Struct(">H")
+_I32 = struct.Struct(">i")
+_INT = struct.Struct(">Bi")
+_LONG = struct.Struct(">Bq")
+_SHORT = struct.Struct(">Bh")
+_BYTE = struct.Struct(">Bb")
+_CHAR = struct.Struct(">BH")
+_FLOAT = struct.Struct(">Bf")
+_DOUBLE = struct.Struct(">Bd")
+_STRING = struct.Struct(">BH")
+
+NULL, BOOLEAN, BYTE, CHAR, SHORT, INTEGER, LONG, DOUBLE, FLOAT, STRING, BYTES, MAP, LIST, BIG_STRING = range(14)
+
+
+class Byte(int):
+    """A java.lang.Byte."""
+
+    __slots__ = ()
+
+
+class Short(int):
+    """A java.lang.Short."""
+
+    __slots__ = ()
+
+
+class Long(int):
+    """A java.lang.Long, however small."""
+
+    __slots__ = ()
+
+
+class Float(float):
+    """A java.lang.Float: 32 bits."""
+
+    __slots__ = ()
+
+
+class Char(str):
+    """A java.lang.Character: one UTF-16 unit."""
+
+    __slots__ = ()
+
+
+def encode_properties(properties: dict[str, Any]) -> bytes:
+    """The map as bytes. Raises Unencodable for values that Java has no type for."""
+    parts = [_I32.pack(len(properties))]
+    try:
+        _write_entries(parts, properties, 0)
+    except struct.error as error:
+        raise Unencodable(f"a property is out of range: {error}") from None
+    return b"".join(parts)
+
+
+def decode_properties(data: bytes) -> dict[str, Any]:
+    """The inverse of :func:`encode_properties`. Raises RecordDamaged."""
+    try:
+        found, position = _read_map(data, 0, 0)
+    except (IndexError, struct.error):
+        raise RecordDamaged("the properties are truncated") from None
+    if position != len(data):
+        raise RecordDamaged("bytes follow the properties")
+    return found
+
+
+# ---- writing
+
+
+def _write_entries(parts: list[bytes], entries: dict[str, Any], depth: int) -> None:
+    for key, value in entries.items():
+        name = encode_modified(key)
+        if len(name) > _UTF_BYTES_MAX:
+            raise Unencodable(f"a property's name has {len(name)} bytes")
+        parts.append(_U16.pack(len(name)))
+        parts.append(name)
+        _write_value(parts, value, depth)
+
+
+def _write_value(parts: list[bytes], value: Any, depth: int) -> None:
+    writer = _WRITERS.get(type(value))
+    if writer is not None:
+        parts.append(writer(value))
+    elif type(value) is str:
+        parts.append(_string(value, depth))
+    elif depth >= NESTING_MAX:
+        raise Unencodable(f"properties are nested deeper than {NESTING_MAX}")
+    elif isinstance(value, dict):
+        parts.append(_INT.pack(MAP, len(value)))
+        _write_entries(parts, value, depth + 1)
+    elif isinstance(value, list):
+        parts.append(_INT.pack(LIST, len(value)))
+        for item in value:
+            _write_value(parts, item, depth + 1)
+    else:
+        raise Unencodable(f"no property can be a {type(value).__name__}")
+
+
+def _string(value: str, depth: int) -> bytes:
+    # Java reads these as plain UTF-8, though it writes modified (measured with 5.17.2); but a big string inside a
+    # nested map goes through its strict reader of modified UTF-8.
+    data = value.encode("utf-8", "surrogatepass")
+    if len(value) < _SHORT_STRING_CHARS and len(data) <= _UTF_BYTES_MAX:
+        return _STRING.pack(STRING, len(data)) + data
+    if depth:
+        data = encode_modified(value)
+    return _INT.pack(BIG_STRING, len(data)) + data
+
+
+def _integer(value: int) -> bytes:
+    if -0x80000000 <= value <= 0x7FFFFFFF:
+        return _INT.pack(INTEGER, value)
+    return _LONG.pack(LONG, value)
+
+
+def _character(value: Char) -> bytes:
+    if len(value) != 1:
+        raise Unencodable("a character property holds exactly one character")
+    return _CHAR.pack(CHAR, ord(value))
+
+
+_WRITERS: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda value: b"\0",
+    bool: lambda value: b"\1\1" if value else b"\1\0",
+    int: _integer,
+    float: lambda value: _DOUBLE.pack(DOUBLE, value),
+    bytes: lambda value: _INT.pack(BYTES, len(value)) + value,
+    Byte: lambda value: _BYTE.pack(BYTE, value),
+    Short: lambda value: _SHORT.pack(SHORT, value),
+    Long: lambda value: _LONG.pack(LONG, value),
+    Float: lambda value: _float(value),
+    Char: _character,
+}
+
+
+def _float(value: float) -> bytes:
+    try:
+        return _FLOAT.pack(FLOAT, value)
+    except OverflowError:
+        raise Unencodable(f"{value} is no 32-bit float") from None
+
+
+# ---- reading
+
+
+def _read_map(data: bytes, position: int, depth: int) -> tuple[dict[str, Any], int]:
+    if depth > NESTING_MAX:
+        raise RecordDamaged(f"properties are nested deeper than {NESTING_MAX}")
+    (count,) = _I32.unpack_from(data, position)
+    position += 4
+    found: dict[str, Any] = {}
+    for _ in range(count):  # -1 is a null map: as good as empty
+        start = position + 2
+        position = start + (data[position] << 8 | data[position + 1])
+        name = data[start:position]
+        found[decode_modified(name)], position = _read_value(data, position, depth)
+    return found, position
+
+
+def _read_value(data: bytes, position: int, depth: int) -> tuple[Any, int]:
+    code = data[position]
+    position += 1
+    if code == STRING:
+        start = position + 2
+        position = start + (data[position] << 8 | data[position + 1])
+        return _text(data, start, position), position
+    fixed = _FIXED.get(code)
+    if fixed is not None:
+        layout, make = fixed
+        return make(layout.unpack_from(data, position)[0]), position + layout.size
+    if code == NULL:
+        return None, position
+    if code in (BYTES, BIG_STRING):
+        start = position + 4
+        (length,) = _I32.unpack_from(data, position)
+        position = start + max(length, 0)
+        if code == BIG_STRING:
+            return _text(data, start, position), position
+        if position > len(data):
+            raise RecordDamaged("the properties are truncated")
+        return data[start:position], position
+    if code == MAP:
+        return _read_map(data, position, depth + 1)
+    if code == LIST:
+        return _read_list(data, position, depth + 1)
+    raise RecordDamaged(f"unknown property type {code}")
+
+
+def _read_list(data: bytes, position: int, depth: int) -> tuple[list[Any], int]:
+    if depth > NESTING_MAX:
+        raise RecordDamaged(f"properties are nested deeper than {NESTING_MAX}")
+    (count,) = _I32.unpack_from(data, position)
+    position += 4
+    items = []
+    for _ in range(count):
+        item, position = _read_value(data, position, depth)
+        items.append(item)
+    return items, position
+
+
+def _text(data: bytes, start: int, stop: int) -> str:
+    if stop > len(data):
+        raise RecordDamaged("the properties are truncated")
+    return decode_modified(data[start:stop])
+
+
+_FIXED: dict[int, tuple[struct.Struct, Callable[[Any], Any]]] = {
+    BOOLEAN: (struct.Struct(">B"), bool),
+    BYTE: (struct.Struct(">b"), Byte),
+    CHAR: (struct.Struct(">H"), lambda unit: Char(chr(unit))),
+    SHORT: (struct.Struct(">h"), Short),
+    INTEGER: (_I32, int),
+    LONG: (struct.Struct(">q"), lambda value: Long(value)),
+    DOUBLE: (struct.Struct(">d"), float),
+    FLOAT: (struct.Struct(">f"), Float),
+}

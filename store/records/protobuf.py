@@ -1,0 +1,92 @@
+"""Protocol buffers in the dialect of ActiveMQ's own compiler (activemq-protobuf), as far as KahaDB uses it.
+
+    field = tag varint (number << 3 | wire type) + value        wire type 0: varint        2: varint length + bytes
+
+Unlike elsewhere fields stand in order, and there are no unknown ones: ActiveMQ's reader takes their bytes for tags.
+So an unknown or repeated tag is damage here. All field numbers are below 16: a tag is one byte.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from store.records.errors import RecordDamaged
+
+_TABLE_SIZE = 1 << 12
+_VARINT_BITS = 64
+_MASK = (1 << _VARINT_BITS) - 1
+_SIGN = 1 << (_VARINT_BITS - 1)
+
+
+def encode_varint(value: int) -> bytes:
+    """A varint. Negative numbers are sign-extended to 64 bits and take ten bytes."""
+    value &= _MASK
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_TABLE = tuple(encode_varint(value) for value in range(_TABLE_SIZE))
+
+
+def varint(value: int) -> bytes:
+    """:func:`encode_varint`, by a table for what is common."""
+    return _TABLE[value] if 0 <= value < _TABLE_SIZE else encode_varint(value)
+
+
+def decode_varint(data: bytes, position: int) -> tuple[int, int]:
+    """The unsigned value at ``position``, and where it ends. IndexError when the bytes end first."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & _MASK, position
+        shift += 7
+        if shift >= _VARINT_BITS + 6:
+            raise RecordDamaged("a varint is longer than ten bytes")
+
+
+def signed(value: int) -> int:
+    """An int32 or int64 as it was meant: varints carry two's complement."""
+    return value - (1 << _VARINT_BITS) if value & _SIGN else value
+
+
+def varint_field(tag: int, value: int) -> bytes:
+    """A field of wire type 0."""
+    return _TABLE[tag] + varint(value)
+
+
+def bytes_field(tag: int, value: bytes) -> bytes:
+    """A field of wire type 2."""
+    return _TABLE[tag] + varint(len(value)) + value
+
+
+def read_fields(data: bytes, position: int, end: int, known: frozenset[int]) -> dict[int, Any]:
+    """All fields between ``position`` and ``end`` by tag: int (unsigned) for wire type 0, bytes for wire type 2.
+
+    Raises RecordDamaged for a tag not in ``known``, a repeated one, or a field that reaches over ``end``;
+    IndexError when ``data`` ends before.
+    """
+    found: dict[int, Any] = {}
+    while position < end:
+        tag = data[position]
+        value = data[position + 1]
+        position += 2
+        if value > 0x7F:
+            value, position = decode_varint(data, position - 1)
+        if tag in found or tag not in known:
+            raise RecordDamaged(f"unexpected field tag 0x{tag:02x}")
+        if tag & 7:
+            start = position
+            position += value
+            found[tag] = data[start:position]
+        else:
+            found[tag] = value
+    if position > end:
+        raise RecordDamaged("a field reaches over the end of its message")
+    return found

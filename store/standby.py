@@ -1,0 +1,144 @@
+"""A store as a broker holds it that is not master: it follows the journal, keeps its own index, and writes nothing else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from index.index import Index
+from journal.files import JournalFiles
+from store.follow import Follower, IndexNotOfThisJournal
+from store.index_directory import open_index, remove_stale, set_aside
+from store.promotion import Promoted, promote
+from store.store import Store, StoreSettings
+
+log = logging.getLogger(__name__)
+
+
+class Standby:
+    """Follow with ``follow``, end with ``promote`` or ``close``. Blocking; one thread at a time, but for ``halt``.
+
+    ``directory`` (the journal) must exist; the index directory is made below ``index_root``.
+    """
+
+    def __init__(self, directory: str, index_root: str, broker: str, settings: StoreSettings) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.broker = broker
+        self._index_root = index_root
+        self._files = JournalFiles(directory)
+        self._halted = threading.Event()
+        self._last_checkpoint = time.monotonic()
+        self._path, self._follower = self._open()
+
+    def _open(self) -> tuple[str, Follower]:
+        path, index = open_index(self._index_root, self.broker)
+        try:
+            return path, self._follower_with(index)
+        except IndexNotOfThisJournal as reason:
+            index.close()
+            set_aside(path, str(reason))
+            path, index = open_index(self._index_root, self.broker)
+            return path, self._follower_with(index)
+
+    def _follower_with(self, index: Index) -> Follower:
+        return Follower(
+            self._files,
+            index,
+            records_per_checkpoint=self.settings.checkpoint_records,
+            should_halt=self._halted.is_set,
+        )
+
+    # ---- standing by
+
+    def follow(self) -> None:
+        """Apply what the master has written since, and checkpoint now and then. Returns soon after ``halt``."""
+        follower = self._follower
+        try:
+            follower.advance()
+        except IndexNotOfThisJournal as reason:
+            self._begin_anew(str(reason))
+            return
+        now = time.monotonic()
+        if follower.state.tail.operations and now - self._last_checkpoint >= self.settings.checkpoint_interval:
+            self._last_checkpoint = now
+            follower.checkpoint()
+
+    def _begin_anew(self, reason: str) -> None:
+        self._follower.index.close()
+        set_aside(self._path, reason)
+        self._path, self._follower = self._open()
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether all of the journal that is settled has been read."""
+        return self._follower.has_caught_up
+
+    @property
+    def messages(self) -> int:
+        """Messages held, as far as the journal was read."""
+        return sum(owner.count for owner in list(self._follower.state.owners.values()))
+
+    def halt(self) -> None:
+        """Make a running ``follow`` return soon. Any thread."""
+        self._halted.set()
+
+    def close(self) -> None:
+        """Let go of the index as it is; what was followed since its last checkpoint is followed again."""
+        self._follower.index.close()
+
+    # ---- becoming master
+
+    def promote(
+        self,
+        *,
+        has_proof: Callable[[], bool],
+        call_soon: Callable[[Callable[[], None]], object],
+        call_later_this_turn: Callable[[Callable[[], None]], object],
+        on_lost: Callable[[BaseException], None],
+    ) -> Store:
+        """Fence, read the rest, begin the epoch. Needs the lock; afterwards the Store owns everything.
+
+        Raises as ``store.promotion.promote`` does; this standby is then of no more use but to be closed.
+        """
+        promoted = self._promote()
+        state = self._follower.state
+        log.info(
+            "epoch %d begins: %d records replayed in %.3f s, %d messages in %d destinations, %d transactions rolled back",
+            promoted.epoch,
+            promoted.records_replayed,
+            promoted.recovery_seconds,
+            sum(owner.count for owner in state.owners.values()),
+            len(state.owners),
+            promoted.rolled_back,
+        )
+        for path in remove_stale(self._index_root, self._path):
+            log.info("removed the stale index %s", path)
+        return Store(
+            self._files,
+            self._follower,
+            promoted,
+            self.settings,
+            broker=self.broker,
+            has_proof=has_proof,
+            call_soon=call_soon,
+            call_later_this_turn=call_later_this_turn,
+            on_lost=on_lost,
+        )
+
+    def _promote(self) -> Promoted:
+        try:
+            return self._begin_epoch()
+        except IndexNotOfThisJournal as reason:
+            self._begin_anew(str(reason))
+            return self._begin_epoch()
+
+    def _begin_epoch(self) -> Promoted:
+        return promote(
+            self._files,
+            self._follower,
+            broker=self.broker,
+            max_file_length=self.settings.journal_max_file_length,
+        )
