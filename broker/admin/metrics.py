@@ -45,6 +45,13 @@ class StatusCollector(Collector):
         yield GaugeMetricFamily(
             "tandemmq_problems", "Reasons why the broker is not healthy.", value=len(status.get("problems", ()))
         )
+        standby = status.get("standby")
+        if standby is not None:
+            yield GaugeMetricFamily(
+                "tandemmq_standby_caught_up",
+                "1 for a standby whose index is up to date.",
+                value=1 if standby.get("has_caught_up") else 0,
+            )
 
         queues = status.get("queues", ())
         yield GaugeMetricFamily("tandemmq_queues", "Queues.", value=len(queues))

@@ -11,7 +11,10 @@ What the status callable returns (JSON-able; only the first four are required):
     name      the broker's name
     store     the store directory
     holder    dict | None: whom a standby waits for (name, epoch, pid, host, admin)
-    problems  list of sentences; any makes the broker unhealthy (storage latched, an unsafe lock, ...)
+    reason    str: the sentence that goes with the role
+    standby   dict | None: how far a standby has come (has_caught_up, messages)
+    problems  list of sentences; any makes the broker unhealthy (the storage thread shows no life, ...)
+    warnings  list of sentences that are only shown (a lock that was set to be unsafe, ...)
     counts    dict of names to numbers, shown as metrics; a name that ends in ``_total`` only ever grows
     queues    list of dicts: name, messages, consumers, ...
 """
@@ -56,6 +59,8 @@ def health(status: Status) -> Status:
         answer["standby"] = True
     if problems:
         answer["problems"] = problems
+    if status.get("warnings"):
+        answer["warnings"] = list(status["warnings"])
     return answer
 
 

@@ -129,15 +129,20 @@ def _print(answer: dict[str, Any]) -> None:
 def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
     facts = [
         ("name", str(answer.get("name", "?"))),
-        ("role", str(answer["role"])),
+        ("role", " – ".join(str(answer[key]) for key in ("role", "reason") if answer.get(key))),
         ("epoch", str(answer.get("epoch", "?"))),
     ]
     holder = answer.get("holder")
     if answer["role"] == "standby":
         facts.append(("stands by for", _holder(holder)))
+    standby = answer.get("standby")
+    if isinstance(standby, dict):
+        caught_up = "yes" if standby.get("has_caught_up") else "not yet"
+        facts.append(("caught up", f"{caught_up}, {_figure(standby.get('messages'))} messages"))
     facts.append(("store", str(answer.get("store", "?"))))
     facts += [(name.replace("_", " "), _figure(value)) for name, value in (answer.get("counts") or {}).items()]
     facts += [("problem", str(problem)) for problem in answer.get("problems") or ()]
+    facts += [("warning", str(warning)) for warning in answer.get("warnings") or ()]
     return facts
 
 

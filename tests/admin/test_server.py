@@ -86,6 +86,13 @@ async def test_a_master_with_a_problem_says_which(broker: Broker, client: aiohtt
         assert (await answer.json())["problems"] == ["storage: write failed with errno 28"]
 
 
+async def test_a_warning_is_shown_and_harms_nobody(broker: Broker, client: aiohttp.ClientSession) -> None:
+    broker.status["warnings"] = ["unsafe: no keep-alive"]
+    async with client.get("/health") as answer:
+        assert answer.status == 200
+        assert (await answer.json())["warnings"] == ["unsafe: no keep-alive"]
+
+
 async def test_metrics_show_role_epoch_and_counts(broker: Broker, client: aiohttp.ClientSession) -> None:
     broker.status |= {
         "counts": {"connections": 4, "receipts_total": 17},
@@ -103,6 +110,15 @@ async def test_metrics_show_role_epoch_and_counts(broker: Broker, client: aiohtt
     assert "tandemmq_queue_messages 7.0" in lines
     assert "tandemmq_connections 4.0" in lines
     assert "tandemmq_receipts_total 17.0" in lines
+
+
+@pytest.mark.parametrize(("has_caught_up", "shown"), [(True, "1.0"), (False, "0.0")])
+async def test_metrics_show_whether_a_standby_has_caught_up(
+    broker: Broker, client: aiohttp.ClientSession, has_caught_up: bool, shown: str
+) -> None:
+    broker.status |= {"role": "standby", "standby": {"has_caught_up": has_caught_up, "messages": 5}}
+    async with client.get("/metrics") as answer:
+        assert f"tandemmq_standby_caught_up {shown}" in (await answer.text()).splitlines()
 
 
 async def test_two_servers_in_one_process_do_not_share_metrics(server: AdminServer) -> None:

@@ -21,7 +21,9 @@ STANDBY: dict[str, Any] = {
     "store": "/data",
     "holder": {"name": "a", "epoch": 4, "pid": 17, "host": "left", "admin": "http://127.0.0.1:8161"},
     "queues": [{"name": "orders[1]", "messages": 1234, "consumers": 2}],
+    "standby": {"has_caught_up": True, "messages": 1234},
     "counts": {"connections": 0},
+    "warnings": ["unsafe: no keep-alive"],
 }
 
 
@@ -53,7 +55,16 @@ def test_json_is_what_the_broker_said(admin: str) -> None:
 def test_people_read_role_epoch_holder_store_and_queues(admin: str) -> None:
     result = run("--admin", admin)
     assert result.exit_code == 0
-    for word in ("standby", "4", "a (epoch 4, host left, pid 17", "/data", "orders[1]", "1,234"):
+    for word in (
+        "standby",
+        "4",
+        "a (epoch 4, host left, pid 17",
+        "/data",
+        "orders[1]",
+        "1,234",
+        "caught up",
+        "no keep-alive",
+    ):
         assert word in result.output
 
 
