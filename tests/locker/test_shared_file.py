@@ -1,0 +1,373 @@
+"""The lock file among processes, as POSIX has it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import math
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from locker.contract import Holder, Locker, LockRequest, LockUnavailable
+from locker.shared_file import ACTIVEMQ, CONTENT_BYTES_MAX, STAMP, SharedFileLocker, decode, encode
+
+WAIT_SECONDS_MAX = 20.0
+
+
+@pytest.fixture
+def locker(request_for: Callable[..., LockRequest]) -> Iterator[SharedFileLocker]:
+    made = SharedFileLocker(request_for("a"))
+    yield made
+    made.release()
+
+
+def test_a_second_process_is_kept_out_and_let_in(locker: SharedFileLocker, other) -> None:
+    assert locker.try_acquire()
+    assert other.say("try") == "False"
+    locker.release()
+    assert other.say("try") == "True"
+    assert not locker.try_acquire()
+
+
+def test_a_posix_lock_of_byte_0_is_refused_while_it_is_held(locker: SharedFileLocker, other) -> None:
+    assert locker.try_acquire()
+    assert other.say("probe") == "locked"
+    locker.announce(1)
+    assert other.say("probe") == "locked"
+    locker.release()
+    assert other.say("probe") == "free"
+
+
+def test_a_lock_of_byte_0_alone_keeps_it_out(locker: SharedFileLocker, tmp_path: Path) -> None:
+    # ActiveMQ locks one byte of a new file.
+    program = (
+        "import fcntl, os, sys; fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT);"
+        "fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0); print('locked', flush=True); sys.stdin.read()"
+    )
+    arguments = [sys.executable, "-c", program, str(tmp_path / "lock")]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert not locker.try_acquire()
+        process.kill()
+    assert locker.try_acquire()
+
+
+def test_the_holder_is_read_from_another_process(locker: SharedFileLocker, other) -> None:
+    assert other.say("try") == "True"
+    other.say("announce")
+    holder = locker.holder()
+    assert holder is not None
+    assert (holder.name, holder.epoch, holder.pid, holder.host) == ("other", 7, other.pid, "elsewhere")
+    assert holder.admin == "http://127.0.0.1:1"
+    assert holder.since_ms is not None
+
+
+def test_asking_for_the_holder_costs_the_owner_nothing(
+    locker: SharedFileLocker, request_for: Callable[..., LockRequest], other
+) -> None:
+    # Closing any descriptor of the file would drop the lock of the whole process.
+    standby = SharedFileLocker(request_for("b"))
+    assert locker.try_acquire()
+    assert locker.holder() is not None
+    assert standby.holder() is not None
+    assert not standby.try_acquire()
+    assert other.say("probe") == "locked"
+    assert locker.keep_alive()
+
+
+def test_a_killed_holder_is_followed_within_a_poll(locker: SharedFileLocker, other) -> None:
+    assert other.say("try") == "True"
+    got: list[bool] = []
+    waiting = threading.Thread(target=lambda: got.append(locker.acquire(threading.Event())))
+    waiting.start()
+    other.kill()
+    waiting.join(WAIT_SECONDS_MAX)
+    assert got == [True]
+
+
+def test_a_killed_holder_is_no_holder(locker: SharedFileLocker, other) -> None:
+    assert other.say("try") == "True"
+    other.kill()
+    assert locker.holder() is None
+
+
+def test_a_holder_whose_file_is_deleted_notices_while_another_owns(locker: SharedFileLocker, other) -> None:
+    assert other.say("try") == "True"
+    Path(locker.path).unlink()
+    assert locker.try_acquire()
+    assert other.say("keep") == "False"
+    assert locker.keep_alive()
+
+
+def test_a_holder_whose_file_is_replaced_notices(locker: SharedFileLocker, tmp_path: Path) -> None:
+    assert locker.try_acquire()
+    copy = tmp_path / "copy"
+    copy.write_bytes(os.pread(locker._mine.descriptor, CONTENT_BYTES_MAX, 0))  # type: ignore[union-attr]
+    copy.rename(locker.path)
+    assert not locker.keep_alive()
+
+
+def test_a_holder_whose_file_went_and_came_back_stays_deposed(locker: SharedFileLocker, tmp_path: Path) -> None:
+    assert locker.try_acquire()
+    os.rename(locker.path, tmp_path / "away")
+    assert not locker.keep_alive()
+    os.rename(tmp_path / "away", locker.path)
+    assert not locker.keep_alive()
+
+
+@pytest.mark.parametrize("foreign", [STAMP.pack(1), b"", b"x" * 300], ids=["activemq", "emptied", "longer"])
+def test_foreign_content_is_a_lost_lock(locker: SharedFileLocker, foreign: bytes) -> None:
+    assert locker.try_acquire()
+    # From another process: opening and closing the file here would drop the lock itself.
+    program = "import sys; open(sys.argv[1], 'wb').write(bytes.fromhex(sys.argv[2]))"
+    subprocess.run([sys.executable, "-c", program, locker.path, foreign.hex()], check=True)
+    assert not locker.keep_alive()
+
+
+def test_a_lock_that_slipped_away_unnoticed_is_ours_again(locker: SharedFileLocker, other) -> None:
+    assert locker.try_acquire()
+    fcntl.lockf(locker._mine.descriptor, fcntl.LOCK_UN)  # type: ignore[union-attr]
+    assert other.say("probe") == "free"
+    assert locker.keep_alive()
+    assert other.say("probe") == "locked"
+
+
+def test_a_lock_that_slipped_away_and_was_taken_meanwhile_is_lost(locker: SharedFileLocker, other) -> None:
+    assert locker.try_acquire()
+    fcntl.lockf(locker._mine.descriptor, fcntl.LOCK_UN)  # type: ignore[union-attr]
+    assert other.say("try") == "True"
+    assert other.say("release") == "None"
+    assert not locker.keep_alive()
+
+
+def test_a_changed_time_of_the_file_is_not_a_loss(locker: SharedFileLocker) -> None:
+    # ActiveMQ takes a `touch` for a loss; we look at what stands there.
+    assert locker.try_acquire()
+    os.utime(locker.path, (1, 1))
+    assert locker.keep_alive()
+
+
+def test_a_standby_changes_nothing_in_the_file(locker: SharedFileLocker, other) -> None:
+    assert other.say("try") == "True"
+    before = os.stat(locker.path)
+    for _ in range(3):
+        assert not locker.try_acquire()
+        locker.holder()
+    after = os.stat(locker.path)
+    assert (before.st_ino, before.st_size, before.st_mtime_ns) == (after.st_ino, after.st_size, after.st_mtime_ns)
+
+
+def test_the_file_stays_when_the_lock_is_released(locker: SharedFileLocker) -> None:
+    assert locker.try_acquire()
+    locker.release()
+    assert os.path.exists(locker.path)
+
+
+def test_a_child_process_inherits_no_descriptor_of_it(locker: SharedFileLocker) -> None:
+    assert locker.try_acquire()
+    assert not os.get_inheritable(locker._mine.descriptor)  # type: ignore[union-attr]
+
+
+def test_a_poll_leaves_no_descriptor_open(locker: SharedFileLocker, other) -> None:
+    assert other.say("try") == "True"
+    locker.try_acquire()
+    before = os.listdir("/proc/self/fd")
+    for _ in range(10):
+        locker.try_acquire()
+        locker.holder()
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_two_processes_that_race_never_own_it_together(tmp_path: Path) -> None:
+    # Whoever owns the lock makes a file that must not exist yet; both at once would meet there.
+    program = """
+import os, sys
+from locker.contract import Holder, LockRequest
+from locker.shared_file import SharedFileLocker
+directory, name, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
+locker = SharedFileLocker(LockRequest(directory, Holder(name)))
+mark = os.path.join(directory, "owned")
+while rounds:
+    if locker.try_acquire():
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+        assert locker.keep_alive()
+        os.unlink(mark)
+        locker.release()
+        rounds -= 1
+"""
+    root = str(Path(__file__).parents[2])
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path), name, "200"], env={**os.environ, "PYTHONPATH": root}
+        )
+        for name in ("a", "b")
+    ]
+    try:
+        assert [racer.wait(60) for racer in racers] == [0, 0]
+    finally:
+        for racer in racers:
+            racer.kill()
+            racer.wait()
+
+
+class ReplacedAtFirst(SharedFileLocker):
+    """The file is replaced right after it was opened, so often."""
+
+    replaced = 0
+
+    def __init__(self, request: LockRequest, times: int) -> None:
+        super().__init__(request)
+        self.times = times
+
+    def _open(self) -> int:
+        descriptor = super()._open()
+        if self.replaced < self.times:
+            self.replaced += 1
+            os.unlink(self.path)
+            Path(self.path).touch()
+        return descriptor
+
+
+def test_a_file_replaced_while_it_was_locked_is_locked_anew(request_for: Callable[..., LockRequest], other) -> None:
+    locker = ReplacedAtFirst(request_for("a"), 1)
+    assert locker.try_acquire()
+    assert other.say("probe") == "locked"
+    assert locker.keep_alive()
+    locker.release()
+
+
+def test_a_file_replaced_again_and_again_is_not_owned(request_for: Callable[..., LockRequest]) -> None:
+    locker = ReplacedAtFirst(request_for("a"), 1_000)
+    assert not locker.try_acquire()
+    assert locker.replaced < 1_000
+
+
+def test_the_directory_is_made_when_it_is_missing(tmp_path: Path) -> None:
+    locker = SharedFileLocker(LockRequest(str(tmp_path / "new" / "store"), Holder("a")))
+    assert locker.try_acquire()
+    locker.release()
+
+
+def test_a_directory_that_cannot_be_is_an_error_with_errno(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    locker = SharedFileLocker(LockRequest(str(tmp_path / "file"), Holder("a")))
+    with pytest.raises(LockUnavailable, match="Not a directory") as failure:
+        locker.acquire(threading.Event())
+    assert failure.value.errno == errno.ENOTDIR
+
+
+class Steps:
+    """A clock at whose waits the world changes, one step each."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        self.steps = list(steps)
+
+    def now(self) -> float:
+        return 0.0
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        self.steps.pop(0)()
+        return False
+
+
+def test_a_trouble_that_comes_later_is_said_once_and_waited_out(
+    request_for: Callable[..., LockRequest], tmp_path: Path, caplog: pytest.LogCaptureFixture, other
+) -> None:
+    lock, away = tmp_path / "lock", tmp_path / "away"
+    clock = Steps()
+    locker = SharedFileLocker(replace(request_for("a"), clock=clock))
+    lock.mkdir()
+    with pytest.raises(LockUnavailable, match="Is a directory"):
+        locker.acquire(threading.Event())
+    lock.rmdir()
+    assert other.say("try") == "True"
+    clock.steps = [lambda: (lock.rename(away), lock.mkdir()), lambda: None, lock.rmdir]
+    assert locker.acquire(threading.Event())
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the lock file {lock} cannot be locked: Is a directory; asking again every 0.01 s"
+    ]
+    locker.release()
+
+
+def test_what_cannot_be_asked_is_neither_owned_nor_lost(
+    locker: SharedFileLocker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert locker.try_acquire()
+    proof = locker.proof()
+
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pread", fail)
+        with pytest.raises(LockUnavailable, match="Input/output error"):
+            locker.keep_alive()
+        assert locker.proof() == proof
+    assert locker.keep_alive()
+
+
+def test_a_lock_that_cannot_be_written_is_not_kept(
+    locker: SharedFileLocker, monkeypatch: pytest.MonkeyPatch, other
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "pwrite", fail)
+        with pytest.raises(LockUnavailable, match="No space left"):
+            locker.try_acquire()
+    assert other.say("try") == "True"
+
+
+@pytest.mark.parametrize(
+    ("period", "seconds"),
+    [(0.5, 5.0), (0.1, 5.0), (2.0, 20.0), (0.0, math.inf)],
+    ids=["default", "floor", "long", "off"],
+)
+def test_a_proof_holds_for_ten_keep_alives_and_five_seconds_at_least(
+    request_for: Callable[..., LockRequest], period: float, seconds: float
+) -> None:
+    locker: Locker = SharedFileLocker(request_for("a", lock_keep_alive_period_seconds=period))
+    assert locker.try_acquire()
+    assert locker.proof().valid_for_seconds == seconds
+    locker.release()
+
+
+# The content
+
+
+def test_the_content_is_a_time_and_one_line() -> None:
+    content = encode(Holder("ä", 3, 42, "h", None, since_ms=1_700_000_000_000), "n")
+    assert content[:8] == (1_700_000_000_000).to_bytes(8, "big")
+    assert content.count(b"\n") == 1
+    assert content.endswith(b"}\n")
+    assert decode(content) == Holder("ä", 3, 42, "h", None, 1_700_000_000_000)
+
+
+def test_eight_bytes_alone_are_an_activemq_broker() -> None:
+    assert decode(STAMP.pack(5)) == Holder(ACTIVEMQ, since_ms=5)
+
+
+def test_a_line_that_a_former_holder_left_names_nobody() -> None:
+    # ActiveMQ writes its 8 bytes over ours and cuts nothing off.
+    ours = encode(Holder("a", 3, since_ms=5), "n")
+    assert decode(STAMP.pack(6) + ours[8:]) == Holder(ACTIVEMQ, since_ms=6)
+
+
+def test_a_longer_line_that_a_former_holder_left_behind_ours_does_not_matter() -> None:
+    long = encode(Holder("a-long-name" * 9, 3, since_ms=5), "n")
+    short = encode(Holder("b", None, since_ms=6), "n")
+    assert decode(short + long[len(short) :]) == Holder("b", None, since_ms=6)
+
+
+@pytest.mark.parametrize("content", [b"", b"1234567", STAMP.pack(5) + b"[]\n", STAMP.pack(5) + b"{}\n", b"\xff" * 99])
+def test_any_content_of_a_held_file_is_somebody(content: bytes) -> None:
+    assert decode(content).name
