@@ -1,0 +1,79 @@
+"""HOST:PORT, and connectors' URIs."""
+
+from __future__ import annotations
+
+import pytest
+
+from config.addresses import Address, ConnectorOptions, address, admin, connector
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:61613", Address("127.0.0.1", 61613)),
+        ("broker-a.example:0", Address("broker-a.example", 0)),
+        ("[::1]:61613", Address("::1", 61613)),
+    ],
+)
+def test_an_address_is_read_and_written(text: str, expected: Address) -> None:
+    assert address(text) == expected
+    assert str(expected) == text
+
+
+@pytest.mark.parametrize("text", ["", "61613", ":61613", "h:", "h:x", "h:65536", "h:-1", "::1:61613", "u@h:1", "h h:1"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        address(text)
+
+
+def test_a_connector_without_options_has_the_defaults() -> None:
+    made = connector("stomp://127.0.0.1:61613")
+    assert (made.scheme, made.address, made.options) == ("stomp", Address("127.0.0.1", 61613), ConnectorOptions())
+    assert made.options.max_frame_size == 100 * 1024 * 1024
+
+
+def test_every_option_of_a_connector_is_read() -> None:
+    uri = (
+        "stomp://h:1?wireFormat.maxFrameSize=1mb&wireFormat.maxDataLength=4096&transport.hbGracePeriodMultiplier=1.5"
+        "&transport.defaultHeartBeat=10000,5000&transport.connectAttemptTimeout=5s&maximumConnections=7"
+    )
+    assert connector(uri).options == ConnectorOptions(1 << 20, 4096, 1.5, (10_000, 5_000), 5_000, 7)
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("openwire://h:61616", "openwire comes with a later release"),
+        ("tcp://h:61616", "tcp comes with a later release"),
+        ("mqtt://h:1883", "mqtt comes with a later release"),
+        ("ws://h:61614", "ws comes with a later release"),
+        ("stomp+ssl://h:61612", r"stomp\+ssl comes with a later release"),
+        ("ssl://h:61617", "ssl comes with a later release"),
+        ("http://h:1", "a connector of this release"),
+        ("127.0.0.1:61613", "a connector of this release"),
+        ("stomp://[::1", "a URI"),
+        ("stomp://h", "stomp://HOST:PORT"),
+        ("stomp://h:1/path", "nothing but options"),
+        ("stomp://h:1?wireFormat.maxFramesize=1", "did you mean wireFormat.maxFrameSize"),
+        ("stomp://h:1?xyz=1", "options that exist"),
+        ("stomp://h:1?wireFormat.maxFrameSize=big", "for the option wireFormat.maxFrameSize a size"),
+        ("stomp://h:1?wireFormat.maxFrameSize=0", "more than 0"),
+        ("stomp://h:1?transport.hbGracePeriodMultiplier=0.5", "at least 1"),
+        ("stomp://h:1?transport.hbGracePeriodMultiplier=inf", "at least 1"),
+        ("stomp://h:1?transport.defaultHeartBeat=1", "two times in ms"),
+    ],
+)
+def test_what_is_no_connector_is_refused_in_words(uri: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        connector(uri)
+
+
+def test_the_admin_server_has_an_address_or_is_off() -> None:
+    assert admin("http://127.0.0.1:8161") == Address("127.0.0.1", 8161)
+    assert admin("off") is None
+
+
+@pytest.mark.parametrize("uri", ["https://h:1", "h:1", "http://h", "http://h:1/x", ""])
+def test_what_is_no_admin_address_is_refused(uri: str) -> None:
+    with pytest.raises(ValueError, match="http://127"):
+        admin(uri)
