@@ -4,6 +4,7 @@ Everything it writes lies in one directory of its own, everything it listens on 
 ``stop`` leaves no process behind: each server is the leader of a session of its own.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +23,8 @@ from broker.bench.connection import BenchError, Endpoint, connect
 
 START_TIMEOUT_SECONDS = 60.0
 STOP_TIMEOUT_SECONDS = 20.0
+# How long a Java broker takes to start and find the lock taken.
+STANDBY_SECONDS = 4.0
 HOST = "127.0.0.1"
 
 
@@ -86,9 +90,29 @@ class Server(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.discard()
+
+    def discard(self) -> None:
+        """Stop, and remove the directory if it is of our making."""
         self.stop()
         if self._owns_directory:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def await_standby(self) -> None:
+        """Return when a server started over somebody else's store waits for it."""
+        if self.admin_url is None:
+            time.sleep(STANDBY_SECONDS)  # it does not tell
+            return
+        until = time.monotonic() + START_TIMEOUT_SECONDS
+        while time.monotonic() < until:
+            try:
+                with urllib.request.urlopen(f"{self.admin_url}/status", timeout=2.0) as answer:
+                    if json.load(answer).get("role") == "standby":
+                        return
+            except (OSError, ValueError):
+                pass  # not up yet
+            time.sleep(0.1)
+        raise BenchError(f"{self.name} does not stand by within {START_TIMEOUT_SECONDS:g} s:\n{self.output()}")
 
     def spawn(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Run the server's program in a session of its own, its output in ``<directory>/output.log``."""

@@ -1,0 +1,81 @@
+"""``python -m bench``: our broker and its peers under the same load in the same run, with the ratios."""
+
+import json
+from pathlib import Path
+
+import click
+
+from bench.compare import HEADLINES, OURS, SERVERS, compare, table
+from bench.peers.server import HOST
+from broker.bench.connection import Endpoint
+from broker.bench.plan import LoadPlan
+
+EXIT_FAILED = 1
+DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0}
+
+
+@click.command()
+@click.option("--scenario", type=click.Choice(list(HEADLINES)), default="windowed", show_default=True)
+@click.option("--peers", default="activemq,rabbitmq", show_default=True, help="Comma-separated; empty for none.")
+@click.option("--without-ours", is_flag=True, help="The peers alone.")
+@click.option("--rounds", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--seconds", type=click.FloatRange(0.1), default=10.0, show_default=True)
+@click.option("--warmup", type=click.FloatRange(0), default=4.0, show_default=True, help="A Java broker needs some.")
+@click.option("--producers", type=click.IntRange(1), help="Default: 4; waiting: 16.")
+@click.option("--consumers", type=click.IntRange(0), default=4, show_default=True)
+@click.option("--queues", type=click.IntRange(1), help="Default: 4; backlog: 1.")
+@click.option("--size", type=click.IntRange(40), default=1024, show_default=True)
+@click.option("--window", type=click.IntRange(1), help="Default: 200; waiting: 1.")
+@click.option("--backlog", type=click.IntRange(0), help="Messages. Default: 1,000,000; before an outage 0.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
+def main(
+    scenario: str,
+    peers: str,
+    without_ours: bool,
+    rounds: int,
+    seconds: float,
+    warmup: float,
+    producers: int | None,
+    consumers: int,
+    queues: int | None,
+    size: int,
+    window: int | None,
+    backlog: int | None,
+    as_json: bool,
+    report: Path | None,
+) -> None:
+    """Compare brokers on this machine. Starts and ends all of them itself, on loopback, in temporary directories."""
+    names = [name.strip() for name in peers.split(",") if name.strip()]
+    unknown = [name for name in names if name not in SERVERS or name == OURS]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r}: expected activemq or rabbitmq", param_hint="--peers")
+    if without_ours and not names:
+        raise click.UsageError("nothing to do: no peers and not ours")
+    count = backlog if backlog is not None else DEFAULT_BACKLOG.get(scenario, 0)
+    if scenario == "backlog" and count == 0:
+        raise click.UsageError("a backlog has at least one message")
+    plan = LoadPlan(
+        Endpoint(HOST, 0),  # each server's own takes its place
+        producers=producers if producers is not None else (16 if scenario == "waiting" else 4),
+        consumers=consumers,
+        queues=queues if queues is not None else (1 if scenario == "backlog" else 4),
+        body_bytes=size,
+        window=window if window is not None else (1 if scenario == "waiting" else 200),
+        count=count if scenario == "backlog" else None,
+        seconds=seconds,
+        warmup_seconds=warmup,
+    )
+    comparison = compare(
+        scenario, names, plan, rounds, count, lambda line: click.echo(line, err=True), with_ours=not without_ours
+    )
+    text = json.dumps(comparison.figures(), indent=2)
+    if report is not None:
+        report.write_text(text + "\n")
+    click.echo(text if as_json else "\n".join(table(comparison)))
+    if any(run.problem is not None and run.broker == OURS for run in comparison.runs):
+        raise SystemExit(EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    main()
