@@ -15,23 +15,32 @@ class SettingsError(Exception):
     """
 
     def __init__(self, key: str, value: object, expected: str, source: str | None = None) -> None:
+        super().__init__(key, value, expected, source)
         self.key = key
         self.value = value
         self.expected = expected
         self.source = source
-        shown = repr(value)
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
         if len(shown) > VALUE_CHARACTERS_MAX:
             shown = shown[:VALUE_CHARACTERS_MAX] + "…"
-        where = f" (from {source})" if source else ""
-        super().__init__(f"{key} = {shown}{where}: expected {expected}" if key else f"{shown}{where}: {expected}")
+        return (
+            f"{self.key} = {shown}{self._where}: expected {self.expected}" if self.key else f"{shown}: {self.expected}"
+        )
+
+    @property
+    def _where(self) -> str:
+        return f" (from {self.source})" if self.source else ""
 
 
 class UnknownSetting(SettingsError):
     """There is no such key; `near` is the one that was probably meant."""
 
     def __init__(self, key: str, value: object, near: str | None, source: str | None = None) -> None:
+        super().__init__(key, value, near or "no such setting", source)
         self.near = near
-        hint = f" Did you mean {near}?" if near else ""
-        super().__init__(key, value, f"no such setting.{hint}", source)
-        where = f" (from {source})" if source else ""
-        self.args = (f"{key}{where}: there is no such setting.{hint}",)
+
+    def __str__(self) -> str:
+        hint = f" Did you mean {self.near}?" if self.near else ""
+        return f"{self.key}{self._where}: there is no such setting.{hint}"
