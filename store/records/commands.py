@@ -9,13 +9,12 @@ a message store needs. The bodies of messages, acknowledgements, audits and maps
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from store.records.acknowledgements import SubscriptionInfo, decode_subscription_info, encode_subscription_info
 from store.records.errors import RecordDamaged
-from store.records.loose import CACHE_ENTRIES_MAX, producer_key
+from store.records.loose import CACHE_ENTRIES_MAX, key_bytes
 from store.records.message import Destination, DestinationKind, Message
 from store.records.protobuf import bytes_field, decode_varint, read_fields, signed, varint, varint_field
 from store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId, transaction_of_key
@@ -53,6 +52,7 @@ __all__ = [
     "encode_trace",
     "encode_unsubscribe",
     "encode_update",
+    "subscription_key",
     "trailing",
     "transaction_of_key",
 ]
@@ -204,22 +204,25 @@ def _transaction_field(transaction: TransactionId) -> bytes:
     return bytes_field(0x0A, info)
 
 
-def _message_id_bytes(message_id: str) -> bytes:
-    last = message_id.rpartition(":")[2]
-    if last.isdecimal() and last[0] != "0" and message_id.count(":") >= 3 and len(last) < 19:
-        pass
-    return producer_key(message_id).encode("utf-8", "surrogatepass")
-
-
 _PRIORITIES = tuple(varint_field(0x28, priority) + b"\x30\0" for priority in range(10))
 
 
-def _add_body(message: Message, openwire: bytes, transaction: TransactionId | None) -> bytes:
-    destination = message.destination
-    message_id = producer_key(message.message_id).encode("utf-8", "surrogatepass")
+def encode_add(message: Message, openwire: bytes, transaction: TransactionId | None = None) -> bytes:
+    """The payload that stores ``message``, whose frame is ``openwire``. With a transaction it waits for the Commit."""
+    body = _add_body(
+        message.destination,
+        key_bytes(message.message_id),
+        openwire,
+        _PRIORITIES[message.priority],
+        b"" if transaction is None else _transaction_field(transaction),
+    )
+    return b"".join((b"\1", varint(len(body)), body))
+
+
+def _add_body(destination: Destination, message_id: bytes, openwire: bytes, tail: bytes, head: bytes) -> bytes:
     return b"".join(
         (
-            b"" if transaction is None else _transaction_field(transaction),
+            head,
             _destination_fields.get(destination) or _destination_field(destination),
             b"\x1a",
             varint(len(message_id)),
@@ -227,6 +230,288 @@ def _add_body(message: Message, openwire: bytes, transaction: TransactionId | No
             b"\x22",
             varint(len(openwire)),
             openwire,
-            _PRIORITIES[message.priority],
+            tail,
         )
     )
+
+
+def encode_remove(
+    destination: Destination,
+    message_id: str,
+    transaction: TransactionId | None = None,
+    subscription_key: str | None = None,
+    ack: bytes | None = None,
+) -> bytes:
+    """The payload that forgets a message: of a queue, or with ``subscription_key`` of one durable subscription.
+
+    ``ack`` (an OpenWire MessageAck) may be left out except in XA transactions: ActiveMQ needs it to recover those
+    that are prepared.
+    """
+    key = key_bytes(message_id)
+    parts = [
+        _destination_fields.get(destination) or _destination_field(destination),
+        b"\x1a",
+        varint(len(key)),
+        key,
+    ]
+    if transaction is not None:
+        parts.insert(0, _transaction_field(transaction))
+    if ack is not None:
+        parts.append(bytes_field(0x22, ack))
+    if subscription_key is not None:
+        parts.append(bytes_field(0x2A, subscription_key.encode("utf-8", "surrogatepass")))
+    body = b"".join(parts)
+    return b"\2" + varint(len(body)) + body
+
+
+def encode_update(message: Message, openwire: bytes) -> bytes:
+    """The payload that puts a new copy of a stored message in the place of the old one."""
+    body = _add_body(message.destination, key_bytes(message.message_id), openwire, _PRIORITIES[message.priority], b"")
+    return _command(UPDATE, bytes_field(0x0A, body))
+
+
+def encode_prepare(transaction: TransactionId) -> bytes:
+    return _command(PREPARE, _transaction_field(transaction))
+
+
+def encode_commit(transaction: TransactionId) -> bytes:
+    return _command(COMMIT, _transaction_field(transaction))
+
+
+def encode_rollback(transaction: TransactionId) -> bytes:
+    return _command(ROLLBACK, _transaction_field(transaction))
+
+
+def encode_remove_destination(destination: Destination) -> bytes:
+    return _command(REMOVE_DESTINATION, bytes_field(0x0A, _destination_body(destination)))
+
+
+def subscription_key(client_id: str, name: str) -> str:
+    """How KahaDB names a durable subscription."""
+    return f"{client_id}:{name}"
+
+
+def encode_subscription(
+    destination: Destination,
+    client_id: str,
+    name: str,
+    selector: str | None = None,
+    no_local: bool = False,
+    retroactive: bool = False,
+) -> bytes:
+    """The payload that creates or replaces a durable subscription."""
+    info = SubscriptionInfo(client_id, destination, name, selector, destination, no_local)
+    return encode(Subscription(destination, subscription_key(client_id, name), info, retroactive))
+
+
+def encode_unsubscribe(destination: Destination, client_id: str, name: str) -> bytes:
+    """The payload that deletes a durable subscription."""
+    return encode(Subscription(destination, subscription_key(client_id, name)))
+
+
+def encode_trace(text: str | None) -> bytes:
+    return _command(TRACE, b"" if text is None else bytes_field(0x0A, text.encode("utf-8", "surrogatepass")))
+
+
+def encode_rewritten(source_file: int, rewrite_type: int | None = 1, skip_if_source_exists: bool = True) -> bytes:
+    """The payload that opens a file of copies. ActiveMQ itself never writes the flag that is true by default."""
+    body = varint_field(0x08, source_file)
+    if rewrite_type is not None:
+        body += varint_field(0x10, rewrite_type)
+    if not skip_if_source_exists:
+        body += varint_field(0x18, 0)
+    return _command(REWRITTEN, body)
+
+
+def encode(command: Command) -> bytes:
+    """The payload of a command. TypeError for those that only ActiveMQ writes."""
+    match command:
+        case AddMessage():
+            return _command(ADD, _add_of(command))
+        case UpdateMessage(add):
+            return _command(UPDATE, bytes_field(0x0A, _add_of(add)))
+        case RemoveMessage(destination, message_id, transaction, key, ack):
+            return encode_remove(destination, message_id, transaction, key, ack)
+        case Subscription(destination, key, info, retroactive):
+            body = bytes_field(0x0A, _destination_body(destination)) + bytes_field(0x12, key.encode())
+            if info is not None:
+                body += varint_field(0x18, retroactive) + bytes_field(0x22, encode_subscription_info(info))
+            return _command(SUBSCRIPTION, body)
+        case Trace(text):
+            return encode_trace(text)
+        case Prepare(transaction):
+            return encode_prepare(transaction)
+        case Commit(transaction):
+            return encode_commit(transaction)
+        case Rollback(transaction):
+            return encode_rollback(transaction)
+        case RemoveDestination(destination):
+            return encode_remove_destination(destination)
+        case Rewritten(source_file, rewrite_type, skip):
+            return encode_rewritten(source_file, rewrite_type, skip)
+    raise TypeError(f"{type(command).__name__} is not ours to write")
+
+
+def _add_of(add: AddMessage) -> bytes:
+    tail = varint_field(0x28, add.priority) + varint_field(0x30, add.priority_supported)
+    head = b"" if add.transaction is None else _transaction_field(add.transaction)
+    return _add_body(add.destination, key_bytes(add.message_id), add.message, tail, head)
+
+
+def _command(kind: int, body: bytes) -> bytes:
+    return varint(kind) + varint(len(body)) + body
+
+
+# ---- reading
+
+
+def decode(payload: bytes | memoryview) -> Command:
+    """The command in a record's payload. Raises RecordDamaged, never anything else, whatever the bytes are."""
+    data = payload if type(payload) is bytes else bytes(payload)
+    try:
+        kind = data[0]
+        length = data[1]
+        start = 2
+        if length > 0x7F:
+            length, start = decode_varint(data, 1)
+        end = start + length
+        if end > len(data):
+            raise RecordDamaged(f"a command claims {end} bytes and has {len(data)}")
+        known, build = _READERS[kind]
+        return build(read_fields(data, start, end, known))
+    except IndexError:
+        raise RecordDamaged("a command is truncated") from None
+    except KeyError as error:
+        raise RecordDamaged(f"a command has no field, or the journal no command, of number {error}") from None
+    except ValueError as error:
+        raise RecordDamaged(f"a command is damaged: {error}") from None
+
+
+def trailing(payload: bytes) -> bytes:
+    """What stands behind the command in a record's payload: ActiveMQ ignores it and writes nothing there."""
+    try:
+        length, start = decode_varint(payload, 1)
+    except IndexError:
+        raise RecordDamaged("a command is truncated") from None
+    return payload[start + length :]
+
+
+Fields = dict[int, Any]
+
+
+def _fields(data: bytes, *tags: int) -> Fields:
+    return read_fields(data, 0, len(data), frozenset(tags))
+
+
+# the bytes of a KahaDestination -> Destination
+_destinations: dict[bytes, Destination] = {}
+
+
+def _destination(data: bytes) -> Destination:
+    found = _destinations.get(data)
+    if found is None:
+        fields = _fields(data, 0x08, 0x12)
+        found = Destination(DestinationKind(fields[0x08]), _text(fields[0x12]))
+        if len(_destinations) >= CACHE_ENTRIES_MAX:
+            _destinations.clear()
+        _destinations[data] = found
+    return found
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+def _transaction(data: bytes) -> TransactionId:
+    info = _fields(data, 0x0A, 0x12, 0x1A)
+    if 0x0A in info:  # local if there is one, else XA: KahaDB's own rule
+        local = _fields(info[0x0A], 0x0A, 0x08)  # two fields of number 1, told apart by their wire type
+        return LocalTransactionId(_text(local[0x0A]), signed(local[0x08]))
+    xa = _fields(info[0x12], 0x08, 0x12, 0x1A)
+    return XaTransactionId(signed(xa[0x08]), xa[0x1A], xa[0x12])
+
+
+def _add(fields: Fields) -> AddMessage:
+    get = fields.get
+    transaction = get(0x0A)
+    return AddMessage(
+        _destination(fields[0x12]),
+        fields[0x1A].decode(),
+        fields[0x22],
+        None if transaction is None else _transaction(transaction),
+        get(0x28, DEFAULT_PRIORITY),
+        get(0x30, 0) != 0,
+    )
+
+
+def _remove(fields: Fields) -> RemoveMessage:
+    get = fields.get
+    transaction = get(0x0A)
+    key = get(0x2A)
+    return RemoveMessage(
+        _destination(fields[0x12]),
+        fields[0x1A].decode(),
+        None if transaction is None else _transaction(transaction),
+        None if key is None else _text(key),
+        get(0x22),
+    )
+
+
+def _subscription(fields: Fields) -> Subscription:
+    info = fields.get(0x22)
+    return Subscription(
+        _destination(fields[0x0A]),
+        _text(fields[0x12]),
+        None if info is None else decode_subscription_info(info),
+        fields.get(0x18, 0) != 0,
+    )
+
+
+def _rewritten(fields: Fields) -> Rewritten:
+    rewrite_type = fields.get(0x10)
+    return Rewritten(
+        signed(fields[0x08]),
+        None if rewrite_type is None else signed(rewrite_type),
+        fields.get(0x18, 1) != 0,
+    )
+
+
+def _schedule(kind: int) -> Callable[[Fields], Schedule]:
+    def build(fields: Fields) -> Schedule:
+        values: dict[int, str | int | bytes] = {}
+        for tag, value in fields.items():
+            if isinstance(value, int):
+                values[tag >> 3] = signed(value)
+            else:
+                values[tag >> 3] = value if (kind, tag) == _SCHEDULED_MESSAGE else _text(value)
+        return Schedule(kind, values)
+
+    return build
+
+
+_ADD_TAGS = frozenset((0x0A, 0x12, 0x1A, 0x22, 0x28, 0x30))
+_TRANSACTION_TAGS = frozenset((0x0A,))
+_SCHEDULED_MESSAGE = (11, 0x42)
+_SCHEDULE_TAGS = {
+    11: (0x0A, 0x12, 0x18, 0x22, 0x28, 0x30, 0x38, 0x42, 0x48),  # AddScheduledJob
+    12: (0x0A, 0x12, 0x18, 0x20, 0x28),  # RescheduleJob
+    13: (0x0A, 0x12, 0x18),  # RemoveScheduledJob
+    14: (0x0A, 0x10, 0x18),  # RemoveScheduledJobs
+    15: (0x0A,),  # DestroyScheduler
+}
+
+_READERS: dict[int, tuple[frozenset[int], Callable[[Fields], Command]]] = {
+    TRACE: (frozenset((0x0A,)), lambda fields: Trace(_text(fields[0x0A]) if fields else None)),
+    ADD: (_ADD_TAGS, _add),
+    REMOVE: (frozenset((0x0A, 0x12, 0x1A, 0x22, 0x2A)), _remove),
+    PREPARE: (_TRANSACTION_TAGS, lambda fields: Prepare(_transaction(fields[0x0A]))),
+    COMMIT: (_TRANSACTION_TAGS, lambda fields: Commit(_transaction(fields[0x0A]))),
+    ROLLBACK: (_TRANSACTION_TAGS, lambda fields: Rollback(_transaction(fields[0x0A]))),
+    REMOVE_DESTINATION: (_TRANSACTION_TAGS, lambda fields: RemoveDestination(_destination(fields[0x0A]))),
+    SUBSCRIPTION: (frozenset((0x0A, 0x12, 0x18, 0x22)), _subscription),
+    AUDIT: (frozenset((0x0A,)), lambda fields: ProducerAudit(fields[0x0A])),
+    ACK_MAP: (frozenset((0x0A,)), lambda fields: AckMap(fields[0x0A])),
+    UPDATE: (frozenset((0x0A,)), lambda fields: UpdateMessage(_add(_fields(fields[0x0A], *_ADD_TAGS)))),
+    REWRITTEN: (frozenset((0x08, 0x10, 0x18)), _rewritten),
+    **{kind: (frozenset(tags), _schedule(kind)) for kind, tags in _SCHEDULE_TAGS.items()},
+}

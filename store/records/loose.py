@@ -12,7 +12,6 @@ the bytes end too early, which the frame's reader turns into RecordDamaged.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 
 from store.records.errors import RecordDamaged, Unencodable
 from store.records.message import Destination, DestinationKind
@@ -120,16 +119,37 @@ def producer_key(text: str) -> str:
     Ids of that form stay as they are. To any other text a session, producer and sequence of 0 are added, so that
     ActiveMQ, which computes the key from the numbers, arrives at the same; its clients are shown the text.
     """
-    return text if _numbers(text) is not None else f"{text}:0:0:0"
+    return text if split_key(text)[2] is None else f"{text}:0:0:0"
+
+
+def key_bytes(text: str) -> bytes:
+    """:func:`producer_key` in UTF-8."""
+    prefix, _, last = text.rpartition(":")
+    if prefix in _producers and is_plain_sequence(last):
+        return text.encode()
+    return producer_key(text).encode("utf-8", "surrogatepass")
 
 
 def split_key(text: str) -> tuple[bytes, int, str | None]:
     """ProducerId object, sequence and, for foreign ids only, the text that clients are to see."""
+    prefix, _, last = text.rpartition(":")
+    producer = _producers.get(prefix)
+    if producer is not None and is_plain_sequence(last):
+        return producer, int(last), None
     numbers = _numbers(text)
     if numbers is None:
         return producer_id(text, 0, 0), 0, text
-    connection_id, session, producer, sequence = numbers
-    return producer_id(connection_id, session, producer), sequence, None
+    connection_id, session, value, sequence = numbers
+    producer = producer_id(connection_id, session, value)
+    if len(_producers) >= CACHE_ENTRIES_MAX:
+        _producers.clear()
+    _producers[prefix] = producer
+    return producer, sequence, None
+
+
+def is_plain_sequence(text: str) -> bool:
+    """Quickly: surely a positive number as Java prints it. False means: look closer."""
+    return text.isdecimal() and text[0] != "0" and len(text) < 19 and text.isascii()
 
 
 def _numbers(text: str) -> tuple[str, int, int, int] | None:
@@ -148,6 +168,8 @@ def _numbers(text: str) -> tuple[str, int, int, int] | None:
     return parts[0], session, producer, sequence
 
 
+# `<connection>:<session>:<producer>` -> ProducerId object, for prefixes that are known to be of that form
+_producers: dict[str, bytes] = {}
 _destinations: dict[Destination, bytes] = {}
 
 

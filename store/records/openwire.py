@@ -49,9 +49,6 @@ _BYTES = int(BodyKind.BYTES)
 _BLOB = int(BodyKind.BLOB)
 _KINDS = {int(kind): kind for kind in BodyKind}
 
-# `<connection>:<session>:<producer>` -> ProducerId object
-_producers: dict[str, bytes] = {}
-
 
 def encode_message(message: Message) -> bytes:
     """The frame that ActiveMQ finds in its store. Raises Unencodable for what OpenWire has no room for.
@@ -59,20 +56,7 @@ def encode_message(message: Message) -> bytes:
     Responses are not required and broker-in time is the timestamp. The broker sequence, which ActiveMQ compares only
     within a consumer's unacknowledged messages, is the producer's.
     """
-    prefix, _, last = message.message_id.rpartition(":")
-    producer = _producers.get(prefix)
-    text_view = _NULL
-    if producer is not None and last.isdecimal() and last[0] != "0" and len(last) < 19:
-        sequence = int(last)
-    else:
-        producer, sequence, foreign = loose.split_key(message.message_id)
-        if foreign is not None:
-            text_view = loose.string(foreign)
-        else:
-            if len(_producers) >= loose.CACHE_ENTRIES_MAX:
-                _producers.clear()
-            _producers[prefix] = producer
-
+    producer, sequence, foreign = loose.split_key(message.message_id)
     kind = message.body_kind
     body = message.body
     extra = _NULL
@@ -103,7 +87,7 @@ def encode_message(message: Message) -> bytes:
                 _NULL,
                 _NULL if original is None else loose.destination(original),
                 b"\1\x6e",
-                text_view,
+                _NULL if foreign is None else loose.string(foreign),
                 producer,
                 _IDS.pack(sequence, sequence),
                 _NULL if group is None else loose.string(group),

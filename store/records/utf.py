@@ -22,10 +22,7 @@ _NUL_LEAD = b"\xc0"
 
 def encode_modified(text: str) -> bytes:
     """Modified UTF-8. Lone surrogates are kept: Java's strings may hold them."""
-    if text.isascii():
-        data = text.encode()
-    else:
-        data = _ASTRAL.sub(_surrogates, text).encode("utf-8", "surrogatepass")
+    data = text.encode() if text.isascii() else _ASTRAL.sub(_surrogates, text).encode("utf-8", "surrogatepass")
     return data.replace(_NUL, _JAVA_NUL) if _NUL in data else data
 
 
