@@ -20,8 +20,7 @@ COPY . /source
 WORKDIR /source
 RUN python3 -m venv /opt/tandemmq \
  && if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; fi \
- && /opt/tandemmq/bin/pip install --no-cache-dir --disable-pip-version-check ".${EXTRAS}" \
- && /opt/tandemmq/bin/python -m compileall -q /opt/tandemmq/lib
+ && /opt/tandemmq/bin/pip install --no-cache-dir --disable-pip-version-check ".${EXTRAS}"
 
 FROM python
 RUN groupadd --gid 61613 tandemmq \

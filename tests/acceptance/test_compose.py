@@ -69,18 +69,16 @@ def until(ask: Callable[[], T | None], what: str, seconds: float = WAIT_SECONDS_
 # -- the image ---------------------------------------------------------------------------------------------------------
 
 
-def missing() -> str | None:
-    """Why the pair cannot be started here, or None."""
+def no_docker() -> str | None:
+    """Why there is no Docker here, or None."""
     if shutil.which("docker") is None:
         return "docker is not installed"
     if subprocess.run(["docker", "info"], capture_output=True, timeout=60, check=False).returncode != 0:
         return "no Docker daemon answers"
     if compose_command() is None:
         return "neither docker-compose nor the compose plug-in of docker is installed"
-    if shutil.which("debootstrap") is None or shutil.which("apt-get") is None:
-        return "a base image needs debootstrap and apt"
     if os.geteuid() != 0:
-        return "debootstrap needs root"
+        return "debootstrap, which makes the base image, needs root"
     return None
 
 
@@ -156,11 +154,12 @@ def wheels() -> Path:
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def image(tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[object, str], None]) -> Iterator[str]:
     """The image of this tree, by the Dockerfile and the legacy builder, without a network."""
-    reason = missing()
+    reason = no_docker()
     if reason is not None:
         pytest.skip(reason)
+    require_service(shutil.which("debootstrap") and shutil.which("apt-get"), "a base image needs debootstrap and apt")
     CACHE.mkdir(parents=True, exist_ok=True)
     base = base_image()
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -1,13 +1,20 @@
-"""The unit file, as systemd reads it."""
+"""The unit file, as systemd reads it, and what it expects of `tandemmq run`."""
 
 import configparser
+import os
 import shutil
+import socket
 import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-UNIT = Path(__file__).parents[2] / "deploy" / "tandemmq.service"
+TREE = Path(__file__).parents[2]
+UNIT = TREE / "deploy" / "tandemmq.service"
+NOWHERE = ("--stomp", "127.0.0.1:0", "--admin", "off")
 
 
 @pytest.mark.service
@@ -34,3 +41,46 @@ def test_a_standby_is_ready_and_watched_and_a_wrong_setting_is_not_repeated() ->
     assert service["Restart"] == "always"
     assert service["RestartPreventExitStatus"] == "2"
     assert service["User"] != "root"
+
+
+@contextmanager
+def service(name: str, data: Path, folder: Path) -> Iterator[Callable[[str], str]]:
+    """A broker as the unit starts it; ``heard(text)`` waits until it tells its manager a word that holds ``text``."""
+    address = folder / f"notify-{name}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(address))
+        manager.settimeout(30)
+        with (folder / f"{name}.log").open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tandemmq", "run", f"--data={data}", f"--name={name}", *NOWHERE],
+                env={**os.environ, "PYTHONPATH": str(TREE), "NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "3000000"},
+                stdout=output,
+                stderr=output,
+            )
+
+        def heard(text: str) -> str:
+            said: list[str] = []
+            while not said or text not in said[-1]:
+                try:
+                    said.append(manager.recv(4096).decode())
+                except TimeoutError:
+                    log = (folder / f"{name}.log").read_text()
+                    pytest.fail(f"{name} never said {text!r}; it said {said} and logged:\n{log}")
+            return said[-1]
+
+        try:
+            yield heard
+            process.terminate()
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_master_and_standby_tell_systemd_that_they_are_ready_and_alive(tmp_path: Path) -> None:
+    with service("a", tmp_path / "data", tmp_path) as a:
+        assert "STATUS=master" in a("READY=1")
+        a("WATCHDOG=1")
+        with service("b", tmp_path / "data", tmp_path) as b:
+            assert "STATUS=standby" in b("READY=1")
+            b("WATCHDOG=1")
