@@ -1,0 +1,30 @@
+"""Brokers for the client to meet: real ones, in processes of their own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.peers.server import Server
+from bench.peers.tandemmq import TandemMQ
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One broker for all tests that leave it running; each test uses queues of its own."""
+    with TandemMQ(tmp_path_factory.mktemp("broker")) as server:
+        yield server
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
+    """A master and its standby over one directory."""
+    data = tmp_path / "data"
+    standby = TandemMQ(tmp_path / "b", data=data, broker="b")
+    with TandemMQ(tmp_path / "a", data=data, broker="a") as master:
+        try:
+            standby.start()
+            standby.await_standby()
+            yield master, standby
+        finally:
+            standby.discard()

@@ -1,0 +1,124 @@
+"""`tandemmq send` and `tandemmq receive` as a person types them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bench.peers.server import HOST, Server, free_port
+
+COMMAND = [sys.executable, "-m", "tandemmq"]
+
+
+def run(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], input=input, capture_output=True, text=True, timeout=60)
+
+
+def url(*servers: Server) -> str:
+    return f"failover:({','.join(f'stomp://{HOST}:{server.port}' for server in servers)})?maxReconnectDelay=50"
+
+
+def test_numbered_bodies_are_sent_and_printed_in_order(broker: Server) -> None:
+    sent = run("send", "cli.numbered", "hello", "--count", "3", "--url", url(broker))
+    received = run("receive", "/queue/cli.numbered", "--count", "3", "--url", url(broker))
+
+    assert sent.returncode == 0, sent.stderr
+    assert "3 sent and confirmed" in sent.stderr
+    assert received.returncode == 0, received.stderr
+    assert received.stdout == "hello 1\nhello 2\nhello 3\n"
+
+
+def test_lines_of_stdin_become_messages_with_headers(broker: Server) -> None:
+    sent = run(
+        "send",
+        "queue://cli.lines",
+        "--header",
+        "colour: red",
+        "--priority",
+        "7",
+        "--json",
+        "--url",
+        url(broker),
+        input="a\nb",
+    )
+    received = run("receive", "cli.lines", "--count", "2", "--json", "--url", url(broker))
+
+    assert json.loads(sent.stdout)["sent"] == 2
+    messages = [json.loads(line) for line in received.stdout.splitlines()]
+    assert [message["body"] for message in messages] == ["a", "b"]
+    assert {(message["headers"]["colour"], message["headers"]["priority"]) for message in messages} == {("red", "7")}
+
+
+def test_looking_without_acknowledging_leaves_the_message(broker: Server) -> None:
+    run("send", "cli.look", "still here", "--url", url(broker))
+
+    looked = run("receive", "cli.look", "--count", "1", "--no-ack", "--url", url(broker))
+    taken = run("receive", "cli.look", "--count", "1", "--url", url(broker))
+
+    assert looked.stdout == taken.stdout == "still here\n"
+
+
+def test_no_message_in_time_is_a_failure_only_if_some_were_asked_for(broker: Server) -> None:
+    assert run("receive", "cli.none", "--timeout", "0.2", "--url", url(broker)).returncode == 0
+    assert run("receive", "cli.none", "--timeout", "0.2", "--count", "1", "--url", url(broker)).returncode == 1
+
+
+@pytest.mark.parametrize("command", [("send", "a", "x"), ("receive", "a")])
+def test_no_broker_is_exit_code_3(command: tuple[str, ...]) -> None:
+    ended = run(*command, "--url", f"stomp://{HOST}:{free_port()}")
+
+    assert ended.returncode == 3
+    assert "no broker reachable" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("send", "a", "x", "--url", "failover:()"),
+        ("send", "a", "x", "--header", "novalue"),
+        ("send", "a", "x", "--file", "-"),
+        ("send", "a", "--file", "-", "--count", "2"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments, input="").returncode == 2
+
+
+def test_control_c_ends_receive_cleanly(broker: Server) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "receive", "cli.endless", "--url", url(broker)], stderr=subprocess.PIPE, text=True
+    ) as receiver:
+        assert receiver.stderr is not None
+        assert "connected" in receiver.stderr.readline()
+        receiver.send_signal(signal.SIGINT)
+        rest = receiver.stderr.read()
+
+    assert receiver.returncode == 0
+    assert "Traceback" not in rest
+
+
+def test_both_commands_go_on_when_the_master_is_killed(pair: tuple[Server, Server]) -> None:
+    master, standby = pair
+    both = url(master, standby)
+    sender = subprocess.Popen(
+        [*COMMAND, "send", "cli.failover", "n", "--count", "400", "--rate", "200", "--url", both],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    receiver = subprocess.Popen(
+        [*COMMAND, "receive", "cli.failover", "--timeout", "5", "--url", both], stdout=subprocess.PIPE, text=True
+    )
+    time.sleep(1.5)
+    os.kill(master.pid, signal.SIGKILL)
+    said = sender.communicate(timeout=60)[1]
+    printed = receiver.communicate(timeout=60)[0].splitlines()
+
+    assert sender.returncode == 0, said
+    assert f"connection to stomp://{HOST}:{master.port} lost" in said
+    assert f"reconnected to stomp://{HOST}:{standby.port}" in said
+    assert set(printed) == {f"n {number}" for number in range(1, 401)}
