@@ -265,6 +265,7 @@ class Index:
             self._data.forget()
 
     def _steps(self, changes: Iterable[tuple[bytes, bytes | None]], meta: bytes) -> Generator[None, None, None]:
+        self._look()  # before a page is written: its place may be free to us and taken to the other
         last = self._last
         generation = last.generation + 1
         space = self._space.copy()
@@ -318,7 +319,8 @@ class Index:
         oldest = self._last.generation - 1 if older is None else older.generation
         return min([oldest, *list(self._pins.values())])
 
-    def _publish(self, root: Root) -> None:
+    def _look(self) -> None:
+        """Make sure that nobody else publishes here, on a file system whose locks do not lock."""
         slots = self._data.slots()
         if slots != self._slots:
             for data in slots:
@@ -326,6 +328,9 @@ class Index:
                 if stranger is not None and data not in self._slots:
                     raise IndexStolen(f"generation {stranger.generation} was published by somebody else")
             raise IndexFailed("a root slot does not hold what was written to it")
+
+    def _publish(self, root: Root) -> None:
+        self._look()
         data = encode_root(root)
         self._data.publish(root, data)
         self._slots[slot_of(root.generation)] = data

@@ -69,6 +69,6 @@ def verify(data: bytes, pointer: Pointer, page_size: int) -> Header:
     if header.page != pointer.page or header.generation != pointer.generation or checksum != pointer.checksum:
         raise IndexDamaged(
             f"page {pointer.page} of generation {pointer.generation} was expected, "
-            f"page {header.page} of generation {header.generation} was found"
+            f"page {header.page} of generation {header.generation} with other contents was found"
         )
     return header

@@ -61,12 +61,12 @@ class FailingDisk(PlainDisk):
     def __init__(self, verbs: set[str], fail_at: int) -> None:
         self.calls = 0
         self._verbs = verbs
-        self._fail_at = fail_at
+        self.fail_at = fail_at
 
     def _count(self, verb: str) -> None:
         if verb in self._verbs:
             self.calls += 1
-            if self.calls == self._fail_at:
+            if self.calls == self.fail_at:
                 raise OSError(errno.EIO, "the disk says no")
 
     def pwrite(self, fd: int, data: bytes, offset: int) -> int:
@@ -137,6 +137,14 @@ def images(log: list, stop: int, seed: int) -> Iterator[dict[str, bytearray]]:
                 yield image
 
 
+def states(log: list, stop: int) -> Iterator[dict[str, bytearray]]:
+    """What running programs saw after each of the first `stop` operations."""
+    image: dict[str, bytearray] = {}
+    for operation in log[:stop]:
+        apply(image, operation)
+        yield image
+
+
 class Tools:
     """What the tests of this room share."""
 
@@ -145,6 +153,7 @@ class Tools:
     RecordingDisk = RecordingDisk
     FailingDisk = FailingDisk
     images = staticmethod(images)
+    states = staticmethod(states)
 
     @staticmethod
     def key(number: int, owner: int = 7) -> bytes:
@@ -172,6 +181,16 @@ class Tools:
         for name, content in image.items():
             with open(os.path.join(directory, name), "wb") as file:
                 file.write(content)
+
+    @staticmethod
+    def assert_sound_as_it_stands(directory: str, copied: str) -> None:
+        """The checker has nothing to say about the files of an index that is open."""
+        image = {}
+        for name in ("db.data", "db.free"):
+            with open(os.path.join(directory, name), "rb") as file:
+                image[name] = bytearray(file.read())
+        Tools.put(copied, image)
+        Tools.assert_sound(copied)
 
     @staticmethod
     def assert_sound(directory: str, without_notes: bool = False) -> None:

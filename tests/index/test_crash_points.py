@@ -83,8 +83,43 @@ def test_at_every_crash_point_a_whole_checkpoint_is_found(tools, history, tmp_pa
             assert index.generation in (complete, complete + 1)
             assert dict(index.scan()) == history.states[index.generation]
             assert index.generation == 0 or index.meta == b"meta %d" % index.generation
+            assert not index.needs_free_page_recovery, "no crash costs a walk through the pages"
     print(count, "images")
     assert count > 1000
+
+
+def test_pages_are_found_again_after_a_crash_that_took_db_free_along(tools, history, tmp_path):
+    directory = str(tmp_path / "crashed")
+    for _ in crashes(tools, history, directory, seed=7, every=11):
+        path = os.path.join(directory, "db.free")
+        if os.path.exists(path):
+            os.unlink(path)
+        with Index.open(directory, tools.plain, cache_pages=16) as index:
+            tools.recover(index)
+            generation = index.generation
+            steps = index.checkpoint([(b"k%05d" % n, b"new") for n in range(0, 3000, 7)], b"")
+            while index.generation == generation and next(steps, 1) is None:
+                tools.assert_sound_as_it_stands(directory, str(tmp_path / "seen"))
+            steps.close()
+        tools.assert_sound(directory)
+
+
+def test_what_a_dead_process_left_in_the_systems_cache_is_synced_before_it_is_relied_on(tools, history, tmp_path):
+    directory, again = str(tmp_path / "killed"), str(tmp_path / "crashed")
+    for stop in range(history.ends[0], len(history.disk.log), 13):
+        *_, kept = tools.states(history.disk.log, stop)
+        tools.put(directory, kept)
+        disk = tools.RecordingDisk()
+        disk.log += history.disk.log[:stop]
+        with Index.open(directory, disk) as index:
+            generation = index.generation
+            tools.write(index, {b"k%05d" % n: b"new" for n in range(0, 3000, 50)})
+        for crash in range(stop + 4, len(disk.log) + 1):
+            for image in tools.images(disk.log, crash, crash):
+                tools.put(again, image)
+                tools.assert_sound(again)
+                with Index.open(again, tools.plain) as index:
+                    assert index.generation in (generation, generation + 1)
 
 
 def test_after_every_crash_work_goes_on_and_no_page_leaks(tools, history, tmp_path):
@@ -136,7 +171,7 @@ def test_a_second_crash_after_the_first_loses_nothing_either(tools, history, tmp
 
 
 def test_the_older_root_stays_readable_until_its_slot_is_written(tools, history, tmp_path):
-    """Whatever a crashed checkpoint wrote, the newest root may turn out damaged: then the one before it must be whole."""
+    """Whatever a crashed checkpoint wrote: should the newest root turn out damaged, the one before it is whole."""
     directory = str(tmp_path / "crashed")
     for _ in crashes(tools, history, directory, seed=4, every=5):
         with Index.open(directory, tools.plain, cache_pages=16) as index:
