@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 
 # What the kernel queues before we accept (ActiveMQ's TcpTransportServer backlog is 5000; Linux caps it at somaxconn).
 BACKLOG = 1024
-CLOSE_SECONDS_MAX = 5.0
+# What an orderly end may cost: a standby is to be master within a second.
+CLOSE_SECONDS_MAX = 0.5
 
 
 class Connector(NamedTuple):

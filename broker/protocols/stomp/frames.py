@@ -11,6 +11,7 @@ of the states a connection may be in.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence, Sized
 from typing import NamedTuple
 
 from broker.core.commands import ClientError
@@ -154,7 +155,7 @@ class FrameParser:
             return None
 
         if len(head) > self.limits.command_bytes_max:
-            self._check_lines(head)
+            self._check_lengths(head.split(b"\n"), is_start=True)
         try:
             text = head.decode()
         except UnicodeDecodeError:
@@ -182,6 +183,8 @@ class FrameParser:
 
         if command == "SEND" and (length := headers.get("content-length")) is not None:
             body_end = body_start + self._content_length(length)
+            if body_end - start > self.limits.frame_bytes_max:
+                raise self._too_long_a_frame()
             if body_end >= size:
                 self._wait(start, body_end + 1 - start)
                 return None
@@ -193,9 +196,9 @@ class FrameParser:
                 )
         else:
             body_end = data.find(b"\0", body_start)
+            if (size if body_end < 0 else body_end) - start > self.limits.frame_bytes_max:
+                raise self._too_long_a_frame()
             if body_end < 0:
-                if size - start > self.limits.frame_bytes_max:
-                    raise self._too_long_a_frame()
                 self._wait(start, _UNTIL_NUL)
                 return None
         self._offset = body_end + 1
@@ -221,33 +224,35 @@ class FrameParser:
         Counts its lines on the way: an endless head must not fill the memory before anybody looks at it.
         """
         partial = self._partial
-        limits = self.limits
         for end in (b"\n\n", b"\n\r\n") if self.dialect.drops_cr else (b"\n\n",):
             if partial.find(end, max(0, searched - len(end) + 1)) >= 0:
                 return True
         if partial.find(b"\0", searched) >= 0:
             raise _no_blank_line()
-        self._lines += partial.count(b"\n", searched)
         last_line_end = partial.rfind(b"\n", searched)
         if last_line_end >= 0:
+            lines = partial[self._line_start : last_line_end].split(b"\n")
+            self._check_lengths(lines, is_start=self._lines == 0)
+            self._lines += len(lines)
             self._line_start = last_line_end + 1
-        self._check_count(self._lines)
-        length = len(partial) - self._line_start
-        if self._lines == 0 and length > limits.command_bytes_max:
-            raise _too_long_a_command(limits)
-        if length > limits.header_line_bytes_max:
-            raise _too_long_a_line(limits)
+            self._check_count(self._lines)
+        self._check_lengths([memoryview(partial)[self._line_start :]], is_start=self._lines == 0)
         return False
 
     # ---- limits and mistakes
 
-    def _check_lines(self, head: bytes) -> None:
+    def _check_lengths(self, lines: Sequence[Sized], *, is_start: bool) -> None:
         limits = self.limits
-        lines = head.split(b"\n")
-        if len(lines[0]) > limits.command_bytes_max:
-            raise _too_long_a_command(limits)
+        if is_start and len(lines[0]) > limits.command_bytes_max:
+            raise ClientError(
+                "The maximum command length was exceeded",
+                f"The first line of a frame may have {limits.command_bytes_max} bytes at most. Is this a STOMP client?",
+            )
         if max(map(len, lines)) > limits.header_line_bytes_max:
-            raise _too_long_a_line(limits)
+            raise ClientError(
+                "The maximum header length was exceeded",
+                f"A header line may have {limits.header_line_bytes_max} bytes at most (name, colon and value).",
+            )
 
     def _check_count(self, lines: int) -> None:
         if lines > self.limits.headers_max + 1:
@@ -260,10 +265,7 @@ class FrameParser:
         if not (text.isascii() and text.isdigit()):
             raise ClientError(f"Not a content-length: {text[:40]!r}", "It is the body's number of bytes, in digits.")
         # The digits are counted first, for Python refuses to make a number of very many.
-        length = int(text) if len(text) <= _LENGTH_DIGITS_MAX else self.limits.frame_bytes_max + 1
-        if length > self.limits.frame_bytes_max:
-            raise self._too_long_a_frame()
-        return length
+        return int(text) if len(text) <= _LENGTH_DIGITS_MAX else self.limits.frame_bytes_max + 1
 
     def _too_long_a_frame(self) -> ClientError:
         return ClientError(
@@ -288,18 +290,4 @@ def _no_blank_line() -> ClientError:
     return ClientError(
         "The frame ended before its headers did",
         "A blank line must stand between the headers and the body, also when there is no body.",
-    )
-
-
-def _too_long_a_command(limits: Limits) -> ClientError:
-    return ClientError(
-        "The maximum command length was exceeded",
-        f"The first line of a frame may have {limits.command_bytes_max} bytes at most. Is this a STOMP client?",
-    )
-
-
-def _too_long_a_line(limits: Limits) -> ClientError:
-    return ClientError(
-        "The maximum header length was exceeded",
-        f"A header line may have {limits.header_line_bytes_max} bytes at most (name, colon and value).",
     )

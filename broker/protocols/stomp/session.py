@@ -152,18 +152,17 @@ class StompSession:
         self._parser = FrameParser(DEFAULT_LIMITS)
 
     def _unexpected(self, name: str) -> ClientError:
-        if name in _CONNECTED:
-            if self.is_connected:
+        if self._handlers is _CONNECTED:
+            if name in _BEFORE_CONNECT:
                 return ClientError(f"{name} came twice", "A connection is opened once.")
-            return ClientError(f"{name} came before CONNECT", "The first frame must be CONNECT or STOMP.")
-        if self._handlers is _BEFORE_CONNECT:
             return ClientError(
-                f"Unknown STOMP command: {name[:40]!r}",
-                "This port speaks STOMP; the first frame must be CONNECT or STOMP.",
+                f"Unknown STOMP command: {name[:40]!r}", f"Known are {', '.join(_CONNECTED)}, in capitals."
             )
+        if name in _CONNECTED:
+            return ClientError(f"{name} came before CONNECT", "The first frame must be CONNECT or STOMP.")
         return ClientError(
             f"Unknown STOMP command: {name[:40]!r}",
-            f"Known are {', '.join(_CONNECTED)}, in capitals.",
+            "This port speaks STOMP; the first frame must be CONNECT or STOMP.",
         )
 
     def _connect(self, headers: Headers, body: bytes) -> Connect:
@@ -263,7 +262,7 @@ class StompSession:
         destination = self._destination(name)
         prefetch = get("activemq.prefetchSize", get("prefetch-count"))
         if prefetch is not None and not (prefetch.isascii() and prefetch.isdigit() and len(prefetch) < _DIGITS_MAX):
-            raise ClientError(f"Not a prefetch: {prefetch[:40]!r}", "A number of messages is expected.", is_fatal=False)
+            raise ClientError(f"Not a prefetch: {prefetch[:40]!r}", "A number of messages is expected.")
         subscription_id = name if id is None else id
         if subscription_id not in self._subscriptions:
             # Never given twice: a late ACK must not mean another subscription.
