@@ -8,7 +8,7 @@ broker owns the lock and has put up its fence, nothing more can change, and ever
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from index.index import Index
 from journal.errors import JournalCorrupt, JournalMissing
@@ -82,7 +82,7 @@ class Follower:
             return None  # reclaimed while we listed
         return batch.records[0][1] if batch is not None and batch.records else None
 
-    def read_headers(self) -> list[int]:
+    def read_headers(self) -> Sequence[int]:
         """Look which files exist and what their headers say; returns the ids. Names no end that is not named."""
         ids = self.files.list()
         self.chronicle = read_chronicle(ids, self._first_payload)

@@ -58,7 +58,7 @@ class OwnerRecord(NamedTuple):
     client_id: str | None
     subscription_name: str | None
     record_location: int  # of the subscription's record, which pins its file; 0 for a queue
-    count: int
+    messages: int
     bytes: int
 
 

@@ -8,7 +8,6 @@ What a deposed master writes later stands behind that end, and is ignored for ev
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 
@@ -20,7 +19,8 @@ from store.headers import Header, encode_header
 from store.records.commands import LocalTransactionId, encode_rollback, transaction_of_key
 from store.state import Position
 
-log = logging.getLogger(__name__)
+# Clients wait while this is written and synced: a promotion's file begins short, and grows as it is written.
+FIRST_FILE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def promote(
     ids = files.list()
     last = ids[-1] if ids else 0
     first = last + 1
-    files.prepare(broker, max_file_length)
+    files.prepare(broker, min(max_file_length, FIRST_FILE_BYTES))
     files.publish(broker, first)  # the fence
     highest = files.list()[-1]
     if highest > first:

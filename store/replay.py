@@ -40,7 +40,7 @@ class Replay:
     def __init__(self, state: State) -> None:
         self._state = state
         self._places: dict[tuple[int, str], int] = {}
-        self._unindexed_producers: set[bytes] = set()
+        self._indexed_producers: dict[bytes, bool] = {}
         self.records = 0
         self.duplicates = 0
         self.unknown = 0
@@ -70,7 +70,7 @@ class Replay:
     def forget_ids(self) -> None:
         """A checkpoint is durable: the index knows all ids by now."""
         self._places.clear()
-        self._unindexed_producers.clear()
+        self._indexed_producers.clear()
 
     # ---- messages
 
@@ -137,12 +137,12 @@ class Replay:
             return found
         # Most ids come from producers that the index has never seen: ask once for the producer, not for each id.
         prefix, sequence = producer_key(owner, message_id)
-        if prefix in self._unindexed_producers:
-            return None
         if sequence is not None:
-            stop = prefix[:-1] + b"\1"
-            if next(iter(self._state.index.scan(prefix, stop)), None) is None:
-                self._unindexed_producers.add(prefix)
+            is_indexed = self._indexed_producers.get(prefix)
+            if is_indexed is None:
+                found = next(iter(self._state.index.scan(prefix, prefix[:-1] + b"\1")), None)
+                is_indexed = self._indexed_producers[prefix] = found is not None
+            if not is_indexed:
                 return None
         indexed = self._state.place_of(owner, message_id)
         if indexed is None or self._state.entry(owner, indexed) is None:

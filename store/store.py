@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -299,7 +300,7 @@ class Store:
         except BaseException as error:
             self._error = error
             if not self._is_dropped:
-                self._call_soon(lambda: self._on_lost(error))
+                self._call_soon(partial(self._on_lost, error))
 
     def _once(self) -> bool:
         """Everything that is waiting now; False when the thread is to end."""
@@ -415,7 +416,7 @@ class Store:
 
     def _report(self, operations: list[Operation]) -> None:
         if operations and not self._is_dropped:
-            self._call_soon(lambda: self._delivered(operations))
+            self._call_soon(partial(self._delivered, operations))
 
     def _apply(self, batch: list[Operation | _NewQueue], locations: list[int]) -> None:
         state = self._state
