@@ -249,12 +249,20 @@ def _text(content: bytes) -> bytes:
 
 
 def _inflate(content: bytes, type: int) -> bytes:
-    # ActiveMQBytesMessage writes the uncompressed length first, all others the zlib stream alone.
     inflater = zlib.decompressobj()
     try:
-        inflated = inflater.decompress(content[4:] if type == _BYTES else content, INFLATED_BYTES_MAX)
+        if type == _BYTES:
+            # ActiveMQBytesMessage writes the length first, and deflates its whole buffer: what is behind it is noise.
+            (length,) = loose.I32.unpack_from(content)
+            if not 0 <= length <= INFLATED_BYTES_MAX:
+                raise RecordDamaged(f"a compressed body claims {length} bytes")
+            inflated = inflater.decompress(content[4:], length) if length else b""
+            is_whole = len(inflated) == length
+        else:
+            inflated = inflater.decompress(content, INFLATED_BYTES_MAX)
+            is_whole = inflater.eof
     except zlib.error as error:
         raise RecordDamaged(f"a compressed body cannot be inflated: {error}") from None
-    if not inflater.eof:
+    if not is_whole:
         raise RecordDamaged(f"a compressed body is truncated, or longer than {INFLATED_BYTES_MAX} bytes")
     return inflated
