@@ -51,7 +51,8 @@ class BindError(Exception):
 class Server:
     """All connectors of one broker, over all its terms as master.
 
-    ``bind`` -> (``listen`` -> ``close`` or ``abort``)* -> ``unbind``. All on the loop's thread.
+    ``bind`` -> (``listen`` -> ``close`` or ``abort``)* -> ``unbind``. All on the loop's thread. The two endings
+    may be called when there is nothing to end.
     """
 
     def __init__(self, connectors: Sequence[Connector], limits: TransportLimits = DEFAULT_LIMITS) -> None:
@@ -193,6 +194,8 @@ class Server:
 
     def _bind_again(self) -> None:
         """For the next term. Not having the port yet is no reason to fail now: ``listen`` tries again."""
+        if self._bound:
+            return
         try:
             self.bind()
         except BindError as error:

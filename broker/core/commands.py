@@ -140,7 +140,10 @@ class Disconnect:
 
 
 class ProtocolFailure:
-    """The session could not understand its peer: tell it why (``error``), then close. Nothing after it counts."""
+    """The session cannot carry out what its peer asked: tell it why (``error``), and close if that is fatal.
+
+    After a fatal one nothing counts. One that is not refuses a single frame (something not supported, say).
+    """
 
     __slots__ = ("error",)
 

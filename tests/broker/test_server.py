@@ -1,0 +1,131 @@
+"""Ports: had at start or refused with the reason, silent on a standby, free again after each term."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.server import BindError, Connector, Server
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_a_taken_port_is_named_with_the_reason(make_server: Callable[..., Server]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(
+            BindError, match=rf"cannot bind 127.0.0.1:{port}: Address already in use \(EADDRINUSE\)"
+        ) as e:
+            make_server(port=port).bind()
+        assert e.value.errno == errno.EADDRINUSE
+
+
+def test_two_standbys_do_not_share_a_port(make_server: Callable[..., Server], free_port: int) -> None:
+    first = make_server(port=free_port)
+    first.bind()
+    try:
+        with pytest.raises(BindError):
+            make_server(port=free_port).bind()
+    finally:
+        first.unbind()
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"), [("203.0.113.1", "EADDRNOTAVAIL"), ("no.such.host.invalid", "getaddrinfo")]
+)
+def test_an_address_of_another_machine_is_refused(host: str, reason: str) -> None:
+    server = Server([Connector("stomp", host, 0, lambda id: pytest.fail("nobody connects"))])
+    with pytest.raises(BindError, match=rf"connector stomp: cannot bind {host}:0: .*{reason}"):
+        server.bind()
+
+
+def test_a_failed_bind_holds_no_port(make_server: Callable[..., Server], free_port: int) -> None:
+    (good,) = make_server(port=free_port)._connectors
+    server = Server([good, good._replace(host="203.0.113.1")])
+    with pytest.raises(BindError):
+        server.bind()
+    with socket.create_server(("127.0.0.1", free_port)):
+        pass
+
+
+async def test_a_standby_refuses_at_once(make_server: Callable[..., Server]) -> None:
+    server = make_server()
+    server.bind()
+    try:
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", server.addresses[0][2])
+    finally:
+        server.unbind()
+
+
+@pytest.mark.parametrize("ending", ["close", "abort"])
+async def test_a_term_ends_and_the_next_has_the_same_port(
+    make_server: Callable[..., Server], make_engine: Any, ending: str
+) -> None:
+    server = make_server()
+    server.bind()
+    _, _, port = server.addresses[0]
+    ids = []
+    for term in (1, 2, 3):
+        engine = make_engine()
+        await server.listen(engine, f"ID:a-{term}")
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"CONNECT\naccept-version:1.2\n\n\0")
+        frame = await reader.readuntil(b"\0")
+        ids += [connection.id for connection in server.connections]
+        assert f"session:{ids[-1]}".encode() in frame
+        await getattr(server, ending)()
+        assert not server.connections
+        # The engine of a term that was aborted is of no use any more; else it hears of every end.
+        assert engine.events == (["opened", "closed"] if ending == "close" else ["opened"])
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        writer.transport.abort()
+    server.unbind()
+    assert ids == ["ID:a-1-1", "ID:a-2-2", "ID:a-3-3"]
+
+
+async def test_close_writes_what_was_promised(bench_of: Any) -> None:
+    async with bench_of() as bench:
+        client = await bench.client()
+        await client.connect()
+        (connection,) = bench.server.connections
+        connection.session.receipt("promised")
+        closing = asyncio.create_task(bench.server.close())
+        assert await client.rest() == b"\nRECEIPT\nreceipt-id:promised\n\n\0\n"
+        client.hang_up()
+        await closing
+
+
+async def test_abort_writes_nothing_more(bench_of: Any) -> None:
+    async with bench_of() as bench:
+        client = await bench.client()
+        await client.connect()
+        (connection,) = bench.server.connections
+        connection.session.receipt("never")
+        connection.touch()
+        await bench.server.abort()
+        with pytest.raises((ConnectionResetError, AssertionError)):
+            assert b"never" in await client.rest()
+
+
+async def test_close_is_over_in_time_though_a_client_does_not_hang_up(bench_of: Any) -> None:
+    async with bench_of() as bench:
+        clients = [await bench.client() for _ in range(3)]
+        for client in clients:
+            await client.connect()
+            client.writer.transport.pause_reading()
+        async with asyncio.timeout(10):
+            await bench.server.close(seconds_max=0.05)
+        assert not bench.server.connections
