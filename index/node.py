@@ -163,12 +163,10 @@ class Cutter:
     def of_leaf(cls, keys: list[bytes], values: list[bytes], page_size: int) -> "Cutter":
         """For a row of keys and values."""
         lengths = list(map(len, keys))
-        weights = list(map(add, lengths, map(len, values)))
-        extra = 0
-        if lengths and lengths.count(lengths[0]) != len(lengths):
-            extra += LENGTH_BYTES
-        if values and any(len(value) != len(values[0]) for value in values):
-            extra += LENGTH_BYTES
+        value_lengths = list(map(len, values))
+        weights = list(map(add, lengths, value_lengths))
+        # Rows of unequal lengths are stored; where the whole row is equal, so is each piece of it.
+        extra = sum(LENGTH_BYTES for row in (lengths, value_lengths) if row and row.count(row[0]) != len(row))
         if extra:
             weights = [weight + extra for weight in weights]
         return cls(keys, weights, 0, FIXED_BYTES, page_size)

@@ -286,7 +286,7 @@ def test_free_lists_of_many_blocks_are_read_back(opened, tools, monkeypatch):
         source = random.Random(8)
         for _ in range(12):
             tools.write(ix, {tools.key(source.randrange(10**6)): b"x" * 30 for _ in range(300)})
-        waiting = ix.statistics().waiting_pages, ix.statistics().free_pages
+        unused = ix.statistics().waiting_pages + ix.statistics().free_pages
         assert sum(len(runs) for _, runs in ix._space.quarantine) * 8 > 2 * 256
     with opened() as ix:
         assert not ix.needs_free_page_recovery
