@@ -121,9 +121,9 @@ def _indexes(root: str) -> Iterator[str]:
 
 
 def _check_index(files: JournalFiles, path: str, truth: State, report: Report) -> None:
-    for problem in check_pages(path).problems:
-        report.problem(f"{path}: {problem}")
     try:
+        for problem in check_pages(path).problems:
+            report.problem(f"{path}: {problem}")
         index = Index.open(path)
     except IndexInUse:
         report.notes.append(f"{path} is in use and was not compared")

@@ -13,6 +13,7 @@ import shutil
 import time
 
 from index.copy import copy
+from index.disk import Disk
 from index.errors import IndexDamaged, IndexInUse
 from index.index import Index
 from index.lock import lock_directory
@@ -27,19 +28,19 @@ DATA = "db.data"
 ASIDE = ".aside-"
 
 
-def open_index(root: str, broker: str) -> tuple[str, Index]:
+def open_index(root: str, broker: str, disk: Disk = os) -> tuple[str, Index]:
     """The broker's index and its directory, made when there is none. Raises OSError as the volume gives it."""
     for number in range(1, DIRECTORIES_MAX + 1):
         path = os.path.join(root, broker if number == 1 else f"{broker}-{number}")
         try:
             if not _is_index(path):
                 _copy_neighbour(root, path)
-            return path, Index.open(path)
+            return path, Index.open(path, disk)
         except IndexInUse:
             log.warning("index directory %s is in use by another process; trying the next name", path)
         except IndexDamaged as reason:
             set_aside(path, str(reason))
-            return path, Index.open(path)
+            return path, Index.open(path, disk)
     raise IndexInUse(f"all {DIRECTORIES_MAX} index directories of {broker} are in use")
 
 

@@ -140,8 +140,8 @@ class Replay:
         if sequence is not None:
             is_indexed = self._indexed_producers.get(prefix)
             if is_indexed is None:
-                found = next(iter(self._state.index.scan(prefix, prefix[:-1] + b"\1")), None)
-                is_indexed = self._indexed_producers[prefix] = found is not None
+                first = next(iter(self._state.index.scan(prefix, prefix[:-1] + b"\1")), None)
+                is_indexed = self._indexed_producers[prefix] = first is not None
             if not is_indexed:
                 return None
         indexed = self._state.place_of(owner, message_id)

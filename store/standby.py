@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
+from index.disk import Disk as IndexDisk
 from index.index import Index
+from journal.disk import Disk as JournalDisk
 from journal.files import JournalFiles
 from store.follow import Follower, IndexNotOfThisJournal
 from store.index_directory import open_index, remove_stale, set_aside
@@ -17,30 +21,37 @@ from store.store import Store, StoreSettings
 log = logging.getLogger(__name__)
 
 
+class Disk(JournalDisk, IndexDisk, Protocol):
+    """What journal and index ask of a disk; the ``os`` module is the real one."""
+
+
 class Standby:
     """Follow with ``follow``, end with ``promote`` or ``close``. Blocking; one thread at a time, but for ``halt``.
 
     ``directory`` (the journal) must exist; the index directory is made below ``index_root``.
     """
 
-    def __init__(self, directory: str, index_root: str, broker: str, settings: StoreSettings) -> None:
+    def __init__(
+        self, directory: str, index_root: str, broker: str, settings: StoreSettings, *, disk: Disk = os
+    ) -> None:
         self.directory = directory
         self.settings = settings
         self.broker = broker
         self._index_root = index_root
-        self._files = JournalFiles(directory)
+        self._disk = disk
+        self._files = JournalFiles(directory, disk)
         self._halted = threading.Event()
         self._last_checkpoint = time.monotonic()
         self._path, self._follower = self._open()
 
     def _open(self) -> tuple[str, Follower]:
-        path, index = open_index(self._index_root, self.broker)
+        path, index = open_index(self._index_root, self.broker, self._disk)
         try:
             return path, self._follower_with(index)
         except IndexNotOfThisJournal as reason:
             index.close()
             set_aside(path, str(reason))
-            path, index = open_index(self._index_root, self.broker)
+            path, index = open_index(self._index_root, self.broker, self._disk)
             return path, self._follower_with(index)
 
     def _follower_with(self, index: Index) -> Follower:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from store.operations import AddMessage, Operation, Owner, Page, PagedMessage, R
 from store.records.commands import encode_add, encode_remove
 from store.records.message import BodyKind, Destination, DestinationKind, Message
 from store.records.openwire import encode_message
-from store.standby import Standby
+from store.standby import Disk, Standby
 from store.store import Store, StoreSettings
 
 KIB = 1024
@@ -21,20 +22,26 @@ Q = Destination(DestinationKind.QUEUE, "Q.A")
 class Term:
     """One epoch of one broker: its store, and what came back from it."""
 
-    def __init__(self, directory: str, broker: str = "a", settings: StoreSettings = SMALL) -> None:
+    def __init__(
+        self, directory: str, broker: str = "a", settings: StoreSettings = SMALL, *, disk: Disk = os
+    ) -> None:
         self.loop: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.turn: list[Callable[[], None]] = []
         self.durable_operations: list[Operation] = []
         self.lost: BaseException | None = None
         self.has_proof = True
         self.drained_count = 0
-        standby = Standby(directory, f"{directory}/index", broker, settings)
-        self.store: Store = standby.promote(
-            has_proof=lambda: self.has_proof,
-            call_soon=self.loop.put,
-            call_later_this_turn=self.turn.append,
-            on_lost=self._on_lost,
-        )
+        standby = Standby(directory, f"{directory}/index", broker, settings, disk=disk)
+        try:
+            self.store: Store = standby.promote(
+                has_proof=lambda: self.has_proof,
+                call_soon=self.loop.put,
+                call_later_this_turn=self.turn.append,
+                on_lost=self._on_lost,
+            )
+        except BaseException:
+            standby.close()
+            raise
         self.owners: list[Owner] = self.store.owners()
         self.store.start(self)
         self.sequence = 0
