@@ -13,7 +13,7 @@ def load_lines(result: LoadResult) -> list[str]:
     lines = []
     if result.sent:
         lines += [
-            f"sent              {result.sent_per_second:12,.0f} msg/s   {result.confirmed:,} receipts of {result.sent:,}",
+            f"sent              {result.sent_per_second:12,.0f} msg/s   {result.confirmed:,} of {result.sent:,}",
             f"send to receipt   {_latency(result.receipt_p50_ms, result.receipt_p99_ms)}",
         ]
     if result.received:
