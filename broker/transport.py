@@ -233,10 +233,14 @@ class Connection(asyncio.Protocol):
         engine = self._engine
         handle = engine.handle
         session = self.session
-        for command in session.receive(data):
-            handle(self, command)
-            if self.is_closing:
-                return
+        while True:
+            for command in session.receive(data):
+                handle(self, command)
+                if self.is_closing:
+                    return
+            if not session.has_more:
+                break
+            data = b""
         if not self._has_heart_beats and session.is_connected:
             self._start_heart_beats()
         if engine.is_congested and self._is_reading:

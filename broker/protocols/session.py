@@ -16,6 +16,8 @@ class Session(Protocol):
     """
 
     pending_bytes: int
+    # Whether ``receive(b"")`` gives more, once the commands given so far were carried out.
+    has_more: bool
     is_connected: bool
     # Heart-beats, in milliseconds, 0: none. Final once ``is_connected``.
     send_interval_ms: int

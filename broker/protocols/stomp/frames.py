@@ -63,6 +63,8 @@ class Dialect:
 
     def unescape(self, text: str) -> str:
         """STOMP 1.1 and 1.2, Value Encoding: undefined escape sequences are a fatal protocol error."""
+        if "\\" not in text:
+            return text
         unescapes = self._unescapes
         try:
             return _ESCAPE.sub(lambda match: unescapes[match[0]], text)
@@ -86,7 +88,7 @@ Frame = tuple[str, Headers, bytes]
 
 
 class FrameParser:
-    """Cuts what arrives into frames: ``feed`` once for each piece, then ``next_frame`` until it gives None.
+    """Cuts what arrives into frames: ``feed`` each piece, then ask for ``next_frame`` until it gives None.
 
     Both raise a fatal :class:`ClientError` when the peer breaks the grammar or a limit; the parser is of no use
     after that. ``dialect`` may be changed between two frames: it counts from the next one on.
@@ -107,10 +109,12 @@ class FrameParser:
         self._line_start = 0
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes. All frames in what came before must have been fetched."""
+        """Take the next bytes."""
         partial = self._partial
         if not partial:
-            self._data = data
+            # Frames that were not fetched yet come first.
+            self._data = self._data[self._offset :] + data if self._data else data
+            self._offset = 0
             return
         searched = len(partial)
         partial += data

@@ -55,7 +55,9 @@ class StompSession:
         "_handlers",
         "_heart_beat_ms_min",
         "_is_over",
+        "_is_pausing",
         "_last_ordinal",
+        "_leaving",
         "_message_id_prefix",
         "_now",
         "_ordinals",
@@ -64,6 +66,7 @@ class StompSession:
         "_sequence",
         "_subscriptions",
         "_transaction_acks",
+        "has_more",
         "is_connected",
         "pending_bytes",
         "receive_interval_ms",
@@ -84,6 +87,10 @@ class StompSession:
         self._dialect = V10
         self._handlers = _BEFORE_CONNECT
         self._is_over = False
+        # An UNSUBSCRIBE ends the list of commands: until the engine has carried it out, deliveries may be asked for.
+        self._is_pausing = False
+        self._leaving: StompSubscription | None = None
+        self.has_more = False
         self._message_id_prefix = f"{connection_id}:1:1:"
         self._sequence = 0
         self._now = 0
@@ -112,11 +119,14 @@ class StompSession:
         """Understand the next bytes: the commands that are whole now. Never raises.
 
         A mistake of the peer is a ProtocolFailure in its place among the commands; when its error is fatal it
-        is the last command that this session ever gives.
+        is the last command that this session ever gives. With ``has_more`` the list stops short: carry it out,
+        then ask for the rest with ``receive(b"")``.
         """
         commands: list[Command] = []
         if self._is_over:
             return commands
+        if self._is_pausing:
+            self._resume()
         self._now = self._clock()
         next_frame = self._parser.next_frame
         append = commands.append
@@ -138,7 +148,8 @@ class StompSession:
                         raise
                     error.receipt = headers.get("receipt")
                     append(ProtocolFailure(error))
-                if self._is_over:
+                if self._is_pausing:
+                    self.has_more = not self._is_over
                     return commands
                 headers = {}
         except ClientError as error:
@@ -147,8 +158,16 @@ class StompSession:
             self._end()
         return commands
 
+    def _resume(self) -> None:
+        """The commands given so far were carried out: the subscription that was to be closed is."""
+        self._is_pausing = self.has_more = False
+        leaving, self._leaving = self._leaving, None
+        if leaving is not None:
+            del self._subscriptions[leaving.id]
+            del self._ordinals[leaving.ordinal]
+
     def _end(self) -> None:
-        self._is_over = True
+        self._is_over = self._is_pausing = True
         self._parser = FrameParser(DEFAULT_LIMITS)
 
     def _unexpected(self, name: str) -> ClientError:
@@ -288,7 +307,7 @@ class StompSession:
             id = get("destination")
         if id is None and durable_name is None:
             raise _missing("UNSUBSCRIBE", "destination" if self._dialect is V10 else "id")
-        subscription = None if id is None else self._subscriptions.pop(id, None)
+        subscription = None if id is None else self._subscriptions.get(id)
         if subscription is None:
             # ActiveMQ's clients close a durable subscription first and delete it with a second UNSUBSCRIBE.
             if durable_name is None:
@@ -296,7 +315,8 @@ class StompSession:
                     f"No subscription matched {id!r}", "It was closed before, or never opened.", is_fatal=False
                 )
             return Unsubscribe(None, durable_name=durable_name, receipt=get("receipt"))
-        del self._ordinals[subscription.ordinal]
+        self._leaving = subscription
+        self._is_pausing = True
         return Unsubscribe(id, durable_name=durable_name, receipt=get("receipt"))
 
     def _ack(self, headers: Headers, body: bytes) -> Ack:

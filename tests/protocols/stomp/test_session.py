@@ -545,9 +545,30 @@ class TestAcknowledgement:
 
     def test_an_id_of_a_closed_subscription_means_nothing_to_the_next(self) -> None:
         session = subscribed_session("1.2")
-        session.receive(b"UNSUBSCRIBE\nid:s\\c1\n\n\0SUBSCRIBE\nid:s\\c1\ndestination:/queue/a\nack:client\n\n\0")
+        session.receive(b"UNSUBSCRIBE\nid:s\\c1\n\n\0")
+        session.receive(b"SUBSCRIBE\nid:s\\c1\ndestination:/queue/a\nack:client\n\n\0")
         (late,) = session.receive(b"ACK\nid:1-1\n\n\0")
         assert isinstance(late, ProtocolFailure)
+
+
+class TestUnsubscribe:
+    def test_deliveries_go_on_until_it_is_carried_out(self) -> None:
+        session = subscribed_session("1.2", id="s")
+        data = b"UNSUBSCRIBE\nid:s\n\n\0SUBSCRIBE\nid:s\ndestination:/queue/b\nack:client\n\n\0ACK\nid:1-7\n\n\0"
+        (unsubscribe,) = session.receive(data)
+        assert isinstance(unsubscribe, Unsubscribe)
+        assert session.has_more
+        session.deliver("s", 7, message(), False, AckMode.CLIENT)
+        assert frames_of(session)[0][1]["ack"] == "1-7"
+        commands = session.receive(b"")
+        assert [type(command) for command in commands] == [Subscribe, ProtocolFailure]
+        assert not session.has_more
+
+    def test_bytes_may_come_before_the_rest_was_asked_for(self) -> None:
+        session = subscribed_session("1.2", id="s")
+        session.receive(b"UNSUBSCRIBE\nid:s\n\n\0BEGIN\ntransac")
+        (begin,) = session.receive(b"tion:t\n\n\0")
+        assert described(begin) == described(Begin("t"))
 
 
 class TestWords:
