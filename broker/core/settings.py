@@ -1,0 +1,51 @@
+"""What may be said about the engine: habits and bounds. Plain values; where they come from is not known here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Habits and bounds of an engine. Sizes in bytes, counted as journal size or body plus what Python adds to it."""
+
+    # What a NACK does: "dlq" dead letter at once (ActiveMQ), "requeue" back to the queue (RabbitMQ).
+    stomp_nack: str = "dlq"
+    # So many refusals (with "requeue") send a message back; the next one makes it a dead letter.
+    maximum_redeliveries: int = 6
+    # Every ERROR closes its connection.
+    stomp_strict_errors: bool = False
+    # Unacknowledged messages a consumer may have; ActiveMQ's defaults.
+    queue_prefetch: int = 1000
+    topic_prefetch: int = 32_767
+    durable_topic_prefetch: int = 100
+    # What a client may ask for at most.
+    prefetch_max: int = 32_767
+
+    # The head of a queue that is held in memory; what is behind it waits in the store.
+    window_messages: int = 2000
+    window_bytes: int = 8 * MIB
+    # So much is read back at once, when the window is less than half full.
+    page_messages: int = 500
+    page_bytes: int = 2 * MIB
+    # Stored messages in memory over all queues. Above it queues live on small pages.
+    memory_limit: int = 128 * MIB
+    # Non-persistent messages over all queues; above it a SEND is refused.
+    non_persistent_memory_limit: int = 64 * MIB
+    # What waits for one topic subscriber that does not keep up; above it the oldest are dropped, and counted.
+    topic_pending_messages: int = 32_767
+    topic_pending_bytes: int = 8 * MIB
+
+    # One open transaction, all open transactions, and how many a connection may have open.
+    transaction_operations_max: int = 10_000
+    transaction_bytes_max: int = 32 * MIB
+    transactions_memory_limit: int = 128 * MIB
+    transactions_max: int = 100
+
+    subscriptions_max: int = 1000
+    destinations_max: int = 100_000
+    # Entries looked at in one tick for messages that have expired.
+    expiry_entries_per_tick: int = 20_000

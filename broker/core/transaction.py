@@ -1,0 +1,84 @@
+"""A client's open transaction: what it sent and acknowledged, held in memory until COMMIT or ABORT.
+
+Bounded in operations and bytes, each transaction and all together. A transaction in which something was refused is
+doomed: it can only be rolled back, so that nobody commits the half of it that was taken.
+"""
+
+from __future__ import annotations
+
+from broker.core.commands import ClientError
+from broker.core.settings import EngineSettings
+from broker.core.subscription import ENTRY_OVERHEAD_BYTES, Entry, Memory, Subscription
+from store.records.message import Message
+
+Acknowledged = tuple[Subscription, int, Entry]
+
+
+class Transaction:
+    """See the module. ``number`` is the connection's own for it, part of its id in the journal."""
+
+    __slots__ = ("_bytes", "_memory", "_settings", "acknowledged", "doom", "messages", "name", "number")
+
+    def __init__(self, name: str, number: int, settings: EngineSettings, memory: Memory) -> None:
+        self.name = name
+        self.number = number
+        self.messages: list[Message] = []
+        self.acknowledged: list[Acknowledged] = []
+        self.doom: str | None = None
+        self._bytes = 0
+        self._settings = settings
+        self._memory = memory
+
+    def send(self, message: Message) -> None:
+        """``message`` is to be sent at COMMIT. ClientError, which dooms the transaction, beyond a bound."""
+        weight = len(message.body) + ENTRY_OVERHEAD_BYTES
+        settings = self._settings
+        memory = self._memory
+        if self._bytes + weight > settings.transaction_bytes_max:
+            self._refuse(f"transaction_bytes_max ({settings.transaction_bytes_max} bytes)")
+        if memory.transactions + weight > memory.transactions_max:
+            self._refuse(f"transactions_memory_limit ({memory.transactions_max} bytes, all transactions together)")
+        self._count(1)
+        self._bytes += weight
+        memory.transactions += weight
+        self.messages.append(message)
+
+    def acknowledge(self, subscription: Subscription, covered: list[tuple[int, Entry]]) -> None:
+        """Those deliveries are settled at COMMIT. They count as acknowledged for prefetch until then."""
+        self._count(len(covered))
+        for tag, entry in covered:
+            subscription.enlisted[tag] = entry
+            self.acknowledged.append((subscription, tag, entry))
+
+    def _count(self, more: int) -> None:
+        limit = self._settings.transaction_operations_max
+        if len(self.messages) + len(self.acknowledged) + more > limit:
+            self._refuse(f"transaction_operations_max ({limit} operations)")
+
+    def _refuse(self, limit: str) -> None:
+        self.doom = f"it is larger than {limit}"
+        raise ClientError(
+            f"Transaction {self.name!r} is larger than {limit}",
+            "It can only be aborted; commit more often.",
+            is_fatal=False,
+        )
+
+    def end(self) -> None:
+        """COMMIT or ABORT: memory is given back."""
+        self._memory.transactions -= self._bytes
+        self._bytes = 0
+
+    def undo(self) -> None:
+        """ABORT: acknowledgements never happened. The deliveries wait for one again; those of a subscription that was
+        closed meanwhile go back to their queue."""
+        self.end()
+        by_subscription: dict[Subscription, list[tuple[int, Entry]]] = {}
+        for subscription, tag, entry in self.acknowledged:
+            if subscription.enlisted.pop(tag, None) is None:
+                continue
+            if subscription.is_open:
+                by_subscription.setdefault(subscription, []).append((tag, entry))
+            elif subscription.queue is not None:
+                subscription.queue.give_back(entry)
+        for subscription, entries in by_subscription.items():
+            subscription.restore(entries)
