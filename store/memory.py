@@ -1,0 +1,192 @@
+"""A store that forgets: the contract of ``store.store.Store`` in memory, for brokers without persistence and tests.
+
+What is appended in one turn of the loop comes back in the next, in order, as one batch. Order keys grow as those of
+a journal do, so whatever holds on the real store's operations holds here: pages, atomic operations, owners. It
+never touches a disk, and nothing outlives the object but what ``owners`` tells an engine that is started on it later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from sortedcontainers import SortedDict
+
+from store.operations import (
+    AddMessage,
+    AddSubscription,
+    Atomic,
+    Operation,
+    Owner,
+    Page,
+    PagedMessage,
+    RemoveMessage,
+    RemoveOwner,
+)
+from store.records.message import Destination
+
+# Above this much on its way or held, producers are asked to wait.
+PENDING_OPERATIONS_MAX = 20_000
+BYTES_MAX = 1 << 30
+_RECORD_OVERHEAD = 5
+
+
+class Engine(Protocol):
+    """Whom the store tells; always on the event loop."""
+
+    def durable(self, operations: list[Operation]) -> None: ...
+
+    def drained(self) -> None: ...
+
+
+class MemoryStore:
+    """See the module. ``call_soon`` runs a function in the next turn of the loop."""
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        *,
+        epoch: int = 1,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        self.epoch = epoch
+        self.is_congested = False
+        self.bytes = 0
+        self._call_soon = call_soon
+        self._bytes_max = bytes_max
+        self._engine: Engine | None = None
+        self._turn: list[Operation] = []
+        self._location = 0
+        self._owners: dict[int, Owner] = {}
+        self._messages: dict[int, SortedDict] = {}  # owner -> order key -> PagedMessage
+        self._queues: dict[Destination, int] = {}
+        self._subscriptions: dict[str, int] = {}
+        self._next_owner = 1
+
+    def start(self, engine: Engine) -> None:
+        """Begin to serve ``engine``; what another engine had still on its way is done first, and told to nobody."""
+        self._apply_turn()
+        self._engine = engine
+
+    def owners(self) -> list[Owner]:
+        """Every queue and durable subscription with what it holds now."""
+        found = []
+        for owner in self._owners.values():
+            messages = self._messages[owner.id]
+            size = sum(message.size for message in messages.values())
+            found.append(
+                Owner(owner.id, owner.destination, len(messages), size, owner.client_id, owner.subscription_name)
+            )
+        return found
+
+    def queue(self, destination: Destination) -> int:
+        """The owner id of a queue, a new one if it was never seen."""
+        found = self._queues.get(destination)
+        if found is None:
+            found = self._queues[destination] = self._add_owner(destination)
+        return found
+
+    def subscription(self, client_id: str, name: str, destination: Destination) -> int:
+        """The owner id of a durable subscription, a new one if there is none of that name (or it was removed)."""
+        key = f"{client_id}:{name}"
+        found = self._subscriptions.get(key)
+        if found is None:
+            found = self._subscriptions[key] = self._add_owner(destination, client_id, name)
+        return found
+
+    def _add_owner(self, destination: Destination, client_id: str | None = None, name: str | None = None) -> int:
+        number = self._next_owner
+        self._next_owner += 1
+        self._owners[number] = Owner(number, destination, 0, 0, client_id, name)
+        self._messages[number] = SortedDict()
+        return number
+
+    def append(self, operation: Operation) -> None:
+        """Hand over one operation; it comes back through ``Engine.durable`` in the next turn."""
+        if not self._turn:
+            self._call_soon(self._report)
+        self._turn.append(operation)
+        if type(operation) is RemoveOwner:
+            self._queues = {key: owner for key, owner in self._queues.items() if owner != operation.owner}
+            self._subscriptions = {key: owner for key, owner in self._subscriptions.items() if owner != operation.owner}
+        if len(self._turn) > PENDING_OPERATIONS_MAX:
+            self.is_congested = True
+
+    def _report(self) -> None:
+        operations = self._apply_turn()
+        if self._engine is None or not operations:
+            return
+        self._engine.durable(operations)
+        if self.bytes > self._bytes_max:
+            self.is_congested = True
+        elif self.is_congested:
+            self.is_congested = False
+            self._engine.drained()
+
+    def _apply_turn(self) -> list[Operation]:
+        operations, self._turn = self._turn, []
+        for operation in operations:
+            self._apply(operation)
+        return operations
+
+    def _apply(self, operation: Operation) -> None:
+        if isinstance(operation, AddMessage):
+            self._place(operation)
+            operation.order_key = operation.location << 32
+            self._add(operation)
+        elif isinstance(operation, RemoveMessage):
+            self._remove(operation)
+        elif isinstance(operation, Page):
+            self._read(operation)
+        elif isinstance(operation, Atomic):
+            self._apply_together(operation)
+        elif isinstance(operation, RemoveOwner):
+            for message in self._messages.pop(operation.owner).values():
+                self.bytes -= message.size
+            del self._owners[operation.owner]
+        else:
+            assert isinstance(operation, AddSubscription), "every kind of operation is known"
+            self._location += len(operation.payload) + _RECORD_OVERHEAD
+
+    def _apply_together(self, atomic: Atomic) -> None:
+        adds = [part for part in atomic.operations if isinstance(part, AddMessage)]
+        for add in adds:
+            self._place(add)
+        commit = None
+        if atomic.commit is not None:
+            commit = self._location
+            self._location += len(atomic.commit) + _RECORD_OVERHEAD
+        for number, part in enumerate(atomic.operations):
+            if isinstance(part, AddMessage):
+                part.order_key = part.location << 32 if commit is None else commit << 32 | number
+                self._add(part)
+            else:
+                self._remove(part)
+
+    def _place(self, add: AddMessage) -> None:
+        add.size = len(add.payload) + _RECORD_OVERHEAD
+        self._location += add.size
+        add.location = self._location
+
+    def _add(self, add: AddMessage) -> None:
+        for owner in add.owners:
+            self._messages[owner][add.order_key] = PagedMessage(add.order_key, add.location, add.size, add.message)
+            self.bytes += add.size
+
+    def _remove(self, remove: RemoveMessage) -> None:
+        del self._messages[remove.owner][remove.order_key]
+        self.bytes -= remove.size
+
+    def _read(self, page: Page) -> None:
+        page.is_end = True
+        messages = self._messages.get(page.owner)
+        if messages is None:
+            return
+        total = 0
+        for order_key in messages.irange(page.after, inclusive=(False, False)):
+            found = messages[order_key]
+            if page.messages and (len(page.messages) >= page.count or total + found.size > page.bytes_max):
+                page.is_end = False
+                break
+            page.messages.append(found)
+            total += found.size
