@@ -1,0 +1,226 @@
+"""An engine on a store in memory, with clients that remember what they were told. The loop's turns are hand-driven."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from broker.core.commands import (
+    Abort,
+    Ack,
+    AckMode,
+    Begin,
+    ClientError,
+    Command,
+    Commit,
+    Connect,
+    Disconnect,
+    Nack,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
+from broker.core.settings import EngineSettings
+from broker.engine import Engine
+from store.memory import MemoryStore
+from store.records.message import Destination, DestinationKind, Message
+
+ORDERS = Destination(DestinationKind.QUEUE, "orders")
+PRICES = Destination(DestinationKind.TOPIC, "prices")
+DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
+
+
+class Delivered:
+    """A MESSAGE as the client saw it."""
+
+    def __init__(self, subscription: str, tag: int, message: Message, redelivered: bool) -> None:
+        self.subscription = subscription
+        self.tag = tag
+        self.message = message
+        self.body = message.body.decode()
+        self.redelivered = redelivered
+
+
+class RecordingSession:
+    """Remembers what the broker says, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.errors: list[ClientError] = []
+        self.delivered: list[Delivered] = []
+        self.receipts: list[str] = []
+
+    def connected(self, command: Connect, session_id: str) -> None:
+        self.told.append(("connected", session_id))
+
+    def receipt(self, receipt: str) -> None:
+        self.told.append(("receipt", receipt))
+        self.receipts.append(receipt)
+
+    def deliver(self, subscription_id: str, tag: int, message: Message, redelivered: bool, ack_mode: AckMode) -> None:
+        self.told.append(("message", message.body.decode()))
+        self.delivered.append(Delivered(subscription_id, tag, message, redelivered))
+
+    def fail(self, error: ClientError) -> None:
+        self.told.append(("error", error.message))
+        self.errors.append(error)
+
+
+class Client:
+    """A connection, and verbs in the words of a client."""
+
+    def __init__(self, house: House, id: str) -> None:
+        self.id = id
+        self.peer = f"{id}:1"
+        self.client: Any = None
+        self.session = RecordingSession()
+        self.is_writable = True
+        self.is_closed = False
+        self.engine = house.engine
+        self.sequence = 0
+        self.engine.opened(self)
+
+    def touch(self) -> None:
+        assert not self.is_closed, "nobody speaks to a closed connection"
+
+    def close(self, after_flush: bool = True) -> None:
+        self.is_closed = True
+
+    def handle(self, command: Command) -> None:
+        self.engine.handle(self, command)
+
+    def vanish(self) -> None:
+        self.is_closed = True
+        self.engine.closed(self)
+
+    def connect(self, client_id: str | None = None) -> Client:
+        self.handle(Connect(client_id))
+        return self
+
+    def message(self, body: str, destination: Destination = ORDERS, **fields: Any) -> Message:
+        self.sequence += 1
+        fields.setdefault("persistent", True)
+        return Message(destination, f"{self.id}:1:1:{self.sequence}", body.encode(), **fields)
+
+    def send(
+        self,
+        body: str,
+        destination: Destination = ORDERS,
+        *,
+        receipt: str | None = None,
+        transaction: str | None = None,
+        **fields: Any,
+    ) -> None:
+        self.handle(Send(self.message(body, destination, **fields), transaction, receipt))
+
+    def subscribe(
+        self,
+        id: str = "s",
+        destination: Destination = ORDERS,
+        ack: AckMode = AckMode.INDIVIDUAL,
+        **options: Any,
+    ) -> None:
+        self.handle(Subscribe(id, destination, ack, **options))
+
+    def unsubscribe(self, id: str | None = "s", **options: Any) -> None:
+        self.handle(Unsubscribe(id, **options))
+
+    def ack(self, body: str, *, receipt: str | None = None, transaction: str | None = None) -> None:
+        found = self.last(body)
+        self.handle(Ack(found.subscription, found.tag, transaction, receipt))
+
+    def nack(self, body: str, *, receipt: str | None = None, transaction: str | None = None) -> None:
+        found = self.last(body)
+        self.handle(Nack(found.subscription, found.tag, transaction, receipt))
+
+    def begin(self, name: str = "t", receipt: str | None = None) -> None:
+        self.handle(Begin(name, receipt))
+
+    def commit(self, name: str = "t", receipt: str | None = None) -> None:
+        self.handle(Commit(name, receipt))
+
+    def abort(self, name: str = "t", receipt: str | None = None) -> None:
+        self.handle(Abort(name, receipt))
+
+    def disconnect(self, receipt: str | None = None) -> None:
+        self.handle(Disconnect(receipt))
+
+    def last(self, body: str) -> Delivered:
+        return next(each for each in reversed(self.session.delivered) if each.body == body)
+
+    @property
+    def bodies(self) -> list[str]:
+        return [each.body for each in self.session.delivered]
+
+    @property
+    def receipts(self) -> list[str]:
+        return self.session.receipts
+
+    @property
+    def errors(self) -> list[str]:
+        return [error.message for error in self.session.errors]
+
+
+class House:
+    """Engine, store and the turns of a loop. ``turn`` runs until nothing is left to do."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self.now = 1_000
+        self._soon: deque[Callable[[], None]] = deque()
+        self.drained = 0
+        self.store = MemoryStore(self._soon.append)
+        self.settings = settings
+        self.clients = 0
+        self.engine = self._new_engine()
+
+    def _new_engine(self) -> Engine:
+        engine = Engine(self.store, self.settings, lambda: self.now, on_drained=self._on_drained)
+        self.store.start(engine)
+        return engine
+
+    def _on_drained(self) -> None:
+        self.drained += 1
+
+    def fail_over(self) -> None:
+        """Another engine on the same store, as after a promotion."""
+        self.turn()
+        self.engine = self._new_engine()
+
+    def turn(self) -> None:
+        while self._soon:
+            self._soon.popleft()()
+
+    def client(self, client_id: str | None = None) -> Client:
+        self.clients += 1
+        return Client(self, f"ID:test-1-{self.clients}").connect(client_id)
+
+    def figures(self, name: str = "orders") -> dict[str, int]:
+        found: dict[str, int] = next(each for each in self.engine.statistics()["queues"] if each["name"] == name)
+        return found
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found: dict[str, int] = self.engine.statistics()["counts"]
+        return found
+
+    def stored(self) -> int:
+        return sum(owner.count for owner in self.store.owners())
+
+
+@pytest.fixture
+def make_house() -> Callable[..., House]:
+    def make(**settings: Any) -> House:
+        return House(EngineSettings(**settings))
+
+    return make
+
+
+@pytest.fixture
+def house(make_house: Callable[..., House]) -> Iterator[House]:
+    """When the test is over, what the engine counts is what the store holds."""
+    house = make_house()
+    yield house
+    house.turn()
