@@ -29,14 +29,14 @@ class XaTransactionId(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The id as text, in ActiveMQ's form; :func:`transaction_of_key` is the inverse."""
+        """The id as text, two digits for each byte; :func:`transaction_of_key` is the inverse."""
         return f"XID:[{self.format_id},globalId={self.global_id.hex()},branchId={self.branch.hex()}]"
 
 
 TransactionId = LocalTransactionId | XaTransactionId
 
 _LOCAL_KEY = re.compile(r"TX:(.*):(-?\d+)", re.DOTALL)
-_XA_KEY = re.compile(r"XID:\[(-?\d+),globalId=([0-9a-f]*),branchId=([0-9a-f]*)\]")
+_XA_KEY = re.compile(r"XID:\[(-?\d+),globalId=((?:[0-9a-f]{2})*),branchId=((?:[0-9a-f]{2})*)\]")
 
 
 def transaction_of_key(key: str) -> TransactionId:
