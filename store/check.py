@@ -163,7 +163,7 @@ def _compare(files: JournalFiles, index: Index, path: str, truth: State, report:
         live = (held.live if held else 0, held.live_bytes if held else 0)
         should_live = (should_hold.live if should_hold else 0, should_hold.live_bytes if should_hold else 0)
         if live != should_live:
-            report.problem(f"{path}: db-{file}.log holds {live} (messages, bytes) by the index, {should_live} by the journal")
+            report.problem(f"{path}: db-{file}.log holds {live} messages and bytes, {should_live} by the journal")
 
 
 def _contents(state: State) -> dict[str, dict[str, int]]:

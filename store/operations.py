@@ -105,7 +105,7 @@ class RemoveOwner:
 
 
 class Page:
-    """Read the next messages of ``owner`` after ``after``, at most ``count`` and about ``bytes_max`` bytes (at least one).
+    """Read the next messages of ``owner`` after ``after``, at most ``count`` and about ``bytes_max`` bytes, but one.
 
     Comes back with ``messages`` in order, and ``is_end`` when nothing followed them at that place in the order of
     values: everything that was handed over before this Page is in it, nothing that came later is.

@@ -1,4 +1,4 @@
-"""A store as a broker holds it that is not master: it follows the journal, keeps its own index, and writes nothing else."""
+"""A store in the hands of a broker that is not master: it follows the journal and writes its own index only."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Standby:
         promoted = self._promote()
         state = self._follower.state
         log.info(
-            "epoch %d begins: %d records replayed in %.3f s, %d messages in %d destinations, %d transactions rolled back",
+            "epoch %d begins: %d records replayed in %.3f s, %d messages in %d queues, %d transactions rolled back",
             promoted.epoch,
             promoted.records_replayed,
             promoted.recovery_seconds,

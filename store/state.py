@@ -197,9 +197,7 @@ class State:
         self.next_owner = max(self.next_owner, owner + 1)
         self.tail.touched_owners.add(owner)
 
-    def subscribe(
-        self, owner: int, destination: Destination, client_id: str, name: str, location: int
-    ) -> None:
+    def subscribe(self, owner: int, destination: Destination, client_id: str, name: str, location: int) -> None:
         """A durable subscription begins, or (same owner again) its record was written anew."""
         known = self.owners.get(owner)
         if known is None:
@@ -495,7 +493,11 @@ def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
 def _encode_transactions(transactions: dict[str, Transaction]) -> bytes:
     return json.dumps(
         [
-            [name, transaction.is_prepared, [[*o[:3], int(o[3].kind), o[3].name, *o[4:]] for o in transaction.operations]]
+            [
+                name,
+                transaction.is_prepared,
+                [[*o[:3], int(o.destination.kind), o.destination.name, *o[4:]] for o in transaction.operations],
+            ]
             for name, transaction in transactions.items()
         ],
         separators=(",", ":"),

@@ -385,8 +385,7 @@ class Store:
         self._is_unsynced = True
         strategy = self._settings.journal_disk_sync_strategy
         if strategy == "always" or (
-            strategy == "periodic"
-            and self._clock() - self._last_sync >= self._settings.journal_disk_sync_interval
+            strategy == "periodic" and self._clock() - self._last_sync >= self._settings.journal_disk_sync_interval
         ):
             self._sync()
         self._look()

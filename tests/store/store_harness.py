@@ -22,9 +22,7 @@ Q = Destination(DestinationKind.QUEUE, "Q.A")
 class Term:
     """One epoch of one broker: its store, and what came back from it."""
 
-    def __init__(
-        self, directory: str, broker: str = "a", settings: StoreSettings = SMALL, *, disk: Disk = os
-    ) -> None:
+    def __init__(self, directory: str, broker: str = "a", settings: StoreSettings = SMALL, *, disk: Disk = os) -> None:
         self.loop: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.turn: list[Callable[[], None]] = []
         self.durable_operations: list[Operation] = []

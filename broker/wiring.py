@@ -1,0 +1,263 @@
+"""Which concrete thing stands where: the only file that names them all. Settings become values here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from functools import partial
+from typing import Any
+
+import uvloop
+
+from broker.admin.notify import Notifier, Watchdog, watchdog_period_seconds
+from broker.admin.server import AdminServer
+from broker.core.settings import EngineSettings
+from broker.engine import Engine
+from broker.ha import Mastership, Role
+from broker.protocols.stomp.frames import Limits
+from broker.protocols.stomp.session import StompSession
+from broker.server import Connector, Server
+from config.settings import ConnectorSettings, Settings
+from locker.contract import Holder, Locker, LockRequest, LockSettings
+from locker.kinds import create
+from store.standby import Standby
+from store.store import Store, StoreSettings
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+LIFE_SECONDS = 0.25
+
+
+def run_broker(settings: Settings) -> None:
+    """Run a broker until SIGTERM or SIGINT; returns after the handover. Raises what the operator must mend."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(Broker(settings).run())
+
+
+def milliseconds() -> int:
+    """Now, in milliseconds since 1970: the clock of messages."""
+    return time.time_ns() // 1_000_000
+
+
+class Broker:
+    """One broker process: what it is made of, and what it says of itself. Everything on the loop's thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._name = settings.broker.name
+        self._directory = os.path.abspath(settings.store.directory)
+        self._engine: Engine | None = None
+        self._started = time.time()
+        self._last_life = time.monotonic()
+        self._server = Server([_connector(c) for c in settings.connectors])
+        address = settings.admin.address
+        self._admin = None if address is None else AdminServer(address.host, address.port, self.status)
+        self._notifier = Notifier.from_environment()
+        self._locker = self._make_locker()
+        self._mastership = Mastership(
+            self._locker,
+            self._open_standby,
+            self,
+            admin_url=None if self._admin is None else self._admin.url,
+            on_role=self._on_role,
+        )
+
+    # ---- a life
+
+    async def run(self) -> None:
+        """Start, stand by or be master, and end in order when asked to."""
+        os.makedirs(self._directory, exist_ok=True)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_stop, signal.Signals(number).name)
+        log.info("%s starts, pid %d, store %s", self._name, os.getpid(), self._directory)
+        if self._locker.unsafe is not None:
+            log.warning("unsafe: %s", self._locker.unsafe)
+        if self._admin is not None:
+            self._admin.bind()
+            await self._admin.start()
+        helpers = [asyncio.create_task(self._live(), name="life")]
+        period = watchdog_period_seconds()
+        if period is not None:
+            signs = {"event loop": lambda: self._last_life, "storage thread": self._storage_life}
+            helpers.append(asyncio.create_task(Watchdog(self._notifier, period, signs).run(), name="watchdog"))
+        try:
+            await self._mastership.run()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            if self._admin is not None:
+                await self._admin.stop()
+            self._server.unbind()
+            self._notifier.close()
+        log.info("%s ended", self._name)
+
+    def _asked_to_stop(self, name: str) -> None:
+        log.info("%s: %s", name, "handing over" if self._mastership.role is Role.MASTER else "ending")
+        self._notifier.stopping()
+        self._mastership.stop()
+
+    async def _live(self) -> None:
+        """The loop's sign of life, and the engine's clock for what expires."""
+        last_tick = time.monotonic()
+        while True:
+            await asyncio.sleep(LIFE_SECONDS)
+            self._last_life = now = time.monotonic()
+            if self._engine is not None and now - last_tick >= TICK_SECONDS:
+                last_tick = now
+                self._engine.tick(milliseconds())
+
+    def _storage_life(self) -> float:
+        store = self._mastership.store
+        return time.monotonic() if store is None else store.last_seen_alive
+
+    # ---- what mastership asks (broker.ha.Service)
+
+    async def bind(self) -> None:
+        self._server.bind()
+
+    async def serve(self, store: Store) -> None:
+        self._engine = engine = Engine(
+            store,
+            _engine_settings(self._settings),
+            milliseconds,
+            on_drained=self._server.resume_reading_all,
+        )
+        store.start(engine)
+        await self._server.listen(engine, f"ID:{self._name}-{store.epoch}")
+
+    async def abort(self) -> None:
+        self._engine = None
+        await self._server.abort()
+
+    async def finish(self) -> None:
+        await self._server.close()
+        self._engine = None
+
+    # ---- made of
+
+    def _make_locker(self) -> Locker:
+        said = self._settings.locker
+        holder = Holder(
+            name=self._name,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            admin=None if self._admin is None else self._admin.url,
+        )
+        request = LockRequest(
+            directory=self._directory,
+            holder=holder,
+            settings=LockSettings(
+                use_lock=said.use_lock,
+                fail_if_locked=said.fail_if_locked,
+                lock_acquire_sleep_interval_seconds=said.lock_acquire_sleep_interval / 1000,
+                lock_keep_alive_period_seconds=said.lock_keep_alive_period / 1000,
+            ),
+            options=said.options,
+        )
+        return create(said.type, request)
+
+    def _open_standby(self) -> Standby:
+        index_root = self._settings.store.index_directory or os.path.join(self._directory, "index")
+        return Standby(self._directory, index_root, self._name, _store_settings(self._settings))
+
+    # ---- what it says of itself
+
+    def _on_role(self, role: Role, reason: str) -> None:
+        level = logging.WARNING if role is Role.DEMOTED else logging.INFO
+        log.log(level, "%s (%s): %s", self._name, role.value, reason)
+        line = f"{role.value}: {reason}"
+        if role in (Role.MASTER, Role.STANDBY):
+            self._notifier.ready(line)
+        else:
+            self._notifier.status(line)
+
+    def status(self) -> dict[str, Any]:
+        """What ``GET /status`` answers (broker.admin.server says what stands in it)."""
+        mastership = self._mastership
+        store = mastership.store
+        answer: dict[str, Any] = {
+            "role": mastership.role.value,
+            "epoch": mastership.epoch,
+            "name": self._name,
+            "store": self._directory,
+            "reason": mastership.reason,
+            "pid": os.getpid(),
+            "uptime_seconds": round(time.time() - self._started, 1),
+            "lock": {"type": self._settings.locker.type, "where": self._locker.where},
+            "connectors": [f"{name}://{host}:{port}" for name, host, port in self._server.addresses],
+        }
+        problems = [] if self._locker.unsafe is None else [f"unsafe: {self._locker.unsafe}"]
+        if mastership.holder is not None:
+            answer["holder"] = {
+                "name": mastership.holder.name,
+                "epoch": mastership.holder.epoch,
+                "pid": mastership.holder.pid,
+                "host": mastership.holder.host,
+                "admin": mastership.holder.admin,
+            }
+        if mastership.standby is not None:
+            answer["standby"] = {
+                "has_caught_up": mastership.standby.has_caught_up,
+                "messages": mastership.standby.messages,
+            }
+        counts: dict[str, Any] = {"promotions_total": mastership.promotions}
+        if store is not None and self._engine is not None:
+            counts |= {
+                "connections": len(self._server.connections),
+                "journal_batches_total": store.batches,
+                "journal_syncs_total": store.syncs,
+                "journal_records_total": store.records,
+                "journal_bytes_total": store.bytes_written,
+                "checkpoints_total": store.checkpoints,
+            }
+            answer["recovery"] = {"records": store.records_replayed, "seconds": round(store.recovery_seconds, 3)}
+            answer |= self._engine.statistics()
+            if store.is_congested:
+                answer["congested"] = True
+        answer["counts"] = counts | answer.get("counts", {})
+        answer["problems"] = problems
+        return answer
+
+
+def _connector(settings: ConnectorSettings) -> Connector:
+    limits = Limits(frame_bytes_max=min(settings.options.max_frame_size, settings.options.max_data_length))
+    return Connector(
+        settings.scheme,
+        settings.address.host,
+        settings.address.port,
+        partial(StompSession, clock=milliseconds, limits=limits),
+    )
+
+
+def _engine_settings(settings: Settings) -> EngineSettings:
+    said = settings.broker
+    return EngineSettings(
+        stomp_nack=said.stomp_nack,
+        maximum_redeliveries=said.maximum_redeliveries,
+        stomp_strict_errors=said.stomp_strict_errors,
+        queue_prefetch=said.queue_prefetch,
+        topic_prefetch=said.topic_prefetch,
+        durable_topic_prefetch=said.durable_topic_prefetch,
+        memory_limit=said.memory_limit,
+        non_persistent_memory_limit=said.memory_limit,
+    )
+
+
+def _store_settings(settings: Settings) -> StoreSettings:
+    said = settings.store
+    return StoreSettings(
+        journal_disk_sync_strategy=said.journal_disk_sync_strategy,
+        journal_disk_sync_interval=said.journal_disk_sync_interval / 1000,
+        journal_max_file_length=said.journal_max_file_length,
+        journal_max_write_batch_size=said.journal_max_write_batch_size,
+        checkpoint_interval=said.checkpoint_interval / 1000,
+        checkpoint_records=said.checkpoint_records,
+        checkpoint_bytes=said.checkpoint_bytes,
+        look_interval=(settings.locker.lock_keep_alive_period or 500) / 1000,
+    )

@@ -1,0 +1,75 @@
+"""A small STOMP 1.2 client over asyncio streams that sees every frame: what was promised, and what came."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    command: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Wire:
+    """One connection. ConnectionError (or its kin, OSError and EOFError) when it is lost."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, port: int, **headers: str) -> Wire:
+        reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port, limit=1 << 22), 5)
+        wire = cls(reader, writer)
+        wire.send("CONNECT", {"accept-version": "1.2", "host": "x", **headers})
+        frame = await asyncio.wait_for(wire.read(), 5)
+        if frame.command != "CONNECTED":
+            wire.close()
+            raise ConnectionError(frame.headers.get("message", frame.command))
+        return wire
+
+    def send(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:
+        lines = "".join(f"{key}:{value}\n" for key, value in headers.items())
+        self._writer.write(f"{command}\n{lines}\n".encode() + body + b"\0")
+
+    async def flush(self) -> None:
+        await self._writer.drain()
+
+    async def read(self) -> Frame:
+        while True:
+            line = (await self._reader.readuntil(b"\n"))[:-1]
+            if line:
+                break
+        command = line.decode()
+        headers: dict[str, str] = {}
+        while line := (await self._reader.readuntil(b"\n"))[:-1]:
+            key, _, value = line.decode().partition(":")
+            headers.setdefault(key, value.replace("\\c", ":").replace("\\n", "\n").replace("\\\\", "\\"))
+        if "content-length" in headers:
+            body = await self._reader.readexactly(int(headers["content-length"]))
+            await self._reader.readexactly(1)
+        else:
+            body = (await self._reader.readuntil(b"\0"))[:-1]
+        return Frame(command, headers, body)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+LOST = (OSError, EOFError, asyncio.IncompleteReadError, TimeoutError)
+
+
+async def connect_any(ports: list[int], seconds: float = 30.0, **headers: str) -> Wire:
+    """A connection to whichever broker answers first."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        for port in ports:
+            try:
+                return await Wire.open(port, **headers)
+            except LOST:
+                pass
+        assert asyncio.get_running_loop().time() < deadline, f"no broker on {ports}"
+        await asyncio.sleep(0.01)
