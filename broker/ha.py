@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from journal.errors import Deposed, FenceTaken
 from locker.contract import Holder, Locker, LockUnavailable
@@ -234,10 +234,11 @@ class Mastership:
         self._back_off = BACK_OFF_SECONDS_MIN
         self._become(
             Role.MASTER,
-            f"master of epoch {store.epoch}, {store.records_replayed} records replayed in {store.recovery_seconds:.3f} s",
+            f"master of epoch {store.epoch}; {store.records_replayed} records read in {store.recovery_seconds:.3f} s",
         )
         stopping = asyncio.create_task(self._stop.wait(), name="stop")
-        await asyncio.wait([self._lost, stopping], return_when=asyncio.FIRST_COMPLETED)
+        waiting: list[asyncio.Future[Any]] = [self._lost, stopping]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if self._lost.done():
             reason = self._lost.result()

@@ -10,7 +10,11 @@ from stomp_wire import LOST, Wire, connect_any
 
 
 class Books:
-    """``stored``: bodies with a receipt. ``acknowledged``: bodies whose ACK has a receipt. ``received``: how often each came."""
+    """What clients saw.
+
+    ``stored``: bodies whose SEND has a receipt; ``received``: how often each came. ``acknowledged``: ids of messages
+    whose ACK has a receipt. A body may come twice under two ids: what had no receipt is sent again.
+    """
 
     def __init__(self) -> None:
         self.sent: set[str] = set()
@@ -80,10 +84,11 @@ async def consume(books: Books, ports: list[int], queue: str, stop: asyncio.Even
                 if frame.command == "MESSAGE":
                     body = frame.body.decode()
                     books.received[body] += 1
-                    if body in books.acknowledged:
-                        books.undone.append(body)
-                    books.acknowledging.add(body)
-                    wire.send("ACK", {"id": frame.headers["ack"], "receipt": body})
+                    message_id = frame.headers["message-id"]
+                    if message_id in books.acknowledged:
+                        books.undone.append(f"{message_id} ({body})")
+                    books.acknowledging.add(message_id)
+                    wire.send("ACK", {"id": frame.headers["ack"], "receipt": message_id.replace(":", "\\c")})
                     await wire.flush()
                 elif frame.command == "RECEIPT":
                     books.acknowledged.add(frame.headers["receipt-id"])
@@ -99,10 +104,8 @@ async def drain(books: Books, ports: list[int], queue: str, quiet_seconds: float
     stop = asyncio.Event()
     task = asyncio.create_task(consume(books, ports, queue, stop))
     before = -1
-    while (now := sum(books.received.values())) != before or books.acknowledging - books.acknowledged:
+    while (now := sum(books.received.values())) != before:
         before = now
         await asyncio.sleep(quiet_seconds)
-        if now == sum(books.received.values()) == before:
-            break
     stop.set()
     await task
