@@ -129,7 +129,7 @@ def _print(answer: dict[str, Any]) -> None:
 def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
     facts = [
         ("name", str(answer.get("name", "?"))),
-        ("role", " – ".join(str(answer[key]) for key in ("role", "reason") if answer.get(key))),
+        ("role", str(answer["role"])),
         ("epoch", str(answer.get("epoch", "?"))),
     ]
     holder = answer.get("holder")
@@ -140,7 +140,11 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
         caught_up = "yes" if standby.get("has_caught_up") else "not yet"
         facts.append(("caught up", f"{caught_up}, {_figure(standby.get('messages'))} messages"))
     facts.append(("store", str(answer.get("store", "?"))))
-    facts += [(name.replace("_", " "), _figure(value)) for name, value in (answer.get("counts") or {}).items()]
+    if answer["role"] != "standby" and answer.get("reason"):
+        facts.append(("because", str(answer["reason"])))
+    # What is 0 says little to people; --json has it.
+    counts = answer.get("counts") or {}
+    facts += [(name.replace("_", " "), _figure(value)) for name, value in counts.items() if value]
     facts += [("problem", str(problem)) for problem in answer.get("problems") or ()]
     facts += [("warning", str(warning)) for warning in answer.get("warnings") or ()]
     return facts
