@@ -1,6 +1,8 @@
 """``python -m bench``: our broker and its peers under the same load in the same run, with the ratios."""
 
 import json
+import signal
+import sys
 from pathlib import Path
 
 import click
@@ -66,6 +68,8 @@ def main(
         seconds=seconds,
         warmup_seconds=warmup,
     )
+    # A run that is told to end must still end what it started.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     comparison = compare(
         scenario, names, plan, rounds, count, lambda line: click.echo(line, err=True), with_ours=not without_ours
     )
