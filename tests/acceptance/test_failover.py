@@ -1,0 +1,207 @@
+"""The pair: one master, one standby, and clients that go on when the master dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import stomp
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from broker_process import BrokerProcess, wait_until
+
+from store.check import check
+
+Start = Callable[..., BrokerProcess]
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Start]:
+    """Makes brokers over one data directory; at the end all are stopped, and the store is checked."""
+    made: list[BrokerProcess] = []
+
+    def start(name: str, *options: str) -> BrokerProcess:
+        broker = BrokerProcess(tmp_path / "data", name, *options)
+        made.append(broker)
+        return broker.start()
+
+    yield start
+    for broker in made:
+        broker.stop()
+    report = check(str(tmp_path / "data"))
+    assert report.is_clean, report.problems
+
+
+class Listener(stomp.ConnectionListener):
+    """Notes what comes."""
+
+    def __init__(self) -> None:
+        self.receipts: list[str] = []
+        self.bodies: list[str] = []
+        self.errors: list[str] = []
+        self.losses = 0
+
+    def on_receipt(self, frame: stomp.utils.Frame) -> None:
+        self.receipts.append(frame.headers["receipt-id"])
+
+    def on_message(self, frame: stomp.utils.Frame) -> None:
+        self.bodies.append(frame.body)
+
+    def on_error(self, frame: stomp.utils.Frame) -> None:
+        self.errors.append(frame.headers.get("message", ""))
+
+    def on_disconnected(self) -> None:
+        self.losses += 1
+
+
+def connect(*brokers: BrokerProcess) -> tuple[stomp.Connection12, Listener]:
+    connection = stomp.Connection12(
+        [("127.0.0.1", broker.stomp) for broker in brokers],
+        reconnect_sleep_initial=0.02,
+        reconnect_sleep_increase=0.1,
+        reconnect_attempts_max=100,
+        heartbeats=(0, 0),
+    )
+    listener = Listener()
+    connection.set_listener("notes", listener)
+    connection.connect(wait=True)
+    return connection, listener
+
+
+def send(connection: stomp.Connection12, listener: Listener, body: str) -> None:
+    connection.send("/queue/q", body, receipt=body, persistent="true")
+    wait_until(lambda: body in listener.receipts, f"the receipt of {body}")
+
+
+def test_stomp_py_goes_on_at_the_standby_when_the_master_is_killed(brokers: Start) -> None:
+    master = brokers("a")
+    master.wait_role("master")
+    standby = brokers("b")
+    status = standby.wait_role("standby")
+    assert status["holder"]["name"] == "a"
+    assert status["holder"]["pid"] == master.pid
+    connection, listener = connect(master, standby)
+    for number in range(20):
+        send(connection, listener, f"before {number}")
+    master.kill()
+    wait_until(lambda: listener.losses, "the connection is lost")
+    connection.connect(wait=True)
+    for number in range(20):
+        send(connection, listener, f"after {number}")
+    assert standby.wait_role("master")["epoch"] > 1
+    connection.subscribe("/queue/q", id="1", ack="auto")
+    wait_until(lambda: len(listener.bodies) >= 40, "all messages come")
+    time.sleep(0.2)
+    assert listener.bodies == [f"before {n}" for n in range(20)] + [f"after {n}" for n in range(20)]
+    connection.disconnect()
+
+
+def test_sigterm_hands_over_and_ends_with_0(brokers: Start) -> None:
+    master = brokers("a")
+    master.wait_role("master")
+    standby = brokers("b")
+    standby.wait_role("standby")
+    connection, listener = connect(master)
+    send(connection, listener, "kept")
+    started = time.monotonic()
+    os.kill(master.pid, signal.SIGTERM)
+    standby.wait_role("master", 5.0)
+    outage = time.monotonic() - started
+    assert master.wait() == 0
+    print(f"standby is master {outage:.3f} s after SIGTERM")
+    again, heard = connect(standby)
+    again.subscribe("/queue/q", id="1", ack="auto")
+    wait_until(lambda: heard.bodies == ["kept"], "the message is there")
+    again.disconnect()
+
+
+@pytest.mark.parametrize("how", ["delete", "replace"])
+def test_a_master_whose_lock_file_goes_is_deposed_and_stands_by(brokers: Start, tmp_path: Path, how: str) -> None:
+    master = brokers("a")
+    master.wait_role("master")
+    standby = brokers("b")
+    standby.wait_role("standby")
+    connection, listener = connect(master)
+    send(connection, listener, "one")
+    lock = tmp_path / "data" / "lock"
+    if how == "replace":
+        (tmp_path / "data" / "new").write_bytes(b"")
+        os.replace(tmp_path / "data" / "new", lock)
+    else:
+        lock.unlink()
+    standby.wait_role("master")
+    master.wait_role("standby")
+    assert master.pid
+    wait_until(lambda: listener.losses, "its clients are sent away")
+    other, heard = connect(standby)
+    send(other, heard, "two")
+    other.subscribe("/queue/q", id="1", ack="auto")
+    wait_until(lambda: heard.bodies == ["one", "two"], "nothing is lost")
+    other.disconnect()
+    standby.kill()
+    assert master.wait_role("master")["epoch"] > 2
+
+
+def test_two_masters_by_force_never_mix_their_writes(brokers: Start) -> None:
+    """No lock at all: only the fence keeps them apart. The one that is fenced off sends no receipt."""
+    first = brokers("a", "--set", "locker.use_lock=false")
+    assert "unsafe" in str(first.wait_role("master")["lock"]) + first.log.read_text()
+    connection, listener = connect(first)
+    for number in range(5):
+        send(connection, listener, f"first {number}")
+    first.kill(signal.SIGSTOP)
+    second = brokers("b", "--set", "locker.use_lock=false")
+    second.wait_role("master")
+    other, heard = connect(second)
+    for number in range(5):
+        send(other, heard, f"second {number}")
+    connection.send("/queue/q", "late", receipt="late", persistent="true")
+    second.kill(signal.SIGSTOP)  # so that the first does not win the store back at once
+    first.kill(signal.SIGCONT)
+    wait_until(lambda: listener.losses, "the deposed master hangs up")
+    assert "late" not in listener.receipts
+    first.stop()
+    second.kill(signal.SIGCONT)
+    other.subscribe("/queue/q", id="1", ack="auto")
+    wait_until(lambda: len(heard.bodies) >= 10, "all that was confirmed is there")
+    time.sleep(0.2)
+    assert heard.bodies == [f"first {n}" for n in range(5)] + [f"second {n}" for n in range(5)]
+    other.disconnect()
+
+
+def test_a_standby_has_its_messages_although_its_index_is_deleted(brokers: Start, tmp_path: Path) -> None:
+    master = brokers("a")
+    master.wait_role("master")
+    connection, listener = connect(master)
+    for number in range(10):
+        send(connection, listener, str(number))
+    assert master.terminate() == 0
+    os.rename(tmp_path / "data" / "index", tmp_path / "index-away")
+    master.start().wait_role("master")
+    again, heard = connect(master)
+    again.subscribe("/queue/q", id="1", ack="auto")
+    wait_until(lambda: heard.bodies == [str(n) for n in range(10)], "the journal alone is enough")
+    again.disconnect()
+
+
+def test_a_broker_that_may_not_wait_says_who_is_master(brokers: Start) -> None:
+    brokers("a").wait_role("master")
+    other = brokers("b", "--set", "locker.fail_if_locked=true")
+    assert other.wait() == 1
+    assert "a (epoch 1" in other.log.read_text()
+
+
+def test_a_port_in_use_fails_at_start(brokers: Start) -> None:
+    first = brokers("a")
+    first.wait_role("master")
+    second = brokers("b", "--set", "broker.name=b")
+    second.stop()
+    second.stomp = first.stomp
+    assert second.start().wait() == 1
+    assert f"127.0.0.1:{first.stomp}" in second.log.read_text()
