@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from store.records.acknowledgements import SubscriptionInfo, decode_subscription_info, encode_subscription_info
 from store.records.errors import RecordDamaged
-from store.records.loose import CACHE_ENTRIES_MAX, key_bytes
+from store.records.loose import key_bytes
 from store.records.message import Destination, DestinationKind, Message
 from store.records.protobuf import bytes_field, decode_varint, read_fields, signed, varint, varint_field
+from store.records.remembered import remember
 from store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId, transaction_of_key
 
 __all__ = [
@@ -183,10 +184,8 @@ _destination_fields: dict[Destination, bytes] = {}
 
 
 def _destination_field(destination: Destination) -> bytes:
-    if len(_destination_fields) >= CACHE_ENTRIES_MAX:
-        _destination_fields.clear()
-    field = _destination_fields[destination] = bytes_field(0x12, _destination_body(destination))
-    return field
+    field = bytes_field(0x12, _destination_body(destination))
+    return remember(_destination_fields, destination, field, len(field))
 
 
 def _transaction_field(transaction: TransactionId) -> bytes:
@@ -412,9 +411,7 @@ def _destination(data: bytes) -> Destination:
     if found is None:
         fields = _fields(data, 0x08, 0x12)
         found = Destination(DestinationKind(fields[0x08]), _text(fields[0x12]))
-        if len(_destinations) >= CACHE_ENTRIES_MAX:
-            _destinations.clear()
-        _destinations[data] = found
+        remember(_destinations, data, found, len(data))
     return found
 
 

@@ -15,6 +15,7 @@ import struct
 
 from store.records.errors import RecordDamaged, Unencodable
 from store.records.message import Destination, DestinationKind
+from store.records.remembered import remember
 from store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 from store.records.utf import decode_modified, encode_modified
 
@@ -34,7 +35,6 @@ BROKER_ID = 124
 
 NULL = b"\0"
 STRING_BYTES_MAX = 0xFFFF
-CACHE_ENTRIES_MAX = 4096
 
 I32 = struct.Struct(">i")
 I64 = struct.Struct(">q")
@@ -68,9 +68,8 @@ def destination(value: Destination | None) -> bytes:
         return NULL
     data = _destinations.get(value)
     if data is None:
-        if len(_destinations) >= CACHE_ENTRIES_MAX:
-            _destinations.clear()
-        data = _destinations[value] = bytes((1, DESTINATION_BASE + value.kind)) + string(value.name)
+        data = bytes((1, DESTINATION_BASE + value.kind)) + string(value.name)
+        remember(_destinations, value, data, len(data))
     return data
 
 
@@ -141,9 +140,7 @@ def split_key(text: str) -> tuple[bytes, int, str | None]:
         return producer_id(text, 0, 0), 0, text
     connection_id, session, value, sequence = numbers
     producer = producer_id(connection_id, session, value)
-    if len(_producers) >= CACHE_ENTRIES_MAX:
-        _producers.clear()
-    _producers[prefix] = producer
+    remember(_producers, prefix, producer, len(producer))
     return producer, sequence, None
 
 
@@ -213,14 +210,25 @@ def read_text(data: bytes, position: int) -> tuple[str, int]:
     return text, position
 
 
+# objects as they stand -> what they mean; most frames repeat those of the frame before
+_known_destinations: dict[bytes, Destination] = {}
+_known_producers: dict[bytes, str] = {}
+
+
 def read_destination(data: bytes, position: int) -> tuple[Destination | None, int]:
     if not data[position]:
         return None, position + 1
-    kind = data[position + 1] - DESTINATION_BASE
-    if not 0 <= kind <= DestinationKind.TEMP_TOPIC:
-        raise RecordDamaged(f"OpenWire type {data[position + 1]} is no destination")
-    name, position = read_text(data, position + 2)
-    return Destination(DestinationKind(kind), name), position
+    stop = position + 5 + (data[position + 3] << 8 | data[position + 4])
+    key = data[position:stop]
+    found = _known_destinations.get(key)
+    if found is None:
+        kind = key[1] - DESTINATION_BASE
+        if not 0 <= kind <= DestinationKind.TEMP_TOPIC:
+            raise RecordDamaged(f"OpenWire type {key[1]} is no destination")
+        name, stop = read_text(data, position + 2)
+        found = Destination(DestinationKind(kind), name)
+        remember(_known_destinations, key, found, len(key))
+    return found, stop
 
 
 def _expect(data: bytes, position: int, data_type: int) -> int:
@@ -231,9 +239,15 @@ def _expect(data: bytes, position: int, data_type: int) -> int:
 
 def read_producer_id(data: bytes, position: int) -> tuple[str, int]:
     """``<connection>:<session>:<producer>``"""
-    connection_id, position = read_text(data, _expect(data, position, PRODUCER_ID))
-    producer, session = PAIR.unpack_from(data, position)
-    return f"{connection_id}:{session}:{producer}", position + PAIR.size
+    stop = position + 5 + (data[position + 3] << 8 | data[position + 4]) + PAIR.size
+    key = data[position:stop]
+    found = _known_producers.get(key)
+    if found is None:
+        connection_id, after = read_text(data, _expect(data, position, PRODUCER_ID))
+        producer, session = PAIR.unpack_from(data, after)
+        found = f"{connection_id}:{session}:{producer}"
+        remember(_known_producers, key, found, len(key))
+    return found, stop
 
 
 def read_consumer_id(data: bytes, position: int) -> tuple[str | None, int]:
@@ -252,19 +266,17 @@ def read_message_id(data: bytes, position: int, version: int = OPENWIRE_VERSION)
     position = _expect(data, position, MESSAGE_ID)
     text: str | None = None
     if version >= 10:
-        text, position = read_string(data, position)
-    producer: str | None = None
+        if data[position]:
+            text, position = read_string(data, position)
+        else:
+            position += 1
     if data[position]:
         producer, position = read_producer_id(data, position)
-    else:
-        position += 1
-    sequence, _ = PAIR.unpack_from(data, position)
-    position += PAIR.size
-    if producer is not None:
-        return f"{producer}:{sequence}", position
+        sequence, _ = PAIR.unpack_from(data, position)
+        return f"{producer}:{sequence}", position + PAIR.size
     if text is None:
         raise RecordDamaged("a message id has neither producer nor text")
-    return producer_key(text), position
+    return producer_key(text), position + 1 + PAIR.size
 
 
 def read_transaction_id(data: bytes, position: int) -> tuple[TransactionId | None, int]:
@@ -300,11 +312,13 @@ def skip_object(data: bytes, position: int, version: int) -> int:
     if not data[position]:
         return position + 1
     data_type = data[position + 1]
+    if data_type == PRODUCER_ID:
+        return read_producer_id(data, position)[1]
     if data_type in (CONNECTION_ID, BROKER_ID):
         return read_string(data, position + 2)[1]
     if data_type == SESSION_ID:
         return read_string(data, position + 2)[1] + I64.size
-    if data_type in (CONSUMER_ID, PRODUCER_ID):
+    if data_type == CONSUMER_ID:
         return read_string(data, position + 2)[1] + PAIR.size
     if data_type == MESSAGE_ID:
         return read_message_id(data, position, version)[1]

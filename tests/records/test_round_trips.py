@@ -43,6 +43,7 @@ from store.records.errors import RecordDamaged, Unencodable
 from store.records.message import BodyKind, Destination, DestinationKind, Message
 from store.records.openwire import decode_message, encode_message
 from store.records.properties import Byte, Char, Float, Long, Short, decode_properties, encode_properties
+from store.records.remembered import CACHE_ENTRIES_MAX, CACHED_BYTES_MAX, remember
 from store.records.utf import decode_modified, encode_modified, modified_of_utf8, utf8_of_modified
 
 I32 = st.integers(-(2**31), 2**31 - 1)
@@ -223,13 +224,24 @@ def test_ids_of_kahadbs_form_stay_as_they_are(message_id: str) -> None:
     assert loose.key_bytes(message_id) == loose.key_bytes(message_id) == message_id.encode()
 
 
-def test_caches_stay_bounded() -> None:
-    for number in range(2 * loose.CACHE_ENTRIES_MAX + 10):
-        destination = Destination(DestinationKind.QUEUE, f"q{number}")
+def test_more_names_than_are_remembered_change_nothing() -> None:
+    for number in range(CACHE_ENTRIES_MAX + 10):
+        destination = Destination(DestinationKind.QUEUE, f"q{number}" + "x" * 600 * (number % 50 == 0))
         message = Message(destination, f"ID:{number}:1:1:1")
         command = decode(encode_add(message, encode_message(message)))
         assert isinstance(command, AddMessage)
         assert (command.destination, command.message_id) == (destination, message.message_id)
+        assert decode_message(command.message).destination == destination
+
+
+def test_a_cache_has_an_end_and_keeps_nothing_big() -> None:
+    cache: dict[int, bytes] = {}
+
+    for number in range(CACHE_ENTRIES_MAX + 1):
+        remember(cache, number, b"", 0)
+    remember(cache, -1, b"", CACHED_BYTES_MAX + 1)
+
+    assert cache == {CACHE_ENTRIES_MAX: b""}
 
 
 # ---- text

@@ -1,0 +1,20 @@
+"""Caches for what most records repeat: ids of producers, names of destinations. Safe to share between threads."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+CACHE_ENTRIES_MAX = 4096
+CACHED_BYTES_MAX = 512  # so that no peer fills a cache with names of 64 KiB
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def remember(cache: dict[K, V], key: K, value: V, size: int) -> V:
+    """Keeps ``value``, unless its ``size`` in bytes is unusual, and returns it. A full cache starts anew."""
+    if size <= CACHED_BYTES_MAX:
+        if len(cache) >= CACHE_ENTRIES_MAX:
+            cache.clear()
+        cache[key] = value
+    return value
