@@ -140,8 +140,8 @@ def _outage(name: str, plan: LoadPlan, backlog: int) -> Mapping[str, object]:
                 master, standby = ActiveMQ(data=shared / "data"), ActiveMQ(data=shared / "data")
             else:
                 raise BenchError(f"{name} has no pair over one store directory")
-            running.enter_context(master)
             running.callback(standby.discard)
+            running.enter_context(master)
             standby.start()
             standby.await_standby()
             if backlog:
