@@ -1,0 +1,234 @@
+"""Topics and durable subscriptions."""
+
+from __future__ import annotations
+
+from broker.core.commands import AckMode
+from store.records.message import Destination, DestinationKind
+
+PRICES = Destination(DestinationKind.TOPIC, "prices")
+NEWS = Destination(DestinationKind.TOPIC, "news")
+
+
+def test_each_subscriber_gets_each_message_sent_while_it_is_there(house):
+    sender, one, two = house.client(), house.client(), house.client()
+    sender.send("early", PRICES)
+    one.subscribe("s", PRICES, AckMode.AUTO)
+    two.subscribe("s", PRICES, AckMode.INDIVIDUAL)
+
+    sender.send("a", PRICES, receipt="r", persistent=True)
+    sender.send("b", PRICES, persistent=False)
+
+    assert one.bodies == two.bodies == ["a", "b"]
+    assert sender.receipts == ["r"]
+    assert house.stored() == 0
+
+
+def test_a_subscriber_that_wants_nothing_of_its_own_gets_what_others_send(house):
+    one, two = house.client(), house.client()
+    one.subscribe("s", PRICES, AckMode.AUTO, no_local=True)
+
+    one.send("mine", PRICES)
+    two.send("yours", PRICES)
+
+    assert one.bodies == ["yours"]
+
+
+def test_a_slow_subscriber_loses_its_oldest_messages_and_holds_back_nobody(make_house):
+    house = make_house(topic_pending_messages=2)
+    sender, slow, fast = house.client(), house.client(), house.client()
+    slow.subscribe("s", PRICES, AckMode.AUTO)
+    fast.subscribe("s", PRICES, AckMode.AUTO)
+    slow.is_writable = False
+
+    for body in "abcd":
+        sender.send(body, PRICES)
+    slow.is_writable = True
+    house.engine.writable(slow)
+
+    assert fast.bodies == ["a", "b", "c", "d"]
+    assert slow.bodies == ["c", "d"]
+    assert house.counts["topic_messages_dropped_total"] == 2
+
+
+def test_what_waits_for_a_slow_subscriber_is_bounded_in_bytes(make_house):
+    house = make_house(topic_pending_bytes=10_000)
+    sender, slow = house.client(), house.client()
+    slow.subscribe("s", PRICES, AckMode.AUTO)
+    slow.is_writable = False
+
+    for number in range(10):
+        sender.send(f"{number}" * 4000, PRICES)
+    slow.is_writable = True
+    house.engine.writable(slow)
+
+    assert [body[0] for body in slow.bodies] == ["8", "9"]
+
+
+def test_acknowledgements_give_a_topic_subscriber_credit(house):
+    sender, client = house.client(), house.client()
+    client.subscribe("s", PRICES, AckMode.CLIENT, prefetch=2)
+    for body in "abcd":
+        sender.send(body, PRICES)
+    assert client.bodies == ["a", "b"]
+
+    client.ack("b", receipt="r")
+
+    assert client.bodies == ["a", "b", "c", "d"]
+    assert client.receipts == ["r"]
+
+
+def test_a_durable_subscription_is_served_when_it_is_stored(house):
+    client = house.client("me")
+    client.subscribe("s", PRICES, durable_name="d", receipt="sub")
+    assert client.receipts == []
+    client.send("a", PRICES, receipt="r")
+
+    house.turn()
+
+    assert client.session.told[1:] == [("receipt", "sub"), ("receipt", "r"), ("message", "a")]
+
+
+def test_a_durable_subscription_gathers_while_nobody_is_there(house):
+    sender, client = house.client(), house.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    house.turn()
+    client.disconnect()
+    house.turn()
+    client.vanish()
+
+    sender.send("a", PRICES)
+    sender.send("b", PRICES, persistent=False)
+    house.turn()
+    again = house.client("me")
+    again.subscribe("s", PRICES, durable_name="d", receipt="sub")
+
+    assert sorted(again.bodies) == ["a", "b"]
+    assert again.session.told[1] == ("receipt", "sub")
+    again.ack("a")
+    house.turn()
+    assert house.stored() == 0
+
+
+def test_a_durable_subscription_outlives_the_engine(house):
+    client = house.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    client.send("a", PRICES)
+    house.turn()
+
+    house.fail_over()
+    sender, client = house.client(), house.client("me")
+    sender.send("b", PRICES)
+    client.subscribe("s", PRICES, durable_name="d")
+    house.turn()
+
+    assert client.bodies == ["a", "b"]
+
+
+def test_a_durable_subscription_needs_a_client_id(house):
+    client = house.client()
+    client.subscribe("s", PRICES, durable_name="d")
+
+    assert client.errors == ["A durable subscription needs a client id"]
+    assert client.is_closed
+
+
+def test_a_durable_subscription_has_one_consumer(house):
+    client = house.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    client.subscribe("t", PRICES, durable_name="d")
+
+    assert client.errors == ["Durable subscription 'd' of client 'me' is in use"]
+
+
+def test_only_a_topic_has_durable_subscriptions(house):
+    client = house.client("me")
+    client.subscribe("s", durable_name="d")
+
+    assert client.errors == ["queue://orders is no topic"]
+
+
+def test_another_destination_under_the_same_name_is_another_subscription(house):
+    client = house.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    client.send("old", PRICES)
+    house.turn()
+    client.unsubscribe("s")
+
+    client.subscribe("s", NEWS, durable_name="d")
+    client.send("price", PRICES)
+    client.send("news", NEWS)
+    house.turn()
+
+    assert client.bodies == ["old", "news"]
+    assert [owner.destination for owner in house.store.owners()] == [NEWS]
+
+
+def test_unsubscribe_with_its_name_closes_and_deletes_a_durable_subscription(house):
+    client = house.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    client.send("a", PRICES)
+    house.turn()
+
+    client.unsubscribe("s", durable_name="d", receipt="r")
+    assert client.receipts == []
+    client.send("b", PRICES)
+    house.turn()
+
+    assert client.receipts == ["r"]
+    assert house.store.owners() == []
+    assert house.counts["memory_stored_bytes"] == 0
+    assert house.counts["memory_non_persistent_bytes"] == 0
+
+
+def test_a_subscription_deleted_while_a_message_is_on_its_way_is_left_out(house):
+    client, plain = house.client("me"), house.client()
+    client.subscribe("s", PRICES, durable_name="d")
+    plain.subscribe("p", PRICES, AckMode.AUTO)
+    house.turn()
+    client.send("a", PRICES, receipt="1")
+    client.unsubscribe(None, durable_name="d", receipt="2")
+
+    house.turn()
+
+    assert client.receipts == ["1", "2"]
+    assert plain.bodies == ["a"]
+    assert client.bodies == []
+
+
+def test_no_local_holds_for_a_durable_subscription_while_it_is_in_use(house):
+    client, other = house.client("me"), house.client("you")
+    client.subscribe("s", PRICES, durable_name="d", no_local=True)
+    other.subscribe("s", PRICES, durable_name="d")
+    house.turn()
+
+    client.send("a", PRICES)
+    client.send("b", PRICES, persistent=False)
+    other.send("c", PRICES)
+    house.turn()
+
+    assert client.bodies == ["c"]
+    assert sorted(other.bodies) == ["a", "b", "c"]
+
+
+def test_an_unknown_durable_subscription_cannot_be_deleted(house):
+    client = house.client("me")
+    client.unsubscribe(None, durable_name="nope")
+
+    assert client.errors == ["No durable subscription 'nope' of client 'me'"]
+    assert not client.is_closed
+
+
+def test_one_message_is_stored_once_for_all_durable_subscriptions_and_goes_with_the_last(house):
+    one, two, sender = house.client("one"), house.client("two"), house.client()
+    for each in (one, two):
+        each.subscribe("s", PRICES, durable_name="d")
+    sender.send("a", PRICES)
+    house.turn()
+
+    one.ack("a")
+    house.turn()
+    assert house.stored() == 1
+    two.ack("a")
+    house.turn()
+
+    assert house.stored() == 0

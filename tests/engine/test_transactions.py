@@ -1,0 +1,245 @@
+"""BEGIN, COMMIT, ABORT over sends and acknowledgements."""
+
+from __future__ import annotations
+
+from broker.core.commands import AckMode
+from store.records.message import Destination, DestinationKind
+
+PRICES = Destination(DestinationKind.TOPIC, "prices")
+
+
+def test_nothing_of_a_transaction_is_seen_before_its_commit_is_durable(house):
+    sender, client = house.client(), house.client()
+    client.subscribe()
+    sender.begin(receipt="1")
+    sender.send("a", transaction="t", receipt="2")
+    sender.send("b", transaction="t", persistent=False)
+    house.turn()
+    assert sender.receipts == ["1", "2"]
+    assert client.bodies == []
+
+    sender.commit(receipt="3")
+    assert sender.receipts == ["1", "2"]
+    house.turn()
+
+    assert sender.receipts == ["1", "2", "3"]
+    assert client.bodies == ["a", "b"]
+
+
+def test_messages_keep_their_order_within_and_behind_a_transaction(house):
+    sender, client = house.client(), house.client()
+    client.subscribe()
+    sender.begin()
+    for body in "abc":
+        sender.send(body, transaction="t")
+    sender.send("first")
+    sender.commit()
+    sender.send("last")
+
+    house.turn()
+
+    assert client.bodies == ["first", "a", "b", "c", "last"]
+
+
+def test_an_abort_forgets_what_was_sent(house):
+    client = house.client()
+    client.begin()
+    client.send("a", transaction="t")
+    client.abort(receipt="r")
+    house.turn()
+
+    assert client.receipts == ["r"]
+    assert house.stored() == 0
+    assert house.counts["memory_transactions_bytes"] == 0
+
+
+def test_the_end_of_a_connection_is_an_abort(house):
+    client, other = house.client(), house.client()
+    client.subscribe()
+    client.send("a")
+    house.turn()
+    client.begin()
+    client.ack("a", transaction="t")
+    client.send("b", transaction="t")
+    client.vanish()
+    house.turn()
+
+    other.subscribe()
+
+    assert other.bodies == ["a"]
+    assert other.session.delivered[0].redelivered
+    assert house.counts["memory_transactions_bytes"] == 0
+
+
+def test_acknowledgements_hold_with_the_commit(house):
+    client = house.client()
+    client.subscribe(ack=AckMode.CLIENT)
+    for body in "abc":
+        client.send(body)
+    house.turn()
+    client.begin()
+    client.ack("b", transaction="t")
+    house.turn()
+    assert house.stored() == 3
+
+    client.commit(receipt="r")
+    house.turn()
+
+    assert client.receipts == ["r"]
+    assert house.stored() == 1
+
+
+def test_acknowledgements_in_a_transaction_give_credit(house):
+    client = house.client()
+    client.subscribe(prefetch=1)
+    for body in "ab":
+        client.send(body)
+    house.turn()
+    client.begin()
+
+    client.ack("a", transaction="t")
+
+    assert client.bodies == ["a", "b"]
+
+
+def test_an_abort_undoes_acknowledgements_and_they_can_be_made_again(house):
+    client = house.client()
+    client.subscribe(ack=AckMode.CLIENT, prefetch=3)
+    for body in "abcd":
+        client.send(body)
+    house.turn()
+    client.begin()
+    client.ack("b", transaction="t")
+    client.abort()
+    assert client.bodies == ["a", "b", "c", "d"]
+
+    client.ack("c", receipt="r")
+    house.turn()
+
+    assert client.errors == []
+    assert client.bodies == ["a", "b", "c", "d"]
+    assert house.stored() == 1
+
+
+def test_an_acknowledgement_that_waits_for_its_commit_outlives_its_subscription(house):
+    client, other = house.client(), house.client()
+    client.subscribe()
+    client.send("a")
+    house.turn()
+    client.begin()
+    client.ack("a", transaction="t")
+    client.unsubscribe()
+    other.subscribe()
+    assert other.bodies == []
+
+    client.commit()
+    house.turn()
+
+    assert house.stored() == 0
+
+
+def test_after_unsubscribe_and_abort_the_message_goes_to_others(house):
+    client, other = house.client(), house.client()
+    client.subscribe()
+    client.send("a")
+    house.turn()
+    client.begin()
+    client.ack("a", transaction="t")
+    client.unsubscribe()
+    other.subscribe()
+
+    client.abort()
+
+    assert other.bodies == ["a"]
+
+
+def test_a_commit_passes_over_what_a_deleted_durable_subscription_held(house):
+    client = house.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    client.send("a", PRICES)
+    house.turn()
+    client.begin()
+    client.ack("a", transaction="t")
+    client.unsubscribe("s", durable_name="d")
+
+    client.commit(receipt="r")
+    house.turn()
+
+    assert client.receipts == ["r"]
+    assert house.counts["memory_stored_bytes"] == 0
+
+
+def test_a_transaction_beyond_a_bound_can_only_be_rolled_back(make_house):
+    for limit in ("transaction_operations_max", "transaction_bytes_max", "transactions_memory_limit"):
+        house = make_house(**{limit: 2 if limit == "transaction_operations_max" else 1600})
+        client = house.client()
+        client.begin()
+        for body in "abc":
+            client.send(body, transaction="t")
+        assert limit in client.errors[0]
+
+        client.commit(receipt="r")
+        house.turn()
+
+        assert "was rolled back" in client.errors[1]
+        assert client.receipts == []
+        assert house.stored() == 0
+        assert house.counts["memory_transactions_bytes"] == 0
+        assert not client.is_closed
+
+
+def test_an_acknowledgement_beyond_the_bound_is_undone(make_house):
+    house = make_house(transaction_operations_max=1)
+    client = house.client()
+    client.subscribe(ack=AckMode.CLIENT)
+    for body in "ab":
+        client.send(body)
+    house.turn()
+    client.begin()
+    client.ack("b", transaction="t")
+    assert "transaction_operations_max" in client.errors[0]
+
+    client.abort()
+    client.ack("b")
+    house.turn()
+
+    assert house.stored() == 0
+
+
+def test_begin_commit_and_abort_need_a_right_name(house):
+    one, two, three = house.client(), house.client(), house.client()
+    one.begin()
+    one.begin()
+    two.commit("no")
+    three.send("a", transaction="no")
+
+    assert one.errors == ["Transaction 't' was begun already"]
+    assert two.errors == three.errors == ["No transaction 'no'"]
+
+
+def test_a_transaction_over_several_destinations_is_one_operation_of_the_store(house):
+    sender, durable, plain = house.client(), house.client("me"), house.client()
+    durable.subscribe("s", PRICES, durable_name="d")
+    plain.subscribe("p", PRICES, AckMode.AUTO)
+    house.turn()
+    sender.begin()
+    sender.send("q", transaction="t")
+    sender.send("p", PRICES, transaction="t")
+    sender.commit()
+    house.turn()
+
+    assert durable.bodies == plain.bodies == ["p"]
+    assert house.stored() == 2
+
+
+def test_a_nack_in_a_transaction_is_refused(house):
+    client = house.client()
+    client.subscribe()
+    client.send("a")
+    house.turn()
+    client.begin()
+
+    client.nack("a", transaction="t")
+
+    assert client.errors == ["NACK in a transaction is not possible"]
+    assert not client.is_closed
