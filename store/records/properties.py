@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from store.records.errors import RecordDamaged, Unencodable
+from store.records.remembered import remember
 from store.records.utf import decode_modified, encode_modified
 
 NESTING_MAX = 32
@@ -88,14 +89,24 @@ def decode_properties(data: bytes) -> dict[str, Any]:
 # ---- writing
 
 
+# a property's name -> its bytes with their length; applications use few
+_names: dict[str, bytes] = {}
+
+
 def _write_entries(parts: list[bytes], entries: dict[str, Any], depth: int) -> None:
     for key, value in entries.items():
-        name = encode_modified(key)
-        if len(name) > _UTF_BYTES_MAX:
-            raise Unencodable(f"a property's name has {len(name)} bytes")
-        parts.append(_U16.pack(len(name)))
-        parts.append(name)
-        _write_value(parts, value, depth)
+        parts.append(_names.get(key) or _name(key))
+        if type(value) is str:
+            parts.append(_string(value, depth))
+        else:
+            _write_value(parts, value, depth)
+
+
+def _name(key: str) -> bytes:
+    data = encode_modified(key)
+    if len(data) > _UTF_BYTES_MAX:
+        raise Unencodable(f"a property's name has {len(data)} bytes")
+    return remember(_names, key, _U16.pack(len(data)) + data, len(data))
 
 
 def _write_value(parts: list[bytes], value: Any, depth: int) -> None:
@@ -120,8 +131,8 @@ def _write_value(parts: list[bytes], value: Any, depth: int) -> None:
 def _string(value: str, depth: int) -> bytes:
     # Java reads these as plain UTF-8, though it writes modified (measured with 5.17.2); but a big string inside a
     # nested map goes through its strict reader of modified UTF-8.
-    data = value.encode("utf-8", "surrogatepass")
-    if len(value) < _SHORT_STRING_CHARS and len(data) <= _UTF_BYTES_MAX:
+    data = value.encode() if value.isascii() else value.encode("utf-8", "surrogatepass")
+    if len(value) < _SHORT_STRING_CHARS:  # at most four bytes each: the length fits
         return _STRING.pack(STRING, len(data)) + data
     if depth:
         data = encode_modified(value)
