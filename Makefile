@@ -27,5 +27,5 @@ bench: ## the load driver against a broker on the default port
 run: ## a broker with its store in ./tandemmq-data
 	$(BIN)/tandemmq run
 
-prove: ## the long proofs in full: kills at random moments, all crash points, a million messages
-	TANDEMMQ_PROVE=1 $(BIN)/pytest -m prove --timeout 3600
+prove: ## the long proofs in full: many kills at random moments under load, all crash points
+	TANDEMMQ_PROVE_KILLS=60 $(BIN)/pytest -m prove --timeout 3600
