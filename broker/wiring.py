@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
 LIFE_SECONDS = 0.25
+# An idle storage thread looks once a keep-alive period; one that is silent for several, and for so long, hangs.
+SILENCE_SECONDS_MAX = 10.0
+SILENT_LOOKS_MAX = 3
 
 
 def run_broker(settings: Settings) -> None:
@@ -183,7 +186,8 @@ class Broker:
         store = mastership.store
         answer: dict[str, Any] = {
             "role": mastership.role.value,
-            "epoch": mastership.epoch,
+            # A standby shows the epoch that it stands by in.
+            "epoch": max(mastership.epoch, (mastership.holder and mastership.holder.epoch) or 0),
             "name": self._name,
             "store": self._directory,
             "reason": mastership.reason,
@@ -192,7 +196,13 @@ class Broker:
             "lock": {"type": self._settings.locker.type, "where": self._locker.where},
             "connectors": [f"{name}://{host}:{port}" for name, host, port in self._server.addresses],
         }
-        problems = [] if self._locker.unsafe is None else [f"unsafe: {self._locker.unsafe}"]
+        problems = []
+        silence = time.monotonic() - self._storage_life()
+        period = self._settings.locker.lock_keep_alive_period / 1000
+        if silence > max(SILENCE_SECONDS_MAX, SILENT_LOOKS_MAX * period):
+            problems.append(f"the storage thread has shown no life for {silence:.0f} s: the volume may hang")
+        # Shown, and not unhealthy: somebody chose it, and a restart by a supervisor would not change it.
+        warnings = [] if self._locker.unsafe is None else [f"unsafe: {self._locker.unsafe}"]
         if mastership.holder is not None:
             answer["holder"] = {
                 "name": mastership.holder.name,
@@ -222,6 +232,7 @@ class Broker:
                 answer["congested"] = True
         answer["counts"] = counts | answer.get("counts", {})
         answer["problems"] = problems
+        answer["warnings"] = warnings
         return answer
 
 
