@@ -19,8 +19,9 @@ from store.headers import Header, encode_header
 from store.records.commands import LocalTransactionId, encode_rollback, transaction_of_key
 from store.state import Position
 
-# Clients wait while this is written and synced: a promotion's file begins short, and grows as it is written.
-FIRST_FILE_BYTES = 4 << 20
+# A promotion's file begins short and grows as it is written: clients wait while it is made, and one that comes to
+# nothing (a damaged journal, tried again and again) leaves little behind.
+FIRST_FILE_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
