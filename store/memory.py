@@ -25,10 +25,15 @@ from store.operations import (
 )
 from store.records.message import Destination
 
-# Above this much on its way or held, producers are asked to wait.
+# Above this many on their way producers are asked to wait.
 PENDING_OPERATIONS_MAX = 20_000
+# Above this much held a message is not taken.
 BYTES_MAX = 1 << 30
 _RECORD_OVERHEAD = 5
+
+
+class StoreFull(Exception):
+    """A message was not taken: the bound in the text is reached."""
 
 
 class Engine(Protocol):
@@ -102,7 +107,13 @@ class MemoryStore:
         return number
 
     def append(self, operation: Operation) -> None:
-        """Hand over one operation; it comes back through ``Engine.durable`` in the next turn."""
+        """Hand over one operation; it comes back through ``Engine.durable`` in the next turn.
+
+        Raises StoreFull for an AddMessage beyond the bound. Atomic ones are always taken: they are rare and bounded,
+        and most of them are dead letters that only move.
+        """
+        if type(operation) is AddMessage and self.bytes + len(operation.payload) > self._bytes_max:
+            raise StoreFull(f"the store in memory holds bytes_max ({self._bytes_max} bytes)")
         if not self._turn:
             self._call_soon(self._report)
         self._turn.append(operation)
@@ -117,9 +128,7 @@ class MemoryStore:
         if self._engine is None or not operations:
             return
         self._engine.durable(operations)
-        if self.bytes > self._bytes_max:
-            self.is_congested = True
-        elif self.is_congested:
+        if self.is_congested:
             self.is_congested = False
             self._engine.drained()
 
