@@ -56,6 +56,14 @@ class Destinations:
         assert isinstance(found, Queue), "a topic has another kind in its name"
         return found
 
+    def dead_letter_queue(self, destination: Destination) -> Queue:
+        """As ``queue``, but there is always room: a message must not be lost for want of a name."""
+        found = self.by_name.get(destination)
+        if found is None:
+            return self._add_queue(Queue(destination, self._new_queue(destination), self._settings, self._memory))
+        assert isinstance(found, Queue), "a topic has another kind in its name"
+        return found
+
     def topic(self, destination: Destination) -> Topic:
         """As ``queue``."""
         found = self.by_name.get(destination)

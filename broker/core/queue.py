@@ -43,7 +43,8 @@ Delivery = tuple[Subscription, int, Entry]
 # One call of dispatch gives at most so much: the outlets are asked again before more is given to them.
 ROUND_MESSAGES = 128
 ROUND_BYTES = 128 * 1024
-# With the memory of all queues exhausted a queue is given this many messages at a time, so that it still moves.
+# With the memory of all queues exhausted an empty window is given this many messages: a queue still moves, and what
+# it holds beyond the limit is what its consumers' prefetch lets them have.
 SCARCE_MESSAGES = 16
 
 
@@ -189,7 +190,7 @@ class Queue:
         if len(self.ready) >= self._low_messages or self.ready_weight >= self._low_weight:
             return False
         memory = self._memory
-        return memory.stored < memory.stored_max or (not self.ready and self.in_flight < SCARCE_MESSAGES)
+        return memory.stored < memory.stored_max or not self.ready
 
     def ask_page(self) -> Page:
         """The next Page, to be handed to the store; it must come back to ``page``."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from broker.core.commands import AckMode
+from broker.core.commands import Ack, AckMode
+from store.records.message import Destination, DestinationKind
 
 SMALL = {"window_messages": 10, "page_messages": 4}
 
@@ -21,13 +22,10 @@ def test_a_queue_longer_than_its_window_comes_out_whole_and_in_order(make_house)
     for body in expected[60:]:
         sender.send(body)
         house.turn()
+    acknowledged = 0
     while house.stored():
-        for each in client.bodies[-3:]:
-            found = client.last(each)
-            client.session.delivered, delivered = [found], client.session.delivered
-            if found.tag in client.client.subscriptions["s"].unacked:
-                client.ack(each)
-            client.session.delivered = delivered + client.session.delivered[1:]
+        acknowledged += 1
+        client.handle(Ack("s", acknowledged))
         house.turn()
 
     assert client.bodies == expected
@@ -70,8 +68,6 @@ def test_with_memory_exhausted_by_others_a_queue_still_moves(make_house):
     for number in range(20):
         hog.send(f"{number}" * 500)
     house.turn()
-    from store.records.message import Destination, DestinationKind
-
     other = Destination(DestinationKind.QUEUE, "other")
     expected = [f"{number}" for number in range(60)]
     for body in expected:
@@ -99,3 +95,19 @@ def test_idle_queues_leave_their_messages_to_the_store_when_memory_is_scarce(mak
 
     assert sorted(client.bodies) == ["a", "b", "c", "d", "e", "f", "g", "h", "np"]
     assert [body for body in client.bodies if body != "np"] == list("abcdefgh")
+
+
+def test_a_batch_of_acknowledgements_larger_than_scarce_memory_allows_still_comes(make_house):
+    house = make_house(memory_limit=1_000)
+    client = house.client()
+    for number in range(100):
+        client.send(f"{number}")
+    house.turn()
+    client.subscribe(ack=AckMode.CLIENT, prefetch=100)
+    house.turn()
+
+    assert len(client.bodies) == 100
+    client.ack("99")
+    house.turn()
+
+    assert house.stored() == 0
