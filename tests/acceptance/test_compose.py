@@ -153,6 +153,10 @@ def wheels() -> Path:
     return folder
 
 
+def nameless_images() -> set[str]:
+    return set(run("docker", "image", "ls", "--quiet", "--filter", "dangling=true").split())
+
+
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[object, str], None]) -> Iterator[str]:
     """The image of this tree, by the Dockerfile and the legacy builder, without a network."""
@@ -177,6 +181,7 @@ def image(tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[o
         shutil.copy2(TREE / name, context / name)
     shutil.copytree(wheels(), context / "wheels")
 
+    before = nameless_images()
     name = f"tandemmq-test:{os.getpid()}"
     run(
         *(
@@ -196,6 +201,9 @@ def image(tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[o
     )
     yield name
     run("docker", "image", "rm", "--force", name)
+    stages = nameless_images() - before  # what the legacy builder leaves of the stages that are not the last
+    if stages:
+        run("docker", "image", "rm", *stages)
 
 
 # -- the pair ----------------------------------------------------------------------------------------------------------
