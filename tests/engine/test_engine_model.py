@@ -111,7 +111,8 @@ def machine(make_house: Any) -> type[RuleBasedStateMachine]:
                 for messages in self.house.store._messages.values()
                 for message in messages.values()
             }
-            for client in self.clients:
+            # AUTO ones first: they would acknowledge what the others give back.
+            for client in sorted(self.clients, key=lambda each: not each.client.subscriptions["s"].is_auto):
                 client.vanish()
             last = self.house.client()
             last.subscribe("s", ack=AckMode.AUTO)
