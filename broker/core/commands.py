@@ -69,7 +69,7 @@ class Subscribe:
 
 
 class Unsubscribe:
-    """Close the subscription ``id``. With ``durable_name`` also delete that durable subscription (``id`` may be None)."""
+    """Close the subscription ``id``. With ``durable_name`` also delete that durable one (``id`` may be None)."""
 
     __slots__ = ("durable_name", "id", "receipt")
 
