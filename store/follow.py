@@ -61,11 +61,14 @@ class Follower:
         position = self.state.position
         if position is None:
             return
-        ids = self.files.list()
+        ids = self.read_headers()
         if position.file not in ids:
             if ids and position.file > ids[-1]:
                 raise IndexNotOfThisJournal(f"it stands in file {position.file}, the journal ends with {ids[-1]}")
             return  # reclaimed since: an index of any age catches up
+        epoch = self.chronicle.epoch_at(position.file)
+        if self.state.epoch != epoch:
+            raise IndexNotOfThisJournal(f"it was made in epoch {self.state.epoch}, file {position.file} is of {epoch}")
         if position.offset == 0:
             return
         batches = iter(scan(self.files, position.file, position.batch, position.offset, is_live=True))
@@ -132,8 +135,7 @@ class Follower:
             if not is_settled:
                 break
         self.has_caught_up = True
-        if is_final:
-            self._drop_what_is_gone(set(ids))
+        self._drop_what_is_gone(set(ids), is_final=is_final)
         return found
 
     def _has_batches(self, file: int) -> bool:
@@ -176,18 +178,26 @@ class Follower:
         """Write the state into the index; durable on return. Nothing is reclaimed: only a master may."""
         if self.state.position is None:
             return
+        self.state.epoch = self.chronicle.epoch_at(self.state.position.file)
         frozen = self.state.freeze(self.chronicle.first_of_epoch, 0)
         for _ in self.index.checkpoint(changes(frozen), frozen.meta):
             pass
         self.state.thaw()
         self.replay.forget_ids()
 
-    def _drop_what_is_gone(self, existing: set[int]) -> None:
-        lost = {file: held.live for file, held in self.state.files.items() if file not in existing}
-        holding = {file: live for file, live in lost.items() if live > 0}
-        if holding:
-            names = ", ".join(f"db-{file}.log ({live} messages)" for file, live in sorted(holding.items()))
-            raise JournalLost(f"journal files that hold messages are missing: {names}")
-        self.state.forget_files(lost)
+    def _drop_what_is_gone(self, existing: set[int], *, is_final: bool) -> None:
+        """Let go of files that are not there. Those that the newest header does not name were reclaimed before it, and
+        what we still believe to live in them died in files that went, too, before we read them."""
+        lost: list[str] = []
+        for file in [file for file in self.state.files if file not in existing]:
+            live = self.state.files[file].live
+            if live == 0 or self.chronicle.is_reclaimed(file):
+                self.state.lose_file(file)
+            else:
+                lost.append(f"db-{file}.log ({live} messages)")
+        if not is_final:
+            return
+        if lost:
+            raise JournalLost(f"journal files that hold messages are missing: {', '.join(lost)}")
         for file in existing:  # given up, yet a crash came before its unlink: to be reclaimed anew
             self.state.know_file(file)

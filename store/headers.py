@@ -92,6 +92,15 @@ class Chronicle:
     def epoch(self) -> int:
         return max((header.epoch for header in self.headers.values()), default=0)
 
+    def epoch_at(self, file: int) -> int:
+        """The epoch in which ``file`` was written, as far as headers tell; 0: before the first of ours."""
+        earlier = [number for number in self.headers if number <= file]
+        return self.headers[max(earlier)].epoch if earlier else 0
+
+    def is_reclaimed(self, file: int) -> bool:
+        """Whether ``file``, which is not there, was gone already when the newest header was written."""
+        return bool(self.headers) and file not in self.headers[max(self.headers)].files
+
     def first_of_epoch(self, file: int) -> bool:
         """Whether ``file`` fenced off an epoch: it may not go before every file that precedes it."""
         header = self.headers.get(file)

@@ -66,6 +66,7 @@ def promote(
     writer = JournalWriter(files, broker, first, file_length_max=max_file_length)
     header = Header(epoch, broker, "promotion", ends, tuple(files.list()))
     _write(writer, follower, [encode_header(header)])
+    follower.state.epoch = epoch
     rollbacks = _rollbacks(follower)
     if rollbacks:
         _write(writer, follower, rollbacks)

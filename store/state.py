@@ -149,6 +149,7 @@ class State:
         self.transactions_touched = False
         self.next_owner = 1
         self.position: Position | None = None
+        self.epoch = 0  # in which the file of ``position`` was written
         self._load(meta)
 
     def _load(self, meta: bytes) -> None:
@@ -156,6 +157,7 @@ class State:
             return
         body = json.loads(meta)
         self.position = Position(*body["position"])
+        self.epoch = body["epoch"]
         self.next_owner = body["next_owner"]
         self.transaction_chunks = body["transaction_chunks"]
         for key, value in self.index.scan(keys.OWNER, b"P"):
@@ -374,6 +376,7 @@ class State:
         meta = json.dumps(
             {
                 "position": list(self.position),
+                "epoch": self.epoch,
                 "next_owner": self.next_owner,
                 "transaction_chunks": self.transaction_chunks,
                 "openwire": OPENWIRE_VERSION,

@@ -64,6 +64,7 @@ class StoreSettings:
     journal_max_file_length: int = 32 * MIB
     journal_max_write_batch_size: int = 4 * MIB
     checkpoint_interval: float = 5.0
+    cleanup_interval: float = 1.0
     checkpoint_records: int = 50_000
     checkpoint_bytes: int = 64 * MIB
     look_interval: float = 0.5
@@ -174,6 +175,7 @@ class Store:
         self._last_sync = clock()
         self._is_unsynced = False
         self._last_checkpoint = clock()
+        self._last_cleanup = float("-inf")
         self._bytes_at_checkpoint = 0
         self._thread = threading.Thread(target=self._run, name="tandemmq-storage", daemon=True)
 
@@ -183,6 +185,11 @@ class Store:
         """Begin to serve ``engine``."""
         self._engine = engine
         self._thread.start()
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether anything was handed over that has not come back yet."""
+        return bool(self._turn) or self._pending_operations > 0
 
     def owners(self) -> list[Owner]:
         """Every queue and durable subscription with what it holds, as found at promotion. Before ``start`` only."""
@@ -562,7 +569,9 @@ class Store:
             raise done.error
         self._state.thaw()
         self.checkpoints += 1
-        if done.frozen.reclaimable and not self._is_dropped:
+        now = self._clock()
+        if done.frozen.reclaimable and now - self._last_cleanup >= self._settings.cleanup_interval:
+            self._last_cleanup = now
             self._reclaim(done.frozen.reclaimable)
 
     def _reclaim(self, files: tuple[int, ...]) -> None:

@@ -20,7 +20,9 @@ from store.check import check
 from store.operations import AddMessage, RemoveMessage
 from store.store import StoreSettings
 
-SETTINGS = StoreSettings(journal_max_file_length=16 * 1024, checkpoint_records=25, look_interval=0.01)
+SETTINGS = StoreSettings(
+    journal_max_file_length=16 * 1024, checkpoint_records=25, cleanup_interval=0.0, look_interval=0.01
+)
 ROUNDS = 6
 
 

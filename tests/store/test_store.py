@@ -113,7 +113,9 @@ def test_checkpoints_change_nothing_that_can_be_seen(directory: str) -> None:
 
 
 def test_files_that_nobody_needs_are_reclaimed(directory: str) -> None:
-    settings = StoreSettings(journal_max_file_length=64 * 1024, checkpoint_interval=0.05, look_interval=0.01)
+    settings = StoreSettings(
+        journal_max_file_length=64 * 1024, checkpoint_interval=0.05, cleanup_interval=0.0, look_interval=0.01
+    )
     term = Term(directory, settings=settings)
     owner = term.store.queue(Q)
     for _ in range(20):
