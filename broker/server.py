@@ -16,6 +16,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from broker.core.commands import ClientError
 from broker.protocols.session import Session
 from broker.transport import DEFAULT_LIMITS, Connection, Engine, Outbox, TransportLimits
 
@@ -34,6 +35,26 @@ class Connector(NamedTuple):
     host: str
     port: int
     make_session: Callable[[str], Session]
+    limits: TransportLimits = DEFAULT_LIMITS
+    connections_max: int = 10_000
+
+
+class Refused(asyncio.Protocol):
+    """A connection too many: its peer is told so, and that is all."""
+
+    def __init__(self, session: Session, connector: Connector) -> None:
+        self._session = session
+        self._connector = connector
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        connections_max = self._connector.connections_max
+        log.warning("connector %s: more than %d connections, one refused", self._connector.name, connections_max)
+        self._session.fail(
+            ClientError("Too many connections", f"maximumConnections of this connector is {connections_max}.")
+        )
+        assert isinstance(transport, asyncio.WriteTransport), "a connection can be written to"
+        transport.write(self._session.take())
+        transport.close()
 
 
 class BindError(Exception):
@@ -55,9 +76,8 @@ class Server:
     may be called when there is nothing to end.
     """
 
-    def __init__(self, connectors: Sequence[Connector], limits: TransportLimits = DEFAULT_LIMITS) -> None:
+    def __init__(self, connectors: Sequence[Connector]) -> None:
         self._connectors = connectors
-        self._limits = limits
         self._bound: list[tuple[Connector, socket.socket]] = []
         # Where port 0 led to, so that the next bind gets the same.
         self._ports: dict[Connector, int] = {}
@@ -140,12 +160,13 @@ class Server:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-                def make_connection(connector: Connector = connector) -> Connection:
+                def make_connection(connector: Connector = connector) -> asyncio.Protocol:
                     self._count += 1
                     id = f"{id_prefix}-{self._count}"
-                    connection = Connection(
-                        id, connector.make_session(id), engine, outbox, loop, self._forget, self._limits
-                    )
+                    session = connector.make_session(id)
+                    if len(self._connections) >= connector.connections_max:
+                        return Refused(session, connector)
+                    connection = Connection(id, session, engine, outbox, loop, self._forget, connector.limits)
                     self._connections.add(connection)
                     return connection
 
@@ -156,6 +177,12 @@ class Server:
             self._bound = bound
             self.unbind()
             raise BindError(connector, error) from error
+
+    def stop_reading(self) -> None:
+        """Take no new connections and nothing more from those there are; what they were promised may still be said."""
+        self._stop_listening()
+        for connection in self._connections:
+            connection.stop_reading()
 
     def resume_reading_all(self) -> None:
         """The engine is not congested any more."""

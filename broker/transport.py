@@ -297,6 +297,12 @@ class Connection(asyncio.Protocol):
                 self.abort()
         return len(data)
 
+    def stop_reading(self) -> None:
+        """Nothing more is taken from the peer, until ``close``."""
+        if self._is_reading and not self.is_closing and self._transport is not None:
+            self._is_reading = False
+            self._transport.pause_reading()
+
     def resume_reading(self) -> None:
         if not self._is_reading and not self.is_closing and self._transport is not None:
             self._is_reading = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import socket
@@ -21,16 +22,22 @@ from broker.ha import Mastership, Role
 from broker.protocols.stomp.frames import Limits
 from broker.protocols.stomp.session import StompSession
 from broker.server import Connector, Server
+from broker.transport import DEFAULT_LIMITS
 from config.settings import ConnectorSettings, Settings
 from locker.contract import Holder, Locker, LockRequest, LockSettings
 from locker.kinds import create
 from store.standby import Standby
 from store.store import Store, StoreSettings
+from store.volume import UnsafeVolume, demand_safe
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
+# An idle storage thread shows life, and looks for a successor, at each keep-alive, and so often at least.
+LOOK_SECONDS_MAX = 2.0
 LIFE_SECONDS = 0.25
+# At a handover receipts that are on their way are waited for, so long at most.
+PENDING_SECONDS_MAX = 1.0
 # An idle storage thread looks once a keep-alive period; one that is silent for several, and for so long, hangs.
 SILENCE_SECONDS_MAX = 10.0
 SILENT_LOOKS_MAX = 3
@@ -62,6 +69,7 @@ class Broker:
         self._admin = None if address is None else AdminServer(address.host, address.port, self.status)
         self._notifier = Notifier.from_environment()
         self._locker = self._make_locker()
+        self._warnings = [] if self._locker.unsafe is None else [f"unsafe: {self._locker.unsafe}"]
         self._mastership = Mastership(
             self._locker,
             self._open_standby,
@@ -75,12 +83,18 @@ class Broker:
     async def run(self) -> None:
         """Start, stand by or be master, and end in order when asked to."""
         os.makedirs(self._directory, exist_ok=True)
+        try:
+            demand_safe(self._directory)
+        except UnsafeVolume as reason:
+            if not self._settings.store.ignore_lookup_cache:
+                raise
+            self._warnings.append(f"unsafe: {reason}")
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop, signal.Signals(number).name)
         log.info("%s starts, pid %d, store %s", self._name, os.getpid(), self._directory)
-        if self._locker.unsafe is not None:
-            log.warning("unsafe: %s", self._locker.unsafe)
+        for warning in self._warnings:
+            log.warning("%s", warning)
         if self._admin is not None:
             self._admin.bind()
             await self._admin.start()
@@ -139,6 +153,12 @@ class Broker:
         await self._server.abort()
 
     async def finish(self) -> None:
+        self._server.stop_reading()
+        store = self._mastership.store
+        deadline = time.monotonic() + PENDING_SECONDS_MAX
+        # ruff: an Event would cost every batch what only the last one needs
+        while store is not None and store.has_pending and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
         await self._server.close()
         self._engine = None
 
@@ -202,7 +222,7 @@ class Broker:
         if silence > max(SILENCE_SECONDS_MAX, SILENT_LOOKS_MAX * period):
             problems.append(f"the storage thread has shown no life for {silence:.0f} s: the volume may hang")
         # Shown, and not unhealthy: somebody chose it, and a restart by a supervisor would not change it.
-        warnings = [] if self._locker.unsafe is None else [f"unsafe: {self._locker.unsafe}"]
+        warnings = list(self._warnings)
         if mastership.holder is not None:
             answer["holder"] = {
                 "name": mastership.holder.name,
@@ -237,12 +257,24 @@ class Broker:
 
 
 def _connector(settings: ConnectorSettings) -> Connector:
-    limits = Limits(frame_bytes_max=min(settings.options.max_frame_size, settings.options.max_data_length))
+    options = settings.options
+    sends, wants = options.default_heart_beat
+    make_session = partial(
+        StompSession,
+        clock=milliseconds,
+        limits=Limits(frame_bytes_max=min(options.max_frame_size, options.max_data_length)),
+        default_heart_beat=f"{sends},{wants}",
+    )
     return Connector(
         settings.scheme,
         settings.address.host,
         settings.address.port,
-        partial(StompSession, clock=milliseconds, limits=limits),
+        make_session,
+        DEFAULT_LIMITS._replace(
+            connect_seconds_max=options.connect_attempt_timeout / 1000,
+            heart_beat_grace=options.hb_grace_period_multiplier,
+        ),
+        options.maximum_connections,
     )
 
 
@@ -267,8 +299,9 @@ def _store_settings(settings: Settings) -> StoreSettings:
         journal_disk_sync_interval=said.journal_disk_sync_interval / 1000,
         journal_max_file_length=said.journal_max_file_length,
         journal_max_write_batch_size=said.journal_max_write_batch_size,
-        checkpoint_interval=said.checkpoint_interval / 1000,
+        checkpoint_interval=said.checkpoint_interval / 1000 or math.inf,
+        cleanup_interval=said.cleanup_interval / 1000 or math.inf,
         checkpoint_records=said.checkpoint_records,
         checkpoint_bytes=said.checkpoint_bytes,
-        look_interval=(settings.locker.lock_keep_alive_period or 500) / 1000,
+        look_interval=min(settings.locker.lock_keep_alive_period / 1000 or LOOK_SECONDS_MAX, LOOK_SECONDS_MAX),
     )

@@ -52,7 +52,7 @@ class ConnectorOptions:
 
     max_frame_size: int = 100 << 20
     max_data_length: int = 100 << 20
-    hb_grace_period_multiplier: float = 1.0
+    hb_grace_period_multiplier: float = 2.0
     default_heart_beat: tuple[int, int] = (0, 0)
     connect_attempt_timeout: int = 30_000
     maximum_connections: int = 10_000

@@ -142,8 +142,12 @@ class StoreSettings(Section):
     checkpoint_bytes: Bytes = Field(
         64 * MIB, ge=64 * KIB, description="A checkpoint begins when so many bytes wait for it."
     )
+    ignore_lookup_cache: bool = Field(
+        False,
+        description="Start on NFS that is mounted without `lookupcache=positive` or `none`. Unsafe, and shown as such.",
+    )
     cleanup_interval: Milliseconds = Field(
-        30_000, description="Between searches for journal files to remove; 0: never."
+        1_000, description="Journal files that nobody needs go with a checkpoint, so often at most; 0: never."
     )
 
 

@@ -102,7 +102,7 @@ class Bench:
 
 def new_server(limits: TransportLimits | None = None, port: int = 0) -> Server:
     make_session = partial(StompSession, clock=milliseconds, heart_beat_ms_min=20)
-    return Server([Connector("stomp", "127.0.0.1", port, make_session)], limits or TransportLimits())
+    return Server([Connector("stomp", "127.0.0.1", port, make_session, limits or TransportLimits())])
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def test_without_anything_the_defaults_hold() -> None:
     assert settings.locker.lock_keep_alive_period == 500
     assert settings.store.journal_disk_sync_strategy == "always"
     assert settings.store.journal_max_file_length == 33_554_432
-    assert (settings.store.checkpoint_interval, settings.store.cleanup_interval) == (5_000, 30_000)
+    assert (settings.store.checkpoint_interval, settings.store.cleanup_interval) == (5_000, 1_000)
     assert (settings.broker.stomp_nack, settings.broker.maximum_redeliveries) == ("dlq", 6)
 
 
@@ -240,7 +240,7 @@ def test_what_is_shown_says_where_it_was_read() -> None:
     text = show(load(None, {}, ["store.checkpoint_interval=7s"], Flags(data="d")))
     assert 'checkpoint_interval = "7s"  # --set' in text
     assert 'directory = "d"  # --data' in text
-    assert 'cleanup_interval = "30s"  # default' in text
+    assert 'cleanup_interval = "1s"  # default' in text
 
 
 def test_a_machine_is_shown_plain_numbers() -> None:

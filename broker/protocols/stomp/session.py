@@ -50,6 +50,7 @@ class StompSession:
     __slots__ = (
         "_clock",
         "_connected_headers",
+        "_default_heart_beat",
         "_destinations",
         "_dialect",
         "_handlers",
@@ -80,9 +81,11 @@ class StompSession:
         limits: Limits = DEFAULT_LIMITS,
         *,
         heart_beat_ms_min: int = HEART_BEAT_MS_MIN,
+        default_heart_beat: str = "0,0",
     ) -> None:
         self._clock = clock
         self._heart_beat_ms_min = heart_beat_ms_min
+        self._default_heart_beat = default_heart_beat
         self._parser = FrameParser(limits)
         self._dialect = V10
         self._handlers = _BEFORE_CONNECT
@@ -195,7 +198,7 @@ class StompSession:
             )
         dialect = DIALECTS[max(common)]
         if dialect is not V10:
-            self._negotiate_heart_beats(headers.get("heart-beat", "0,0"))
+            self._negotiate_heart_beats(headers.get("heart-beat", self._default_heart_beat))
         self._dialect = self._parser.dialect = dialect
         self._handlers = _CONNECTED
         answers = {"receipt-id": headers.get("receipt"), "response-id": headers.get("request-id")}
