@@ -20,8 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
-from journal.errors import Deposed, FenceTaken
-from locker.contract import Holder, Locker, LockUnavailable
+from index.errors import IndexTrouble
+from journal.errors import Deposed, FenceTaken, JournalFailed
+from locker.contract import Holder, Locker, LockLost, LockUnavailable
 from store.standby import Standby
 from store.store import Store
 
@@ -33,6 +34,8 @@ BACK_OFF_SECONDS_MIN = 0.2
 BACK_OFF_SECONDS_MAX = 10.0
 HOLDER_INTERVAL_SECONDS = 1.0
 DROP_SECONDS_MAX = 1.0
+# A lock that is free is had within this; only then it is said that this broker stands by.
+FIRST_POLL_SECONDS = 0.05
 
 T = TypeVar("T")
 
@@ -90,11 +93,12 @@ class Mastership:
         self._service = service
         self._admin_url = admin_url
         self._on_role = on_role
+        self._has_stood = False
         self._stop = asyncio.Event()
         self._stop_waiting = threading.Event()
         self._lost: asyncio.Future[BaseException] | None = None
         self._back_off = BACK_OFF_SECONDS_MIN
-        # Daemon threads in effect: a thread that hangs in a dead volume must not keep the process from ending.
+        # One thread for the lock and one for the store: either may hang in a dead volume without the other.
         self._lock_thread = ThreadPoolExecutor(1, "tandemmq-lock")
         self._store_thread = ThreadPoolExecutor(1, "tandemmq-opening")
 
@@ -109,42 +113,39 @@ class Mastership:
         """Stand by, be master, stand by again, until ``stop``. Raises what the operator must mend: LockHeld when
         fail_if_locked, LockUnavailable at the first poll, OSError of an address or a directory at start."""
         await self._service.bind()
-        is_first = True
         try:
             while not self._stop.is_set():
                 try:
                     await self._one_life()
-                    is_first = False
                 except (Deposed, FenceTaken) as reason:
                     log.warning("promotion given up, another broker came first: %s", reason)
                     await self._demoted(str(reason))
-                except OSError as reason:
-                    if is_first and self.role is Role.STARTING and self.promotions == 0:
+                except (OSError, IndexTrouble, JournalFailed, LockLost, LockUnavailable) as reason:
+                    if not self._has_stood:
                         raise
-                    log.error("the store cannot be had: %s; standing by again", reason)
+                    log.error("the store cannot be had: %s", reason)
                     await self._demoted(str(reason))
         finally:
-            await self._in_lock_thread(self._locker.release)
             self._lock_thread.shutdown(wait=False)
             self._store_thread.shutdown(wait=False)
 
     async def _one_life(self) -> None:
-        loop = asyncio.get_running_loop()
         self.standby = standby = await self._in_store_thread(self._open_standby)
+        keeping: asyncio.Task[None] | None = None
         try:
             if not await self._stand_by(standby):
-                await self._in_store_thread(standby.close)
                 return
-        except BaseException:
-            await self._in_store_thread(standby.close)
-            raise
-        self._lost = loop.create_future()
-        keeping = asyncio.create_task(self._keep_alive(), name="keep-alive")
-        try:
+            self._lost = asyncio.get_running_loop().create_future()
+            keeping = asyncio.create_task(self._keep_alive(), name="keep-alive")
             store = await self._promote(standby)
+            self.standby = None  # what it had, the store has
             await self._be_master(store)
         finally:
-            keeping.cancel()
+            if keeping is not None:
+                keeping.cancel()
+            if self.standby is not None:
+                self.standby = None
+                await self._in_store_thread(standby.close)
             self._lost = None
             self.store = None
             await self._in_lock_thread(self._locker.release)
@@ -161,21 +162,24 @@ class Mastership:
                 stop_following.wait(FOLLOW_INTERVAL_SECONDS)
 
         acquiring = asyncio.ensure_future(self._in_lock_thread(lambda: self._locker.acquire(self._stop_waiting)))
-        await asyncio.wait({acquiring}, timeout=0.05)
-        following: asyncio.Future[None] | None = None
-        telling: asyncio.Task[None] | None = None
-        if not acquiring.done():
-            following = asyncio.ensure_future(self._in_store_thread(follow))
-            telling = asyncio.create_task(self._tell_holder(), name="holder")
+        await asyncio.wait([acquiring], timeout=FIRST_POLL_SECONDS)
+        if acquiring.done():
+            return await acquiring
+        following = asyncio.ensure_future(self._in_store_thread(follow))
+        telling = asyncio.create_task(self._tell_holder(), name="holder")
         try:
-            is_mine = await acquiring
+            waiting: list[asyncio.Future[Any]] = [acquiring, following]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stop_following.set()
             standby.halt()
-            if telling is not None:
-                telling.cancel()
-            if following is not None:
-                await following
+            telling.cancel()
+            if not acquiring.done():  # a standby that cannot follow must not become master by and by
+                self._stop_waiting.set()
+            is_mine = await acquiring
+            if not self._stop.is_set():
+                self._stop_waiting.clear()
+        await following
         return is_mine
 
     async def _tell_holder(self) -> None:
@@ -209,27 +213,26 @@ class Mastership:
         def call_soon(function: Callable[[], None]) -> None:
             loop.call_soon_threadsafe(function)
 
-        try:
-            store = await self._in_store_thread(
-                lambda: standby.promote(
-                    has_proof=has_proof,
-                    call_soon=call_soon,
-                    call_later_this_turn=loop.call_soon,
-                    on_lost=self._on_lost,
-                )
+        store = await self._in_store_thread(
+            lambda: standby.promote(
+                has_proof=has_proof,
+                call_soon=call_soon,
+                call_later_this_turn=loop.call_soon,
+                on_lost=self._on_lost,
             )
-        except BaseException:
-            await self._in_store_thread(standby.close)
-            raise
-        self.standby = None
+        )
         self.epoch = store.epoch
-        await self._in_lock_thread(lambda: locker.announce(store.epoch, self._admin_url))
         return store
 
     async def _be_master(self, store: Store) -> None:
         assert self._lost is not None, "a master can lose what it has"
         self.store = store
-        await self._service.serve(store)
+        try:
+            await self._in_lock_thread(lambda: self._locker.announce(store.epoch, self._admin_url))
+            await self._service.serve(store)
+        except BaseException:
+            await self._in_store_thread(lambda: store.drop(DROP_SECONDS_MAX))
+            raise
         self.promotions += 1
         self._back_off = BACK_OFF_SECONDS_MIN
         self._become(
@@ -276,7 +279,7 @@ class Mastership:
                     log.warning("the lock cannot be asked: %s", reason)
                 continue
             if not is_mine:
-                self._on_lost(LockGone(f"{self._locker.where} is not ours any more"))
+                self._on_lost(LockLost(f"{self._locker.where} is not ours any more"))
                 return
 
     async def _demoted(self, reason: str) -> None:
@@ -294,6 +297,7 @@ class Mastership:
 
     def _become(self, role: Role, reason: str) -> None:
         self.role, self.reason = role, reason
+        self._has_stood = self._has_stood or role in (Role.STANDBY, Role.MASTER)
         self._on_role(role, reason)
 
     def _in_lock_thread(self, function: Callable[[], T]) -> Awaitable[T]:
@@ -301,7 +305,3 @@ class Mastership:
 
     def _in_store_thread(self, function: Callable[[], T]) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._store_thread, function)
-
-
-class LockGone(Exception):
-    """The locker says that the lock is not ours any more."""

@@ -57,7 +57,7 @@ class Refused(asyncio.Protocol):
         transport.close()
 
 
-class BindError(Exception):
+class BindError(OSError):
     """A connector's address cannot be had. ``errno`` says why."""
 
     def __init__(self, connector: Connector, error: OSError) -> None:

@@ -156,7 +156,7 @@ class Broker:
         self._server.stop_reading()
         store = self._mastership.store
         deadline = time.monotonic() + PENDING_SECONDS_MAX
-        # ruff: an Event would cost every batch what only the last one needs
+        # Polled: an Event would cost every batch what only the last one needs
         while store is not None and store.has_pending and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
         await self._server.close()

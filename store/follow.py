@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from index.index import Index
 from journal.errors import JournalCorrupt, JournalMissing
 from journal.files import JournalFiles
 from journal.format import location
-from journal.scan import Batch, scan
-from store.headers import Chronicle, read_chronicle
+from journal.scan import Batch, FileSource, Scan, scan
+from store.headers import Chronicle, decode_header, read_chronicle
 from store.replay import Replay
 from store.state import Position, State, changes
 
 log = logging.getLogger(__name__)
+
+# Read of each file to see its header; a longer one takes a second read.
+HEADER_BYTES = 4096
 
 
 class IndexNotOfThisJournal(Exception):
@@ -52,6 +56,7 @@ class Follower:
         self._should_halt = should_halt
         self.chronicle = Chronicle({}, {})
         self.has_caught_up = False
+        self._headers: dict[int, bytes] = {}
         self._ends_seen: dict[int, int] = {}  # of files that ActiveMQ wrote and left behind
         self._verify_index()
 
@@ -63,8 +68,9 @@ class Follower:
             return
         ids = self.read_headers()
         if position.file not in ids:
-            if ids and position.file > ids[-1]:
-                raise IndexNotOfThisJournal(f"it stands in file {position.file}, the journal ends with {ids[-1]}")
+            if not ids or position.file > ids[-1]:
+                last = ids[-1] if ids else 0
+                raise IndexNotOfThisJournal(f"it stands in file {position.file}, the journal ends with file {last}")
             return  # reclaimed since: an index of any age catches up
         epoch = self.chronicle.epoch_at(position.file)
         if self.state.epoch != epoch:
@@ -79,15 +85,24 @@ class Follower:
             )
 
     def _first_payload(self, file: int) -> bytes | None:
+        """The first record of a file. A header does not change any more; whoever has none may yet get one."""
+        known = self._headers.get(file)
+        if known is not None:
+            return known
+        source = partial(FileSource, self.files, file)
         try:
-            batch = next(iter(scan(self.files, file, is_live=True)), None)
+            batch = next(iter(Scan(source, file, is_live=True, chunk_bytes=HEADER_BYTES)), None)
         except JournalMissing:
             return None  # reclaimed while we listed
-        return batch.records[0][1] if batch is not None and batch.records else None
+        payload = batch.records[0][1] if batch is not None and batch.records else None
+        if payload is not None and decode_header(payload) is not None:
+            self._headers[file] = payload
+        return payload
 
     def read_headers(self) -> Sequence[int]:
         """Look which files exist and what their headers say; returns the ids. Names no end that is not named."""
         ids = self.files.list()
+        self._headers = {file: payload for file, payload in self._headers.items() if file in ids}
         self.chronicle = read_chronicle(ids, self._first_payload)
         position = self.state.position
         if position is not None:

@@ -28,12 +28,13 @@ DATA = "db.data"
 ASIDE = ".aside-"
 
 
-def open_index(root: str, broker: str, disk: Disk = os) -> tuple[str, Index]:
-    """The broker's index and its directory, made when there is none. Raises OSError as the volume gives it."""
+def open_index(root: str, broker: str, disk: Disk = os, *, may_copy: bool = True) -> tuple[str, Index]:
+    """The broker's index and its directory. When there is none it begins as a copy of a neighbour's, if it may, or
+    empty. Raises OSError as the volume gives it."""
     for number in range(1, DIRECTORIES_MAX + 1):
         path = os.path.join(root, broker if number == 1 else f"{broker}-{number}")
         try:
-            if not _is_index(path):
+            if may_copy and not _is_index(path):
                 _copy_neighbour(root, path)
             return path, Index.open(path, disk)
         except IndexInUse:

@@ -51,7 +51,8 @@ class Standby:
         except IndexNotOfThisJournal as reason:
             index.close()
             set_aside(path, str(reason))
-            path, index = open_index(self._index_root, self.broker, self._disk)
+            # A neighbour's may be as wrong: now the journal alone is believed.
+            path, index = open_index(self._index_root, self.broker, self._disk, may_copy=False)
             return path, self._follower_with(index)
 
     def _follower_with(self, index: Index) -> Follower:

@@ -285,8 +285,9 @@ class Store:
         A thread that hangs in the volume is left behind; when it wakes it finds itself dropped or deposed, and ends.
         """
         self.halt()
-        self._inbox.put(_Stop())
-        self._thread.join(wait_seconds)
+        if self._thread.ident is not None:  # else it was promoted, and never served anybody
+            self._inbox.put(_Stop())
+            self._thread.join(wait_seconds)
         self._background.shutdown(wait=False, cancel_futures=True)
         working = [future for future in (self._checkpoint, self._preparing) if future is not None]
         is_idle = not wait(working, wait_seconds).not_done

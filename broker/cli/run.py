@@ -13,6 +13,7 @@ from index.errors import IndexTrouble
 from journal.errors import JournalError
 from locker.contract import LockError
 from store.follow import JournalLost
+from store.records.errors import RecordDamaged
 from store.volume import UnsafeVolume
 
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
@@ -38,6 +39,6 @@ def run(settings: Settings, log_level: str) -> None:
 
     try:
         run_broker(settings)
-    except (OSError, LockError, JournalError, IndexTrouble, JournalLost, UnsafeVolume) as error:
+    except (OSError, LockError, JournalError, JournalLost, RecordDamaged, IndexTrouble, UnsafeVolume) as error:
         logging.getLogger(__name__).error("the broker ends: %s", error)
         sys.exit(1)

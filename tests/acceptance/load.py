@@ -34,7 +34,7 @@ class Books:
 
 
 async def produce(books: Books, ports: list[int], queue: str, name: str, window: int, stop: asyncio.Event) -> None:
-    """Send numbered messages, ``window`` at most without a receipt, until told to stop; what had no receipt is sent again."""
+    """Send numbered messages until told to stop, ``window`` at most without a receipt; those are sent again."""
     numbers = itertools.count(1)
     waiting: dict[str, None] = {}
     while True:

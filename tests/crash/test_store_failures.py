@@ -1,4 +1,4 @@
-"""Each write, sync, link and unlink of a store's life fails once; then the store is opened again and held to its word."""
+"""Each write, sync, link and unlink of a store's life fails once; then it is opened again and held to its word."""
 
 from __future__ import annotations
 

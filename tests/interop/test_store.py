@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "sto
 from store_harness import Q, Term
 
 from store.check import check
-from store.operations import AddSubscription, Atomic, AddMessage
+from store.operations import AddMessage, AddSubscription, Atomic
 from store.records.commands import LocalTransactionId, encode_add, encode_commit, encode_subscription
 from store.records.message import BodyKind, Destination, DestinationKind, Message
 from store.records.openwire import encode_message

@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 from store_harness import SMALL, Q, Term
 
 from store.check import check
-from store.operations import AddSubscription, Atomic, AddMessage, RemoveMessage, RemoveOwner
+from store.operations import AddMessage, AddSubscription, Atomic, RemoveMessage, RemoveOwner
 from store.records.commands import (
     LocalTransactionId,
     encode_add,

@@ -1,0 +1,98 @@
+"""Masters that sleep, and wake when others rule: their writes do not count, and nothing of the others' is lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from store_harness import KIB, Q, Term
+
+from journal.errors import Deposed
+from store.check import check
+from store.store import StoreSettings
+
+SMALL_FILES = StoreSettings(
+    journal_max_file_length=64 * KIB, checkpoint_records=30, cleanup_interval=0.0, look_interval=3600.0
+)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path)
+    report = check(str(tmp_path))
+    assert report.is_clean, report.problems
+
+
+def rule(term: Term, files: int) -> None:
+    """Take messages in and acknowledge them, over so many files; most of them are reclaimed."""
+    owner = term.store.queue(Q)
+    first = term.store._writer.file
+    while term.store._writer.file < first + files:
+        before = len(term.durable_operations)
+        for operation in term.add_durably(10, body=b"x" * 2000):
+            term.remove(operation, owner)
+        term.wait_durable(before + 20)
+
+
+@pytest.mark.parametrize("files", [0, 3, 8], ids=["at once", "after rotations", "after reclaiming"])
+def test_a_zombie_finds_itself_deposed_whatever_its_successor_did_meanwhile(directory: str, files: int) -> None:
+    zombie = Term(directory, "a", SMALL_FILES)
+    kept = zombie.add_durably(5)
+    successor = Term(directory, "b", SMALL_FILES)
+    rule(successor, files)
+    before = len(zombie.durable_operations)
+    zombie.add(body=b"late")
+    assert isinstance(zombie.wait_lost(), Deposed)
+    assert len(zombie.durable_operations) == before
+    zombie.crash()
+    assert successor.bodies() == [operation.message.body for operation in kept]
+    successor.close()
+
+
+def test_a_deposed_broker_becomes_master_again_with_all_that_happened_meanwhile(directory: str) -> None:
+    first = Term(directory, "a", SMALL_FILES)
+    first.add_durably(3)
+    second = Term(directory, "b", SMALL_FILES)
+    second.add_durably(3)
+    first.add(body=b"late")
+    first.wait_lost()
+    first.crash()
+    again = Term(directory, "a", SMALL_FILES)
+    again.add_durably(3)
+    second.add(body=b"late, too")
+    second.wait_lost()
+    second.crash()
+    assert again.bodies() == [b"body 1", b"body 2", b"body 3"] * 3
+    again.close()
+
+
+def test_late_writes_of_a_zombie_lie_behind_the_end_for_ever(directory: str) -> None:
+    """The zombie's batch reaches the disk after its successor has read: nobody ever counts it."""
+    zombie = Term(directory, "a", SMALL_FILES)
+    zombie.add_durably(2)
+    successor = Term(directory, "b", SMALL_FILES)
+    zombie.store._writer.append([b"\x01 this would be a message"])
+    zombie.store._writer._files.disk.fsync(zombie.store._writer._fd)
+    zombie.crash()
+    successor.add_durably(1)
+    successor.crash()
+    third = Term(directory, "c", SMALL_FILES)
+    assert len(third.bodies()) == 3
+    third.close()
+
+
+def test_of_two_that_hold_the_lock_at_once_one_gets_the_epoch(directory: str) -> None:
+    """Both were granted the lock; link(2) decides."""
+    terms = [Term(directory, name, SMALL_FILES) for name in ("a", "b")]
+    assert terms[0].store.epoch != terms[1].store.epoch
+    terms[1].add_durably(1)
+    terms[0].add()
+    terms[0].wait_lost()
+    terms[0].crash()
+    terms[1].close()
