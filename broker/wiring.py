@@ -26,8 +26,9 @@ from broker.transport import DEFAULT_LIMITS
 from config.settings import ConnectorSettings, Settings
 from locker.contract import Holder, Locker, LockRequest, LockSettings
 from locker.kinds import create
+from store.settings import StoreSettings
 from store.standby import Standby
-from store.store import Store, StoreSettings
+from store.store import Store
 from store.volume import UnsafeVolume, demand_safe
 
 log = logging.getLogger(__name__)
@@ -131,7 +132,7 @@ class Broker:
 
     def _storage_life(self) -> float:
         store = self._mastership.store
-        return time.monotonic() if store is None else store.last_seen_alive
+        return time.monotonic() if store is None else store.figures.last_seen_alive
 
     # ---- what mastership asks (broker.ha.Service)
 
@@ -240,11 +241,11 @@ class Broker:
         if store is not None and self._engine is not None:
             counts |= {
                 "connections": len(self._server.connections),
-                "journal_batches_total": store.batches,
-                "journal_syncs_total": store.syncs,
-                "journal_records_total": store.records,
-                "journal_bytes_total": store.bytes_written,
-                "checkpoints_total": store.checkpoints,
+                "journal_batches_total": store.figures.batches,
+                "journal_syncs_total": store.figures.syncs,
+                "journal_records_total": store.figures.records,
+                "journal_bytes_total": store.figures.bytes_written,
+                "checkpoints_total": store.figures.checkpoints,
             }
             answer["recovery"] = {"records": store.records_replayed, "seconds": round(store.recovery_seconds, 3)}
             answer |= self._engine.statistics()

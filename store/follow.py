@@ -18,7 +18,8 @@ from journal.format import location
 from journal.scan import Batch, FileSource, Scan, scan
 from store.headers import Chronicle, decode_header, read_chronicle
 from store.replay import Replay
-from store.state import Position, State, changes
+from store.state import State
+from store.tail import Position, changes
 
 log = logging.getLogger(__name__)
 

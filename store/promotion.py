@@ -17,7 +17,7 @@ from journal.writer import JournalWriter
 from store.follow import Follower
 from store.headers import Header, encode_header
 from store.records.commands import LocalTransactionId, encode_rollback, transaction_of_key
-from store.state import Position
+from store.tail import Position
 
 # A promotion's file begins short and grows as it is written: clients wait while it is made, and one that comes to
 # nothing (a damaged journal, tried again and again) leaves little behind.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from store.keys import Entry, producer_key
 from store.marks import decode_gone
+from store.open_transactions import PendingOperation, Transaction
 from store.records.commands import (
     AddMessage,
     Command,
@@ -24,7 +25,7 @@ from store.records.commands import (
     decode,
 )
 from store.records.message import Destination
-from store.state import PendingOperation, State, Transaction
+from store.state import State
 
 ADD = 1
 REMOVE = 2

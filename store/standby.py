@@ -16,7 +16,8 @@ from journal.files import JournalFiles
 from store.follow import Follower, IndexNotOfThisJournal
 from store.index_directory import open_index, remove_stale, set_aside
 from store.promotion import Promoted, promote
-from store.store import Store, StoreSettings
+from store.settings import StoreSettings
+from store.store import Store
 
 log = logging.getLogger(__name__)
 

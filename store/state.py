@@ -11,15 +11,16 @@ methods (``add``, ``remove``, ``move``, ...). One thread owns it; nothing in her
 from __future__ import annotations
 
 import json
-from bisect import bisect_right, insort
-from collections import defaultdict
+from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from store import keys
 from store.keys import Entry
+from store.open_transactions import Transaction, decode_transactions, encode_transactions
 from store.records.message import Destination
+from store.tail import Frozen, Position, Tail, keys_after
 
 OPENWIRE_VERSION = 11
 
@@ -30,19 +31,6 @@ class Snapshot(Protocol):
     def get(self, key: bytes) -> bytes | None: ...
 
     def scan(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]: ...
-
-
-class Position(NamedTuple):
-    """A place between two batches of the journal, up to which the state is true.
-
-    ``batch`` and ``checksum`` are offset and checksum of the batch that ends at ``offset``: a checkpoint whose
-    batch is not there any more, or reads differently, is not believed. ``offset`` 0: nothing of ``file`` was read.
-    """
-
-    file: int
-    offset: int
-    batch: int = 0
-    checksum: int = 0
 
 
 class OwnerState:
@@ -85,53 +73,6 @@ class FileState:
         self.pins = set(pins)
 
 
-class PendingOperation(NamedTuple):
-    """One operation of an open transaction, in the order of the journal."""
-
-    location: int
-    size: int
-    kind: int  # the command's KahaEntryType: 1 add, 2 remove
-    destination: Destination
-    message_id: str
-    subscription_key: str | None
-
-
-class Transaction:
-    """An open transaction of the journal: Adds and Removes that wait for their Commit. ``is_prepared``: XA."""
-
-    __slots__ = ("is_prepared", "operations")
-
-    def __init__(self) -> None:
-        self.operations: list[PendingOperation] = []
-        self.is_prepared = False
-
-
-class Tail:
-    """What changed since a checkpoint. ``added`` holds new and moved messages, ``order`` their order keys sorted
-    (and those of messages that went again), ``removed`` those that the checkpoint (or the frozen tail) still has."""
-
-    __slots__ = ("added", "dropped_owners", "operations", "order", "removed", "touched_files", "touched_owners")
-
-    def __init__(self) -> None:
-        self.added: defaultdict[int, dict[int, tuple[int, int, str]]] = defaultdict(dict)
-        self.order: defaultdict[int, list[int]] = defaultdict(list)
-        self.removed: defaultdict[int, dict[int, str]] = defaultdict(dict)
-        self.touched_owners: set[int] = set()
-        self.touched_files: set[int] = set()
-        self.dropped_owners: set[int] = set()
-        self.operations = 0
-
-
-class Frozen(NamedTuple):
-    """What one checkpoint writes: a tail that nobody changes any more, and the small tables as they were then."""
-
-    tail: Tail
-    small: list[tuple[bytes, bytes | None]]
-    meta: bytes
-    position: Position
-    reclaimable: tuple[int, ...]
-
-
 class State:
     """See the module. ``position`` is where the journal stands; only the caller moves it."""
 
@@ -169,7 +110,7 @@ class State:
             known.pins.update(pins)
         pieces = [self.index.get(keys.chunk_key(keys.TRANSACTIONS, n)) or b"" for n in range(self.transaction_chunks)]
         if pieces:
-            self.transactions = _decode_transactions(b"".join(pieces))
+            self.transactions = decode_transactions(b"".join(pieces))
 
     # ---- owners
 
@@ -337,8 +278,8 @@ class State:
                     continue
                 yield order_key, keys.entry_of(order_key, value)
         # What is in a tail mostly stands behind what is in the tree; a moved message may stand anywhere.
-        frozen_keys = iter(()) if self.frozen is None else _keys_after(self.frozen, owner, after)
-        for order_key in merge(frozen_keys, _keys_after(self.tail, owner, after)):
+        frozen_keys = iter(()) if self.frozen is None else keys_after(self.frozen, owner, after)
+        for order_key in merge(frozen_keys, keys_after(self.tail, owner, after)):
             found = live_added.get(order_key)
             if found is None and order_key not in live_removed:
                 found = frozen_added.get(order_key)
@@ -390,7 +331,7 @@ class State:
         self.frozen = None
 
     def _transaction_changes(self) -> Iterator[tuple[bytes, bytes | None]]:
-        blob = _encode_transactions(self.transactions) if self.transactions else b""
+        blob = encode_transactions(self.transactions) if self.transactions else b""
         pieces = [blob[n : n + keys.CHUNK_BYTES] for n in range(0, len(blob), keys.CHUNK_BYTES)]
         before, self.transaction_chunks = self.transaction_chunks, len(pieces)
         for n, piece in enumerate(pieces):
@@ -455,66 +396,5 @@ class State:
                 self.tail.touched_files.add(file)
 
 
-def _keys_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
-    order = tail.order.get(owner)
-    if not order:
-        return
-    for number in range(bisect_right(order, after), len(order)):
-        yield order[number]
-
-
 def _file_range(file: int) -> tuple[bytes, bytes]:
     return keys.FILE + file.to_bytes(4, "big"), keys.FILE + (file + 1).to_bytes(4, "big")
-
-
-def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
-    """Everything a checkpoint writes, in key order: F, I, M, O, X."""
-    tail = frozen.tail
-    small = frozen.small
-    files = [change for change in small if change[0] < keys.ID]
-    rest = [change for change in small if change[0] >= keys.ID]
-    yield from files
-    owners = sorted(tail.added.keys() | tail.removed.keys())
-    for owner in owners:
-        ids: dict[bytes, bytes | None] = {}
-        for message_id in tail.removed.get(owner, {}).values():
-            ids[keys.id_key(owner, message_id)] = None
-        for order_key, (_, _, message_id) in tail.added.get(owner, {}).items():
-            ids[keys.id_key(owner, message_id)] = keys.order_bytes(order_key)
-        for key in sorted(ids):
-            yield key, ids[key]
-    for owner in owners:
-        added = tail.added.get(owner, {})
-        removed = tail.removed.get(owner, {})
-        for order_key in sorted(added.keys() | removed.keys()):
-            entry = added.get(order_key)
-            value = None if entry is None else keys.message_value(order_key, entry)
-            yield keys.message_key(owner, order_key), value
-    yield from rest
-
-
-def _encode_transactions(transactions: dict[str, Transaction]) -> bytes:
-    return json.dumps(
-        [
-            [
-                name,
-                transaction.is_prepared,
-                [[*o[:3], int(o.destination.kind), o.destination.name, *o[4:]] for o in transaction.operations],
-            ]
-            for name, transaction in transactions.items()
-        ],
-        separators=(",", ":"),
-    ).encode()
-
-
-def _decode_transactions(blob: bytes) -> dict[str, Transaction]:
-    from store.records.message import DestinationKind
-
-    found: dict[str, Transaction] = {}
-    for name, is_prepared, operations in json.loads(blob):
-        transaction = found[name] = Transaction()
-        transaction.is_prepared = is_prepared
-        for location, size, kind, destination_kind, destination_name, message_id, key in operations:
-            destination = Destination(DestinationKind(destination_kind), destination_name)
-            transaction.operations.append(PendingOperation(location, size, kind, destination, message_id, key))
-    return found

@@ -33,6 +33,8 @@ CONTEXT_FILES = ("LICENSE", "Dockerfile", ".dockerignore", "docker-compose.yml")
 T = TypeVar("T")
 
 QUEUE = "/queue/compose"
+# stomp.py closes its socket in another thread: whoever uses it meanwhile meets the bare error of the system.
+LOST = (stomp.exception.StompException, OSError, AttributeError)
 MESSAGES_BEFORE = 200
 MESSAGES_AFTER = 200
 WAIT_SECONDS_MAX = 60.0
@@ -304,7 +306,7 @@ class Client(stomp.ConnectionListener):
             connection.set_listener("client", self)
             try:
                 connection.connect(wait=True)
-            except stomp.exception.StompException:
+            except LOST:
                 return None
             return connection
 
@@ -329,7 +331,7 @@ class Client(stomp.ConnectionListener):
         while True:
             try:
                 self.connection.send(QUEUE, body, headers={"persistent": "true", "receipt": body})
-            except stomp.exception.StompException:
+            except LOST:
                 self.connection = self._connect()
                 continue
             with self._news:

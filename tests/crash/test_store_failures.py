@@ -18,7 +18,7 @@ from index.errors import IndexTrouble
 from journal.errors import JournalError
 from store.check import check
 from store.operations import AddMessage, RemoveMessage
-from store.store import StoreSettings
+from store.settings import StoreSettings
 
 SETTINGS = StoreSettings(
     journal_max_file_length=16 * 1024, checkpoint_records=25, cleanup_interval=0.0, look_interval=0.01

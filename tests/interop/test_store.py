@@ -20,7 +20,7 @@ from store.operations import AddMessage, AddSubscription, Atomic
 from store.records.commands import LocalTransactionId, encode_add, encode_commit, encode_subscription
 from store.records.message import BodyKind, Destination, DestinationKind, Message
 from store.records.openwire import encode_message
-from store.store import StoreSettings
+from store.settings import StoreSettings
 
 pytestmark = pytest.mark.service
 

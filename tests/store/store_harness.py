@@ -11,8 +11,9 @@ from store.operations import AddMessage, Operation, Owner, Page, PagedMessage, R
 from store.records.commands import encode_add, encode_remove
 from store.records.message import BodyKind, Destination, DestinationKind, Message
 from store.records.openwire import encode_message
+from store.settings import StoreSettings
 from store.standby import Disk, Standby
-from store.store import Store, StoreSettings
+from store.store import Store
 
 KIB = 1024
 SMALL = StoreSettings(journal_max_file_length=64 * KIB, checkpoint_interval=3600.0, look_interval=0.05)

@@ -15,7 +15,7 @@ from store_harness import KIB, Q, Term
 
 from journal.errors import Deposed
 from store.check import check
-from store.store import StoreSettings
+from store.settings import StoreSettings
 
 SMALL_FILES = StoreSettings(
     journal_max_file_length=64 * KIB, checkpoint_records=30, cleanup_interval=0.0, look_interval=3600.0
@@ -32,8 +32,8 @@ def directory(tmp_path: Path) -> Iterator[str]:
 def rule(term: Term, files: int) -> None:
     """Take messages in and acknowledge them, over so many files; most of them are reclaimed."""
     owner = term.store.queue(Q)
-    first = term.store._writer.file
-    while term.store._writer.file < first + files:
+    first = term.store._thread._writer.file
+    while term.store._thread._writer.file < first + files:
         before = len(term.durable_operations)
         for operation in term.add_durably(10, body=b"x" * 2000):
             term.remove(operation, owner)
@@ -77,8 +77,8 @@ def test_late_writes_of_a_zombie_lie_behind_the_end_for_ever(directory: str) -> 
     zombie = Term(directory, "a", SMALL_FILES)
     zombie.add_durably(2)
     successor = Term(directory, "b", SMALL_FILES)
-    zombie.store._writer.append([b"\x01 this would be a message"])
-    zombie.store._writer._files.disk.fsync(zombie.store._writer._fd)
+    zombie.store._thread._writer.append([b"\x01 this would be a message"])
+    zombie.store._thread._writer._files.disk.fsync(zombie.store._thread._writer._fd)
     zombie.crash()
     successor.add_durably(1)
     successor.crash()

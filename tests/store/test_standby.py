@@ -16,8 +16,8 @@ from store_harness import KIB, SMALL, Q, Term
 
 from store.check import check
 from store.promotion import FIRST_FILE_BYTES
+from store.settings import StoreSettings
 from store.standby import Standby
-from store.store import StoreSettings
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_broker_without_an_index_begins_with_a_copy_of_its_neighbours(
 ) -> None:
     master = Term(directory, "a", StoreSettings(checkpoint_records=50, look_interval=0.01))
     master.add_durably(200)
-    master.wait(lambda: master.store.checkpoints > 0)
+    master.wait(lambda: master.store.figures.checkpoints > 0)
     with caplog.at_level(logging.INFO, "store.index_directory"):
         follower = standby(directory)
     assert "copy of" in caplog.text

@@ -25,7 +25,7 @@ from store.records.commands import (
 )
 from store.records.message import Destination, DestinationKind
 from store.records.openwire import encode_message
-from store.store import StoreSettings
+from store.settings import StoreSettings
 
 T = Destination(DestinationKind.TOPIC, "T.A")
 
@@ -105,7 +105,7 @@ def test_checkpoints_change_nothing_that_can_be_seen(directory: str) -> None:
         term.wait_durable(before + round_number + 5)
         expected += [operation.message.body for operation in added[round_number + 5 :]]
         assert term.bodies() == expected
-    assert term.store.checkpoints > 2
+    assert term.store.figures.checkpoints > 2
     term.crash()
     again = Term(directory, settings=settings)
     assert again.bodies() == expected
@@ -124,7 +124,7 @@ def test_files_that_nobody_needs_are_reclaimed(directory: str) -> None:
         for operation in added:
             term.remove(operation, owner)
         term.wait_durable(before + 40)
-    last = term.store._writer.file
+    last = term.store._thread._writer.file
     assert last > 5
 
     def files() -> list[str]:
@@ -222,3 +222,51 @@ def test_without_proof_of_ownership_nothing_is_reported(directory: str) -> None:
 
 def test_small_settings_are_what_these_tests_mean() -> None:
     assert SMALL.journal_max_file_length < 1 << 20
+
+
+@pytest.mark.parametrize("strategy", ["periodic", "never"])
+def test_other_sync_strategies_report_before_the_sync_and_survive_a_kill(directory: str, strategy: str) -> None:
+    settings = StoreSettings(
+        journal_disk_sync_strategy=strategy,
+        journal_disk_sync_interval=3600.0,
+        journal_max_file_length=64 * 1024,
+        checkpoint_interval=3600.0,
+        look_interval=0.02,
+    )
+    term = Term(directory, settings=settings)
+    syncs = term.store.figures.syncs
+    for _ in range(10):
+        term.add_durably(1)
+    assert term.store.figures.syncs == syncs
+    term.crash()  # the process dies, the machine does not
+    again = Term(directory, settings=settings)
+    assert len(again.bodies()) == 10
+    again.close()
+
+
+def test_the_periodic_strategy_syncs_what_lies_around_when_nothing_comes(directory: str) -> None:
+    settings = StoreSettings(journal_disk_sync_strategy="periodic", journal_disk_sync_interval=0.05, look_interval=0.02)
+    term = Term(directory, settings=settings)
+    term.add_durably(3)
+    term.wait(lambda: not term.store._thread._is_unsynced)
+    assert term.store.figures.syncs > 0
+    term.close()
+
+
+def test_a_lost_free_list_is_found_again_while_the_store_works(directory: str) -> None:
+    settings = StoreSettings(checkpoint_records=100, look_interval=0.01)
+    term = Term(directory, settings=settings)
+    owner = term.store.queue(Q)
+    for _ in range(6):
+        before = len(term.durable_operations)
+        for operation in term.add_durably(60):
+            term.remove(operation, owner)
+        term.wait_durable(before + 120)
+    term.close()
+    os.unlink(f"{directory}/index/a/db.free")
+    again = Term(directory, settings=settings)
+    assert again.store._thread._index.needs_free_page_recovery
+    again.add_durably(150)
+    again.wait(lambda: again.store.figures.checkpoints >= 1)
+    assert not again.store._thread._index.needs_free_page_recovery
+    again.close()

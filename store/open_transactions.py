@@ -1,0 +1,54 @@
+"""Transactions of the journal that are still open, and how the index keeps them. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from store.records.message import Destination, DestinationKind
+
+
+class PendingOperation(NamedTuple):
+    """One operation of an open transaction, in the order of the journal."""
+
+    location: int
+    size: int
+    kind: int  # the command's KahaEntryType: 1 add, 2 remove
+    destination: Destination
+    message_id: str
+    subscription_key: str | None
+
+
+class Transaction:
+    """An open transaction of the journal: Adds and Removes that wait for their Commit. ``is_prepared``: XA."""
+
+    __slots__ = ("is_prepared", "operations")
+
+    def __init__(self) -> None:
+        self.operations: list[PendingOperation] = []
+        self.is_prepared = False
+
+
+def encode_transactions(transactions: dict[str, Transaction]) -> bytes:
+    return json.dumps(
+        [
+            [
+                name,
+                transaction.is_prepared,
+                [[*o[:3], int(o.destination.kind), o.destination.name, *o[4:]] for o in transaction.operations],
+            ]
+            for name, transaction in transactions.items()
+        ],
+        separators=(",", ":"),
+    ).encode()
+
+
+def decode_transactions(blob: bytes) -> dict[str, Transaction]:
+    found: dict[str, Transaction] = {}
+    for name, is_prepared, operations in json.loads(blob):
+        transaction = found[name] = Transaction()
+        transaction.is_prepared = is_prepared
+        for location, size, kind, destination_kind, destination_name, message_id, key in operations:
+            destination = Destination(DestinationKind(destination_kind), destination_name)
+            transaction.operations.append(PendingOperation(location, size, kind, destination, message_id, key))
+    return found

@@ -1,0 +1,84 @@
+"""What changed since a checkpoint, and what of it a checkpoint writes. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from store import keys
+
+
+class Position(NamedTuple):
+    """A place between two batches of the journal, up to which the state is true.
+
+    ``batch`` and ``checksum`` are offset and checksum of the batch that ends at ``offset``: a checkpoint whose
+    batch is not there any more, or reads differently, is not believed. ``offset`` 0: nothing of ``file`` was read.
+    """
+
+    file: int
+    offset: int
+    batch: int = 0
+    checksum: int = 0
+
+
+class Tail:
+    """What changed since a checkpoint. ``added`` holds new and moved messages, ``order`` their order keys sorted
+    (and those of messages that went again), ``removed`` those that the checkpoint (or the frozen tail) still has."""
+
+    __slots__ = ("added", "dropped_owners", "operations", "order", "removed", "touched_files", "touched_owners")
+
+    def __init__(self) -> None:
+        self.added: defaultdict[int, dict[int, tuple[int, int, str]]] = defaultdict(dict)
+        self.order: defaultdict[int, list[int]] = defaultdict(list)
+        self.removed: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        self.touched_owners: set[int] = set()
+        self.touched_files: set[int] = set()
+        self.dropped_owners: set[int] = set()
+        self.operations = 0
+
+
+class Frozen(NamedTuple):
+    """What one checkpoint writes: a tail that nobody changes any more, and the small tables as they were then."""
+
+    tail: Tail
+    small: list[tuple[bytes, bytes | None]]
+    meta: bytes
+    position: Position
+    reclaimable: tuple[int, ...]
+
+
+def keys_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
+    """The order keys behind ``after`` that ``owner`` got in this tail, in order; some may be gone again."""
+    order = tail.order.get(owner)
+    if not order:
+        return
+    for number in range(bisect_right(order, after), len(order)):
+        yield order[number]
+
+
+def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
+    """Everything a checkpoint writes, in key order: F, I, M, O, X."""
+    tail = frozen.tail
+    small = frozen.small
+    files = [change for change in small if change[0] < keys.ID]
+    rest = [change for change in small if change[0] >= keys.ID]
+    yield from files
+    owners = sorted(tail.added.keys() | tail.removed.keys())
+    for owner in owners:
+        ids: dict[bytes, bytes | None] = {}
+        for message_id in tail.removed.get(owner, {}).values():
+            ids[keys.id_key(owner, message_id)] = None
+        for order_key, (_, _, message_id) in tail.added.get(owner, {}).items():
+            ids[keys.id_key(owner, message_id)] = keys.order_bytes(order_key)
+        for key in sorted(ids):
+            yield key, ids[key]
+    for owner in owners:
+        added = tail.added.get(owner, {})
+        removed = tail.removed.get(owner, {})
+        for order_key in sorted(added.keys() | removed.keys()):
+            entry = added.get(order_key)
+            value = None if entry is None else keys.message_value(order_key, entry)
+            yield keys.message_key(owner, order_key), value
+    yield from rest
