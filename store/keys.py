@@ -62,10 +62,6 @@ class OwnerRecord(NamedTuple):
     bytes: int
 
 
-def order_bytes(order_key: int) -> bytes:
-    return order_key.to_bytes(12, "big")
-
-
 def message_key(owner: int, order_key: int) -> bytes:
     return b"M" + owner.to_bytes(4, "big") + order_key.to_bytes(12, "big")
 
@@ -103,6 +99,23 @@ def producer_key(owner: int, message_id: str) -> tuple[bytes, int | None]:
             return b"I" + owner.to_bytes(4, "big") + text + b"\0", number
     digest = hashlib.blake2b(message_id.encode("utf-8", "surrogatepass"), digest_size=32).digest()
     return b"I" + owner.to_bytes(4, "big") + b"\0" + digest, None
+
+
+def id_keys(owner: int, message_ids: Iterable[str]) -> Iterator[bytes]:
+    """``id_key`` of many ids, which mostly come from few producers: a checkpoint's loop."""
+    prefixes: dict[str, bytes] = {}
+    for message_id in message_ids:
+        producer, _, sequence = message_id.rpartition(":")
+        prefix = prefixes.get(producer)
+        if prefix is not None and sequence.isdecimal() and sequence.isascii() and sequence[0] != "0":
+            number = int(sequence)
+            if number < 1 << 64:
+                yield prefix + number.to_bytes(8, "big")
+                continue
+        key = id_key(owner, message_id)
+        if key[5] != 0:  # not hashed: its beginning serves all ids of this producer
+            prefixes[producer] = key[:-8]
+        yield key
 
 
 def id_key(owner: int, message_id: str) -> bytes:

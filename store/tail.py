@@ -67,18 +67,18 @@ def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
     yield from files
     owners = sorted(tail.added.keys() | tail.removed.keys())
     for owner in owners:
-        ids: dict[bytes, bytes | None] = {}
-        for message_id in tail.removed.get(owner, {}).values():
-            ids[keys.id_key(owner, message_id)] = None
-        for order_key, (_, _, message_id) in tail.added.get(owner, {}).items():
-            ids[keys.id_key(owner, message_id)] = keys.order_bytes(order_key)
+        added = tail.added.get(owner, {})
+        ids: dict[bytes, bytes | None] = dict.fromkeys(keys.id_keys(owner, tail.removed.get(owner, {}).values()))
+        places = (order_key.to_bytes(12, "big") for order_key in added)
+        ids.update(zip(keys.id_keys(owner, (entry[2] for entry in added.values())), places, strict=True))
         for key in sorted(ids):
             yield key, ids[key]
     for owner in owners:
         added = tail.added.get(owner, {})
         removed = tail.removed.get(owner, {})
+        prefix = keys.owner_prefix(keys.MESSAGE, owner)
         for order_key in sorted(added.keys() | removed.keys()):
             entry = added.get(order_key)
             value = None if entry is None else keys.message_value(order_key, entry)
-            yield keys.message_key(owner, order_key), value
+            yield prefix + order_key.to_bytes(12, "big"), value
     yield from rest

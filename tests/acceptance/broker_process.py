@@ -46,13 +46,16 @@ class BrokerProcess:
         self.admin = free_port()
         self.log = Path(f"{self.data}-{name}.log")
         self.process: subprocess.Popen[bytes] | None = None
+        self.leaves_stomp_to_settings = False
 
     def start(self) -> BrokerProcess:
         assert self.process is None, "it runs already"
         command = [
             sys.executable, "-m", "tandemmq", "run", "--data", self.data, "--name", self.name,
-            "--stomp", f"127.0.0.1:{self.stomp}", "--admin", f"127.0.0.1:{self.admin}", *self.options,
+            "--admin", f"127.0.0.1:{self.admin}", *self.options,
         ]  # fmt: skip
+        if not self.leaves_stomp_to_settings:
+            command += ["--stomp", f"127.0.0.1:{self.stomp}"]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, stderr=log, stdout=log, cwd=ROOT)
         return self

@@ -1,0 +1,152 @@
+"""Clients that misbehave get an error that names it, or are cut off; a well-behaved one beside them notices nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from broker_process import BrokerProcess
+from stomp_wire import Wire
+
+from store.check import check
+
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
+
+MISTAKES = {
+    "a malformed frame": (CONNECT + b"SEND\nthis is no header\n\nbody\0", "header"),
+    "an unknown command": (CONNECT + b"DANCE\n\n\0", "DANCE"),
+    "a missing header": (CONNECT + b"SEND\n\nbody\0", "destination"),
+    "a command before CONNECT": (b"SEND\ndestination:/queue/x\n\nbody\0", "CONNECT"),
+    "a version nobody speaks": (b"CONNECT\naccept-version:9.9\nhost:x\n\n\0", "9.9"),
+    "a header line over the limit": (CONNECT + b"SEND\nh:" + b"x" * 20_000 + b"\n\n\0", "header line"),
+    "too many headers": (CONNECT + b"SEND\n" + b"a:b\n" * 1_100 + b"\n\0", "1000"),
+    "a frame over the limit": (CONNECT + b"SEND\ndestination:/queue/x\ncontent-length:2000000\n\n", "1048576"),
+    "a content-length that is none": (CONNECT + b"SEND\ndestination:/queue/x\ncontent-length:many\n\n\0", "many"),
+    "an undefined escape": (CONNECT + b"SEND\ndestination:/queue/x\nh:\\q\n\n\0", "escape"),
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    directory = tmp_path_factory.mktemp("bad-input")
+    config = directory / "tandemmq.toml"
+    made = BrokerProcess(directory / "data", "a", "--config", str(config))
+    config.write_text(f'[[connectors]]\nuri = "stomp://127.0.0.1:{made.stomp}?wireFormat.maxFrameSize=1mb"\n')
+    made.leaves_stomp_to_settings = True
+    made.start().wait_role("master")
+    yield made
+    assert made.terminate() == 0
+    made.stop()
+    report = check(made.data)
+    assert report.is_clean, report.problems
+
+
+class GoodClient:
+    """Sends to itself all the while, and must not notice anything."""
+
+    def __init__(self, wire: Wire, queue: str) -> None:
+        self.wire = wire
+        self.queue = queue
+        self.count = 0
+
+    @classmethod
+    async def open(cls, port: int, queue: str) -> GoodClient:
+        client = cls(await Wire.open(port), queue)
+        client.wire.send("SUBSCRIBE", {"id": "0", "destination": queue, "ack": "auto"})
+        return client
+
+    async def round(self) -> None:
+        self.count += 1
+        body = f"good {self.count}"
+        self.wire.send("SEND", {"destination": self.queue, "persistent": "true", "receipt": body}, body.encode())
+        frames = [await asyncio.wait_for(self.wire.read(), 10) for _ in range(2)]
+        assert sorted(frame.command for frame in frames) == ["MESSAGE", "RECEIPT"]
+        assert next(frame.body for frame in frames if frame.command == "MESSAGE") == body.encode()
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+async def test_a_mistake_is_named_and_nobody_else_notices(broker: BrokerProcess, mistake: str) -> None:
+    data, word = MISTAKES[mistake]
+    good = await GoodClient.open(broker.stomp, "/queue/good")
+    await good.round()
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.stomp)
+    writer.write(data)
+    answer = await asyncio.wait_for(reader.read(), 10)  # to the end: the connection is closed
+    assert b"ERROR\n" in answer
+    assert word in answer.decode(), answer
+    writer.close()
+    await good.round()
+    good.wire.close()
+
+
+async def test_a_client_that_vanishes_loses_nothing_that_others_need(broker: BrokerProcess) -> None:
+    good = await GoodClient.open(broker.stomp, "/queue/good-2")
+    taker = await Wire.open(broker.stomp)
+    for number in range(5):
+        taker.send("SEND", {"destination": "/queue/left", "persistent": "true", "receipt": str(number)}, b"x")
+        assert (await taker.read()).command == "RECEIPT"
+    taker.send("SUBSCRIBE", {"id": "0", "destination": "/queue/left", "ack": "client"})
+    for _ in range(5):
+        assert (await taker.read()).command == "MESSAGE"
+    taker._writer.transport.abort()  # no DISCONNECT, no FIN: a reset
+    await good.round()
+    heir = await Wire.open(broker.stomp)
+    heir.send("SUBSCRIBE", {"id": "0", "destination": "/queue/left", "ack": "auto"})
+    frames = [await asyncio.wait_for(heir.read(), 10) for _ in range(5)]
+    assert {frame.headers.get("redelivered") for frame in frames} == {"true"}
+    good.wire.close()
+    heir.close()
+
+
+async def test_a_client_that_never_reads_holds_up_nobody_and_fills_no_memory(broker: BrokerProcess) -> None:
+    def resident_kib() -> int:
+        status = Path(f"/proc/{broker.pid}/status").read_text()
+        return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+
+    good = await GoodClient.open(broker.stomp, "/queue/good-3")
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.stomp, limit=1024)
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    writer.write(CONNECT + b"SUBSCRIBE\nid:0\ndestination:/topic/much\nack:auto\n\n\0")
+    writer.write(b"SUBSCRIBE\nid:1\ndestination:/queue/much\nack:auto\n\n\0")
+    await good.round()
+    before = resident_kib()
+    sender = await Wire.open(broker.stomp)
+    for number in range(100):
+        for destination in ("/queue/much", "/topic/much"):
+            headers = {"destination": destination, "persistent": "true", "receipt": f"{destination}{number}"}
+            sender.send("SEND", headers, b"x" * 500_000)
+        for _ in range(2):
+            frame = await asyncio.wait_for(sender.read(), 10)
+            assert frame.command == "RECEIPT"
+        await good.round()
+    assert resident_kib() - before < 80_000, "100 MB were sent to one who does not read"
+    writer.transport.abort()
+    await good.round()
+    good.wire.close()
+    sender.close()
+    assert reader is not None
+
+
+async def test_clients_that_come_and_go_leave_nothing_behind(broker: BrokerProcess) -> None:
+    for _ in range(200):
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.stomp)
+        writer.write(CONNECT[:20])
+        writer.close()
+        assert reader is not None
+    good = await GoodClient.open(broker.stomp, "/queue/good-4")
+    await good.round()
+    for _ in range(100):
+        status = await asyncio.to_thread(broker.status)
+        assert status is not None
+        if status["counts"]["connections"] == 1:
+            break
+        await asyncio.sleep(0.05)
+    assert status["counts"]["connections"] == 1
+    good.wire.close()
