@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import sys
 from pathlib import Path
 
@@ -48,7 +49,11 @@ async def test_kills_under_load_lose_nothing_and_undo_nothing(tmp_path: Path) ->
         ]
         for _ in range(ROUNDS):
             await asyncio.sleep(dice.uniform(0.05, 1.2))
+            standby.kill(signal.SIGSTOP)  # so that the directory stands still as the dead master left it
             await asyncio.to_thread(master.kill)
+            report = await asyncio.to_thread(check, str(data))
+            assert report.is_clean, report.problems
+            standby.kill(signal.SIGCONT)
             await asyncio.to_thread(standby.wait_role, "master")
             master, standby = standby, master
             standby.start()
