@@ -81,6 +81,7 @@ def count_changes(directory: Path) -> int:
     return disk.count
 
 
+@pytest.mark.prove
 @pytest.mark.timeout(280)
 def test_whatever_fails_what_was_promised_holds(tmp_path: Path) -> None:
     total = count_changes(tmp_path / "count")
