@@ -31,6 +31,14 @@ class IndexNotOfThisJournal(Exception):
     """The index tells of batches that are not in the journal, or do not count: it is to be set aside."""
 
 
+class _Hole(Exception):
+    """Damage in what was never synced: the file ends before it."""
+
+
+def _stop_at_hole(damage: JournalCorrupt) -> None:
+    raise _Hole from damage
+
+
 class JournalLost(Exception):
     """A journal file that held live messages is not there, and nobody said that it would go."""
 
@@ -165,14 +173,22 @@ class Follower:
 
     def _read(self, file: int, start: int, end: int | None, *, settle_last: bool, is_final: bool) -> bool:
         held: Batch | None = None
+        on_corrupt = None
+        if is_final and end is None and self.chronicle.may_have_holes(file):
+            on_corrupt = _stop_at_hole
         try:
             # At a promotion the disk is read, not what this host remembers: after a failed sync the two may differ.
-            for batch in scan(self.files, file, start, end, is_live=not is_final, drop_cache=is_final):
+            batches = scan(
+                self.files, file, start, end, is_live=not is_final, drop_cache=is_final, on_corrupt=on_corrupt
+            )
+            for batch in batches:
                 if held is not None:
                     self._settle(file, held)
                 if not is_final and self._should_halt():
                     return False
                 held = batch
+        except _Hole as hole:
+            log.warning("%s: it was never synced; that and what stands behind it is forgotten", hole.__cause__)
         except (JournalCorrupt, JournalMissing):
             if is_final:
                 raise

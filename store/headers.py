@@ -21,7 +21,8 @@ class Header:
     """What the first batch of a file tells.
 
     ``ends`` maps earlier files to the offset at which they end; ``files`` are the ids that existed, this one
-    included; ``reason`` is "promotion" or "rotation".
+    included; ``reason`` is "promotion" or "rotation"; ``sync`` the strategy by which the file is written (always,
+    periodic, never).
     """
 
     epoch: int
@@ -30,6 +31,7 @@ class Header:
     ends: Mapping[int, int]
     files: tuple[int, ...]
     openwire_version: int = 11
+    sync: str = "always"
 
 
 def encode_header(header: Header) -> bytes:
@@ -41,6 +43,7 @@ def encode_header(header: Header) -> bytes:
         "ends": {str(file): end for file, end in sorted(header.ends.items())},
         "files": ranges(header.files),
         "openwire": header.openwire_version,
+        "sync": header.sync,
     }
     return encode_trace(MARK + json.dumps(body, separators=(",", ":")))
 
@@ -61,6 +64,7 @@ def decode_header(payload: bytes) -> Header | None:
             ends={int(file): int(end) for file, end in body["ends"].items()},
             files=tuple(file for first, last in body["files"] for file in range(first, last + 1)),
             openwire_version=int(body["openwire"]),
+            sync=str(body["sync"]),
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -96,6 +100,12 @@ class Chronicle:
         """The epoch in which ``file`` was written, as far as headers tell; 0: before the first of ours."""
         earlier = [number for number in self.headers if number <= file]
         return self.headers[max(earlier)].epoch if earlier else 0
+
+    def may_have_holes(self, file: int) -> bool:
+        """Whether ``file`` was written without a sync for each batch: then a power loss may leave a later batch without
+        an earlier one, and neither was promised to survive it."""
+        header = self.headers.get(file)
+        return header is not None and header.sync != "always"
 
     def is_reclaimed(self, file: int) -> bool:
         """Whether ``file``, which is not there, was gone already when the newest header was written."""

@@ -35,7 +35,7 @@ def open_index(root: str, broker: str, disk: Disk = os, *, may_copy: bool = True
         path = os.path.join(root, broker if number == 1 else f"{broker}-{number}")
         try:
             if may_copy and not _is_index(path):
-                _copy_neighbour(root, path)
+                _copy_neighbour(root, path, disk)
             return path, Index.open(path, disk)
         except IndexInUse:
             log.warning("index directory %s is in use by another process; trying the next name", path)
@@ -75,12 +75,12 @@ def remove_stale(root: str, own: str) -> list[str]:
     return removed
 
 
-def _copy_neighbour(root: str, path: str) -> None:
+def _copy_neighbour(root: str, path: str, disk: Disk) -> None:
     for neighbour in sorted(_indexes(root), key=_modified, reverse=True):
         if neighbour == path:
             continue
         try:
-            if copy(neighbour, path):
+            if copy(neighbour, path, disk):
                 log.info("index begins as a copy of %s", neighbour)
                 return
         except (OSError, IndexDamaged) as reason:

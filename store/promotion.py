@@ -41,6 +41,7 @@ def promote(
     *,
     broker: str,
     max_file_length: int,
+    sync: str,
 ) -> Promoted:
     """Begin a new epoch; blocking. On return the header is durable and looked at, and ``follower.state`` is exact.
 
@@ -64,7 +65,7 @@ def promote(
         files.sync(last)  # a batch that was written and never synced counts now, and must survive
     epoch = max(first, follower.chronicle.epoch + 1)
     writer = JournalWriter(files, broker, first, file_length_max=max_file_length)
-    header = Header(epoch, broker, "promotion", ends, tuple(files.list()))
+    header = Header(epoch, broker, "promotion", ends, tuple(files.list()), sync=sync)
     _write(writer, follower, [encode_header(header)])
     follower.state.epoch = epoch
     rollbacks = _rollbacks(follower)

@@ -154,4 +154,5 @@ class Standby:
             self._follower,
             broker=self.broker,
             max_file_length=self.settings.journal_max_file_length,
+            sync=self.settings.journal_disk_sync_strategy,
         )

@@ -400,8 +400,12 @@ class StorageThread:
             wait([self._preparing])  # if it failed, the rotation tries itself, and fails for good
             self._preparing = None
         file, end = writer.position
-        header = Header(self._epoch, self._broker, "rotation", {file: end}, (*self._files.list(), file + 1))
+        files = (*self._files.list(), file + 1)
+        strategy = self._settings.journal_disk_sync_strategy
+        header = Header(self._epoch, self._broker, "rotation", {file: end}, files, sync=strategy)
         writer.rotate(encode_header(header))
+        # By itself: were it torn and the next batch whole, that would look like damage in the middle.
+        self._sync()
         self._state.know_file(writer.position[0])
 
     # ---- checkpoints
