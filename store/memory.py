@@ -8,7 +8,6 @@ never touches a disk, and nothing outlives the object but what ``owners`` tells 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from sortedcontainers import SortedDict
 
@@ -16,6 +15,7 @@ from store.operations import (
     AddMessage,
     AddSubscription,
     Atomic,
+    Engine,
     Operation,
     Owner,
     Page,
@@ -34,14 +34,6 @@ _RECORD_OVERHEAD = 5
 
 class StoreFull(Exception):
     """A message was not taken: the bound in the text is reached."""
-
-
-class Engine(Protocol):
-    """Whom the store tells; always on the event loop."""
-
-    def durable(self, operations: list[Operation]) -> None: ...
-
-    def drained(self) -> None: ...
 
 
 class MemoryStore:

@@ -8,6 +8,7 @@ on the event loop, in the order in which they were handed over, once they are du
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from store.records.message import Destination, Message
 
@@ -136,6 +137,16 @@ class PagedMessage:
 
 
 Operation = AddMessage | RemoveMessage | Atomic | AddSubscription | RemoveOwner | Page
+
+
+class Engine(Protocol):
+    """Whom a store tells; always on the event loop."""
+
+    def durable(self, operations: list[Operation]) -> None:
+        """Those hold now, in the order in which they were handed over."""
+
+    def drained(self) -> None:
+        """The store is not congested any more."""
 
 
 class Owner:

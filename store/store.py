@@ -9,23 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from journal.files import JournalFiles
 from store.follow import Follower
-from store.operations import AddMessage, Operation, Owner, RemoveOwner
+from store.operations import AddMessage, Engine, Operation, Owner, RemoveOwner
 from store.promotion import Promoted
 from store.records.message import Destination
 from store.settings import StoreSettings
 from store.storage_thread import NewQueue, StorageThread
-
-
-class Engine(Protocol):
-    """Whom the store tells; always on the event loop."""
-
-    def durable(self, operations: list[Operation]) -> None: ...
-
-    def drained(self) -> None: ...
 
 
 class Store:

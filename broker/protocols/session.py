@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from broker.core.commands import AckMode, ClientError, Command, Connect
-from store.records.message import Message
+from broker.core import subscription
+from broker.core.commands import Command
 
 
-class Session(Protocol):
+class Session(subscription.Session, Protocol):
     """One client's conversation: bytes in, commands out; what the broker says in, bytes out. Pure.
 
-    What the broker says piles up until ``take``; ``pending_bytes`` tells how much it is.
+    What the broker says (``core.subscription.Session``) piles up until ``take``; ``pending_bytes`` tells how much.
     """
 
     pending_bytes: int
@@ -25,16 +25,6 @@ class Session(Protocol):
 
     def receive(self, data: bytes) -> Sequence[Command]:
         """Never raises: what cannot be understood is a ProtocolFailure, and the last command if it is fatal."""
-
-    def connected(self, command: Connect, session_id: str) -> None: ...
-
-    def receipt(self, receipt: str) -> None: ...
-
-    def deliver(
-        self, subscription_id: str, tag: int, message: Message, redelivered: bool, ack_mode: AckMode
-    ) -> None: ...
-
-    def fail(self, error: ClientError) -> None: ...
 
     def heart_beat(self) -> None: ...
 
