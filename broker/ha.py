@@ -211,7 +211,11 @@ class Mastership:
             return locker.proof().holds_at(now())
 
         def call_soon(function: Callable[[], None]) -> None:
-            loop.call_soon_threadsafe(function)
+            try:
+                loop.call_soon_threadsafe(function)
+            except RuntimeError:  # a thread that hung in the volume woke up when the loop had ended: nobody listens
+                if not loop.is_closed():
+                    raise
 
         store = await self._in_store_thread(
             lambda: standby.promote(
