@@ -96,3 +96,28 @@ def test_of_two_that_hold_the_lock_at_once_one_gets_the_epoch(directory: str) ->
     terms[0].wait_lost()
     terms[0].crash()
     terms[1].close()
+
+
+def test_a_zombie_whose_successors_first_file_came_and_went_finds_its_own_gone(directory: str) -> None:
+    """It slept through the fence, the rotations and the reclaiming: the name after its own is free again."""
+    zombie = Term(directory, "a", SMALL_FILES)
+    zombie.add_durably(3)
+    successor = Term(directory, "b", SMALL_FILES)
+    owner = successor.store.queue(Q)
+    before = len(successor.durable_operations)
+    for paged in successor.page(owner).messages:
+        successor.remove(paged, owner)
+    successor.wait_durable(before + 4)
+
+    def are_gone() -> bool:
+        rule(successor, 1)
+        return not any(os.path.exists(f"{directory}/db-{file}.log") for file in (1, 2))
+
+    successor.wait(are_gone)
+    reported = len(zombie.durable_operations)
+    zombie.add(body=b"late")
+    assert isinstance(zombie.wait_lost(), Deposed)
+    assert len(zombie.durable_operations) == reported
+    zombie.crash()
+    assert successor.bodies() == []
+    successor.close()
