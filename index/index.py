@@ -307,6 +307,8 @@ class Index:
         )
         self._publish(root)
         self._space = space
+        for pointer in merge.replaced:
+            self._data.cache.drop(pointer)
         if found is not None:
             self._found = None
             self._recovery_roots = None

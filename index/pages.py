@@ -58,6 +58,11 @@ class Cache:
             self._young = {}
         self._young[pointer] = node
 
+    def drop(self, pointer: Pointer) -> None:
+        """A checkpoint puts another page in its place: only readers of the last one may still ask for it."""
+        self._young.pop(pointer, None)
+        self._old.pop(pointer, None)
+
     def __contains__(self, pointer: Pointer) -> bool:
         return pointer in self._young or pointer in self._old
 

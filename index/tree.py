@@ -95,9 +95,19 @@ class Merged(NamedTuple):
 
 
 class Merge:
-    """One merge of changes into the tree under a root page."""
+    """One merge of changes into the tree under a root page. ``replaced`` are the pages that its tree has no more."""
 
-    __slots__ = ("_changes", "_data", "_generation", "_incarnation", "_keys_added", "_page_size", "_small", "_space")
+    __slots__ = (
+        "_changes",
+        "_data",
+        "_generation",
+        "_incarnation",
+        "_keys_added",
+        "_page_size",
+        "_small",
+        "_space",
+        "replaced",
+    )
 
     def __init__(
         self,
@@ -115,6 +125,7 @@ class Merge:
         self._generation = generation
         self._incarnation = incarnation
         self._keys_added = 0
+        self.replaced: list[Pointer] = []
 
     def run(self, pointer: Pointer | None, depth: int) -> Generator[None, None, Merged]:
         """Merge all changes; each step touches about one leaf. The pages are taken to be written, not synced."""
@@ -150,6 +161,7 @@ class Merge:
         """Merge the changes below `high` into a subtree; what stands in its place."""
         is_hot = pointer in self._data.cache
         node = self._data.load(pointer)
+        self.replaced.append(pointer)
         self._space.replace(pointer.page)
         if level == 1:
             assert isinstance(node, Leaf), "a branch on the lowest level"
