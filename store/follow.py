@@ -16,7 +16,7 @@ from journal.errors import JournalCorrupt, JournalMissing
 from journal.files import JournalFiles
 from journal.format import location
 from journal.scan import Batch, FileSource, Scan, scan
-from store.headers import Chronicle, decode_header, read_chronicle
+from store.headers import Chronicle, Header, decode_header, read_chronicle
 from store.replay import Replay
 from store.state import State
 from store.tail import Position, changes
@@ -65,7 +65,7 @@ class Follower:
         self._should_halt = should_halt
         self.chronicle = Chronicle({}, {})
         self.has_caught_up = False
-        self._headers: dict[int, bytes] = {}
+        self._headers: dict[int, Header] = {}
         self._ends_seen: dict[int, int] = {}  # of files that ActiveMQ wrote and left behind
         self._verify_index()
 
@@ -93,26 +93,31 @@ class Follower:
                 f"its last batch, file {position.file} bytes {position.batch} to {position.offset}, reads differently"
             )
 
+    def _header_of(self, file: int) -> Header | None:
+        """The header of a file. It does not change any more, so it is read once; whoever has none may yet get one."""
+        header = self._headers.get(file)
+        if header is None:
+            payload = self._first_payload(file)
+            header = None if payload is None else decode_header(payload)
+            if header is not None:
+                self._headers[file] = header
+        return header
+
     def _first_payload(self, file: int) -> bytes | None:
-        """The first record of a file. A header does not change any more; whoever has none may yet get one."""
-        known = self._headers.get(file)
-        if known is not None:
-            return known
+        """The first record of a file, None if it has no good batch."""
         source = partial(FileSource, self.files, file)
         try:
             batch = next(iter(Scan(source, file, is_live=True, chunk_bytes=HEADER_BYTES)), None)
         except JournalMissing:
             return None  # reclaimed while we listed
-        payload = batch.records[0][1] if batch is not None and batch.records else None
-        if payload is not None and decode_header(payload) is not None:
-            self._headers[file] = payload
-        return payload
+        return batch.records[0][1] if batch is not None and batch.records else None
 
     def read_headers(self) -> Sequence[int]:
         """Look which files exist and what their headers say; returns the ids. Names no end that is not named."""
         ids = self.files.list()
-        self._headers = {file: payload for file, payload in self._headers.items() if file in ids}
-        self.chronicle = read_chronicle(ids, self._first_payload)
+        for file in self._headers.keys() - set(ids):
+            del self._headers[file]
+        self.chronicle = read_chronicle(ids, self._header_of)
         position = self.state.position
         if position is not None:
             end = self.chronicle.ends.get(position.file)

@@ -117,18 +117,17 @@ class Chronicle:
         return header is not None and header.reason == "promotion"
 
 
-def read_chronicle(files: Iterable[int], first_payload: Callable[[int], bytes | None]) -> Chronicle:
+def read_chronicle(files: Iterable[int], header_of: Callable[[int], Header | None]) -> Chronicle:
     """Read the headers of ``files``, newest first, as far as newer ones let them exist.
 
-    ``first_payload`` gives the payload of the record in a file's first batch, None if there is no good batch.
+    ``header_of`` gives the header in a file's first batch, None if there is none.
     """
     ends: dict[int, int] = {}
     headers: dict[int, Header] = {}
     for file in sorted(files, reverse=True):
         if ends.get(file) == 0:
             continue
-        payload = first_payload(file)
-        header = None if payload is None else decode_header(payload)
+        header = header_of(file)
         if header is None:
             continue
         headers[file] = header
