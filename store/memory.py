@@ -23,6 +23,7 @@ from store.operations import (
     RemoveMessage,
     RemoveOwner,
 )
+from store.records.commands import subscription_key
 from store.records.message import Destination
 
 # Above this many on their way producers are asked to wait.
@@ -85,7 +86,7 @@ class MemoryStore:
 
     def subscription(self, client_id: str, name: str, destination: Destination) -> int:
         """The owner id of a durable subscription, a new one if there is none of that name (or it was removed)."""
-        key = f"{client_id}:{name}"
+        key = subscription_key(client_id, name)
         found = self._subscriptions.get(key)
         if found is None:
             found = self._subscriptions[key] = self._add_owner(destination, client_id, name)

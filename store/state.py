@@ -19,6 +19,7 @@ from typing import Protocol
 from store import keys
 from store.keys import Entry
 from store.open_transactions import Transaction, decode_transactions, encode_transactions
+from store.records.commands import subscription_key
 from store.records.message import Destination
 from store.tail import Frozen, Position, Tail, keys_after
 
@@ -56,6 +57,13 @@ class OwnerState:
         self.count = count
         self.bytes = bytes
 
+    @property
+    def key(self) -> str:
+        """A durable subscription's name in KahaDB."""
+        assert self.client_id is not None, "a queue has no subscription key"
+        assert self.subscription_name is not None, "a queue has no subscription key"
+        return subscription_key(self.client_id, self.subscription_name)
+
     def record(self) -> keys.OwnerRecord:
         return keys.OwnerRecord(
             self.destination, self.client_id, self.subscription_name, self.record_location, self.count, self.bytes
@@ -82,7 +90,7 @@ class State:
         self.frozen: Tail | None = None
         self.owners: dict[int, OwnerState] = {}
         self.queues: dict[Destination, int] = {}
-        self.subscriptions: dict[str, int] = {}  # client id ':' name -> owner, KahaDB's subscription key
+        self.subscriptions: dict[str, int] = {}  # KahaDB's subscription key -> owner
         self.topics: dict[Destination, tuple[int, ...]] = {}
         self.files: dict[int, FileState] = {}
         self.transactions: dict[str, Transaction] = {}
@@ -119,7 +127,7 @@ class State:
         if owner.subscription_name is None:
             self.queues[owner.destination] = owner.id
         else:
-            self.subscriptions[f"{owner.client_id}:{owner.subscription_name}"] = owner.id
+            self.subscriptions[owner.key] = owner.id
             self.topics[owner.destination] = (*self.topics.get(owner.destination, ()), owner.id)
 
     def queue(self, destination: Destination) -> int:
@@ -158,7 +166,7 @@ class State:
         if state.subscription_name is None:
             self.queues.pop(state.destination, None)
         else:
-            self.subscriptions.pop(f"{state.client_id}:{state.subscription_name}", None)
+            self.subscriptions.pop(state.key, None)
             self.topics[state.destination] = tuple(o for o in self.topics[state.destination] if o != owner)
             if state.record_location:
                 self.pin(file, state.record_location >> 32)

@@ -14,6 +14,7 @@ from journal.files import JournalFiles
 from store.follow import Follower
 from store.operations import AddMessage, Engine, Operation, Owner, RemoveOwner
 from store.promotion import Promoted
+from store.records.commands import subscription_key
 from store.records.message import Destination
 from store.settings import StoreSettings
 from store.storage_thread import NewQueue, StorageThread
@@ -95,7 +96,7 @@ class Store:
 
     def subscription(self, client_id: str, name: str, destination: Destination) -> int:
         """The owner id of a durable subscription, a new one if there is none of that name (or it was removed)."""
-        key = f"{client_id}:{name}"
+        key = subscription_key(client_id, name)
         found = self._subscriptions.get(key)
         if found is None:
             found = self._subscriptions[key] = self._next_owner
