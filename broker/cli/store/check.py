@@ -1,4 +1,4 @@
-"""``tandemmq store``: what is in a data directory. Works on the files; no broker need run."""
+"""``tandemmq store check``: does everything in a data directory agree?"""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from locker.shared_file import SharedFileLocker
 from store.check import check as check_store
 
 
-@click.group()
-def store() -> None:
-    """Look into a data directory."""
-
-
-@store.command()
+@click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 @click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")

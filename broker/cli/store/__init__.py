@@ -1,0 +1,19 @@
+"""``tandemmq store``: what is in a data directory, why it is there, and how it gets smaller.
+
+A command stands in a file of its own, with its name, and is put into the table below.
+"""
+
+from __future__ import annotations
+
+import click
+
+from broker.cli.store.check import check
+
+
+@click.group()
+def store() -> None:
+    """Look into a data directory, and put it in order."""
+
+
+for command in (check,):
+    store.add_command(command)
