@@ -1,0 +1,158 @@
+"""Which messages of a producer were stored already, over a bounded window. Pure.
+
+A client that lost its connection sends again what has no receipt; some of that was stored before. A message id is
+``<producer>:<sequence>``, so one bit a message is enough: for each of the last ``producers_max`` producers (the
+least recently used is forgotten first) a window of sequence numbers that ends with the highest one seen.
+
+    producer -> | first sequence, a multiple of 64 | bit n set: first + n was stored |
+
+What is not known for sure to have been stored is no duplicate: below the window, beyond the number of producers, or
+with an id of another form. A message may then be stored twice, but none is lost. (ActiveMQ's BitArrayBin answers in the
+same way below its window. Its ``lastProducerSequenceId``, by which everything up to the last one stored is refused, is
+not sure: a message that was refused, and whose refusal was lost with the connection, lies below it and comes again.)
+
+Ids that the broker made are not of interest: they contain its epoch and are never made again. See
+``is_made_by_broker``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+SEQUENCE_MAX = (1 << 63) - 1  # a signed 64-bit number in OpenWire and in Java
+WORD_BITS = 64
+# The session in the ids of messages whose client does not number them. JMS sessions count from 1 on, and ActiveMQ
+# gives this one to what its STOMP and MQTT clients send, so that a replay of its journals can tell it too.
+BROKER_SESSION = -1
+
+
+def broker_producer(connection_id: str) -> str:
+    """The producer of ids that a broker makes for ``connection_id``; a sequence behind a colon makes an id of it."""
+    return f"{connection_id}:{BROKER_SESSION}:1"
+
+
+def is_made_by_broker(message_id: str) -> bool:
+    """Whether a broker made this id, not the client: nobody sends it again, and it is not audited."""
+    parts = message_id.rsplit(":", 3)
+    return len(parts) == 4 and parts[1] == "-1"
+
+
+class AuditImage(NamedTuple):
+    """What an audit knows. ``windows``: (first sequence, bitmap) by producer, the least recently used one first."""
+
+    depth: int
+    producers_max: int
+    windows: dict[str, tuple[int, int]]
+
+
+class ProducerAudit:
+    """See the module. At least the last ``depth`` sequence numbers below a producer's highest are remembered.
+
+    Memory is bounded by ``producers_max`` times (``depth`` / 8 bytes and a name). One thread uses it.
+    ``revision`` grows with everything learnt or forgotten, and only then: what was written of it once need not be
+    written again while the revision is the same.
+    """
+
+    __slots__ = ("_capacity", "_latest", "_latest_window", "_windows", "depth", "producers_max", "revision")
+
+    def __init__(self, depth: int, producers_max: int) -> None:
+        assert depth > 0 and producers_max > 0, "an audit that remembers nothing is left out by its owner"
+        self.depth = depth
+        self.producers_max = producers_max
+        self.revision = 0
+        self._capacity = ((depth + 1) // WORD_BITS + 1) * WORD_BITS  # as ActiveMQ rounds it up
+        self._windows: OrderedDict[str, list[int]] = OrderedDict()
+        self._latest: str | None = None
+        self._latest_window: list[int] = []
+
+    def is_duplicate(self, message_id: str) -> bool:
+        """Whether a message of this id was seen; from now on it was. False for an id that cannot be audited."""
+        producer, _, digits = message_id.rpartition(":")
+        try:
+            sequence = int(digits)
+        except ValueError:
+            return False
+        if not 0 <= sequence <= SEQUENCE_MAX or str(sequence) != digits or not producer:
+            return False
+        window = self._latest_window if producer == self._latest else self._use(producer, sequence)
+        offset = sequence - window[0]
+        if offset < 0:
+            return False
+        if offset >= self._capacity:
+            offset = self._slide(window, offset)
+        bit = 1 << offset
+        seen = window[1]
+        if seen & bit:
+            return True
+        window[1] = seen | bit
+        self.revision += 1
+        return False
+
+    def note(self, message_id: str) -> None:
+        """A message of this id is stored: a replay met it."""
+        self.is_duplicate(message_id)
+
+    def forget(self, message_id: str) -> None:
+        """The message, for which ``is_duplicate`` said no, was not stored after all: it may come again."""
+        producer, _, digits = message_id.rpartition(":")
+        window = self._windows.get(producer)
+        if window is None or not digits.isdecimal():
+            return
+        offset = int(digits) - window[0]
+        if 0 <= offset < self._capacity and window[1] >> offset & 1:
+            window[1] ^= 1 << offset
+            self.revision += 1
+
+    def image(self) -> AuditImage:
+        """All that is known, as values. Producers of whom nothing is known are left out."""
+        windows = {producer: (first, bitmap) for producer, (first, bitmap) in self._windows.items() if bitmap}
+        return AuditImage(self.depth, self.producers_max, windows)
+
+    def load(self, image: AuditImage) -> None:
+        """Know what ``image`` knows, beside what is known already; this audit's own bounds hold.
+
+        It may be older than what is known: a replay meets records twice. ``revision`` grows if something was new.
+        """
+        for producer, (first, bitmap) in image.windows.items():
+            if bitmap <= 0 or first < 0 or not producer:
+                continue
+            start = first - first % WORD_BITS
+            bitmap <<= first - start
+            window = self._use(producer, start + bitmap.bit_length() - 1)
+            offset = start - window[0]
+            top = offset + bitmap.bit_length()
+            if top > self._capacity:
+                before = window[0]
+                self._slide(window, top - 1)
+                offset -= window[0] - before
+            known = window[1]
+            window[1] = known | (bitmap << offset if offset >= 0 else bitmap >> -offset)
+            self.revision += window[1] != known
+
+    def __len__(self) -> int:
+        """How many producers are remembered."""
+        return len(self._windows)
+
+    def _use(self, producer: str, sequence: int) -> list[int]:
+        """The window of ``producer``, which is now the most recently used; a new one that ends with ``sequence``."""
+        windows = self._windows
+        window = windows.get(producer)
+        if window is None:
+            first = max(0, sequence - sequence % WORD_BITS + WORD_BITS - self._capacity)
+            window = windows[producer] = [first, 0]
+            if len(windows) > self.producers_max:
+                windows.popitem(last=False)
+                self.revision += 1
+        else:
+            windows.move_to_end(producer)
+        self._latest = producer
+        self._latest_window = window
+        return window
+
+    def _slide(self, window: list[int], offset: int) -> int:
+        """Make room for a sequence ``offset`` behind the window's first, which is beyond its end; its new offset."""
+        shift = (offset - self._capacity) // WORD_BITS * WORD_BITS + WORD_BITS
+        window[0] += shift
+        window[1] = window[1] >> shift if shift < self._capacity else 0
+        return offset - shift
