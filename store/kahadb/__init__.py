@@ -1,0 +1,1 @@
+"""What ActiveMQ keeps beside its messages: the index in db.data, and the Java objects in its journal."""

@@ -1,0 +1,82 @@
+"""The Java objects of KahaDB's journal: ActiveMQ's own classes read what we write, and write what we read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.kahadb.java_objects import AuditImage, decode_ack_map, decode_audit, encode_ack_map, encode_audit
+
+pytestmark = pytest.mark.service
+
+LIBRARIES = Path("/usr/share/activemq/lib")
+SOURCE = Path(__file__).parent / "java" / "Audit.java"
+
+Ask = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def ask(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Ask:
+    java, javac = shutil.which("java"), shutil.which("javac")
+    require_service(java and javac, "no JDK: java and javac are not in the path")
+    require_service((LIBRARIES / "activemq-client.jar").exists(), f"no ActiveMQ in {LIBRARIES}")
+    classes = tmp_path_factory.mktemp("classes")
+    _run([str(javac), "-nowarn", "-encoding", "UTF-8", "-cp", f"{LIBRARIES}/*", "-d", str(classes), str(SOURCE)], "")
+
+    def answers(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        lines = "".join(json.dumps(request) + "\n" for request in requests)
+        command = [str(java), "-Xmx128m", "-cp", f"{classes}:{LIBRARIES}/*", "Audit"]
+        return [json.loads(line) for line in _run(command, lines).splitlines()]
+
+    return answers
+
+
+def _run(command: list[str], text: str) -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def test_the_same_bytes_both_ways(ask: Ask) -> None:
+    audits: list[dict[str, Any]] = [
+        {"depth": 2048, "producers": 64, "ids": [f"ID:a-{n % 70}-1:1:1:{n * 37}" for n in range(1000)]},
+        {"depth": 100, "producers": 3, "ids": [f"ID:é-{n % 2}-1:1:1:{n * 3}" for n in range(1000)]},
+        {"depth": 2048, "producers": 64, "ids": [f"p:{n}" for n in range(3000)]},
+        {"depth": 0, "producers": 0, "ids": []},
+    ]
+    maps: list[dict[str, list[int]]] = [{}, {str(k): list(range(k, k * 3, 7)) for k in range(1, 100, 3)}]
+    written = ask([{"do": "write audit", **a} for a in audits] + [{"do": "write map", "map": m} for m in maps])
+    payloads = [bytes.fromhex(answer["bytes"]) for answer in written]
+    for audit, payload in zip(audits, payloads, strict=False):
+        image = decode_audit(payload)
+        assert (image.depth, image.producers_max) == (audit["depth"], audit["producers"])
+        assert encode_audit(image) == payload
+    first, last = decode_audit(payloads[2]).windows["p"]
+    assert [first + bit for bit in range(last.bit_length()) if not last >> bit & 1] == []
+    assert first + last.bit_length() == 3000
+    for expected, payload in zip(maps, payloads[len(audits) :], strict=True):
+        assert decode_ack_map(payload) == {int(file): set(held) for file, held in expected.items()}
+        assert encode_ack_map(decode_ack_map(payload)) == payload
+
+
+def test_activemq_reads_an_audit_and_an_ack_map_of_ours(ask: Ask) -> None:
+    image = AuditImage(500, 8, {"ID:x-1:1:1": (640, 0b1011), "ID:ü-2:1:1": (64, (1 << 300) - 1)})
+    files = {3: {1, 2, 3}, 70000: {3, 70000}}
+    audit, ack_map = ask(
+        [
+            {"do": "read audit", "bytes": encode_audit(image).hex()},
+            {"do": "read map", "bytes": encode_ack_map(files).hex()},
+        ]
+    )
+    assert (audit["depth"], audit["producers"]) == (500, 8)
+    assert [(name, first, last) for name, first, _, last in audit["windows"]] == [
+        ("ID:x-1:1:1", 640, 643),
+        ("ID:ü-2:1:1", 64, 363),
+    ]
+    assert {int(file): set(held) for file, held in ack_map["map"].items()} == files
