@@ -1,0 +1,115 @@
+"""The data directory that a command is about: is it one, who holds it, and the lock for those that write."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from config.settings import Settings
+from journal.files import file_id
+from locker.contract import Holder, Locker, LockError, LockRequest, LockSettings, LockUnavailable
+from locker.kinds import create
+from locker.shared_file import SharedFileLocker
+
+DIRECTORY = click.Path(exists=True, file_okay=False)
+
+
+class WrongDirectory(click.UsageError):
+    """The directory is none that the command can work on: exit code 2, like any wrong argument."""
+
+
+def demand_journal(directory: str) -> None:
+    """WrongDirectory unless there is a journal."""
+    try:
+        names = os.listdir(directory)
+    except OSError as error:
+        raise WrongDirectory(f"{directory} cannot be read: {error.strerror or error}") from error
+    if not any(file_id(name) is not None for name in names):
+        raise WrongDirectory(f"{directory} holds no journal: there is no file db-1.log, db-2.log, ... in it")
+
+
+def journal_file(text: str) -> int:
+    """The id in db-87.log, db-87 or 87. Raises BadParameter for anything else."""
+    name = os.path.basename(text)
+    for spelled in (name, f"{name}.log", f"db-{name}.log"):
+        number = file_id(spelled)
+        if number is not None:
+            return number
+    raise click.BadParameter(f"{text!r} is no journal file: db-87.log, db-87 or 87 would be one")
+
+
+def holder_of(directory: str) -> Holder | None:
+    """Who holds the lock file of a directory; None: nobody. It is looked at, not touched."""
+    if not os.path.exists(os.path.join(directory, "lock")):
+        return None
+    try:
+        return SharedFileLocker(LockRequest(directory=directory, holder=Holder(name="tandemmq store"))).holder()
+    except LockUnavailable as error:
+        raise click.ClickException(str(error)) from error
+
+
+def demand_unheld(directory: str, instead: str) -> None:
+    """Refuse with exit code 1 while a broker is master there, naming it; ``instead`` says what may be done."""
+    holder = holder_of(directory)
+    if holder is not None:
+        raise click.ClickException(f"{directory} is in use by {holder}: {instead}")
+
+
+@contextmanager
+def locked(
+    directory: str, command: str, settings: Settings | None = None, instead: str = "stop it first"
+) -> Iterator[Callable[[], bool]]:
+    """Hold the lock of a directory as a master would, by the kind in ``settings``, else the lock file.
+
+    Gives the question whether it is still ours, for ``OfflineStore(has_proof=...)``; any thread may ask it. When
+    somebody else holds it the command ends with exit code 1, naming the holder.
+    """
+    locker = _locker(directory, command, settings)
+    try:
+        if not locker.try_acquire():
+            raise click.ClickException(f"{directory} is in use by {locker.holder() or 'another broker'}: {instead}")
+    except LockError as error:
+        raise click.ClickException(str(error)) from error
+    has_ended = threading.Event()
+    keeper = threading.Thread(target=_keep, args=(locker, has_ended), daemon=True)
+    keeper.start()
+    try:
+        yield lambda: locker.proof().holds_at(locker.clock.now())
+    finally:
+        has_ended.set()
+        keeper.join()
+        locker.release()
+
+
+def _locker(directory: str, command: str, settings: Settings | None) -> Locker:
+    holder = Holder(name=f"tandemmq {command}", pid=os.getpid(), host=socket.gethostname())
+    if settings is None:
+        return SharedFileLocker(LockRequest(directory=directory, holder=holder))
+    said = settings.locker
+    request = LockRequest(
+        directory=directory,
+        holder=holder,
+        settings=LockSettings(
+            use_lock=said.use_lock,
+            lock_acquire_sleep_interval_seconds=said.lock_acquire_sleep_interval / 1000,
+            lock_keep_alive_period_seconds=said.lock_keep_alive_period / 1000,
+        ),
+        options=said.options,
+    )
+    return create(said.type, request)
+
+
+def _keep(locker: Locker, has_ended: threading.Event) -> None:
+    """Prove ownership again and again; what cannot be proved grows old, and ``has_proof`` says no."""
+    period = locker.settings.lock_keep_alive_period_seconds
+    while period > 0 and not has_ended.wait(period):
+        try:
+            if not locker.keep_alive():
+                return
+        except LockUnavailable:
+            continue

@@ -1,0 +1,51 @@
+"""How far a long command is: a bar, the speed and the time left, on stderr, and only where somebody watches."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+REFRESH_SECONDS = 0.2
+
+
+@contextmanager
+def progress(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
+    """Gives a function to be told how many of ``total_bytes`` are done. Where stderr is no terminal, nothing shows."""
+    if not sys.stderr.isatty():
+        yield lambda done_bytes: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[detail]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total_bytes, detail="")
+        yield lambda done_bytes: bar.update(task, completed=done_bytes)
+
+
+@contextmanager
+def watched(what: str, total_bytes: int, done_bytes: Callable[[], int]) -> Iterator[None]:
+    """The same for work that tells nothing but lets itself be looked at, from another thread, while it runs."""
+    with progress(what, total_bytes) as advance:
+        has_ended = threading.Event()
+
+        def look() -> None:
+            while not has_ended.wait(REFRESH_SECONDS):
+                advance(done_bytes())
+
+        watcher = threading.Thread(target=look, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            has_ended.set()
+            watcher.join()
