@@ -1,0 +1,130 @@
+"""Tells which bytes of a sealed journal file are not what was written there: by the checksums of its batches alone.
+
+A record that is read by its location has no checksum of its own, so whoever hands out what a sealed file holds asks
+here first. Nothing is decoded but control records, and a file is read once: what was found is remembered, since a
+sealed file does not change. What was found is therefore no statement about what the disk does to it afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from zlib import adler32
+
+from journal.errors import JournalCorrupt
+from journal.files import JournalFiles
+from journal.format import CONTROL, CONTROL_MARK, CONTROL_SIZE
+from journal.scan import FileSource, Scan, Source
+
+# Read at a time: it stays in the processor's cache while its checksums are added up.
+CHUNK_BYTES = 256 * 1024
+
+# (first byte, byte behind the last) that do not verify, in ascending order
+Ranges = tuple[tuple[int, int], ...]
+
+
+class VerifiedFiles:
+    """What is known of the sealed files of a journal directory. One thread at a time may use it."""
+
+    __slots__ = ("_files", "_known")
+
+    def __init__(self, files: JournalFiles) -> None:
+        self._files = files
+        self._known: dict[int, tuple[int | None, Ranges]] = {}
+
+    def damage_in(self, file: int, end: int | None) -> Ranges:
+        """The ranges of ``file`` that do not verify, empty when all is well.
+
+        ``end`` is where a later header says that the file ends: everything before it must be good. None (a file that
+        ActiveMQ wrote and left behind): up to its last good batch, as a torn tail is no damage. Batches without a
+        checksum (ActiveMQ before 5.9) are taken as they are. Reads the file at the first call, and again when ``end``
+        is another than before; raises JournalMissing when it is not there, OSError as the volume gives it.
+        """
+        known = self._known.get(file)
+        if known is None or known[0] != end:
+            known = self._known[file] = end, damage_in(self._files, file, end)
+        return known[1]
+
+    def forget(self, files: Iterable[int]) -> None:
+        """Those files are gone."""
+        for file in files:
+            self._known.pop(file, None)
+
+
+def damage_in(files: JournalFiles, file: int, end: int | None) -> Ranges:
+    """As ``VerifiedFiles.damage_in``, reading the file now."""
+    source = FileSource(files, file)
+    try:
+        limit = source.size() if end is None else end
+        good = _good_until(source, limit)
+        if good >= limit:
+            return ()
+        # Rare: a bad batch, or the end. The scan tells which, and where it goes on.
+        found: list[tuple[int, int]] = []
+
+        def note(damage: JournalCorrupt) -> None:
+            found.append((damage.start, damage.stop))
+
+        for _ in Scan(lambda: _Borrowed(source), file, good, end, on_corrupt=note):
+            pass
+        return tuple(found)
+    finally:
+        source.close()
+
+
+def _good_until(source: Source, limit: int) -> int:
+    """Where the first batch begins that is not whole and right; ``limit`` or more when there is none."""
+    unpack = CONTROL.unpack_from
+    position = 0  # of the next batch in the file
+    while position + CONTROL_SIZE <= limit:
+        buffer = source.read(position, CHUNK_BYTES)
+        view = memoryview(buffer)
+        size = len(buffer)
+        at = 0
+        while at + CONTROL_SIZE <= size:
+            mark, length, checksum = unpack(buffer, at)
+            first = at + CONTROL_SIZE
+            stop = first + length
+            if mark != CONTROL_MARK or length <= 0 or position + stop > limit:
+                return position + at
+            if stop > size:
+                break
+            if checksum > 0 and adler32(view[first:stop]) != checksum:
+                return position + at
+            at = stop
+        if at == 0:  # a batch that is longer than a chunk, or the file ends before it does
+            if size < CONTROL_SIZE or not _is_long_batch_good(source, position):
+                return position
+            at = CONTROL_SIZE + int(CONTROL.unpack_from(buffer)[1])
+        position += at
+    return position
+
+
+def _is_long_batch_good(source: Source, position: int) -> bool:
+    _, length, checksum = CONTROL.unpack(source.read(position, CONTROL_SIZE))
+    sum_so_far = 1
+    at, stop = position + CONTROL_SIZE, position + CONTROL_SIZE + length
+    while at < stop:
+        piece = source.read(at, min(CHUNK_BYTES, stop - at))
+        if not piece:
+            return False
+        sum_so_far = adler32(piece, sum_so_far)
+        at += len(piece)
+    return bool(checksum <= 0 or sum_so_far == checksum)
+
+
+class _Borrowed:
+    """A source that somebody else closes."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._source.read(offset, length)
+
+    def size(self) -> int:
+        return self._source.size()
+
+    def close(self) -> None:
+        pass
