@@ -11,8 +11,8 @@ with an id of another form. A message may then be stored twice, but none is lost
 same way below its window. Its ``lastProducerSequenceId``, by which everything up to the last one stored is refused, is
 not sure: a message that was refused, and whose refusal was lost with the connection, lies below it and comes again.)
 
-Ids that the broker made are not of interest: they contain its epoch and are never made again. See
-``is_made_by_broker``.
+Ids that a broker made are not audited: they are never made again, and must not push out producers whose ids are
+(``store.records.message_ids``).
 """
 
 from __future__ import annotations
@@ -20,22 +20,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-SEQUENCE_MAX = (1 << 63) - 1  # a signed 64-bit number in OpenWire and in Java
+from store.records.message_ids import SEQUENCE_MAX
+
 WORD_BITS = 64
-# The session in the ids of messages whose client does not number them. JMS sessions count from 1 on, and ActiveMQ
-# gives this one to what its STOMP and MQTT clients send, so that a replay of its journals can tell it too.
-BROKER_SESSION = -1
-
-
-def broker_producer(connection_id: str) -> str:
-    """The producer of ids that a broker makes for ``connection_id``; a sequence behind a colon makes an id of it."""
-    return f"{connection_id}:{BROKER_SESSION}:1"
-
-
-def is_made_by_broker(message_id: str) -> bool:
-    """Whether a broker made this id, not the client: nobody sends it again, and it is not audited."""
-    parts = message_id.rsplit(":", 3)
-    return len(parts) == 4 and parts[1] == "-1"
 
 
 class AuditImage(NamedTuple):
@@ -57,7 +44,7 @@ class ProducerAudit:
     __slots__ = ("_capacity", "_latest", "_latest_window", "_windows", "depth", "producers_max", "revision")
 
     def __init__(self, depth: int, producers_max: int) -> None:
-        assert depth > 0 and producers_max > 0, "an audit that remembers nothing is left out by its owner"
+        assert min(depth, producers_max) > 0, "an audit that remembers nothing is left out by its owner"
         self.depth = depth
         self.producers_max = producers_max
         self.revision = 0

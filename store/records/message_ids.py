@@ -1,0 +1,28 @@
+"""Who made a message's id: the client that numbers its messages, or a broker. Pure.
+
+A message id is ``<connection>:<session>:<producer>:<sequence>``. JMS clients make theirs, with sessions that count
+from 1, and send a message again under the same id when its receipt was lost. For clients that do not number their
+messages the broker makes an id, which contains its epoch and is never made again: its session is -1, as it is in what
+ActiveMQ makes for STOMP and MQTT clients. So the id alone tells, in ActiveMQ's journals too.
+"""
+
+from __future__ import annotations
+
+SEQUENCE_MAX = (1 << 63) - 1  # a signed 64-bit number in OpenWire and in Java
+_BROKER_SESSION = "-1"
+
+
+def broker_producer(connection_id: str) -> str:
+    """The producer of ids that a broker makes for ``connection_id``: a colon and a sequence make one of it."""
+    return f"{connection_id}:{_BROKER_SESSION}:1"
+
+
+def client_message_id(producer: str, sequence: int) -> str:
+    """The id of the message that a client calls ``sequence`` of ``producer``, a name without a colon."""
+    return f"ID:{producer}:1:1:{sequence}"
+
+
+def is_made_by_broker(message_id: str) -> bool:
+    """Whether a broker made this id: nobody ever sends a message under it again."""
+    parts = message_id.rsplit(":", 3)
+    return len(parts) == 4 and parts[1] == _BROKER_SESSION
