@@ -1,20 +1,26 @@
 """SEND headers to a message, and a message to MESSAGE headers. Pure.
 
 The mapping is ActiveMQ's (LegacyFrameTranslator, FrameTranslator.Helper), so that JMS and STOMP clients see
-each other's messages as they do there. Differences, both harmless to a client: content-length is always
-written, so that a text may hold a NUL; a property cannot replace a header that the broker writes.
+each other's messages as they do there. Differences, all harmless to a client: content-length is always written, so
+that a text may hold a NUL; a property cannot replace a header that the broker writes; a client may number its messages.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from broker.core.commands import ClientError
 from broker.protocols.stomp.destinations import read_reply_to, write_destination
 from broker.protocols.stomp.frames import Dialect, Headers
 from store.records.message import BodyKind, Message, PropertyValue
+from store.records.message_ids import SEQUENCE_MAX, client_message_id
 
 PRIORITY_MAX = 9
+# Ours alone: by which name and number this client will send this message again, if it must (docs/duplicates.md). It
+# never comes back on a MESSAGE: a bridge that copies all headers would make a message of its own a duplicate.
+SEND_ID = "tandemmq-send-id"
+_SEND_ID = re.compile(r"([A-Za-z0-9._-]{1,128}):(0|[1-9][0-9]{0,18})")
 
 # Headers of a SEND that the session reads itself.
 _READ_BY_SESSION = frozenset(("destination", "receipt", "transaction", "persistent"))
@@ -38,6 +44,7 @@ _RESERVED = frozenset(
         "timestamp",
         "type",
         "JMSXUserID",
+        SEND_ID,
     )
 )
 
@@ -122,6 +129,19 @@ def _set_group_sequence(message: Message, name: str, value: str) -> None:
 
 _INT_END = 1 << 31
 
+
+def _set_send_id(message: Message, name: str, value: str) -> None:
+    found = _SEND_ID.fullmatch(value)
+    if found is None or int(found[2]) > SEQUENCE_MAX:
+        raise ClientError(
+            f"The header {name} has the value {value[:80]!r}",
+            "<producer>:<sequence> is expected: a name of up to 128 letters, digits, dots, hyphens and underscores, and"
+            f" a number from 0 to {SEQUENCE_MAX}.",
+            is_fatal=False,
+        )
+    message.message_id = client_message_id(found[1], int(found[2]))
+
+
 _FIELDS: dict[str, Callable[[Message, str, str], None]] = {
     "priority": _set_priority,
     "expires": _set_expiration,
@@ -130,6 +150,7 @@ _FIELDS: dict[str, Callable[[Message, str, str], None]] = {
     "type": _set_type,
     "JMSXGroupID": _set_group_id,
     "JMSXGroupSeq": _set_group_sequence,
+    SEND_ID: _set_send_id,
 }
 
 

@@ -30,6 +30,7 @@ from broker.protocols.stomp.frames import DIALECTS, V10, V12, FrameParser, Heade
 from broker.protocols.stomp.messages import apply_headers, encode_headers, has_stomp_body
 from broker.protocols.stomp.subscriptions import StompSubscription
 from store.records.message import BodyKind, Destination, Message
+from store.records.message_ids import broker_producer
 
 DEFAULT_LIMITS = Limits()
 # How often the broker is willing to write at most, whatever the client wants (Artemis has the same minimum).
@@ -43,8 +44,8 @@ SERVER = "TandemMQ"
 class StompSession:
     """The conversation with one client over one connection (STOMP 1.0, 1.1, 1.2).
 
-    ``connection_id`` starts the ids of the messages sent here (``<connection id>:1:1:<sequence>``); ``clock``
-    gives the milliseconds since 1970 and is asked once for each piece of input.
+    ``connection_id`` starts the ids of the messages that the client does not number itself; ``clock`` gives the
+    milliseconds since 1970 and is asked once for each piece of input.
     """
 
     __slots__ = (
@@ -94,7 +95,7 @@ class StompSession:
         self._is_pausing = False
         self._leaving: StompSubscription | None = None
         self.has_more = False
-        self._message_id_prefix = f"{connection_id}:1:1:"
+        self._message_id_prefix = f"{broker_producer(connection_id)}:"
         self._sequence = 0
         self._now = 0
         self._destinations: dict[str, Destination] = {}

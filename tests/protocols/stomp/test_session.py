@@ -74,7 +74,8 @@ def described(value: Any) -> Any:
 
 def sent(body: bytes, kind: BodyKind = BodyKind.TEXT, destination: str = "a", **fields: Any) -> Message:
     queue = Destination(QUEUE, destination)
-    return Message(queue, "ID:a-1-1:1:1:1", body, kind, timestamp=fields.pop("timestamp", NOW), **fields)
+    id = fields.pop("id", "ID:a-1-1:-1:1:1")
+    return Message(queue, id, body, kind, timestamp=fields.pop("timestamp", NOW), **fields)
 
 
 ALL = ("1.0", "1.1", "1.2")
@@ -122,6 +123,12 @@ SAMPLES: list[tuple[str, tuple[str, ...], bytes, object]] = [
         ALL,
         b"SEND\ndestination:/queue/a\namq-msg-type:bytes\n\nhi\0",
         Send(sent(b"hi", BodyKind.BYTES, properties={"amq-msg-type": "bytes"})),
+    ),
+    (
+        "a client that numbers its messages gives them their ids",
+        ALL,
+        b"SEND\ndestination:/queue/a\ntandemmq-send-id:Loader_1.a-b:42\nmessage-id:mine\n\nhi\0",
+        Send(sent(b"hi", id="ID:Loader_1.a-b:1:1:42")),
     ),
     ("UTF-8 is text", ALL, "SEND\ndestination:/queue/a\n\nä\0".encode(), Send(sent("ä".encode()))),
     ("other bytes are not", ALL, b"SEND\ndestination:/queue/a\n\n\xff\0", Send(sent(b"\xff", BodyKind.BYTES))),
@@ -224,6 +231,30 @@ REFUSALS: list[tuple[str, tuple[str, ...], bytes, str]] = [
         ALL,
         b"SEND\ndestination:/queue/a\npriority:high\nreceipt:r\n\n\0",
         "priority has the value 'high'",
+    ),
+    *(
+        (
+            f"a send id {name}",
+            ALL,
+            b"SEND\ndestination:/queue/a\ntandemmq-send-id:%b\nreceipt:r\n\n\0" % value,
+            f"tandemmq-send-id has the value {value.decode()!r}",
+        )
+        for name, value in {
+            "without a producer": b":1",
+            "without a number": b"p:",
+            "that is one name": b"p",
+            "with a colon in its producer": b"ID:p:1",
+            "with zeros before its number": b"p:01",
+            "below zero": b"p:-1",
+            "beyond 64 bits": b"p:9223372036854775808",
+            "that is empty": b"",
+        }.items()
+    ),
+    (
+        "a send id of a long producer",
+        ALL,
+        b"SEND\ndestination:/queue/a\ntandemmq-send-id:%b:1\nreceipt:r\n\n\0" % (b"p" * 129),
+        "tandemmq-send-id has the value 'pppp",
     ),
     (
         "an unknown message type",
@@ -462,6 +493,19 @@ class TestMessage:
         session.deliver("s:1", 1, send.message, False, AckMode.AUTO)
         ((_, headers, _),) = frames_of(session)
         assert (headers["a\nb"], headers["reply-to"]) == ("x:y\r", "me")
+
+    def test_a_send_id_does_not_come_back(self) -> None:
+        """A bridge copies all headers; the message that it makes of them is no duplicate of the one it got."""
+        session = subscribed_session("1.2", "auto")
+        (send,) = session.receive(b"SEND\ndestination:/queue/a\ntandemmq-send-id:p\\c1\ncolour:red\n\nhi\0")
+        assert isinstance(send, Send)
+        assert send.message.properties == {"colour": "red"}
+        named = message(properties={"tandemmq-send-id": "p:1", "colour": "red"})  # what a JMS client might call so
+        for each in (send.message, named):
+            session.deliver("s:1", 1, each, False, AckMode.AUTO)
+        for _, headers, _ in frames_of(session):
+            assert headers["colour"] == "red"
+            assert "tandemmq-send-id" not in headers
 
     def test_1_0_says_its_values_as_they_are(self) -> None:
         session = subscribed_session("1.0", "auto")
