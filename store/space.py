@@ -1,0 +1,179 @@
+"""Room on the disk: when producers are to be refused, so that everything else still goes through.
+
+Below a reserve of free bytes no message is taken from a producer. Acknowledgements, outcomes of transactions, dead
+letters, checkpoints of the index, the next journal file and a demotion still find room in the reserve, so consumers can
+always drain, and draining is what gives the space back. Producers go on when half a reserve more than the reserve is
+free: without that distance they would be refused and let in again with every file that comes and goes.
+
+A quota does not show in the free bytes of a volume. So a next journal file that could not be made for want of space
+(ENOSPC, EDQUOT) refuses producers as well, until one was made.
+
+No threads and no loop: one thread writes (the storage thread), any thread may read ``is_short`` and ``reason``.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+log = logging.getLogger(__name__)
+
+# The volume is asked when so much time has passed, or so much was written, whichever comes first.
+ASK_SECONDS: Final = 0.1
+ASK_BYTES: Final = 4 << 20
+# A checkpoint is not begun with less room than this, or than half of a smaller reserve: it would fail for good.
+CHECKPOINT_ROOM_BYTES: Final = 8 << 20
+# Messages on their way to the disk when it runs short are still written, so they are bounded by a part of what is free,
+# and this much at least.
+IN_FLIGHT_SHARE: Final = 4
+IN_FLIGHT_BYTES_MIN: Final = 1 << 20
+# A next journal file that could not be made is tried again so often.
+PREPARE_AGAIN_SECONDS: Final = 1.0
+
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class StoreFull(Exception):
+    """A message was not taken. The text says which bound is reached, and what helps."""
+
+
+class Disk(Protocol):
+    """What is asked of a disk, with the meaning and the exceptions of the namesakes in ``os``."""
+
+    def stat(self, path: str, /) -> os.stat_result: ...
+
+    def statvfs(self, path: str, /) -> os.statvfs_result: ...
+
+
+class Space:
+    """See the module. ``directories`` are those written to (journal first, then index); each volume is asked once.
+
+    ``reserve_bytes`` 0 means no reserve: producers are refused only when a journal file could not be made. ``clock``
+    is monotonic, in seconds; ``now`` gives seconds since 1970 for what people read. Asks at once; an OSError of that
+    first time is raised, later ones are taken for "unknown" and leave everything as it was.
+
+    ``is_short``: producers are to be refused. ``reason``: the sentence for them; empty while there is room.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[str],
+        reserve_bytes: int,
+        disk: Disk = os,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        assert directories, "something is written somewhere"
+        assert reserve_bytes >= 0, "a reserve is no debt"
+        self.reserve_bytes = reserve_bytes
+        self.resume_bytes = reserve_bytes + reserve_bytes // 2
+        self.is_short = False
+        self.reason = ""
+        self._disk = disk
+        self._clock = clock
+        self._now = now
+        volumes = {disk.stat(directory).st_dev: directory for directory in reversed(directories)}
+        self._volumes = [directory for directory in directories if directory in volumes.values()]
+        self._directory = directories[0]
+        self._free = 0  # on the volume that has the least
+        self._written = 0
+        self._asked_at = clock()
+        self._since = 0.0
+        self._failed: OSError | None = None
+        self._failed_at = 0.0
+        self._measure()
+        self._decide()
+
+    @property
+    def free_bytes(self) -> int:
+        """Free when last asked, on the volume that has the least."""
+        return self._free
+
+    def note_written(self, bytes_written: int) -> None:
+        """So much was written, or (0) time has passed. Asks the volume when it is time to; else costs nothing."""
+        self._written += bytes_written
+        if self._written >= ASK_BYTES or self._clock() - self._asked_at >= ASK_SECONDS:
+            self.ask()
+
+    def ask(self) -> None:
+        """Ask the volumes now."""
+        try:
+            self._measure()
+        except OSError as error:  # whether the volume is there at all is asked by others, with each look
+            log.debug("free space is not known: %s", error)
+        self._decide()
+
+    def note_prepared(self, error: OSError | None) -> None:
+        """The next journal file was made (None), or could not be. Only want of space is taken to heart here."""
+        if error is None:
+            self._failed = None
+        elif error.errno in NO_SPACE:
+            self._failed = error
+            self._failed_at = self._clock()
+        self.ask()
+
+    @property
+    def may_prepare(self) -> bool:
+        """Whether the next journal file may be tried: at once, or again some time after it failed."""
+        return self._failed is None or self._clock() - self._failed_at >= PREPARE_AGAIN_SECONDS
+
+    @property
+    def has_checkpoint_room(self) -> bool:
+        """Whether a checkpoint may be begun. Without a reserve nothing is known, and it is tried."""
+        if self._free >= CHECKPOINT_ROOM_BYTES or not self.reserve_bytes:
+            return True
+        return self._free >= min(CHECKPOINT_ROOM_BYTES, self.reserve_bytes // 2)
+
+    def in_flight_max(self, wanted: int) -> int:
+        """How many bytes of messages may be on their way to the disk: ``wanted``, less when little is free."""
+        return min(wanted, max(self._free // IN_FLIGHT_SHARE, IN_FLIGHT_BYTES_MIN))
+
+    def _measure(self) -> None:
+        self._asked_at = self._clock()
+        self._written = 0
+        least: tuple[int, str] | None = None
+        for directory in self._volumes:
+            found = self._disk.statvfs(directory)
+            free = found.f_bavail * found.f_frsize
+            if least is None or free < least[0]:
+                least = free, directory
+        assert least is not None, "there is a volume"
+        self._free, self._directory = least
+
+    def _decide(self) -> None:
+        was_short = self.is_short
+        is_short = self._failed is not None or self._free < (self.resume_bytes if was_short else self.reserve_bytes)
+        if is_short and not was_short:
+            self._since = self._now()
+        # The sentence first: whoever finds ``is_short`` true finds it.
+        self.reason = self._sentence() if is_short else ""
+        self.is_short = is_short
+        if is_short and not was_short:
+            log.warning("%s", self.reason)
+        elif was_short and not is_short:
+            seconds = self._now() - self._since
+            log.warning(
+                "the disk has room again after %.0f s: %s free in %s", seconds, show(self._free), self._directory
+            )
+
+    def _sentence(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._since))
+        where = f"disk full: {show(self._free)} free in {self._directory}"
+        if self._failed is not None and self._free >= self.reserve_bytes:
+            return f"{where}, yet no room for the next journal file ({self._failed.strerror}), since {since}"
+        return (
+            f"{where}, producers are refused until {show(self.resume_bytes)} is free "
+            f"(the reserve is {show(self.reserve_bytes)}), since {since}"
+        )
+
+
+def show(size: int) -> str:
+    """A number of bytes for people: 12.3 MiB."""
+    if size >= 10 << 30:
+        return f"{size / (1 << 30):.1f} GiB"
+    return f"{size / (1 << 20):.1f} MiB"

@@ -1,0 +1,197 @@
+"""Room on the disk: when producers are refused, when they may go on, and what they are told."""
+
+from __future__ import annotations
+
+import errno
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from store.space import (
+    ASK_BYTES,
+    ASK_SECONDS,
+    CHECKPOINT_ROOM_BYTES,
+    IN_FLIGHT_BYTES_MIN,
+    PREPARE_AGAIN_SECONDS,
+    Space,
+)
+
+MIB = 1 << 20
+BLOCK = 4096
+
+
+class Volumes:
+    """What a disk says of its volumes: bytes free by path. The first part of a path is its volume."""
+
+    def __init__(self, **free: int) -> None:
+        self.free = free
+        self.asked = 0
+        self.error: OSError | None = None
+
+    def stat(self, path: str) -> Any:
+        return SimpleNamespace(st_dev=path.split("/")[1])
+
+    def statvfs(self, path: str) -> Any:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        return SimpleNamespace(f_bavail=self.free[path.split("/")[1]] // BLOCK, f_frsize=BLOCK)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def space_of(volumes: Volumes, reserve: int = 64 * MIB, *directories: str) -> tuple[Space, Clock]:
+    clock = Clock()
+    made = Space(directories or ("/a/data",), reserve, volumes, clock=clock, now=lambda: clock.now + 1_000_000)  # type: ignore[arg-type]
+    return made, clock
+
+
+def let_pass(space: Space, clock: Clock, seconds: float = 1.0) -> None:
+    clock.now += seconds
+    space.note_written(0)
+
+
+def test_producers_are_refused_below_the_reserve_and_go_on_half_a_reserve_above_it() -> None:
+    volumes = Volumes(a=64 * MIB)
+    space, clock = space_of(volumes)
+    assert not space.is_short
+    assert space.reason == ""
+    said = []
+    for free in (64, 63, 64, 95, 96, 64, 10):
+        volumes.free["a"] = free * MIB
+        let_pass(space, clock)
+        said.append((free, space.is_short))
+    assert said == [(64, False), (63, True), (64, True), (95, True), (96, False), (64, False), (10, True)]
+
+
+def test_the_reason_names_free_bytes_directory_reserve_what_helps_and_since_when() -> None:
+    volumes = Volumes(a=12 * MIB)
+    space, clock = space_of(volumes)
+    since = space.reason.partition(", since ")[2]
+    assert space.reason == (
+        "disk full: 12.0 MiB free in /a/data, producers are refused until 96.0 MiB is free "
+        f"(the reserve is 64.0 MiB), since {since}"
+    )
+    volumes.free["a"] = 70 * MIB
+    let_pass(space, clock, 3600)
+    assert space.reason.startswith("disk full: 70.0 MiB free in /a/data")
+    assert space.reason.endswith(f"since {since}")
+
+
+def test_the_volume_is_asked_by_time_or_by_bytes_and_not_with_every_batch() -> None:
+    volumes = Volumes(a=1 << 40)
+    space, clock = space_of(volumes)
+    volumes.asked = 0
+    for _ in range(1_000):
+        space.note_written(1_000)
+    assert volumes.asked == 0
+    space.note_written(ASK_BYTES)
+    assert volumes.asked == 1
+    space.note_written(1)
+    assert volumes.asked == 1
+    clock.now += 1.5 * ASK_SECONDS
+    space.note_written(0)
+    assert volumes.asked == 2
+
+
+def test_the_volume_with_the_least_counts_and_each_is_asked_once() -> None:
+    volumes = Volumes(a=500 * MIB, b=70 * MIB)
+    space, clock = space_of(volumes, 64 * MIB, "/a/data", "/a/data/index/x", "/b/index")
+    assert volumes.asked == 2
+    assert space.free_bytes == 70 * MIB
+    volumes.free["b"] = 1 * MIB
+    let_pass(space, clock)
+    assert "1.0 MiB free in /b/index" in space.reason
+
+
+def test_a_journal_file_that_found_no_room_refuses_producers_until_one_was_made() -> None:
+    """A quota does not show in the free bytes."""
+    volumes = Volumes(a=1 << 40)
+    space, clock = space_of(volumes)
+    assert space.may_prepare
+    space.note_prepared(OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)))
+    assert space.is_short
+    assert "no room for the next journal file (Disk quota exceeded)" in space.reason
+    assert not space.may_prepare
+    let_pass(space, clock, PREPARE_AGAIN_SECONDS)
+    assert space.may_prepare
+    assert space.is_short
+    space.note_prepared(None)
+    assert not space.is_short
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_another_failure_of_a_preparation_says_nothing_of_space(number: int) -> None:
+    space, _ = space_of(Volumes(a=1 << 40))
+    space.note_prepared(OSError(number, os.strerror(number)))
+    assert not space.is_short
+    assert space.may_prepare
+
+
+def test_without_a_reserve_only_a_failed_journal_file_refuses() -> None:
+    volumes = Volumes(a=0)
+    space, clock = space_of(volumes, 0)
+    assert not space.is_short
+    assert space.has_checkpoint_room
+    space.note_prepared(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    assert space.is_short
+    let_pass(space, clock)
+    assert space.is_short
+    space.note_prepared(None)
+    assert not space.is_short
+
+
+def test_a_volume_that_cannot_be_asked_changes_nothing() -> None:
+    volumes = Volumes(a=1 * MIB)
+    space, clock = space_of(volumes)
+    volumes.error = OSError(errno.ESTALE, "stale")
+    let_pass(space, clock)
+    assert space.is_short
+    volumes.error = None
+    volumes.free["a"] = 1 << 40
+    let_pass(space, clock)
+    assert not space.is_short
+
+
+@pytest.mark.parametrize(
+    ("reserve", "free", "has_room"),
+    [
+        (64 * MIB, CHECKPOINT_ROOM_BYTES, True),
+        (64 * MIB, CHECKPOINT_ROOM_BYTES - BLOCK, False),
+        (2 * MIB, 1 * MIB, True),
+        (2 * MIB, 1 * MIB - BLOCK, False),
+    ],
+)
+def test_a_checkpoint_needs_a_little_room(reserve: int, free: int, has_room: bool) -> None:
+    space, _ = space_of(Volumes(a=free), reserve)
+    assert space.has_checkpoint_room is has_room
+
+
+def test_less_is_on_its_way_when_little_is_free() -> None:
+    """What was handed over before the disk ran short is still written: it must fit the reserve."""
+    volumes = Volumes(a=1 << 40)
+    space, clock = space_of(volumes)
+    assert space.in_flight_max(32 * MIB) == 32 * MIB
+    volumes.free["a"] = 70 * MIB
+    let_pass(space, clock)
+    assert space.in_flight_max(32 * MIB) < 20 * MIB
+    volumes.free["a"] = 0
+    let_pass(space, clock)
+    assert space.in_flight_max(32 * MIB) == IN_FLIGHT_BYTES_MIN
+
+
+def test_a_real_directory_answers(tmp_path: Any) -> None:
+    space = Space((str(tmp_path),), 1)
+    found = os.statvfs(tmp_path)
+    assert abs(space.free_bytes - found.f_bavail * found.f_frsize) < 1 << 30
+    assert not space.is_short
+    with pytest.raises(FileNotFoundError):
+        Space((str(tmp_path / "none"),), 1)
