@@ -8,7 +8,8 @@
         client.acknowledge(message)
 
 Promises: a message is forgotten only when its receipt came; what had none when a connection was lost is sent
-again, in order, on the next one. So a message may arrive twice and never not at all. Nothing is de-duplicated here.
+again, in order, on the next one. Each message has a number of this Client's own (docs/duplicates.md), by which TandemMQ
+knows what it had stored before: it stores it once. At another broker a message may arrive twice; never not at all.
 
 One thread uses a Client. It reconnects inside the call that notices the loss, so that no thread of ours goes
 on when the program stops calling. stomp.py's reading thread only notes what came.
@@ -17,6 +18,7 @@ on when the program stops calling. stomp.py's reading thread only notes what cam
 import random
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,6 +30,8 @@ from stomp.exception import StompException
 from stomp.utils import Frame
 
 from broker.failover import UNLIMITED, Address, FailoverUrl, UrlError
+from broker.protocols.stomp.messages import SEND_ID
+from broker.protocols.stomp.session import SERVER
 
 __all__ = ["Address", "BrokerError", "Client", "ClientError", "FailoverUrl", "NoBroker", "Received", "UrlError"]
 
@@ -74,6 +78,7 @@ class _Outgoing:
     destination: str
     body: bytes
     headers: dict[str, str]
+    send_id: str
 
 
 @dataclass(slots=True)
@@ -85,6 +90,7 @@ class _Link:
     is_connected: bool = False
     is_lost: bool = False
     is_confirmed: bool = False
+    is_tandemmq: bool = False
     refusal: str | None = None
 
     @property
@@ -103,6 +109,7 @@ class _Listener(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py has
     def on_connected(self, frame: Frame) -> None:
         with self._client._changed:
             self._link.is_connected = True
+            self._link.is_tandemmq = frame.headers.get("server", "").startswith(SERVER)
             self._client._changed.notify_all()
 
     def on_disconnected(self) -> None:
@@ -160,6 +167,8 @@ class Client:
         self._link: _Link | None = None
         self._address = self.url.addresses[0]
         self._links = 0
+        # Never used by another: a producer's name with an old number is a message that was sent before.
+        self._producer = f"client-{uuid.uuid4().hex}"
         self._receipt = 0
         self._unconfirmed: dict[str, _Outgoing] = {}
         self._subscriptions: dict[str, dict[str, str]] = {}
@@ -178,7 +187,8 @@ class Client:
     def send(self, destination: str, body: bytes | str, headers: Mapping[str, str] | None = None) -> None:
         """Send one persistent message; returns when at most ``window`` messages wait for a receipt.
 
-        Returning does not mean stored: flush() does.
+        Returning does not mean stored: flush() does. With a header ``tandemmq-send-id`` of the caller's own the message
+        is stored once even if another Client sends it again.
         """
         self._await(lambda: len(self._unconfirmed) < self._window, None)
         self._receipt += 1
@@ -187,6 +197,7 @@ class Client:
             destination,
             body.encode() if isinstance(body, str) else body,
             {"persistent": "true", **(headers or {})},
+            f"{self._producer}:{self._receipt}",
         )
         link, _ = self._connected_link()
         with self._changed:
@@ -402,6 +413,8 @@ class Client:
 
 def _transmit(link: _Link, receipt: str, message: _Outgoing) -> None:
     headers = {**message.headers, "destination": message.destination, "receipt": receipt}
+    if link.is_tandemmq:  # others would keep it as a property, and a bridge would carry it on
+        headers.setdefault(SEND_ID, message.send_id)
     if b"\0" in message.body or not _is_text(message.body):
         headers["content-length"] = str(len(message.body))  # without one, brokers take it for a text message
     link.stomp.send_frame("SEND", headers, message.body)

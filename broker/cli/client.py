@@ -14,6 +14,7 @@ import click
 
 from broker.client import PREFETCH_DEFAULT, WINDOW_DEFAULT, Client, ClientError, NoBroker
 from broker.failover import FailoverUrl, UrlError
+from broker.protocols.stomp.messages import SEND_ID
 
 DEFAULT_URL = "failover:(stomp://127.0.0.1:61613)"
 EXIT_FAILED = 1
@@ -68,13 +69,16 @@ def send(
 ) -> None:
     """Send messages to DEST (/queue/orders, /topic/news; a bare name is a queue) and wait for their receipts.
 
-    The messages are BODY, or the lines of --file, or without both the lines of stdin.
+    The messages are BODY, or the lines of --file, or without both the lines of stdin. What has to be sent again after a
+    failover is stored once. So is a BODY sent by several runs with the same --header tandemmq-send-id:NAME:NUMBER.
     """
     if body is not None and source is not None:
         raise click.UsageError("give BODY or --file, not both")
     if count is not None and source is not None:
         raise click.UsageError("--count goes with BODY, not with --file")
     given = dict(map(_header, headers))
+    if SEND_ID in given and (body is None or count is not None):
+        raise click.UsageError(f"--header {SEND_ID} is the number of one message: give BODY, without --count")
     if not persistent:
         given["persistent"] = "false"
     if priority is not None:
