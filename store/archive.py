@@ -1,0 +1,172 @@
+"""Journal files that nobody needs are kept elsewhere instead of deleted: archive_data_logs.
+
+For each file, oldest first: give it its name in the archive, sync the archive, take its name from the journal, sync the
+journal's directory. So a crash leaves the file in one place or in both, never in none, and a file that is in both is
+taken from the journal by the next removal. On the volume of the journal nothing is copied, the file only gets another
+name; on another volume it is copied and synced before it has its name.
+
+Nothing in the archive is ever overwritten: a name that another file has gets ".1", ".2", ... behind it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Generator, Iterable
+from contextlib import closing
+from typing import Final, Protocol
+
+from journal.disk import Disk as JournalDisk
+from journal.disk import read_at, write_at
+from journal.files import JournalFiles, identity_of
+
+log = logging.getLogger(__name__)
+
+DEFAULT_NAME: Final = "data-archive"  # below the journal's directory, as KahaDB has it
+COPYING_PREFIX: Final = ".copying-"
+CHUNK_BYTES: Final = 1 << 20
+SAME_NAME_MAX: Final = 1_000
+
+# The archive is on another volume, or on one without hard links.
+_NEEDS_COPY: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK})
+
+
+class Disk(JournalDisk, Protocol):
+    """What is asked of a disk; ``os`` is one."""
+
+    def makedirs(self, name: str, mode: int = ..., exist_ok: bool = ...) -> None: ...
+
+
+class Archive:
+    """See the module. One thread at a time. ``directory`` is made when the first file goes there.
+
+    ``problem`` says why files wait to be moved; None when none does. After a failed sync of the archive none is moved
+    any more: a second one could report success for names that never reached the disk.
+    """
+
+    def __init__(self, files: JournalFiles, directory: str, disk: Disk = os) -> None:
+        self.problem: str | None = None
+        self.directory = os.path.abspath(directory)
+        self._files = files
+        self._disk = disk
+        self._waiting: list[int] = []
+        self._is_latched = False
+
+    def remove(self, files: Iterable[int]) -> None:
+        """Move ``files``, oldest first; those that are not there are no matter. Durable on return, unless ``problem``.
+
+        What cannot be moved stays in the journal, with all that was to follow it: its acknowledgements, in a later
+        file, must not go before it. It is tried again with the next removal.
+        """
+        waiting = sorted({*self._waiting, *files})
+        try:
+            while waiting and not self._is_latched:
+                self._move(waiting[0])
+                del waiting[0]
+            if not self._is_latched:
+                self.problem = None
+        except OSError as error:
+            problem = f"journal files wait to be archived in {self.directory}: {error}"
+            if problem != self.problem:
+                log.error("%s", problem)
+            self.problem = problem
+        self._waiting = waiting
+
+    def _move(self, file: int) -> None:
+        source = self._files.path(file)
+        if self._exists(source):
+            self._make_directory()
+            name = os.path.basename(source)
+            try:
+                self._give_name(source, name)
+            except OSError as error:
+                if error.errno not in _NEEDS_COPY:
+                    raise
+                self._copy(source, name)
+            self._sync_archive()
+        self._files.remove([file])
+
+    def _sync_archive(self) -> None:
+        try:
+            self._sync(self.directory)
+        except OSError:
+            self._is_latched = True
+            raise
+
+    def _make_directory(self) -> None:
+        if not self._exists(self.directory):
+            self._disk.makedirs(self.directory, exist_ok=True)
+            # Its name must be as durable as what it is to hold.
+            self._sync(os.path.dirname(self.directory))
+
+    def _copy(self, source: str, name: str) -> None:
+        disk = self._disk
+        copy = os.path.join(self.directory, COPYING_PREFIX + name)
+        self._unlink_if_there(copy)  # left over by a crash
+        try:
+            fd = disk.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            try:
+                offset = 0
+                with closing(self._chunks(source)) as chunks:
+                    for data in chunks:
+                        write_at(disk, fd, data, offset)
+                        offset += len(data)
+                disk.fsync(fd)
+            finally:
+                disk.close(fd)
+            self._give_name(copy, name)
+        finally:
+            self._unlink_if_there(copy)
+
+    def _give_name(self, path: str, name: str) -> None:
+        """A second name in the archive: ``name``, or one like it. What is there already under it is left as it is."""
+        for number in range(SAME_NAME_MAX):
+            target = os.path.join(self.directory, f"{name}.{number}" if number else name)
+            try:
+                self._disk.link(path, target)
+                return
+            except FileExistsError:
+                if self._is_same(path, target):
+                    return  # a crash came before the name in the journal was taken away
+        raise FileExistsError(errno.EEXIST, f"{SAME_NAME_MAX} files of that name are there", name)
+
+    def _is_same(self, one: str, other: str) -> bool:
+        disk = self._disk
+        here, there = disk.stat(one), disk.stat(other)
+        if identity_of(here) == identity_of(there):
+            return True
+        if here.st_size != there.st_size:
+            return False
+        with closing(self._chunks(one)) as ours, closing(self._chunks(other)) as theirs:
+            return all(a == b for a, b in zip(ours, theirs, strict=True))
+
+    def _chunks(self, path: str) -> Generator[bytes, None, None]:
+        fd = self._disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            offset = 0
+            while data := read_at(self._disk, fd, offset, CHUNK_BYTES):
+                yield data
+                offset += len(data)
+        finally:
+            self._disk.close(fd)
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self._disk.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _unlink_if_there(self, path: str) -> None:
+        try:
+            self._disk.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def _sync(self, directory: str) -> None:
+        fd = self._disk.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._disk.fsync(fd)
+        finally:
+            self._disk.close(fd)

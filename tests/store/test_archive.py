@@ -1,0 +1,220 @@
+"""archive_data_logs: files are moved, never lost on the way, and nothing in the archive is overwritten."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "crash"))
+
+from failing_disk import FailingDisk
+
+from journal.files import JournalFiles
+from store.archive import CHUNK_BYTES, Archive
+
+CONTENT = {1: b"one" * 1000, 2: b"two" * (CHUNK_BYTES // 2), 7: b"seven" * 10}
+
+
+class OtherVolume:
+    """``os``, but the archive is on another volume: a link from the journal to it is refused. Notes what was done."""
+
+    def __init__(self, inner: Any = os, *, archive: str = "archive") -> None:
+        self.inner = inner
+        self.archive = archive
+        self.done: list[tuple[str, str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def link(self, source: str, target: str) -> None:
+        if os.path.dirname(source) != os.path.dirname(target):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        self.inner.link(source, target)
+
+
+class Noting:
+    """``os``, with the names and syncs of directories noted, in order."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, str]] = []
+        self._open: dict[int, str] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        fd = os.open(path, flags, mode)
+        self._open[fd] = path
+        return fd
+
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
+        self.done.append(("name", target))
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+        self.done.append(("unname", path))
+
+    def fsync(self, fd: int) -> None:
+        os.fsync(fd)
+        self.done.append(("sync", self._open[fd]))
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    directory = tmp_path / "journal"
+    directory.mkdir()
+    for file, content in CONTENT.items():
+        (directory / f"db-{file}.log").write_bytes(content)
+    return directory
+
+
+@pytest.fixture(params=["same volume", "another volume"])
+def disk_of(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
+    return (lambda disk: disk) if request.param == "same volume" else OtherVolume
+
+
+def archive_of(journal: Path, disk: Any = os, directory: Path | None = None) -> Archive:
+    return Archive(JournalFiles(str(journal), disk), str(directory or journal / "data-archive"), disk)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return (
+        {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()} if directory.exists() else {}
+    )
+
+
+def test_files_are_moved_and_the_directory_is_made(journal: Path, disk_of: Callable[[Any], Any]) -> None:
+    archive = archive_of(journal, disk_of(os))
+    archive.remove([2, 1])
+    assert archive.problem is None
+    assert contents(journal / "data-archive") == {"db-1.log": CONTENT[1], "db-2.log": CONTENT[2]}
+    assert contents(journal) == {"db-7.log": CONTENT[7]}
+    archive.remove([1])  # gone already: no matter
+    assert archive.problem is None
+
+
+def test_nothing_in_the_archive_is_overwritten(journal: Path, disk_of: Callable[[Any], Any]) -> None:
+    kept = journal / "data-archive"
+    kept.mkdir()
+    (kept / "db-1.log").write_bytes(b"of another life")
+    (kept / "db-1.log.1").write_bytes(CONTENT[1][:-1] + b"!")
+    archive_of(journal, disk_of(os)).remove([1])
+    assert contents(kept) == {
+        "db-1.log": b"of another life",
+        "db-1.log.1": CONTENT[1][:-1] + b"!",
+        "db-1.log.2": CONTENT[1],
+    }
+    assert "db-1.log" not in contents(journal)
+
+
+def test_a_file_is_named_in_the_archive_and_synced_before_the_journal_lets_go_of_it(journal: Path) -> None:
+    disk = Noting()
+    archive_of(journal, disk).remove([1, 2])
+    kept = str(journal / "data-archive")
+    expected: list[tuple[str, str]] = [("sync", str(journal))]  # the archive's own name
+    for file in (1, 2):
+        expected += [
+            ("name", f"{kept}/db-{file}.log"),
+            ("sync", kept),
+            ("unname", f"{journal}/db-{file}.log"),
+            ("sync", str(journal)),
+        ]
+    assert disk.done == expected
+
+
+def test_a_copy_is_synced_before_it_has_its_name(journal: Path) -> None:
+    disk = Noting()
+    archive_of(journal, OtherVolume(disk)).remove([1])
+    kept = str(journal / "data-archive")
+    copy = f"{kept}/.copying-db-1.log"
+    assert disk.done[1:] == [
+        ("sync", copy),
+        ("name", f"{kept}/db-1.log"),
+        ("unname", copy),
+        ("sync", kept),
+        ("unname", f"{journal}/db-1.log"),
+        ("sync", str(journal)),
+    ]
+
+
+def test_wherever_it_is_cut_off_every_file_is_somewhere_and_the_next_removal_ends_it(
+    journal: Path, disk_of: Callable[[Any], Any]
+) -> None:
+    """Each change to the disk is the last one, in turn; then a new process does it again."""
+    untouched = FailingDisk(0)
+    archive_of(journal, disk_of(untouched), journal.parent / "count").remove([1, 2, 7])
+    assert untouched.count > 10
+    for fail_at in range(1, untouched.count + 1):
+        for file, content in CONTENT.items():
+            (journal / f"db-{file}.log").write_bytes(content)
+        kept = journal.parent / f"archive-{fail_at}"
+        cut = archive_of(journal, disk_of(FailingDisk(fail_at)), kept)
+        cut.remove([1, 2, 7])
+        assert cut.problem is not None
+        found = [*contents(journal).values(), *(c for n, c in contents(kept).items() if not n.startswith("."))]
+        assert set(CONTENT.values()) <= set(found), f"cut off at change {fail_at}"
+        again = archive_of(journal, disk_of(os), kept)
+        again.remove([1, 2, 7])
+        assert again.problem is None
+        assert contents(kept) == {f"db-{file}.log": content for file, content in CONTENT.items()}
+        assert contents(journal) == {}
+
+
+def test_what_cannot_be_moved_waits_with_all_that_follows_it(journal: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An acknowledgement must not be gone while the message that it killed is still there."""
+    blocked = journal.parent / "archive"
+    blocked.write_text("a file where the directory should be")
+    archive = archive_of(journal, directory=blocked)
+    with caplog.at_level(logging.ERROR):
+        archive.remove([1])
+        archive.remove([2])
+    assert archive.problem is not None
+    assert str(blocked) in archive.problem
+    assert len(caplog.records) == 1, "said once"
+    assert set(contents(journal)) == {"db-1.log", "db-2.log", "db-7.log"}
+    blocked.unlink()
+    archive.remove([7])
+    assert archive.problem is None
+    assert set(contents(blocked)) == {"db-1.log", "db-2.log", "db-7.log"}
+
+
+def test_after_a_failed_sync_of_the_archive_nothing_is_moved_any_more(journal: Path) -> None:
+    class Failing(Noting):
+        failures = 0
+
+        def fsync(self, fd: int) -> None:
+            if self._open[fd].endswith("data-archive"):
+                self.failures += 1
+                if self.failures == 1:
+                    raise OSError(errno.EIO, "injected")
+            super().fsync(fd)
+
+    disk = Failing()
+    archive = archive_of(journal, disk)
+    archive.remove([1])
+    archive.remove([2])
+    assert disk.failures == 1, "no sync is tried again"
+    assert "injected" in str(archive.problem)
+    assert set(contents(journal)) == {"db-1.log", "db-2.log", "db-7.log"}
+
+
+def test_a_real_second_volume(journal: Path, require_service: Callable[[object, str], None]) -> None:
+    other = Path("/dev/shm")
+    differs = other.is_dir() and other.stat().st_dev != journal.stat().st_dev
+    require_service(differs, "there is no second volume at /dev/shm")
+    import tempfile
+
+    with tempfile.TemporaryDirectory(dir=other) as kept:
+        archive = archive_of(journal, directory=Path(kept))
+        archive.remove([1, 2, 7])
+        assert archive.problem is None
+        assert contents(Path(kept)) == {f"db-{file}.log": content for file, content in CONTENT.items()}
+        assert contents(journal) == {}
