@@ -8,6 +8,8 @@ from __future__ import annotations
 import click
 
 from broker.cli.store.check import check
+from broker.cli.store.export import export
+from broker.cli.store.import_ import import_
 
 
 @click.group()
@@ -15,5 +17,5 @@ def store() -> None:
     """Look into a data directory, and put it in order."""
 
 
-for command in (check,):
+for command in (check, export, import_):
     store.add_command(command)

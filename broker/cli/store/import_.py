@@ -1,0 +1,113 @@
+"""``tandemmq store import``: everything that another directory holds, ActiveMQ's or ours, comes into ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+
+import click
+
+from broker.cli.store.directory import DIRECTORY, demand_journal, demand_unheld, holder_of, locked
+from broker.cli.store.progress import progress
+from broker.cli.store.transfers import in_words, proof_as_json, show
+from journal.errors import JournalError
+from store.contents import NotTransferable
+from store.follow import JournalLost
+from store.offline_epoch import LockGone
+from store.records.errors import RecordDamaged, Unencodable
+from store.survey import Survey, scheduled_jobs, survey
+from store.transfer import carry_over
+
+FAILURES = (JournalError, JournalLost, RecordDamaged, Unencodable, NotTransferable, LockGone, OSError)
+
+
+@click.command("import")
+@click.argument("source", type=DIRECTORY)
+@click.option("--data", metavar="DIR", type=click.Path(file_okay=False), help="Our data directory, made if need be.")
+@click.option("--dry-run", is_flag=True, help="Only look at SOURCE and say what is in it.")
+@click.option("--scratch", type=DIRECTORY, help="Where temporary indexes go; default: the system's place.")
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+def import_(source: str, data: str | None, dry_run: bool, scratch: str | None, as_json: bool) -> None:
+    """Copy all live messages of SOURCE into our directory, and prove by count and hash that all arrived.
+
+    SOURCE is a KahaDB directory, written by ActiveMQ or by us. It is only read, and no broker may be running there:
+    with --dry-run one may, and what it has not settled yet is left out. What is in our directory already is not
+    copied again, so an import that was interrupted is repeated. Exit code 1 if the proof fails.
+    """
+    demand_journal(source)
+    with tempfile.TemporaryDirectory(prefix="tandemmq-import-", dir=scratch) as temporary:
+        if dry_run:
+            _look(source, temporary, as_json)
+            return
+        if data is None:
+            raise click.UsageError("--data DIR is missing: where is it to go? (--dry-run only looks)")
+        if os.path.exists(data) and os.path.samefile(source, data):
+            raise click.UsageError("source and target are the same directory")
+        demand_unheld(source, "stop it first, or import a copy; --dry-run may look at it as it is")
+        os.makedirs(data, exist_ok=True)
+        try:
+            with locked(data, "store import") as has_proof:
+                carried = carry_over(source, data, temporary, name="import", has_proof=has_proof, progress=progress)
+        except FAILURES as error:
+            raise click.ClickException(str(error)) from error
+    jobs = [f"{count} scheduled messages in {place}" for place, count in scheduled_jobs(source).items()]
+    show(carried, jobs, as_json)
+    sys.exit(1 if carried.differences else 0)
+
+
+def _look(source: str, scratch: str, as_json: bool) -> None:
+    holder = holder_of(source)
+    try:
+        found = survey(source, scratch, is_live=holder is not None)
+    except FAILURES as error:
+        raise click.ClickException(str(error)) from error
+    if holder is not None:
+        found.notes.append(f"in use by {holder}: what it has not settled yet is left out")
+    if as_json:
+        click.echo(json.dumps(_as_json(found)))
+    else:
+        _tell(found)
+    sys.exit(1 if found.damage else 0)
+
+
+def _as_json(found: Survey) -> dict[str, object]:
+    return {
+        "destinations": proof_as_json(found.proof),
+        "damage": found.damage,
+        "open_transactions": found.transactions,
+        "scheduled": found.scheduled,
+        "notes": found.notes,
+        "bytes": found.bytes,
+        "bytes_freed_by_compaction": found.bytes_freed_by_compaction,
+        "files": [
+            {
+                "file": share.file,
+                "bytes": share.bytes,
+                "live_bytes": share.live_bytes,
+                "holders": {name: {"messages": count, "bytes": size} for name, (count, size) in share.holders.items()},
+                "keeps_dead_what_is_in": share.pins,
+            }
+            for share in found.files
+        ],
+    }
+
+
+def _tell(found: Survey) -> None:
+    for text in found.damage:
+        click.echo(f"DAMAGED: {text}")
+    for name, sum in found.proof.items():
+        click.echo(f"{in_words(sum)}  {name}")
+    for share in found.files:
+        held = [f"{count} of {name}" for name, (count, _) in share.holders.items()]
+        if share.pins:
+            held.append("acknowledgements of what is in " + ", ".join(f"db-{file}.log" for file in share.pins))
+        click.echo(f"db-{share.file}.log, {share.bytes} bytes: {'; '.join(held) or 'nothing that is needed'}")
+    click.echo(f"{found.bytes} bytes of journal; compaction would free {found.bytes_freed_by_compaction} of them")
+    for text in found.transactions:
+        click.echo(f"will be left aside: {text}")
+    for place, count in found.scheduled.items():
+        click.echo(f"will be left aside: {count} scheduled messages in {place}")
+    for text in found.notes:
+        click.echo(f"note: {text}")

@@ -1,0 +1,125 @@
+"""An epoch without a broker: records in, whole batches out, each synced and looked at; the state follows.
+
+For commands that own a data directory for a while and have to say more in its journal than a broker's operations can
+(store.offline serves the others). It begins as a broker's promotion does, with the fence; the lock is the caller's
+business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from index.index import Index
+from journal.files import JournalFiles
+from journal.format import FILE_LENGTH_DEFAULT
+from store.contents import Contents, truth_of
+from store.headers import Header, encode_header
+from store.promotion import promote
+from store.tail import Position
+
+BATCH_BYTES = 1 << 20
+
+
+class LockGone(Exception):
+    """The lock is not ours any more: nothing further is written."""
+
+
+class OfflineEpoch:
+    """``contents`` says what the directory holds, the records written here included once they are flushed.
+
+    ``scratch`` is where the index goes, which serves this epoch only. Raises as ``store.promotion.promote`` does;
+    JournalFailed and Deposed end it, as they end any writer.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        scratch: str,
+        *,
+        name: str,
+        has_proof: Callable[[], bool] = lambda: True,
+        journal_max_file_length: int = FILE_LENGTH_DEFAULT,
+    ) -> None:
+        self._name = name
+        self._has_proof = has_proof
+        self._units: list[bytes] = []
+        self._bytes = 0
+        self._files = JournalFiles(directory)
+        self._index = Index.open(scratch)
+        try:
+            self._follower = truth_of(self._files, self._index)
+            promoted = promote(
+                self._files, self._follower, broker=name, max_file_length=journal_max_file_length, sync="always"
+            )
+            self._writer = promoted.writer
+            self.epoch = promoted.epoch
+            self._follower.checkpoint()
+        except BaseException:
+            self._index.close()
+            raise
+        self.contents = Contents(self._files, self._follower.state)
+
+    def write(self, payloads: Sequence[bytes]) -> None:
+        """Records that belong together: they stand in one batch. Durable when ``flush`` returns."""
+        size = sum(map(len, payloads))
+        if self._units and self._bytes + size > BATCH_BYTES:
+            self.flush()
+        self._units += payloads
+        self._bytes += size
+
+    def flush(self) -> None:
+        """All that was written is durable, looked at, and in the state."""
+        if not self._units:
+            return
+        payloads, self._units, self._bytes = self._units, [], 0
+        if self._writer.is_full(sum(map(len, payloads)) + 5 * len(payloads)):
+            self._rotate()
+        self._append(payloads)
+        if self._follower.state.tail.operations >= self._follower.records_per_checkpoint:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Put what was flushed into the index: ids are then found by look-up."""
+        self._follower.checkpoint()
+
+    def _append(self, payloads: list[bytes]) -> None:
+        if not self._has_proof():
+            raise LockGone(f"the lock on {self._files.directory} is not ours any more")
+        writer = self._writer
+        start = writer.offset
+        locations = writer.append(payloads)
+        writer.sync()
+        writer.look()
+        for location, payload in zip(locations, payloads, strict=True):
+            self._follower.replay.apply(location, payload)
+        self._follower.state.position = Position(writer.file, writer.offset, start, writer.checksum)
+
+    def _rotate(self) -> None:
+        file, end = self._writer.position
+        files = (*self._files.list(), file + 1)
+        header = Header(self.epoch, self._name, "rotation", {file: end}, files)
+        self._writer.rotate(encode_header(header))
+        self._writer.sync()
+        self._writer.look()
+        self._follower.state.know_file(file + 1)
+        self._follower.state.position = Position(*self._writer.position, 0, self._writer.checksum)
+        self._follower.read_headers()
+
+    def close(self) -> None:
+        """Let go. What was not flushed is forgotten."""
+        self.contents.close()
+        self._writer.close()
+        self._index.close()
+
+    def __enter__(self) -> OfflineEpoch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.flush()
+        finally:
+            self.close()

@@ -1,0 +1,283 @@
+"""Carries all live messages of one directory into another, and proves that they arrived.
+
+    import    into a directory of ours, behind what it holds already
+    export    into a fresh directory, which ActiveMQ opens as well as we do
+
+Both write the same records: subscriptions first, then each queue in order of delivery, then each topic, whose
+messages stand once, followed in their batch by a Remove for each durable subscription that is not to get them; at
+last the prepared transactions, as their operations and a Prepare. What is there already is not written again, so a
+transfer that was interrupted is simply repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+
+from journal.files import JournalFiles
+from store.contents import Contents, NotTransferable, Stored, current_add, owner_name, read_contents
+from store.offline_epoch import OfflineEpoch
+from store.proof import Proof, Summing, begin, differences, fingerprint, prove, prove_prepared
+from store.records.commands import encode, encode_prepare, encode_remove, transaction_of_key
+from store.records.message import Destination
+from store.state import OwnerState
+
+Selects = Callable[[Destination], bool]
+# Shows how far a phase is: its name, its bytes -> a function that is told how many of them are done.
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+
+
+@dataclass(slots=True)
+class Transfer:
+    """What a transfer did. ``source`` is the proof of what it read, ``skipped`` what was in the target already."""
+
+    source: Proof = field(default_factory=dict)
+    copied: int = 0
+    skipped: int = 0
+    subscriptions: int = 0
+    transactions: int = 0
+    left_aside: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A transfer and its proof: ``target`` counts and hashes, of what the source holds, that which the target's
+    journal gave when it was read again. ``differences`` is empty when all arrived."""
+
+    transfer: Transfer
+    target: Proof
+    differences: list[str]
+
+
+def selecting(pattern: str | None) -> Selects:
+    """Which destinations a pattern means: ``queue://`` or ``topic://`` before it or neither, ``*`` for one part of a
+    name, ``>`` at the end for all that follows. None means all."""
+    if pattern is None:
+        return lambda destination: True
+    kind, separator, name = pattern.rpartition("://")
+    parts = [".*" if part == ">" else r"[^.]*" if part == "*" else re.escape(part) for part in name.split(".")]
+    wanted = re.compile(r"\.".join(parts), re.DOTALL)
+
+    def selects(destination: Destination) -> bool:
+        found_kind, _, found_name = str(destination).partition("://")
+        return (not separator or kind == found_kind) and wanted.fullmatch(found_name) is not None
+
+    return selects
+
+
+def transfer(
+    source: Contents,
+    epoch: OfflineEpoch,
+    *,
+    selects: Selects = lambda destination: True,
+    on_read: Callable[[int], object] = lambda size: None,
+) -> Transfer:
+    """Write into ``epoch`` what ``source`` holds and the target does not yet; durable on return.
+
+    Raises NotTransferable where the two contradict each other (a subscription of another topic or selector), before
+    anything was written. Nothing else may write to either. ``on_read`` is told the bytes read of the source.
+    """
+    work = _Work(source, epoch, on_read)
+    owners = [owner for owner in source.owners() if selects(owner.destination)]
+    subscriptions = [owner for owner in owners if owner.subscription_name is not None]
+    for owner in subscriptions:
+        work.demand_agreement(owner)
+    for owner in subscriptions:
+        work.subscribe(owner)
+    epoch.flush()
+    epoch.checkpoint()
+    for owner in owners:
+        if owner.subscription_name is None:
+            work.queue(owner)
+    for _, group in groupby(subscriptions, attrgetter("destination")):
+        work.topic(list(group))
+    work.transactions(selects)
+    epoch.flush()
+    return work.report
+
+
+def carry_over(
+    source: str,
+    target: str,
+    scratch: str,
+    *,
+    name: str,
+    selects: Selects = lambda destination: True,
+    has_proof: Callable[[], bool] = lambda: True,
+    progress: Progress = lambda what, total: nullcontext(lambda done: None),
+) -> Carried:
+    """Transfer from directory to directory, then read the target's journal again and compare.
+
+    ``scratch`` is a directory for temporary indexes, about 150 bytes a message and directory; the caller removes it.
+    Needs the lock of ``target`` (``has_proof``). NotTransferable, too, when the source changed while it was read.
+    Otherwise as ``transfer`` and ``read_contents``.
+    """
+    files = JournalFiles(source)
+    before = _looks(files)
+    held, index = read_contents(source, os.path.join(scratch, "source"))
+    try:
+        with (
+            OfflineEpoch(target, os.path.join(scratch, "target"), name=name, has_proof=has_proof) as epoch,
+            progress("copying", sum(owner.bytes for owner in held.owners())) as advance,
+        ):
+            done = transfer(held, epoch, selects=selects, on_read=_summed(advance))
+        if _looks(files) != before:
+            raise NotTransferable(f"{source} changed while it was read: a broker runs there")
+        found = _proof_of_target(held, target, os.path.join(scratch, "again"), done.source, progress)
+    finally:
+        held.close()
+        index.close()
+    return Carried(done, found, differences(done.source, found))
+
+
+def _proof_of_target(source: Contents, target: str, scratch: str, wanted: Proof, progress: Progress) -> Proof:
+    held, index = read_contents(target, scratch)
+    try:
+        known = {owner_name(owner): owner.id for owner in source.owners()}
+        owners = [owner for owner in held.owners() if owner_name(owner) in wanted]
+
+        def counts(owner: OwnerState, message_id: str) -> bool:
+            return source.holds(known[owner_name(owner)], message_id)
+
+        with progress("proving", sum(owner.bytes for owner in owners)) as advance:
+            proof = prove(held, owners, counts=counts, on_read=_summed(advance))
+        return proof | {key: sum for key, sum in prove_prepared(held).items() if key in wanted}
+    finally:
+        held.close()
+        index.close()
+
+
+def _looks(files: JournalFiles) -> list[tuple[int, int, int]]:
+    """What tells that somebody wrote to a journal: its files, their lengths and times."""
+    found = []
+    for file in files.list():
+        status = files.disk.stat(files.path(file))
+        found.append((file, status.st_size, status.st_mtime_ns))
+    return found
+
+
+def _summed(advance: Callable[[int], None]) -> Callable[[int], None]:
+    done = 0
+
+    def add(size: int) -> None:
+        nonlocal done
+        done += size
+        advance(done)
+
+    return add
+
+
+class _Work:
+    def __init__(self, source: Contents, epoch: OfflineEpoch, on_read: Callable[[int], object]) -> None:
+        self._source = source
+        self._epoch = epoch
+        self._target = epoch.contents
+        self._on_read = on_read
+        self.report = Transfer()
+
+    # ---- subscriptions
+
+    def demand_agreement(self, owner: OwnerState) -> None:
+        mine = self._there(owner)
+        if mine is None:
+            return
+        wanted, found = self._source.subscription(owner).info, self._target.subscription(mine).info
+        if wanted != found:
+            raise NotTransferable(
+                f"{owner_name(owner)}: the target has a subscription of that name on other terms "
+                f"({found}, the source's are {wanted})"
+            )
+
+    def subscribe(self, owner: OwnerState) -> None:
+        if self._there(owner) is not None:
+            return
+        # Its pending messages follow one by one, so it must not start with those of others.
+        command = self._source.subscription(owner)._replace(retroactive=False)
+        self._epoch.write([encode(command)])
+        self.report.subscriptions += 1
+
+    def _there(self, owner: OwnerState) -> OwnerState | None:
+        """The same queue or subscription in the target, None if it has none."""
+        state = self._target.state
+        if owner.subscription_name is None:
+            found = state.queues.get(owner.destination)
+        else:
+            found = state.subscriptions.get(owner.key)
+        return None if found is None else state.owners[found]
+
+    # ---- messages
+
+    def queue(self, owner: OwnerState) -> None:
+        target = self._there(owner)
+        summing = begin(self._source, owner)
+        for stored in self._source.messages(owner.id):
+            self._on_read(stored.size)
+            summing.add(fingerprint(stored.message), len(stored.message.body))
+            if target is not None and self._target.holds(target.id, stored.add.message_id):
+                self.report.skipped += 1
+                continue
+            self._epoch.write([_plain(stored)])
+            self.report.copied += 1
+        self.report.source[owner_name(owner)] = summing.result()
+
+    def topic(self, subscriptions: list[OwnerState]) -> None:
+        """One topic: its subscriptions side by side, so that a message that several wait for is written once."""
+        destination = subscriptions[0].destination
+        sums = {owner.id: begin(self._source, owner) for owner in subscriptions}
+        targets = {owner.id: self._there(owner) for owner in subscriptions}
+        everybody = self._target.state.topics.get(destination, ())
+        for stored, holders in self._source.together([owner.id for owner in subscriptions]):
+            self._on_read(stored.size)
+            printed = fingerprint(stored.message)
+            wanting = set()
+            for holder in holders:
+                sums[holder].add(printed, len(stored.message.body))
+                there = targets[holder]
+                assert there is not None, "all subscriptions were written first"
+                if not self._target.holds(there.id, stored.add.message_id):
+                    wanting.add(there.id)
+            self.report.skipped += len(holders) - len(wanting)
+            self.report.copied += len(wanting)
+            if wanting:
+                self._epoch.write([_plain(stored), *self._removes(stored, everybody, wanting)])
+        self._report(subscriptions, sums)
+
+    def _removes(self, stored: Stored, everybody: Iterable[int], wanting: set[int]) -> Iterator[bytes]:
+        """One Remove for each subscription of the target that neither gets this message now nor has it already."""
+        for owner in everybody:
+            if owner not in wanting and not self._target.holds(owner, stored.add.message_id):
+                key = self._target.state.owners[owner].key
+                yield encode_remove(stored.add.destination, stored.add.message_id, None, key)
+
+    def _report(self, owners: list[OwnerState], sums: dict[int, Summing]) -> None:
+        for owner in owners:
+            self.report.source[owner_name(owner)] = sums[owner.id].result()
+
+    # ---- transactions
+
+    def transactions(self, selects: Selects) -> None:
+        for key, transaction in self._source.state.transactions.items():
+            if not transaction.is_prepared:
+                self.report.left_aside.append(f"{key}: open, never prepared ({len(transaction.operations)} operations)")
+                continue
+            operations = [operation for operation in transaction.operations if selects(operation.destination)]
+            if not operations:
+                continue
+            if key in self._target.state.transactions:
+                self.report.skipped += len(operations)
+                continue
+            payloads = [encode(self._source.operation(operation)) for operation in operations]
+            self._epoch.write([*payloads, encode_prepare(transaction_of_key(key))])
+            self.report.transactions += 1
+        self.report.source.update(prove_prepared(self._source, selects))
+
+
+def _plain(stored: Stored) -> bytes:
+    """The message as an Add that takes effect at once."""
+    add = current_add(stored.add, stored.message, stored.is_current)
+    return encode(add._replace(transaction=None))
