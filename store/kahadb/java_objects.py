@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from store.audit import AuditImage
 from store.kahadb.java_stream import (
     SERIALIZABLE,
     WRITES_ITSELF,
@@ -78,21 +79,6 @@ _SET_HEAD = struct.Struct(">ifi")
 
 # length of a BitArray, at most -> how its bits are written
 _BIT_WIDTHS = ((8, 1), (16, 2), (32, 4), (64, 8))
-
-
-class AuditImage(NamedTuple):
-    """What a producer audit remembers.
-
-    ``windows`` maps a producer id to (first sequence covered, bitmap whose bit i stands for sequence first + i), the
-    least recently used producer first. ``depth`` is the length of a window, ``producers_max`` how many there may be.
-    """
-
-    depth: int
-    producers_max: int
-    windows: dict[str, tuple[int, int]]
-
-
-# ---- audit
 
 
 def encode_audit(audit: AuditImage) -> bytes:

@@ -1,0 +1,293 @@
+"""ActiveMQ's index db.data, read: what it knew of a journal at its last checkpoint (MessageDatabase; kahadb.md 4).
+
+For stores that ActiveMQ wrote the index knows things that the journal alone does not: deletions, unsubscribes and
+updates whose records were collected, and the version of OpenWire in which bodies are stored. All index versions
+from 1 (ActiveMQ 5.3) to 7 are read:
+
+    2   order indexes by priority             5   subscription locations, ack map, OpenWire version
+    3   pending messages in a tree            6   sizes in locations
+    4   pending messages as sets              7   counters
+
+Nothing is written, and no more of the index than one path of a tree is in memory, but for the sets of pending messages.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from heapq import merge
+from typing import NamedTuple, TypeVar
+
+from index.disk import Disk
+from journal.format import Location, location
+from store.kahadb.errors import KahaIndexDamaged
+from store.kahadb.java_stream import read_object
+from store.kahadb.page_file import PageFile
+from store.kahadb.trees import Cursor, SequenceSet, Tree, read_list, read_sequence_set, read_whole
+from store.records.commands import Subscription, decode
+from store.records.message import Destination, DestinationKind
+from store.records.protobuf import decode_varint
+
+VERSION_LATEST = 7
+# What a store holds whose index does not say it: indexes before version 5 did not.
+OPENWIRE_LEGACY = 6
+SUBSCRIPTION_COMMAND = b"\7"
+
+T = TypeVar("T")
+
+
+class KahaEntry(NamedTuple):
+    """A message: ``sequence`` is its place among those of its class and destination; ``size`` of its record in bytes,
+    None where the index does not tell (before version 6)."""
+
+    sequence: int
+    message_id: str
+    location: Location
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KahaSubscription:
+    """A durable subscription: its command as stored (``payload``, with the command's number) and decoded.
+
+    ``location`` is where that record stands in the journal, None before version 5. ``pending`` are the sequences that
+    wait for it; it may hold one number more, that of the message to come.
+    """
+
+    key: str
+    command: Subscription
+    payload: bytes
+    location: Location | None
+    pending: SequenceSet
+    last_acknowledged: int
+
+
+class _Roots(NamedTuple):
+    """The pages in which a destination's structures begin."""
+
+    default: int
+    locations: int
+    ids: int
+    subscriptions: int | None
+    acknowledged: int | None
+    pending: int | None
+    subscription_locations: int | None
+    low: int | None
+    high: int | None
+
+
+class KahaDestination:
+    """A queue or topic of the index. Its iterators read as they go, and raise KahaIndexDamaged on the way."""
+
+    def __init__(self, pages: PageFile, version: int, destination: Destination, roots: _Roots) -> None:
+        self.destination = destination
+        self._pages = pages
+        self._version = version
+        self._roots = roots
+
+    def high(self) -> Iterator[KahaEntry]:
+        """Messages of a priority above 4, if the destination is prioritized."""
+        return self._entries(self._roots.high)
+
+    def default(self) -> Iterator[KahaEntry]:
+        """All messages, or those of priority 4 if the destination is prioritized."""
+        return self._entries(self._roots.default)
+
+    def low(self) -> Iterator[KahaEntry]:
+        """Messages of a priority below 4, if the destination is prioritized."""
+        return self._entries(self._roots.low)
+
+    def entries(self) -> Iterator[KahaEntry]:
+        """All messages in the order of delivery: high, default, low, and within each by sequence."""
+        yield from self.high()
+        yield from self.default()
+        yield from self.low()
+
+    def by_sequence(self) -> Iterator[KahaEntry]:
+        """All messages in the order in which they came."""
+        return merge(self.high(), self.default(), self.low())
+
+    def _entries(self, root: int | None) -> Iterator[KahaEntry]:
+        if root is None:
+            return
+        has_sizes = self._version >= 6
+
+        def read(cursor: Cursor) -> tuple[str, Location, int | None]:
+            message_id = cursor.utf()
+            place = location(cursor.i32(), cursor.i32())
+            size = cursor.i32() if has_sizes else -1
+            return message_id, place, size if size >= 0 else None
+
+        last = -1
+        for sequence, (message_id, place, size) in Tree(self._pages, root, Cursor.i64, read):
+            if sequence <= last:
+                raise KahaIndexDamaged(
+                    f"{self._pages.path}: message {message_id} of {self.destination.name} has sequence {sequence}, "
+                    f"behind {last}"
+                )
+            last = sequence
+            yield KahaEntry(sequence, message_id, place, size)
+
+    @cached_property
+    def subscriptions(self) -> tuple[KahaSubscription, ...]:
+        """The durable subscriptions of a topic; none for a queue."""
+        roots = self._roots
+        if roots.subscriptions is None or roots.acknowledged is None:
+            return ()
+        acknowledged = dict(Tree(self._pages, roots.acknowledged, Cursor.utf, self._read_acknowledged))
+        places: dict[str, Location] = {}
+        if roots.subscription_locations is not None:
+            places = dict(read_list(self._pages, roots.subscription_locations, Cursor.utf, _read_location))
+        pending = self._pending(acknowledged)
+        found = []
+        for key, (command, payload) in Tree(self._pages, roots.subscriptions, Cursor.utf, _read_subscription):
+            found.append(
+                KahaSubscription(
+                    key,
+                    command,
+                    payload,
+                    places.get(key),
+                    pending.get(key, SequenceSet([])),
+                    acknowledged.get(key, -1),
+                )
+            )
+        return tuple(found)
+
+    def _read_acknowledged(self, cursor: Cursor) -> int:
+        sequence = cursor.i64()
+        if self._version >= 3:
+            cursor.i8()  # the class of its priority
+        return sequence
+
+    def _pending(self, acknowledged: dict[str, int]) -> dict[str, SequenceSet]:
+        root = self._roots.pending
+        if root is None:  # up to version 2: all behind what was acknowledged last
+            last = max((entry.sequence for entry in self.by_sequence()), default=-1)
+            return {key: SequenceSet([(done + 1, last)] if done < last else []) for key, done in acknowledged.items()}
+        if self._version >= 4:
+            return dict(read_list(self._pages, root, Cursor.utf, read_sequence_set))
+        sequences: dict[str, list[tuple[int, int]]] = {}
+        for sequence, keys in Tree(self._pages, root, Cursor.i64, _read_string_set):
+            for key in keys:
+                sequences.setdefault(key, []).append((sequence, sequence))
+        return {key: SequenceSet(ranges) for key, ranges in sequences.items()}
+
+
+class KahaIndex:
+    """An index, open to be read; ``close`` ends it. Locations are None where the index has none.
+
+    ``openwire_version`` is that of all bodies; ``last_update`` the last record that the index knows;
+    ``first_in_progress`` the first record of the transactions that were open then.
+    """
+
+    def __init__(self, pages: PageFile) -> None:
+        self._pages = pages
+        self.path = pages.path
+        self.was_closed = pages.was_closed
+        if pages.pages == 0:
+            raise KahaIndexDamaged(f"{pages.path}: it holds no pages")
+        read_whole(pages, 0, self._read_metadata)
+
+    def _read_metadata(self, cursor: Cursor) -> None:
+        cursor.i32()  # open or closed; always open in practice
+        self._destinations_root = cursor.i64()
+        self.last_update = _optional(cursor)
+        self.first_in_progress = _optional(cursor)
+        # What follows came with later versions; an older index ends before.
+        self.producer_audit = None if cursor.is_end else _optional(cursor)
+        self.version = 1 if cursor.is_end else cursor.i32()
+        if not 1 <= self.version <= VERSION_LATEST:
+            raise ValueError(f"index version {self.version}")
+        self.ack_map = _optional(cursor) if self.version >= 5 else None
+        self.openwire_version = OPENWIRE_LEGACY if cursor.is_end else cursor.i32()
+
+    @property
+    def is_minimal(self) -> bool:
+        """Whether it knows nothing but the OpenWire version: ActiveMQ replays the whole journal then."""
+        return self.last_update is None and next(self.destinations(), None) is None
+
+    def destinations(self) -> Iterator[KahaDestination]:
+        """All queues and topics, by name. Raises KahaIndexDamaged on the way."""
+        tree = Tree(self._pages, self._destinations_root, Cursor.utf, partial(_read_roots, version=self.version))
+        for name, roots in tree:
+            yield KahaDestination(self._pages, self.version, self._destination(name), roots)
+
+    def _destination(self, name: str) -> Destination:
+        kind, colon, physical_name = name.partition(":")
+        try:
+            if not colon:
+                raise ValueError
+            return Destination(DestinationKind(int(kind)), physical_name)
+        except ValueError:
+            raise KahaIndexDamaged(f"{self.path}: a destination by the name {name!r}") from None
+
+    def close(self) -> None:
+        self._pages.close()
+
+    def __enter__(self) -> KahaIndex:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def read_index(directory: str, disk: Disk = os) -> KahaIndex | None:
+    """Open the index in ``directory``; None if there is no db.data.
+
+    Raises KahaIndexDamaged for what does not parse; the iterators do, too, for they read what they give. OSError as the
+    volume gives it.
+    """
+    try:
+        pages = PageFile(directory, disk)
+    except FileNotFoundError:
+        return None
+    try:
+        return KahaIndex(pages)
+    except BaseException:
+        pages.close()
+        raise
+
+
+def _read_roots(cursor: Cursor, version: int) -> _Roots:
+    default, locations, ids = cursor.i64(), cursor.i64(), cursor.i64()
+    subscriptions = acknowledged = pending = subscription_locations = low = high = None
+    if cursor.boolean():
+        subscriptions, acknowledged = cursor.i64(), cursor.i64()
+        pending = cursor.i64() if version >= 3 else None
+        subscription_locations = cursor.i64() if version >= 5 else None
+    if version >= 2:
+        low, high = cursor.i64(), cursor.i64()
+    if version >= 7:
+        cursor.i64()  # counters
+    return _Roots(default, locations, ids, subscriptions, acknowledged, pending, subscription_locations, low, high)
+
+
+def _read_location(cursor: Cursor) -> Location:
+    return location(cursor.i32(), cursor.i32())
+
+
+def _optional(cursor: Cursor) -> Location | None:
+    return _read_location(cursor) if cursor.boolean() else None
+
+
+def _read_subscription(cursor: Cursor) -> tuple[Subscription, bytes]:
+    """The command and its payload. Java frames it without its number."""
+    start = cursor.at
+    length, cursor.at = decode_varint(cursor.data, start)
+    cursor.take(length)
+    payload = SUBSCRIPTION_COMMAND + cursor.data[start : cursor.at]
+    command = decode(payload)
+    assert isinstance(command, Subscription), "its number was given"
+    if command.info is None:
+        raise ValueError(f"subscription {command.subscription_key} has no description")
+    return command, payload
+
+
+def _read_string_set(cursor: Cursor) -> list[str]:
+    """A java.util.HashSet of strings, serialized."""
+    members = read_object(cursor.take(cursor.i32())).custom[1:]
+    if not all(isinstance(member, str) for member in members):
+        raise ValueError("a set of subscriptions holds something that is no name")
+    return members
