@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from store.records.commands import Trace, decode, encode_trace
+from store.records.loose import OPENWIRE_VERSION
 
 MARK = "TANDEMMQ 1 "
 
@@ -22,7 +23,9 @@ class Header:
 
     ``ends`` maps earlier files to the offset at which they end; ``files`` are the ids that existed, this one
     included; ``reason`` is "promotion" or "rotation"; ``sync`` the strategy by which the file is written (always,
-    periodic, never).
+    periodic, never). ``length`` is the length in bytes to which the file was prepared (0: not said): no file of ours
+    gets shorter. ``foreign_openwire`` is the version of the bodies in the files before this one that have no header,
+    said by the epoch that took them over (0: not said, which means 11).
     """
 
     epoch: int
@@ -32,6 +35,8 @@ class Header:
     files: tuple[int, ...]
     openwire_version: int = 11
     sync: str = "always"
+    length: int = 0
+    foreign_openwire: int = 0
 
 
 def encode_header(header: Header) -> bytes:
@@ -44,7 +49,10 @@ def encode_header(header: Header) -> bytes:
         "files": ranges(header.files),
         "openwire": header.openwire_version,
         "sync": header.sync,
+        "length": header.length,
     }
+    if header.foreign_openwire:
+        body["foreign_openwire"] = header.foreign_openwire
     return encode_trace(MARK + json.dumps(body, separators=(",", ":")))
 
 
@@ -65,6 +73,8 @@ def decode_header(payload: bytes) -> Header | None:
             files=tuple(file for first, last in body["files"] for file in range(first, last + 1)),
             openwire_version=int(body["openwire"]),
             sync=str(body["sync"]),
+            length=int(body.get("length", 0)),
+            foreign_openwire=int(body.get("foreign_openwire", 0)),
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -100,6 +110,14 @@ class Chronicle:
         """The epoch in which ``file`` was written, as far as headers tell; 0: before the first of ours."""
         earlier = [number for number in self.headers if number <= file]
         return self.headers[max(earlier)].epoch if earlier else 0
+
+    def version_at(self, file: int) -> int:
+        """The OpenWire version of the bodies in ``file``."""
+        header = self.headers.get(file)
+        if header is not None:
+            return header.openwire_version
+        said = [number for number in self.headers if number > file and self.headers[number].foreign_openwire]
+        return self.headers[min(said)].foreign_openwire if said else OPENWIRE_VERSION
 
     def may_have_holes(self, file: int) -> bool:
         """Whether ``file`` was written without a sync for each batch: then a power loss may leave a later batch without

@@ -1,16 +1,20 @@
 """What the index holds, byte by byte. Pure: to the index itself keys and values are bytes.
 
     | key                                             | value                                                   |
-    | 'F' file u32, chunk u16                         | live u64, live bytes u64, pinned file u32 ...           |
+    | 'A' chunk u32                                   | a piece of the producer audit                           |
+    | 'F' file u32, chunk u16                         | live bytes u64, pinned file u32 ...                     |
+    | 'H' file u32, owner u32                         | live u64, bytes u64: what the owner has in the file     |
     | 'I' owner u32, producer, 00, sequence u64       | order key (12 bytes)                                    |
+    | 'L' file u32, owner u32, order key (12 bytes)   | 01: this message stands in that file, not in its key's  |
     | 'M' owner u32, order key (12 bytes)             | size u32, moved u8, [location u64 if moved], message id |
     | 'O' owner u32                                   | JSON: what the owner is, how many messages and bytes    |
     | 'X' chunk u32                                   | a piece of the JSON list of open transactions           |
 
 An order key is the place where a message took effect: file u32, offset u32, number of the operation in its
-commit u32. A message id is split at its last ':' into producer and sequence, so that the ids of one producer
-stand side by side and in the order in which they were made; an id without such a number, or with a producer of
-more than PRODUCER_BYTES_MAX bytes, stands under its hash.
+commit u32. The highest bit of a size says that the record's bytes are counted by another owner (a topic's message
+is held by several subscriptions, and lies on the disk once). A message id is split at its last ':' into producer and
+sequence, so that the ids of one producer stand side by side and in the order in which they were made; an id without
+such a number, or with a producer of more than PRODUCER_BYTES_MAX bytes, stands under its hash.
 """
 
 from __future__ import annotations
@@ -27,17 +31,24 @@ PRODUCER_BYTES_MAX = 400
 # A value may fill a quarter of a page (index): 2,048 bytes of 8,192. Longer lists are cut into chunks of this size.
 CHUNK_BYTES = 1600
 
+AUDIT = b"A"
 FILE = b"F"
+HOLDER = b"H"
 ID = b"I"
+DISPLACED = b"L"
 MESSAGE = b"M"
 OWNER = b"O"
 TRANSACTIONS = b"X"
 
+# Set in a stored size: another owner of the same record counts its bytes.
+SHARED = 1 << 31
+SIZE_MASK = SHARED - 1
+
 _OWNER = struct.Struct(">cI")
-_MESSAGE = struct.Struct(">cIIII")
-_ORDER = struct.Struct(">III")
 _FILE = struct.Struct(">cIH")
-_LIVE = struct.Struct(">QQ")
+_HOLDER = struct.Struct(">cII")
+_LIVE = struct.Struct(">Q")
+_HELD = struct.Struct(">QQ")
 _SIZE_MOVED = struct.Struct(">IB")
 _U64 = struct.Struct(">Q")
 _U32 = struct.Struct(">I")
@@ -57,9 +68,10 @@ class OwnerRecord(NamedTuple):
     destination: Destination
     client_id: str | None
     subscription_name: str | None
-    record_location: int  # of the subscription's record, which pins its file; 0 for a queue
+    record_location: int  # of the oldest record of the subscription that is needed; 0 for a queue
     messages: int
     bytes: int
+    latest_record: int = 0  # of its newest record; 0: the same
 
 
 def message_key(owner: int, order_key: int) -> bytes:
@@ -123,7 +135,7 @@ def id_key(owner: int, message_id: str) -> bytes:
     return prefix if sequence is None else prefix + sequence.to_bytes(8, "big")
 
 
-def file_values(file: int, live: int, live_bytes: int, pins: Iterable[int]) -> Iterator[tuple[bytes, bytes]]:
+def file_values(file: int, live_bytes: int, pins: Iterable[int]) -> Iterator[tuple[bytes, bytes]]:
     """The entries of one journal file, in key order."""
     packed = b"".join(_U32.pack(pin) for pin in sorted(pins))
     chunk = 0
@@ -131,15 +143,45 @@ def file_values(file: int, live: int, live_bytes: int, pins: Iterable[int]) -> I
         piece = packed[chunk * CHUNK_BYTES : (chunk + 1) * CHUNK_BYTES]
         if chunk and not piece:
             return
-        yield _FILE.pack(FILE, file, chunk), _LIVE.pack(live, live_bytes) + piece
+        yield _FILE.pack(FILE, file, chunk), _LIVE.pack(live_bytes) + piece
         chunk += 1
 
 
-def file_of_entry(key: bytes, value: bytes) -> tuple[int, int, int, list[int]]:
-    """(file, live, live bytes, pins) of one entry of a file."""
+def file_of_entry(key: bytes, value: bytes) -> tuple[int, int, list[int]]:
+    """(file, live bytes, pins) of one entry of a file."""
     _, file, _ = _FILE.unpack(key)
-    live, live_bytes = _LIVE.unpack_from(value)
-    return file, live, live_bytes, [pin for (pin,) in _U32.iter_unpack(value[_LIVE.size :])]
+    return file, _LIVE.unpack_from(value)[0], [pin for (pin,) in _U32.iter_unpack(value[_LIVE.size :])]
+
+
+def file_prefix(kind: bytes, file: int) -> bytes:
+    return _OWNER.pack(kind, file)
+
+
+def holder_key(file: int, owner: int) -> bytes:
+    return _HOLDER.pack(HOLDER, file, owner)
+
+
+def holder_value(count: int, size: int) -> bytes:
+    return _HELD.pack(count, size)
+
+
+def holder_of(key: bytes, value: bytes) -> tuple[int, int, int, int]:
+    """(file, owner, count, bytes)."""
+    _, file, owner = _HOLDER.unpack(key)
+    return file, owner, *_HELD.unpack(value)
+
+
+def displaced_prefix(file: int, owner: int) -> bytes:
+    return _HOLDER.pack(DISPLACED, file, owner)
+
+
+def displaced_key(file: int, owner: int, order_key: int) -> bytes:
+    return _HOLDER.pack(DISPLACED, file, owner) + order_key.to_bytes(12, "big")
+
+
+def displaced_of(key: bytes) -> tuple[int, int]:
+    """(owner, order key)."""
+    return _HOLDER.unpack_from(key)[2], int.from_bytes(key[9:], "big")
 
 
 def owner_key(owner: int) -> bytes:

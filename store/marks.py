@@ -1,7 +1,10 @@
 """Trace commands by which a master tells its successors what it does to whole files. Pure.
 
 `TANDEMMQ-GONE {"files": [[first, last], ...]}` stands, synced, in the journal before the named files are unlinked:
-so a file that was reclaimed differs for ever from one that was lost (safety.md 4). ActiveMQ ignores traces.
+so a file that was reclaimed differs for ever from one that was lost (safety.md 4).
+
+`TANDEMMQ-SETTLED {"subscription": key}` ends the move of a durable subscription: all that it holds stands behind its
+newest record now, so that the older ones are not needed (safety.md 5). ActiveMQ ignores traces.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from store.records.commands import Trace, decode, encode_trace
 
 _GONE = "TANDEMMQ-GONE "
 _GONE_BYTES = _GONE.encode()
+_SETTLED = "TANDEMMQ-SETTLED "
+_SETTLED_BYTES = _SETTLED.encode()
 
 
 def encode_gone(files: Iterable[int]) -> bytes:
@@ -31,3 +36,19 @@ def decode_gone(payload: bytes) -> tuple[int, ...]:
         return ()
     body = json.loads(text[len(_GONE) :])
     return tuple(file for first, last in body["files"] for file in range(first, last + 1))
+
+
+def encode_settled(subscription_key: str) -> bytes:
+    """The payload of the record that follows the last copy of what a moved subscription holds."""
+    return encode_trace(_SETTLED + json.dumps({"subscription": subscription_key}, separators=(",", ":")))
+
+
+def decode_settled(payload: bytes) -> str | None:
+    """The key of the subscription that a trace command's payload settles; None for every other trace."""
+    if _SETTLED_BYTES not in payload[:32]:
+        return None
+    command = decode(payload)
+    text = command.message if isinstance(command, Trace) else None
+    if text is None or not text.startswith(_SETTLED):
+        return None
+    return str(json.loads(text[len(_SETTLED) :])["subscription"])

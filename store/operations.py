@@ -8,9 +8,10 @@ on the event loop, in the order in which they were handed over, once they are du
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from store.records.message import Destination, Message
+from store.records.transactions import TransactionId
 
 # Where a message took effect: orders the messages of a queue. The location (file << 32 | byte offset) of its Add
 # record, or of its Commit, shifted by 32 bits, plus the number of the operation within that commit. Grows with time.
@@ -23,16 +24,43 @@ Location = int
 class AddMessage:
     """Store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that is to hold it.
 
-    Filled in by the store before it comes back: ``order_key``, ``location``, ``size`` (bytes in the journal).
+    ``passed_over``: a Remove for each durable subscription of the topic that is not to have it, for whoever replays
+    the journal gives it to all. ``is_audited``: the client made the message's id, and may send it again.
+
+    Filled in by the store before it comes back: ``order_key``, ``location``, ``size`` (bytes in the journal);
+    ``is_duplicate``: a message of that id was stored before, nothing was stored now, and who waits is told the same.
     """
 
-    __slots__ = ("context", "location", "message", "order_key", "owners", "payload", "size")
+    __slots__ = (
+        "context",
+        "is_audited",
+        "is_duplicate",
+        "location",
+        "message",
+        "order_key",
+        "owners",
+        "passed_over",
+        "payload",
+        "size",
+    )
 
-    def __init__(self, message: Message, owners: tuple[int, ...], payload: bytes, context: object = None) -> None:
+    def __init__(
+        self,
+        message: Message,
+        owners: tuple[int, ...],
+        payload: bytes,
+        context: object = None,
+        *,
+        passed_over: tuple[bytes, ...] = (),
+        is_audited: bool = False,
+    ) -> None:
         self.message = message
         self.owners = owners
         self.payload = payload
         self.context = context
+        self.passed_over = passed_over
+        self.is_audited = is_audited
+        self.is_duplicate = False
         self.order_key: OrderKey = 0
         self.location: Location = 0
         self.size = 0
@@ -80,6 +108,57 @@ class Atomic:
         self.operations = operations
         self.commit = commit
         self.context = context
+
+
+class PrepareTransaction:
+    """The operations of an XA transaction, whose payloads carry its id, and its Prepare: all or nothing.
+
+    When it comes back it survives everything; nothing of it is visible, and the messages that it removes are withheld,
+    until EndTransaction says what becomes of it.
+    """
+
+    __slots__ = ("context", "operations", "prepare", "transaction")
+
+    def __init__(
+        self,
+        transaction: TransactionId,
+        operations: Sequence[AddMessage | RemoveMessage],
+        prepare: bytes,
+        context: object = None,
+    ) -> None:
+        self.transaction = transaction
+        self.operations = operations
+        self.prepare = prepare
+        self.context = context
+
+
+class EndTransaction:
+    """Commit or roll back a prepared transaction. ``payload`` is the Commit or Rollback command.
+
+    Filled in by the store before it comes back: ``added``, what became visible as (owner, message); ``removed``, what
+    is gone as (owner, order key); ``returned``, what was withheld and is to be offered again. ``is_unknown``: there is
+    no such transaction (any more), and nothing was written.
+    """
+
+    __slots__ = ("added", "context", "is_commit", "is_unknown", "payload", "removed", "returned", "transaction")
+
+    def __init__(self, transaction: TransactionId, is_commit: bool, payload: bytes, context: object = None) -> None:
+        self.transaction = transaction
+        self.is_commit = is_commit
+        self.payload = payload
+        self.context = context
+        self.added: list[tuple[int, PagedMessage]] = []
+        self.removed: list[tuple[int, OrderKey]] = []
+        self.returned: list[tuple[int, PagedMessage]] = []
+        self.is_unknown = False
+
+
+class PreparedTransaction(NamedTuple):
+    """A transaction whose outcome somebody else knows: how many messages it adds and removes."""
+
+    transaction: TransactionId
+    added: int
+    removed: int
 
 
 class AddSubscription:
@@ -136,7 +215,9 @@ class PagedMessage:
         self.message = message
 
 
-Operation = AddMessage | RemoveMessage | Atomic | AddSubscription | RemoveOwner | Page
+Operation = (
+    AddMessage | RemoveMessage | Atomic | PrepareTransaction | EndTransaction | AddSubscription | RemoveOwner | Page
+)
 
 
 class Engine(Protocol):

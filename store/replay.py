@@ -6,26 +6,33 @@ nothing; a record may be met twice. Records of transactions wait for their Commi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
+from store.audit import is_made_by_broker
+from store.hints import CopyHint, OperationHint, hint_of
+from store.kahadb.java_objects import decode_audit
 from store.keys import Entry, producer_key
-from store.marks import decode_gone
-from store.open_transactions import PendingOperation, Transaction
+from store.marks import decode_gone, decode_settled
+from store.open_transactions import PendingOperation
 from store.records.commands import (
     AddMessage,
     Command,
     Commit,
     Prepare,
+    ProducerAudit,
     RemoveDestination,
     RemoveMessage,
     Rollback,
     Subscription,
-    TransactionId,
     UpdateMessage,
     decode,
 )
+from store.records.errors import RecordDamaged
 from store.records.message import Destination
 from store.state import State
+
+log = logging.getLogger(__name__)
 
 ADD = 1
 REMOVE = 2
@@ -35,17 +42,19 @@ class Replay:
     """Applies records, in the order of the journal, to a state.
 
     It remembers the ids in the tails so that a Remove finds its message; ``forget_ids`` when a checkpoint has
-    taken them into the index. ``duplicates``, ``unknown`` and ``records`` count what was met.
+    taken them into the index. ``duplicates``, ``unknown`` and ``records`` count what was met. Without
+    ``honours_hints`` the journal is read as ActiveMQ does.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, *, honours_hints: bool = True) -> None:
         self._state = state
+        self._honours_hints = honours_hints
         self._places: dict[tuple[int, str], int] = {}
         self._indexed_producers: dict[bytes, bool] = {}
         self.records = 0
         self.duplicates = 0
         self.unknown = 0
-        self._appliers: dict[type, Callable[[int, int, Command], None]] = {
+        self._appliers: dict[type, Callable[[int, bytes, Command], None]] = {
             AddMessage: self._add,
             RemoveMessage: self._remove,
             Commit: self._commit,
@@ -54,19 +63,27 @@ class Replay:
             Subscription: self._subscription,
             RemoveDestination: self._remove_destination,
             UpdateMessage: self._update,
+            ProducerAudit: self._audit,
         }
 
     def apply(self, location: int, payload: bytes) -> None:
         """One record's payload, found at ``location``. Raises RecordDamaged for what cannot be read."""
         self.records += 1
         if payload[0] == 0:
-            for file in decode_gone(payload):
-                self._state.lose_file(file)
+            self._trace(payload)
             return
         command = decode(payload)
         applier = self._appliers.get(type(command))
-        if applier is not None:  # audits, ack maps, schedules and rewrite marks change nothing of ours
-            applier(location, len(payload) + 5, command)
+        if applier is not None:  # ack maps, schedules and rewrite marks change nothing of ours
+            applier(location, payload, command)
+
+    def _trace(self, payload: bytes) -> None:
+        for file in decode_gone(payload):
+            self._state.lose_file(file)
+        key = decode_settled(payload)
+        owner = None if key is None else self._state.subscriptions.get(key)
+        if owner is not None:
+            self._state.settle_record(owner)
 
     def forget_ids(self) -> None:
         """A checkpoint is durable: the index knows all ids by now."""
@@ -80,56 +97,101 @@ class Replay:
             return self._state.topics.get(destination, ())
         return (self._state.queue(destination),)
 
-    def _add(self, location: int, size: int, command: Command) -> None:
+    def _add(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, AddMessage)
+        size = len(payload) + 5
         if command.transaction is not None:
-            self._enlist(
-                command.transaction,
+            hint = hint_of(payload) if self._honours_hints else None
+            self._owners(command.destination)  # a queue begins with its first Add, committed or not (AMQ-7308)
+            self._state.enlist(
+                command.transaction.key,
                 PendingOperation(location, size, ADD, command.destination, command.message_id, None),
+                hint.old_location if isinstance(hint, OperationHint) else 0,
             )
             return
+        self._note(command.message_id)
         self._add_to(self._owners(command.destination), location << 32, location, size, command.message_id)
 
+    def _note(self, message_id: str) -> None:
+        """A message takes effect: should its producer send it again, it is known."""
+        audit = self._state.audit
+        if audit is not None and not is_made_by_broker(message_id):
+            audit.note(message_id)
+
     def _add_to(self, owners: tuple[int, ...], order_key: int, location: int, size: int, message_id: str) -> None:
+        is_shared = False
         for owner in owners:
             if self._place(owner, message_id) is not None:
                 self.duplicates += 1  # the first one counts (kahadb.md 3.2)
                 continue
-            self._state.add(owner, order_key, location, size, message_id)
+            self._state.add(owner, order_key, location, size, message_id, is_shared=is_shared)
+            is_shared = True
             self._places[owner, message_id] = order_key
 
-    def _remove(self, location: int, size: int, command: Command) -> None:
+    def _remove(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, RemoveMessage)
         key = command.subscription_key
         if command.transaction is not None:
-            self._enlist(
-                command.transaction,
-                PendingOperation(location, size, REMOVE, command.destination, command.message_id, key),
+            hint = hint_of(payload) if self._honours_hints else None
+            self._state.enlist(
+                command.transaction.key,
+                PendingOperation(location, len(payload) + 5, REMOVE, command.destination, command.message_id, key),
+                hint.old_location if isinstance(hint, OperationHint) else 0,
             )
             return
         self._remove_from(command.destination, key, command.message_id, location >> 32)
 
     def _remove_from(self, destination: Destination, key: str | None, message_id: str, file: int) -> None:
         state = self._state
-        owner = state.queues.get(destination) if key is None else state.subscriptions.get(key)
-        order_key = None if owner is None else self._place(owner, message_id)
-        entry = None if owner is None or order_key is None else state.entry(owner, order_key)
-        if owner is None or order_key is None or entry is None:
+        place = self._held(destination, key, message_id)
+        if place is None:
             self.unknown += 1
             return
+        owner, order_key, entry = place
         state.remove(owner, order_key, entry.location, entry.size, entry.message_id, file)
         self._places.pop((owner, message_id), None)
 
-    def _update(self, location: int, size: int, command: Command) -> None:
+    def _held(self, destination: Destination, key: str | None, message_id: str) -> tuple[int, int, Entry] | None:
+        """(owner, order key, entry) of the message that a Remove names; None if nobody has it."""
+        state = self._state
+        owner = state.queues.get(destination) if key is None else state.subscriptions.get(key)
+        if owner is None:
+            return None
+        order_key = self._place(owner, message_id)
+        entry = None if order_key is None else state.entry(owner, order_key)
+        return None if order_key is None or entry is None else (owner, order_key, entry)
+
+    def _update(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, UpdateMessage)
         add = command.add
+        size = len(payload) + 5
+        hint = hint_of(payload) if self._honours_hints else None
+        at = hint.order_key if isinstance(hint, CopyHint) else location << 32
+        is_shared = False
         for owner in self._owners(add.destination):
             order_key = self._place(owner, add.message_id)
             entry: Entry | None = None if order_key is None else self._state.entry(owner, order_key)
             if order_key is None or entry is None:
-                self._add_to((owner,), location << 32, location, size, add.message_id)
+                self._state.add(owner, at, location, size, add.message_id, is_shared=is_shared)
+                self._places[owner, add.message_id] = at
             elif entry.location != location:
-                self._state.move(owner, order_key, entry, location, size)
+                if isinstance(hint, CopyHint) and hint.order_key != order_key:
+                    self._state.rekey(owner, order_key, hint.order_key)
+                    self._places[owner, add.message_id] = order_key = hint.order_key
+                self._state.move(owner, order_key, location, size, is_shared=is_shared)
+            is_shared = True
+
+    def _audit(self, location: int, payload: bytes, command: Command) -> None:
+        assert isinstance(command, ProducerAudit)
+        state = self._state
+        if state.audit is None:
+            return
+        try:
+            state.audit.load(decode_audit(command.audit))
+        except RecordDamaged as reason:  # the messages that are there still tell their part
+            log.warning("the producer audit at %d:%d is not read: %s", location >> 32, location & 0xFFFFFFFF, reason)
+            return
+        state.audit_record = (location, state.audit.revision)
 
     def _place(self, owner: int, message_id: str) -> int | None:
         """The order key of a message that ``owner`` holds, None if it holds none of that id."""
@@ -152,22 +214,14 @@ class Replay:
 
     # ---- transactions
 
-    def _enlist(self, transaction: TransactionId, operation: PendingOperation) -> None:
-        state = self._state
-        state.transactions.setdefault(transaction.key, Transaction()).operations.append(operation)
-        state.transactions_touched = True
-        state.tail.operations += 1
-
-    def _commit(self, location: int, size: int, command: Command) -> None:
+    def _commit(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, Commit)
-        state = self._state
-        transaction = state.transactions.pop(command.transaction.key, None)
+        transaction = self._state.end_transaction(command.transaction.key, location)
         if transaction is None:
             return
-        state.transactions_touched = True
-        file = location >> 32
         for number, operation in enumerate(transaction.operations):
             if operation.kind == ADD:
+                self._note(operation.message_id)
                 self._add_to(
                     self._owners(operation.destination),
                     location << 32 | number,
@@ -176,29 +230,29 @@ class Replay:
                     operation.message_id,
                 )
             else:
-                self._remove_from(operation.destination, operation.subscription_key, operation.message_id, file)
-            # Without this Commit the operation would be forgotten, and what it removed would come back.
-            state.pin(file, operation.location >> 32)
+                self._remove_from(
+                    operation.destination, operation.subscription_key, operation.message_id, location >> 32
+                )
 
-    def _rollback(self, location: int, size: int, command: Command) -> None:
+    def _rollback(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, Rollback)
-        state = self._state
-        transaction = state.transactions.pop(command.transaction.key, None)
-        if transaction is None:
-            return
-        state.transactions_touched = True
-        for operation in transaction.operations:
-            state.pin(location >> 32, operation.location >> 32)
+        self._state.end_transaction(command.transaction.key, location)
 
-    def _prepare(self, location: int, size: int, command: Command) -> None:
+    def _prepare(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, Prepare)
-        transaction = self._state.transactions.setdefault(command.transaction.key, Transaction())
-        transaction.is_prepared = True
-        self._state.transactions_touched = True
+        key = command.transaction.key
+        transaction = self._state.transactions.get(key)
+        places: list[tuple[int, int] | None] = []
+        for operation in () if transaction is None else transaction.operations:
+            held = None
+            if operation.kind == REMOVE:
+                held = self._held(operation.destination, operation.subscription_key, operation.message_id)
+            places.append(None if held is None else held[:2])
+        self._state.prepare(key, location, places)
 
     # ---- owners
 
-    def _subscription(self, location: int, size: int, command: Command) -> None:
+    def _subscription(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, Subscription)
         state = self._state
         owner = state.subscriptions.get(command.subscription_key)
@@ -216,7 +270,7 @@ class Replay:
         client_id, name = command.info.client_id, command.info.name
         state.subscribe(owner, command.destination, client_id, name, location)
 
-    def _remove_destination(self, location: int, size: int, command: Command) -> None:
+    def _remove_destination(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, RemoveDestination)
         state = self._state
         destination = command.destination

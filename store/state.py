@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import json
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from heapq import merge
 from typing import Protocol
 
 from store import keys
-from store.keys import Entry
-from store.open_transactions import Transaction, decode_transactions, encode_transactions
+from store.audit import AuditImage, ProducerAudit
+from store.keys import SHARED, SIZE_MASK, Entry
+from store.open_transactions import PendingOperation, Transaction, decode_transactions, encode_transactions
 from store.records.commands import subscription_key
 from store.records.message import Destination
 from store.tail import Frozen, Position, Tail, keys_after
-
-OPENWIRE_VERSION = 11
 
 
 class Snapshot(Protocol):
@@ -35,9 +34,22 @@ class Snapshot(Protocol):
 
 
 class OwnerState:
-    """A queue or durable subscription, and how much it holds."""
+    """A queue or durable subscription, and how much it holds.
 
-    __slots__ = ("bytes", "client_id", "count", "destination", "id", "record_location", "subscription_name")
+    A subscription's record at ``record_location`` is older than all it holds, so it is needed; ``latest_record`` says
+    what the subscription is now.
+    """
+
+    __slots__ = (
+        "bytes",
+        "client_id",
+        "count",
+        "destination",
+        "id",
+        "latest_record",
+        "record_location",
+        "subscription_name",
+    )
 
     def __init__(
         self,
@@ -48,12 +60,14 @@ class OwnerState:
         record_location: int = 0,
         count: int = 0,
         bytes: int = 0,
+        latest_record: int = 0,
     ) -> None:
         self.id = id
         self.destination = destination
         self.client_id = client_id
         self.subscription_name = subscription_name
         self.record_location = record_location
+        self.latest_record = latest_record or record_location
         self.count = count
         self.bytes = bytes
 
@@ -66,26 +80,54 @@ class OwnerState:
 
     def record(self) -> keys.OwnerRecord:
         return keys.OwnerRecord(
-            self.destination, self.client_id, self.subscription_name, self.record_location, self.count, self.bytes
+            self.destination,
+            self.client_id,
+            self.subscription_name,
+            self.record_location,
+            self.count,
+            self.bytes,
+            self.latest_record,
         )
 
 
 class FileState:
-    """What holds a journal file: live messages in it, and the files whose dead messages its records killed."""
+    """What holds a journal file.
 
-    __slots__ = ("live", "live_bytes", "pins")
+    ``holders``: owner -> [live messages whose newest record stands here, their bytes, changed since a checkpoint];
+    ``live`` is their sum. ``live_bytes`` counts each record once, though several subscriptions hold it. ``pins`` are
+    the files whose dead messages, subscriptions and transactions the records of this file killed.
+    """
 
-    def __init__(self, live: int = 0, live_bytes: int = 0, pins: Iterable[int] = ()) -> None:
-        self.live = live
+    __slots__ = ("holders", "live", "live_bytes", "pins")
+
+    def __init__(self, live_bytes: int = 0, pins: Iterable[int] = ()) -> None:
+        self.holders: dict[int, list[int]] = {}
+        self.live = 0
         self.live_bytes = live_bytes
         self.pins = set(pins)
 
 
-class State:
-    """See the module. ``position`` is where the journal stands; only the caller moves it."""
+class OtherNumbering(Exception):
+    """The index numbers its owners as another store of this broker does."""
 
-    def __init__(self, index: Snapshot, meta: bytes) -> None:
+
+class State:
+    """See the module. ``position`` is where the journal stands; only the caller moves it.
+
+    Owners are numbered from ``first_owner`` on: so several stores of one broker tell theirs apart. ``audit`` is told
+    of every message; None: duplicates are not looked for. Raises OtherNumbering.
+    """
+
+    def __init__(
+        self, index: Snapshot, meta: bytes, *, first_owner: int = 0, audit: ProducerAudit | None = None
+    ) -> None:
         self.index = index
+        self.first_owner = first_owner
+        self.audit = audit
+        self.audit_chunks = 0
+        self.audit_saved = 0  # the revision that the index has
+        # The newest audit record and the revision that it has; a file that goes takes its record along.
+        self.audit_record: tuple[int, int] = (0, 0)
         self.tail = Tail()
         self.frozen: Tail | None = None
         self.owners: dict[int, OwnerState] = {}
@@ -96,7 +138,14 @@ class State:
         self.transactions: dict[str, Transaction] = {}
         self.transaction_chunks = 0
         self.transactions_touched = False
-        self.next_owner = 1
+        self.next_owner = first_owner + 1
+        # Files from which something was moved: whoever remembers a place in them has to ask again.
+        self.moved_from: set[int] = set()
+        # owner -> order keys of messages whose removal is prepared: nobody gets them until it is decided
+        self.withheld: dict[int, set[int]] = {}
+        # Client-made ids of messages in the live and in the frozen tail
+        self._audited: set[tuple[int, str]] = set()
+        self._audited_frozen: set[tuple[int, str]] = set()
         self.position: Position | None = None
         self.epoch = 0  # in which the file of ``position`` was written
         self._load(meta)
@@ -105,20 +154,40 @@ class State:
         if not meta:
             return
         body = json.loads(meta)
+        if body["first_owner"] != self.first_owner:
+            raise OtherNumbering(f"its owners begin at {body['first_owner']}, not at {self.first_owner}")
         self.position = Position(*body["position"])
         self.epoch = body["epoch"]
         self.next_owner = body["next_owner"]
         self.transaction_chunks = body["transaction_chunks"]
+        self.audit_chunks = body["audit_chunks"]
         for key, value in self.index.scan(keys.OWNER, b"P"):
             owner, record = keys.owner_of(key, value)
             self._know(OwnerState(owner, *record))
         for key, value in self.index.scan(keys.FILE, b"G"):
-            file, live, live_bytes, pins = keys.file_of_entry(key, value)
-            known = self.files.setdefault(file, FileState(live, live_bytes))
-            known.pins.update(pins)
-        pieces = [self.index.get(keys.chunk_key(keys.TRANSACTIONS, n)) or b"" for n in range(self.transaction_chunks)]
-        if pieces:
-            self.transactions = decode_transactions(b"".join(pieces))
+            file, live_bytes, pins = keys.file_of_entry(key, value)
+            self.files.setdefault(file, FileState(live_bytes)).pins.update(pins)
+        for key, value in self.index.scan(keys.HOLDER, keys.ID):
+            file, owner, count, size = keys.holder_of(key, value)
+            held = self.files[file]
+            held.holders[owner] = [count, size, False]
+            held.live += count
+        blob = self._chunks(keys.TRANSACTIONS, self.transaction_chunks)
+        if blob:
+            self.transactions = decode_transactions(blob)
+            for transaction in self.transactions.values():
+                if transaction.is_prepared:
+                    self._withhold(transaction)
+        if self.audit is not None:
+            blob = self._chunks(keys.AUDIT, self.audit_chunks)
+            if blob:
+                self.audit.load(_audit_of(blob))
+            self.audit_saved = self.audit.revision
+            location, is_current = body["audit_record"]
+            self.audit_record = (location, self.audit.revision if is_current else -1)
+
+    def _chunks(self, kind: bytes, count: int) -> bytes:
+        return b"".join(self.index.get(keys.chunk_key(kind, n)) or b"" for n in range(count))
 
     # ---- owners
 
@@ -149,92 +218,203 @@ class State:
         self.tail.touched_owners.add(owner)
 
     def subscribe(self, owner: int, destination: Destination, client_id: str, name: str, location: int) -> None:
-        """A durable subscription begins, or (same owner again) its record was written anew."""
+        """A durable subscription begins, or (same owner again) its record was written anew.
+
+        What it holds must stand behind the record by which it began; so that one stays needed while it holds
+        anything. ``settle_record`` says that nothing stands before the newest any more.
+        """
         known = self.owners.get(owner)
         if known is None:
             self._know(OwnerState(owner, destination, client_id, name, location))
             self.next_owner = max(self.next_owner, owner + 1)
-        else:
-            known.record_location = location
+        elif known.latest_record != location:
+            # Were the newer record gone and the older one left, the older would count again.
+            self.pin(location >> 32, known.latest_record >> 32)
+            known.latest_record = location
+            if known.count == 0:
+                self.settle_record(owner)
+        self.tail.touched_owners.add(owner)
+
+    def settle_record(self, owner: int) -> None:
+        """All that the subscription holds stands behind its newest record: the older ones are not needed."""
+        known = self.owners[owner]
+        self.pin(known.latest_record >> 32, known.record_location >> 32)
+        known.record_location = known.latest_record
         self.tail.touched_owners.add(owner)
 
     def drop_owner(self, owner: int, file: int) -> None:
         """A queue or subscription ends with all it holds; the record that says so stands in ``file``."""
-        state = self.owners.pop(owner, None)
+        state = self.owners.get(owner)
         if state is None:
             return
+        for order_key, entry in list(self._raw_entries(owner, 0)):
+            self._forget_in_file(owner, entry[0], entry[1], file)
+            self._tombstone(owner, order_key, entry[0], entry[2])
+            if state.subscription_name is not None and entry[1] < SHARED:
+                self._count_by_another(owner, order_key, entry[0], entry[1])
+        del self.owners[owner]
         if state.subscription_name is None:
             self.queues.pop(state.destination, None)
         else:
             self.subscriptions.pop(state.key, None)
             self.topics[state.destination] = tuple(o for o in self.topics[state.destination] if o != owner)
-            if state.record_location:
-                self.pin(file, state.record_location >> 32)
-        for order_key, entry in list(self.entries(owner, 0)):
-            self._forget_in_file(entry.location, entry.size, file)
-            self._tombstone(owner, order_key, entry.message_id)
+            for location in {state.record_location, state.latest_record}:
+                self.pin(file, location >> 32)
         self.tail.added.pop(owner, None)
         self.tail.order.pop(owner, None)
         self.tail.touched_owners.discard(owner)
         self.tail.dropped_owners.add(owner)
         self.tail.operations += 1
+        self.withheld.pop(owner, None)
 
     # ---- messages
 
-    def add(self, owner: int, order_key: int, location: int, size: int, message_id: str) -> None:
-        """``owner`` holds one message more; its record of ``size`` bytes stands at ``location``."""
+    def add(
+        self, owner: int, order_key: int, location: int, size: int, message_id: str, *, is_shared: bool = False
+    ) -> None:
+        """``owner`` holds one message more; its record of ``size`` bytes stands at ``location``.
+
+        ``is_shared``: another owner holds the same record, and counts its bytes.
+        """
         tail = self.tail
-        tail.added[owner][order_key] = (location, size, message_id)
-        tail.order[owner].append(order_key)  # order keys grow with time
+        file = location >> 32
+        tail.added[owner][order_key] = (location, size | SHARED if is_shared else size, message_id)
+        order = tail.order[owner]
+        if order and order_key < order[-1]:
+            insort(order, order_key)  # a copy, found without its original
+        else:
+            order.append(order_key)
+        if order_key >> 64 != file:
+            tail.displaced[file, owner, order_key] = True
         tail.operations += 1
         tail.touched_owners.add(owner)
         state = self.owners[owner]
         state.count += 1
         state.bytes += size
-        file = location >> 32
-        held = self.files.get(file)
-        if held is None:
-            held = self.files[file] = FileState()
-        held.live += 1
-        held.live_bytes += size
-        tail.touched_files.add(file)
+        self._hold_in_file(owner, file, size, 0 if is_shared else size)
 
     def remove(self, owner: int, order_key: int, location: int, size: int, message_id: str, file: int) -> None:
-        """``owner`` holds that message no more; the record that says so stands in ``file``."""
+        """``owner`` holds that message no more; the record that says so stands in ``file``.
+
+        ``location`` and ``size`` may be those from before the message was moved.
+        """
         tail = self.tail
         tail.operations += 1
         tail.touched_owners.add(owner)
         state = self.owners[owner]
+        if state.subscription_name is not None or location >> 32 in self.moved_from:
+            raw = self._raw(owner, order_key)
+            assert raw is not None, "what is removed was there"
+            location, size, _ = raw
+            if state.subscription_name is not None and size < SHARED:
+                self._count_by_another(owner, order_key, location, size)
         state.count -= 1
-        state.bytes -= size
-        self._forget_in_file(location, size, file)
-        added = tail.added[owner]
-        if added.pop(order_key, None) is None or location != order_key >> 32:
-            self._tombstone(owner, order_key, message_id)
+        state.bytes -= size & SIZE_MASK
+        self._forget_in_file(owner, location, size, file)
+        is_new = tail.added[owner].pop(order_key, None) is not None and location == order_key >> 32
+        if not is_new or state.subscription_name is not None:  # a subscription's may be a changed older one
+            self._tombstone(owner, order_key, location, message_id)
+        if self._audited:
+            self._audited.discard((owner, message_id))
 
-    def move(self, owner: int, order_key: int, old: Entry, location: int, size: int) -> None:
-        """The same message stands at another place now (an Update, a compacted copy)."""
+    def move(self, owner: int, order_key: int, location: int, size: int, *, is_shared: bool = False) -> None:
+        """A message that ``owner`` holds stands at another place now (an Update, a compacted copy)."""
+        raw = self._raw(owner, order_key)
+        assert raw is not None, "what is moved is there"
+        old, old_size, message_id = raw
         tail = self.tail
+        file = location >> 32
         if order_key not in tail.added[owner]:
             insort(tail.order[owner], order_key)
-        tail.added[owner][order_key] = (location, size, old.message_id)
+        tail.added[owner][order_key] = (location, size | SHARED if is_shared else size, message_id)
         tail.operations += 1
         tail.touched_owners.add(owner)
-        self.owners[owner].bytes += size - old.size
-        self._forget_in_file(old.location, old.size, location >> 32)
-        held = self.files.setdefault(location >> 32, FileState())
-        held.live += 1
-        held.live_bytes += size
-        tail.touched_files.add(location >> 32)
+        self.owners[owner].bytes += size - (old_size & SIZE_MASK)
+        # The pin of the new file on the old one: what removes the message later pins the new one, and so both.
+        self._forget_in_file(owner, old, old_size, file)
+        self._hold_in_file(owner, file, size, 0 if is_shared else size)
+        if old >> 32 != order_key >> 64:
+            tail.displaced[old >> 32, owner, order_key] = False
+        if file != order_key >> 64:
+            tail.displaced[file, owner, order_key] = True
+        self.moved_from.add(old >> 32)
 
-    def _tombstone(self, owner: int, order_key: int, message_id: str) -> None:
+    def rekey(self, owner: int, old_key: int, order_key: int) -> None:
+        """A message that ``owner`` holds takes another place in the order: what a take-over from ActiveMQ says."""
+        raw = self._raw(owner, old_key)
+        assert raw is not None, "what is put elsewhere is there"
+        location, size, message_id = raw
+        tail = self.tail
+        tail.added[owner].pop(old_key, None)
+        self._tombstone(owner, old_key, location, message_id)
+        tail.added[owner][order_key] = raw
+        tail.removed[owner].pop(order_key, None)
+        insort(tail.order[owner], order_key)
+        if location >> 32 != order_key >> 64:
+            tail.displaced[location >> 32, owner, order_key] = True
+        tail.operations += 1
+        tail.touched_owners.add(owner)
+        held_back = self.withheld.get(owner)
+        if held_back is not None and old_key in held_back:
+            held_back.remove(old_key)
+            held_back.add(order_key)
+            self._rekey_prepared(owner, old_key, order_key)
+
+    def _rekey_prepared(self, owner: int, old_key: int, order_key: int) -> None:
+        for transaction in self.transactions.values():
+            transaction.operations = [
+                operation._replace(order_key=order_key)
+                if (operation.owner, operation.order_key) == (owner, old_key)
+                else operation
+                for operation in transaction.operations
+            ]
+        self.transactions_touched = True
+
+    def _count_by_another(self, owner: int, order_key: int, location: int, size: int) -> None:
+        """``owner``, which counted a topic's record, lets go of it: another subscription that has it counts it now."""
+        for other in self.topics.get(self.owners[owner].destination, ()):
+            if other == owner:
+                continue
+            raw = self._raw(other, order_key)
+            if raw is None or raw[0] != location:
+                continue
+            tail = self.tail
+            if order_key not in tail.added[other]:
+                insort(tail.order[other], order_key)
+            tail.added[other][order_key] = (location, size, raw[2])
+            self.files[location >> 32].live_bytes += size
+            return
+
+    def _tombstone(self, owner: int, order_key: int, location: int, message_id: str) -> None:
         self.tail.removed[owner][order_key] = message_id
+        if location >> 32 != order_key >> 64:
+            self.tail.displaced[location >> 32, owner, order_key] = False
 
-    def _forget_in_file(self, location: int, size: int, by_file: int) -> None:
+    def _hold_in_file(self, owner: int, file: int, size: int, counted: int) -> None:
+        held = self.files.get(file)
+        if held is None:
+            held = self.files[file] = FileState()
+        holder = held.holders.get(owner)
+        if holder is None:
+            held.holders[owner] = [1, size, True]
+        else:
+            holder[0] += 1
+            holder[1] += size
+            holder[2] = True
+        held.live += 1
+        held.live_bytes += counted
+        self.tail.touched_files.add(file)
+
+    def _forget_in_file(self, owner: int, location: int, size: int, by_file: int) -> None:
         file = location >> 32
         held = self.files[file]
+        holder = held.holders[owner]
+        holder[0] -= 1
+        holder[1] -= size & SIZE_MASK
+        holder[2] = True
         held.live -= 1
-        held.live_bytes -= size
+        if size < SHARED:
+            held.live_bytes -= size
         self.tail.touched_files.add(file)
         if file != by_file:
             self.pin(by_file, file)
@@ -250,54 +430,176 @@ class State:
             held.pins.add(pinned)
             self.tail.touched_files.add(file)
 
-    def entry(self, owner: int, order_key: int) -> Entry | None:
-        """What ``owner`` holds under ``order_key``, None if nothing."""
+    def _raw(self, owner: int, order_key: int) -> tuple[int, int, str] | None:
+        """As ``entry``, with the mark of a shared record still in its size."""
         for tail in (self.tail, self.frozen):
             if tail is None:
                 continue
             added = tail.added.get(owner)
             if added and order_key in added:
-                return Entry(*added[order_key])
+                return added[order_key]
             removed = tail.removed.get(owner)
             if (removed and order_key in removed) or owner in tail.dropped_owners:
                 return None
         value = self.index.get(keys.message_key(owner, order_key))
         return None if value is None else keys.entry_of(order_key, value)
 
+    def entry(self, owner: int, order_key: int) -> Entry | None:
+        """What ``owner`` holds under ``order_key``, None if nothing."""
+        raw = self._raw(owner, order_key)
+        return None if raw is None else Entry(raw[0], raw[1] & SIZE_MASK, raw[2])
+
     def entries(self, owner: int, after: int) -> Iterator[tuple[int, Entry]]:
         """What ``owner`` holds behind ``after``, in order. Not to be carried on after a change of the state."""
+        for order_key, (location, size, message_id) in self._raw_entries(owner, after):
+            yield order_key, Entry(location, size & SIZE_MASK, message_id)
+
+    def _raw_entries(self, owner: int, after: int) -> Iterator[tuple[int, tuple[int, int, str]]]:
         live_added = self.tail.added.get(owner, {})
         live_removed = self.tail.removed.get(owner, {})
         frozen_added: dict[int, tuple[int, int, str]] = {}
         frozen_removed: dict[int, str] = {}
         is_dropped = owner in self.tail.dropped_owners
+        frozen_keys: Iterator[int] = iter(())
         if self.frozen is not None:
             frozen_added = self.frozen.added.get(owner, {})
             frozen_removed = self.frozen.removed.get(owner, {})
             is_dropped = is_dropped or owner in self.frozen.dropped_owners
+            frozen_keys = keys_after(self.frozen, owner, after)
+        in_tails = merge(frozen_keys, keys_after(self.tail, owner, after))
 
+        # Most of what is in a tail stands behind what is in the tree; a moved message may stand anywhere.
+        waiting = next(in_tails, None)
+        last = -1
         if not is_dropped:
             start = keys.message_key(owner, after + 1)
             for key, value in self.index.scan(start, keys.owner_prefix(keys.MESSAGE, owner + 1)):
                 order_key = keys.message_order(key)
+                while waiting is not None and waiting < order_key:
+                    found = live_added.get(waiting)
+                    if found is None and waiting not in live_removed:
+                        found = frozen_added.get(waiting)
+                    if found is not None and waiting != last:
+                        last = waiting
+                        yield waiting, found
+                    waiting = next(in_tails, None)
                 if order_key in live_added or order_key in frozen_added:
-                    continue  # moved: comes below, with its new place
+                    continue  # moved: comes from the tail, with its new place
                 if order_key in live_removed or order_key in frozen_removed:
                     continue
                 yield order_key, keys.entry_of(order_key, value)
-        # What is in a tail mostly stands behind what is in the tree; a moved message may stand anywhere.
-        frozen_keys = iter(()) if self.frozen is None else keys_after(self.frozen, owner, after)
-        for order_key in merge(frozen_keys, keys_after(self.tail, owner, after)):
-            found = live_added.get(order_key)
-            if found is None and order_key not in live_removed:
-                found = frozen_added.get(order_key)
-            if found is not None:
-                yield order_key, Entry(*found)
+        while waiting is not None:
+            found = live_added.get(waiting)
+            if found is None and waiting not in live_removed:
+                found = frozen_added.get(waiting)
+            if found is not None and waiting != last:
+                last = waiting
+                yield waiting, found
+            waiting = next(in_tails, None)
+
+    def held_in(self, owner: int, file: int, after: int = 0) -> Iterator[tuple[int, Entry]]:
+        """The live messages of ``owner`` behind ``after`` whose newest record stands in ``file``, in order.
+
+        Most stand there under their order key. Costs what they are, not what the file is.
+        """
+        places = sorted({place for place in self._displaced_into(owner, file) if place > after})
+        start, limit = file << 64, (file + 1) << 64
+        for order_key in places:
+            if order_key < start:
+                entry = self.entry(owner, order_key)
+                if entry is not None and entry.location >> 32 == file:
+                    yield order_key, entry
+        for order_key, entry in self.entries(owner, max(after, start - 1)):
+            if order_key >= limit:
+                break
+            if entry.location >> 32 == file:
+                yield order_key, entry
+        for order_key in places:
+            if order_key >= limit:
+                entry = self.entry(owner, order_key)
+                if entry is not None and entry.location >> 32 == file:
+                    yield order_key, entry
+
+    def _displaced_into(self, owner: int, file: int) -> Iterator[int]:
+        start = keys.displaced_prefix(file, owner)
+        for key, _ in self.index.scan(start, keys.displaced_prefix(file, owner + 1)):
+            yield keys.displaced_of(key)[1]
+        for tail in (self.frozen, self.tail):
+            if tail is not None:
+                yield from (place[2] for place in tail.displaced if place[0] == file and place[1] == owner)
 
     def place_of(self, owner: int, message_id: str) -> int | None:
         """The order key of a message that the last checkpoint knows under ``message_id``; tails are not searched."""
         value = self.index.get(keys.id_key(owner, message_id))
         return None if value is None else int.from_bytes(value, "big")
+
+    # ---- ids that clients made
+
+    def know_id(self, owner: int, message_id: str) -> None:
+        """``owner`` has just got a message whose id a client made."""
+        self._audited.add((owner, message_id))
+
+    def has_id(self, owner: int, message_id: str) -> bool:
+        """Whether ``owner`` holds a message of that client-made id: sure, however long ago it came."""
+        place = (owner, message_id)
+        if place in self._audited:
+            return True
+        order_key = self.place_of(owner, message_id)
+        if order_key is None:
+            return place in self._audited_frozen
+        return self._raw(owner, order_key) is not None
+
+    # ---- transactions
+
+    def enlist(self, key: str, operation: PendingOperation, replaces: int = 0) -> None:
+        """One more operation of an open transaction; ``replaces`` is where it stood before it was copied."""
+        transaction = self.transactions.setdefault(key, Transaction())
+        self.transactions_touched = True
+        self.tail.operations += 1
+        if replaces:
+            for number, known in enumerate(transaction.operations):
+                if known.location == replaces:
+                    self.pin(operation.location >> 32, replaces >> 32)
+                    transaction.operations[number] = operation._replace(owner=known.owner, order_key=known.order_key)
+                    return
+        transaction.operations.append(operation)
+
+    def prepare(self, key: str, location: int, places: Iterable[tuple[int, int] | None]) -> None:
+        """The transaction's outcome is somebody else's from here on. ``places`` gives (owner, order key) for each of
+        its operations that removes a message which is there."""
+        transaction = self.transactions.setdefault(key, Transaction())
+        if transaction.prepared_at and transaction.prepared_at != location:
+            self.pin(location >> 32, transaction.prepared_at >> 32)
+        transaction.is_prepared = True
+        transaction.prepared_at = location
+        transaction.operations = [
+            operation if place is None else operation._replace(owner=place[0], order_key=place[1])
+            for operation, place in zip(transaction.operations, places, strict=True)
+        ]
+        self.transactions_touched = True
+        self._withhold(transaction)
+
+    def _withhold(self, transaction: Transaction) -> None:
+        for operation in transaction.operations:
+            if operation.order_key:
+                self.withheld.setdefault(operation.owner, set()).add(operation.order_key)
+
+    def end_transaction(self, key: str, location: int) -> Transaction | None:
+        """The outcome stands at ``location``; what the transaction withheld is free. None: it was not open."""
+        transaction = self.transactions.pop(key, None)
+        if transaction is None:
+            return None
+        self.transactions_touched = True
+        self.tail.operations += 1
+        file = location >> 32
+        for operation in transaction.operations:
+            # Without this record the operation would be in doubt again, or forgotten.
+            self.pin(file, operation.location >> 32)
+            if operation.order_key:
+                self.withheld.get(operation.owner, set()).discard(operation.order_key)
+        if transaction.prepared_at:
+            self.pin(file, transaction.prepared_at >> 32)
+        return transaction
 
     # ---- checkpoint
 
@@ -310,55 +612,81 @@ class State:
         reclaimable = self.reclaimable(first_of_epoch, min(current_file, self.position.file))
         small: list[tuple[bytes, bytes | None]] = []
         for file in sorted(tail.touched_files):
-            held = self.files.get(file)
-            if held is None:
-                small.extend((key, None) for key, _ in self.index.scan(*_file_range(file)))
-            else:
-                small.extend(keys.file_values(file, held.live, held.live_bytes, held.pins))
-        owners = sorted(tail.touched_owners | tail.dropped_owners)
-        for owner in owners:
+            small.extend(self._file_changes(file))
+        for owner in tail.touched_owners | tail.dropped_owners:
             state = self.owners.get(owner)
             small.append((keys.owner_key(owner), None if state is None else keys.owner_value(state.record())))
         if self.transactions_touched:
-            small.extend(self._transaction_changes())
+            blob = encode_transactions(self.transactions) if self.transactions else b""
+            changes, self.transaction_chunks = _chunk_changes(keys.TRANSACTIONS, blob, self.transaction_chunks)
+            small.extend(changes)
             self.transactions_touched = False
+        self._audited, self._audited_frozen = set(), self._audited
+        if self.audit is not None and self.audit.revision != self.audit_saved:
+            self.audit_saved = self.audit.revision
+            changes, self.audit_chunks = _chunk_changes(keys.AUDIT, _audit_bytes(self.audit), self.audit_chunks)
+            small.extend(changes)
+        small.sort()
         meta = json.dumps(
             {
                 "position": list(self.position),
                 "epoch": self.epoch,
+                "first_owner": self.first_owner,
                 "next_owner": self.next_owner,
                 "transaction_chunks": self.transaction_chunks,
-                "openwire": OPENWIRE_VERSION,
+                "audit_chunks": self.audit_chunks,
+                "audit_record": [self.audit_record[0], self.audit_record[1] == self.audit_saved],
             },
             separators=(",", ":"),
         ).encode()
         return Frozen(tail, small, meta, self.position, reclaimable)
 
+    def _file_changes(self, file: int) -> Iterator[tuple[bytes, bytes | None]]:
+        held = self.files.get(file)
+        # The scan finds the chunks of a file that is gone, or that has fewer pins than before.
+        before = [key for key, _ in self.index.scan(*_file_range(keys.FILE, file))]
+        if held is None:
+            yield from ((key, None) for key in before)
+            yield from ((key, None) for key, _ in self.index.scan(*_file_range(keys.HOLDER, file)))
+            return
+        values = dict(keys.file_values(file, held.live_bytes, held.pins))
+        yield from values.items()
+        yield from ((key, None) for key in before if key not in values)
+        for owner, holder in list(held.holders.items()):
+            if holder[2]:
+                holder[2] = False
+                key = keys.holder_key(file, owner)
+                yield key, keys.holder_value(holder[0], holder[1]) if holder[0] else None
+            if holder[0] == 0:
+                del held.holders[owner]
+
     def thaw(self) -> None:
         """The checkpoint is durable: the index now says what the frozen tail said."""
         self.frozen = None
-
-    def _transaction_changes(self) -> Iterator[tuple[bytes, bytes | None]]:
-        blob = encode_transactions(self.transactions) if self.transactions else b""
-        pieces = [blob[n : n + keys.CHUNK_BYTES] for n in range(0, len(blob), keys.CHUNK_BYTES)]
-        before, self.transaction_chunks = self.transaction_chunks, len(pieces)
-        for n, piece in enumerate(pieces):
-            yield keys.chunk_key(keys.TRANSACTIONS, n), piece
-        for n in range(len(pieces), before):
-            yield keys.chunk_key(keys.TRANSACTIONS, n), None
+        self._audited_frozen = set()
 
     # ---- reclaiming
 
-    def reclaimable(self, first_of_epoch: Callable[[int], bool], before: int) -> tuple[int, ...]:
+    def held_by_records(self) -> set[int]:
+        """The files that hold a subscription's record or something of an open transaction."""
+        held = {state.record_location >> 32 for state in self.owners.values() if state.record_location}
+        held.update(state.latest_record >> 32 for state in self.owners.values() if state.latest_record)
+        for transaction in self.transactions.values():
+            held.update(operation.location >> 32 for operation in transaction.operations)
+            if transaction.prepared_at:
+                held.add(transaction.prepared_at >> 32)
+        return held
+
+    def reclaimable(
+        self, first_of_epoch: Callable[[int], bool], before: int, emptied: Set[int] = frozenset()
+    ) -> tuple[int, ...]:
         """The files below ``before`` that nothing needs, oldest first (safety.md 5, kahadb.md 4.7).
 
         A file stays while it holds a live message, a subscription's record or an operation of an open transaction;
         while its records kill something in a file that stays; and, if it fenced off an epoch, while any file
-        before it stays.
+        before it stays. ``emptied``: as if nothing stood in those any more.
         """
-        held_by_records = {owner.record_location >> 32 for owner in self.owners.values() if owner.record_location}
-        for transaction in self.transactions.values():
-            held_by_records.update(operation.location >> 32 for operation in transaction.operations)
+        held_by_records = self.held_by_records()
         going: list[int] = []
         gone: set[int] = set()
         is_oldest_kept = False
@@ -367,8 +695,7 @@ class State:
                 break
             held = self.files[file]
             stays = (
-                held.live > 0
-                or file in held_by_records
+                (file not in emptied and (held.live > 0 or file in held_by_records))
                 or any(pin in self.files and pin not in gone for pin in held.pins)
                 or (is_oldest_kept and first_of_epoch(file))
             )
@@ -385,17 +712,38 @@ class State:
             self.files[file] = FileState()
             self.tail.touched_files.add(file)
 
-    def lose_file(self, file: int) -> None:
-        """A master gave ``file`` up. What we still believe to live in it died in files that went with it."""
+    def lose_file(self, file: int) -> list[tuple[int, int, Entry]]:
+        """``file`` is not there any more. Messages that we still believe to live in it are let go of, and returned as
+        (owner, order key, entry), subscriptions and transactions too: a master gave the file up after all that had
+        ended, or was written elsewhere and read there; or it is damage."""
         held = self.files.get(file)
         if held is None:
-            return
-        if held.live > 0:
-            for owner in list(self.owners):
-                for order_key, entry in list(self.entries(owner, 0)):
-                    if entry.location >> 32 == file:
-                        self.remove(owner, order_key, entry.location, entry.size, entry.message_id, file)
+            return []
+        dropped = self.drop_range(file, 0, 1 << 32)
+        for owner in list(self.owners.values()):
+            if owner.latest_record and owner.latest_record >> 32 == file:
+                self.drop_owner(owner.id, file)
+            elif owner.record_location and owner.record_location >> 32 == file:
+                self.settle_record(owner.id)
+        for key, transaction in list(self.transactions.items()):
+            places = {operation.location >> 32 for operation in transaction.operations}
+            if file in places | {transaction.prepared_at >> 32}:
+                self.end_transaction(key, file << 32)
         self.forget_files((file,))
+        return dropped
+
+    def drop_range(self, file: int, start: int, stop: int) -> list[tuple[int, int, Entry]]:
+        """Let go of the live messages whose newest record stands in ``file`` from ``start`` to before ``stop``."""
+        held = self.files.get(file)
+        dropped: list[tuple[int, int, Entry]] = []
+        if held is None or held.live == 0:
+            return dropped
+        for owner in [owner for owner, holder in held.holders.items() if holder[0]]:
+            for order_key, entry in list(self.held_in(owner, file)):
+                if start <= entry.location & 0xFFFFFFFF < stop:
+                    self.remove(owner, order_key, entry.location, entry.size, entry.message_id, file)
+                    dropped.append((owner, order_key, entry))
+        return dropped
 
     def forget_files(self, files: Iterable[int]) -> None:
         """Those files are gone from the disk."""
@@ -404,5 +752,25 @@ class State:
                 self.tail.touched_files.add(file)
 
 
-def _file_range(file: int) -> tuple[bytes, bytes]:
-    return keys.FILE + file.to_bytes(4, "big"), keys.FILE + (file + 1).to_bytes(4, "big")
+def _file_range(kind: bytes, file: int) -> tuple[bytes, bytes]:
+    return keys.file_prefix(kind, file), keys.file_prefix(kind, file + 1)
+
+
+def _chunk_changes(kind: bytes, blob: bytes, before: int) -> tuple[list[tuple[bytes, bytes | None]], int]:
+    """The changes that keep ``blob`` in pieces where there were ``before``, and how many there are now."""
+    pieces = [blob[n : n + keys.CHUNK_BYTES] for n in range(0, len(blob), keys.CHUNK_BYTES)]
+    changes: list[tuple[bytes, bytes | None]] = [(keys.chunk_key(kind, n), piece) for n, piece in enumerate(pieces)]
+    changes += [(keys.chunk_key(kind, n), None) for n in range(len(pieces), before)]
+    return changes, len(pieces)
+
+
+def _audit_bytes(audit: ProducerAudit) -> bytes:
+    windows = audit.image().windows
+    return json.dumps(
+        {producer: [first, f"{bitmap:x}"] for producer, (first, bitmap) in windows.items()}, separators=(",", ":")
+    ).encode()
+
+
+def _audit_of(blob: bytes) -> AuditImage:
+    windows = {producer: (first, int(bitmap, 16)) for producer, (first, bitmap) in json.loads(blob).items()}
+    return AuditImage(0, 0, windows)

@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
+from typing import TypeVar
 
 from journal.files import JournalFiles
+from store.batch import NewQueue
+from store.compaction import CompactionReport
 from store.follow import Follower
-from store.operations import AddMessage, Engine, Operation, Owner, RemoveOwner
+from store.operations import AddMessage, Engine, Operation, Owner, PreparedTransaction, RemoveOwner
 from store.promotion import Promoted
-from store.records.commands import subscription_key
+from store.records.commands import ADD, subscription_key
 from store.records.message import Destination
+from store.records.transactions import transaction_of_key
 from store.settings import StoreSettings
-from store.storage_thread import NewQueue, StorageThread
+from store.space import Space, StoreFull
+from store.state import State
+from store.storage_thread import REPLAY_SECONDS_PER_RECORD, StorageThread
+
+T = TypeVar("T")
+
+# So many records tell how fast a replay is here.
+REPLAY_RECORDS_TOLD = 20_000
 
 
 class Store:
@@ -39,9 +51,10 @@ class Store:
         call_soon: Callable[[Callable[[], None]], object],
         call_later_this_turn: Callable[[Callable[[], None]], object],
         on_lost: Callable[[BaseException], None],
+        space: Space | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        state = follower.state
+        self._state = state = follower.state
         self.epoch = promoted.epoch
         self.records_replayed = promoted.records_replayed
         self.recovery_seconds = promoted.recovery_seconds
@@ -54,9 +67,26 @@ class Store:
         self._pending_bytes = 0
         self._pending_operations = 0
         self._owners = [
-            Owner(o.id, o.destination, o.count, o.bytes, o.client_id, o.subscription_name)
+            Owner(
+                o.id,
+                o.destination,
+                o.count - len(state.withheld.get(o.id, ())),
+                o.bytes,
+                o.client_id,
+                o.subscription_name,
+            )
             for o in state.owners.values()
         ]
+        self._prepared = [
+            PreparedTransaction(
+                transaction_of_key(key),
+                sum(operation.kind == ADD for operation in transaction.operations),
+                sum(operation.order_key > 0 for operation in transaction.operations),
+            )
+            for key, transaction in state.transactions.items()
+            if transaction.is_prepared
+        ]
+        self._space = space or Space((files.directory,), settings.disk_reserve)
         self._next_owner = state.next_owner
         self._queues = dict(state.queues)
         self._subscriptions = dict(state.subscriptions)
@@ -67,8 +97,10 @@ class Store:
             follower.chronicle,
             promoted.writer,
             settings,
+            space=self._space,
             broker=broker,
             epoch=promoted.epoch,
+            replay_seconds_per_record=_replay_speed(promoted),
             has_proof=has_proof,
             report_durable=lambda operations: call_soon(partial(self._delivered, operations)),
             failed=lambda error: call_soon(partial(on_lost, error)),
@@ -84,6 +116,32 @@ class Store:
     def owners(self) -> list[Owner]:
         """Every queue and durable subscription with what it held at promotion."""
         return self._owners
+
+    def prepared(self) -> list[PreparedTransaction]:
+        """The transactions that were prepared at promotion: in doubt until EndTransaction."""
+        return self._prepared
+
+    @property
+    def is_full(self) -> bool:
+        """Whether producers are refused for want of disk space; ``full_reason`` says it in a sentence."""
+        return self._space.is_short
+
+    @property
+    def full_reason(self) -> str:
+        return self._space.reason
+
+    def ask(self, function: Callable[[State], T]) -> Future[T]:
+        """Have a short function of the state called on the storage thread, between two batches. Any thread.
+
+        The Future is cancelled when the store ends before.
+        """
+        state = self._state
+        return self._thread.ask(lambda: function(state))
+
+    def compact(self) -> Future[CompactionReport]:
+        """Empty, now, all files in which more than a little is dead. The report comes when they are gone. Any
+        thread; the Future is cancelled when the store ends before."""
+        return self._thread.compact()
 
     def queue(self, destination: Destination) -> int:
         """The owner id of a queue, a new one if it was never seen."""
@@ -107,8 +165,11 @@ class Store:
         """Hand over one operation. It comes back through ``Engine.durable`` when it holds, in order.
 
         Handed over in one piece at the end of the loop's turn. Bounded by ``is_congested``, which asks the
-        transports to read no more; what was read already is still taken.
+        transports to read no more; what was read already is still taken. Raises StoreFull for an AddMessage while the
+        disk has no more than its reserve; everything else is taken.
         """
+        if self._space.is_short and type(operation) is AddMessage:
+            raise StoreFull(self._space.reason)
         turn = self._turn
         if not turn:
             self._call_later_this_turn(self._hand_over)
@@ -178,3 +239,10 @@ class Store:
 def _bytes_of(operations: Sequence[Operation | NewQueue]) -> int:
     """What waits, roughly: message bodies outweigh all else."""
     return sum(len(operation.payload) for operation in operations if type(operation) is AddMessage)
+
+
+def _replay_speed(promoted: Promoted) -> float:
+    """Seconds that a replay takes for a record: as measured at this promotion, if it was long enough to tell."""
+    if promoted.records_replayed < REPLAY_RECORDS_TOLD:
+        return REPLAY_SECONDS_PER_RECORD
+    return max(promoted.recovery_seconds / promoted.records_replayed, 1e-6)

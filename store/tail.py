@@ -25,14 +25,25 @@ class Position(NamedTuple):
 
 class Tail:
     """What changed since a checkpoint. ``added`` holds new and moved messages, ``order`` their order keys sorted
-    (and those of messages that went again), ``removed`` those that the checkpoint (or the frozen tail) still has."""
+    (and those of messages that went again), ``removed`` those that the checkpoint (or the frozen tail) still has,
+    ``displaced`` which messages stand in another file than that of their order key (False: not any more)."""
 
-    __slots__ = ("added", "dropped_owners", "operations", "order", "removed", "touched_files", "touched_owners")
+    __slots__ = (
+        "added",
+        "displaced",
+        "dropped_owners",
+        "operations",
+        "order",
+        "removed",
+        "touched_files",
+        "touched_owners",
+    )
 
     def __init__(self) -> None:
         self.added: defaultdict[int, dict[int, tuple[int, int, str]]] = defaultdict(dict)
         self.order: defaultdict[int, list[int]] = defaultdict(list)
         self.removed: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        self.displaced: dict[tuple[int, int, int], bool] = {}  # (file, owner, order key)
         self.touched_owners: set[int] = set()
         self.touched_files: set[int] = set()
         self.dropped_owners: set[int] = set()
@@ -59,7 +70,7 @@ def keys_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
 
 
 def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
-    """Everything a checkpoint writes, in key order: F, I, M, O, X."""
+    """Everything a checkpoint writes, in key order: A, F, H, I, L, M, O, X."""
     tail = frozen.tail
     small = frozen.small
     files = [change for change in small if change[0] < keys.ID]
@@ -73,6 +84,8 @@ def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
         ids.update(zip(keys.id_keys(owner, (entry[2] for entry in added.values())), places, strict=True))
         for key in sorted(ids):
             yield key, ids[key]
+    for place in sorted(tail.displaced):
+        yield keys.displaced_key(*place), b"\1" if tail.displaced[place] else None
     for owner in owners:
         added = tail.added.get(owner, {})
         removed = tail.removed.get(owner, {})

@@ -42,9 +42,11 @@ __all__ = [
     "XaTransactionId",
     "decode",
     "encode",
+    "encode_ack_map",
     "encode_add",
     "encode_commit",
     "encode_prepare",
+    "encode_producer_audit",
     "encode_remove",
     "encode_remove_destination",
     "encode_rewritten",
@@ -305,6 +307,16 @@ def encode_subscription(
 def encode_unsubscribe(destination: Destination, client_id: str, name: str) -> bytes:
     """The payload that deletes a durable subscription."""
     return encode(Subscription(destination, subscription_key(client_id, name)))
+
+
+def encode_producer_audit(audit: bytes) -> bytes:
+    """The payload that keeps the producer audit, a Java object (store.kahadb.java_objects)."""
+    return _command(AUDIT, bytes_field(0x0A, audit))
+
+
+def encode_ack_map(files: bytes) -> bytes:
+    """The payload that keeps the ack message file map, a Java object (store.kahadb.java_objects)."""
+    return _command(ACK_MAP, bytes_field(0x0A, files))
 
 
 def encode_trace(text: str | None) -> bytes:

@@ -49,12 +49,20 @@ def test_an_entry_reads_back(order_key: int, location: int, size: int, message_i
 @given(pins=st.sets(st.integers(1, (1 << 31) - 1), max_size=2000), live=st.integers(0, 1 << 40))
 def test_a_files_holders_read_back_however_many_they_are(pins: set[int], live: int) -> None:
     found: set[int] = set()
-    for key, value in keys.file_values(5, live, live * 7, pins):
+    for key, value in keys.file_values(5, live * 7, pins):
         assert len(value) <= 2048, "a value fits a quarter of a page"
-        file, count, size, some = keys.file_of_entry(key, value)
-        assert (file, count, size) == (5, live, live * 7)
+        file, size, some = keys.file_of_entry(key, value)
+        assert (file, size) == (5, live * 7)
         found.update(some)
     assert found == pins
+    assert keys.holder_of(keys.holder_key(5, 9), keys.holder_value(live, live * 7)) == (5, 9, live, live * 7)
+
+
+@given(file=st.integers(1, (1 << 31) - 1), owner=st.integers(1, (1 << 32) - 1), place=st.integers(0, (1 << 96) - 1))
+def test_a_displaced_message_reads_back(file: int, owner: int, place: int) -> None:
+    key = keys.displaced_key(file, owner, place)
+    assert key.startswith(keys.displaced_prefix(file, owner))
+    assert keys.displaced_of(key) == (owner, place)
 
 
 @given(

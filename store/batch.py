@@ -1,0 +1,248 @@
+"""What becomes one write: operations, their payloads, and what they do to the state once the write is durable.
+
+Where the journal will have the records is known only when they were written; so a batch is formed first, and applied
+with the locations. Each kind of operation is formed and applied here, side by side, in the order of its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from store.open_transactions import PendingOperation
+from store.operations import (
+    AddMessage,
+    AddSubscription,
+    Atomic,
+    Operation,
+    PrepareTransaction,
+    RemoveMessage,
+    RemoveOwner,
+)
+from store.records.commands import ADD, REMOVE, Subscription, decode
+from store.records.commands import RemoveMessage as RemoveCommand
+from store.records.message import Destination
+from store.state import State
+
+RECORD_HEADER_BYTES = 5
+
+
+class NewQueue:
+    """The loop gave a queue its owner id; the state must know it before the first message."""
+
+    __slots__ = ("destination", "owner")
+
+    def __init__(self, owner: int, destination: Destination) -> None:
+        self.owner = owner
+        self.destination = destination
+
+
+Part = AddMessage | RemoveMessage
+
+
+class Batch:
+    """One write in the making. The storage thread owns it, as it owns ``state``."""
+
+    __slots__ = ("_state", "bytes", "duplicates", "operations", "payloads")
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.operations: list[Operation | NewQueue] = []
+        self.payloads: list[bytes] = []
+        self.bytes = 0
+        self.duplicates = 0
+
+    def payloads_of(self, operation: Operation | NewQueue) -> Sequence[bytes]:
+        """The records that ``operation`` needs, none for a duplicate. To be asked once, in the order of operations:
+        from now on what it adds is known, and the same once more is a duplicate."""
+        if type(operation) is AddMessage:
+            if operation.is_audited and self._is_duplicate(operation):
+                return ()
+            if operation.passed_over:
+                return (operation.payload, *operation.passed_over)
+            return (operation.payload,)
+        if type(operation) is RemoveMessage:
+            return (operation.payload,)
+        if isinstance(operation, Atomic):
+            more = self._payloads_together(operation.operations)
+            if operation.commit is not None and more:
+                more.append(operation.commit)
+            return more
+        if isinstance(operation, PrepareTransaction):
+            return [*self._payloads_together(operation.operations), operation.prepare]
+        if isinstance(operation, AddSubscription | RemoveOwner):
+            return (operation.payload,)
+        return ()
+
+    def _payloads_together(self, parts: Sequence[Part]) -> list[bytes]:
+        more: list[bytes] = []
+        for part in parts:
+            if isinstance(part, AddMessage):
+                if part.is_audited and self._is_duplicate(part):
+                    continue
+                more.append(part.payload)
+                more += part.passed_over
+            else:
+                more.append(part.payload)
+        return more
+
+    def _is_duplicate(self, add: AddMessage) -> bool:
+        state = self._state
+        message_id = add.message.message_id
+        if (state.audit is not None and state.audit.is_duplicate(message_id)) or (
+            state.has_id(add.owners[0], message_id)
+        ):
+            add.is_duplicate = True
+            self.duplicates += 1
+        else:
+            for owner in add.owners:
+                state.know_id(owner, message_id)
+        return add.is_duplicate
+
+    def append(self, operation: Operation | NewQueue, payloads: Sequence[bytes], size: int) -> None:
+        """``operation`` with its payloads, ``size`` bytes of them."""
+        self.operations.append(operation)
+        self.payloads += payloads
+        self.bytes += size
+
+    def reported(self) -> list[Operation]:
+        """Those that somebody waits for."""
+        return [operation for operation in self.operations if type(operation) is not NewQueue]  # type: ignore[misc]
+
+    def apply(self, locations: Sequence[int], file: int) -> None:
+        """The records are durable at ``locations``, in ``file``: now the operations count."""
+        state = self._state
+        add = state.add
+        remove = state.remove
+        number = 0
+        for operation in self.operations:
+            if type(operation) is AddMessage and not operation.is_duplicate:
+                location = locations[number]
+                number += 1 + len(operation.passed_over)
+                operation.location = location
+                operation.order_key = order_key = location << 32
+                operation.size = size = len(operation.payload) + RECORD_HEADER_BYTES
+                owners = operation.owners
+                message_id = operation.message.message_id
+                add(owners[0], order_key, location, size, message_id)
+                if len(owners) > 1:
+                    for owner in owners[1:]:
+                        add(owner, order_key, location, size, message_id, is_shared=True)
+            elif type(operation) is RemoveMessage:
+                number += 1
+                remove(
+                    operation.owner,
+                    operation.order_key,
+                    operation.location,
+                    operation.size,
+                    operation.message_id,
+                    file,
+                )
+            else:
+                number += self._apply_rare(operation, locations, number, file)
+
+    def _apply_rare(self, operation: Operation | NewQueue, locations: Sequence[int], number: int, file: int) -> int:
+        """Apply one operation of the less frequent kinds; returns how many records it had."""
+        state = self._state
+        if isinstance(operation, NewQueue):
+            state.know_queue(operation.owner, operation.destination)
+            return 0
+        if isinstance(operation, Atomic):
+            return self._apply_atomic(operation, locations, number, file)
+        if isinstance(operation, PrepareTransaction):
+            return self._apply_prepare(operation, locations, number)
+        if isinstance(operation, AddSubscription):
+            command = decode(operation.payload)
+            assert isinstance(command, Subscription)
+            assert command.info is not None, "a new subscription says what it is"
+            state.subscribe(
+                operation.owner,
+                command.destination,
+                command.info.client_id,
+                command.info.name,
+                locations[number],
+            )
+            return 1
+        if isinstance(operation, RemoveOwner):
+            state.drop_owner(operation.owner, file)
+            return 1
+        return 0  # a duplicate
+
+    def _apply_atomic(self, atomic: Atomic, locations: Sequence[int], start: int, file: int) -> int:
+        state = self._state
+        at = start  # of the records
+        for part in atomic.operations:
+            at += _records(part)
+        records = at - start
+        commit = None
+        if atomic.commit is not None and records:
+            commit = locations[at]
+            records += 1
+        at = start
+        place = 0  # in the order of the commit: what a replay counts, the Removes for those passed over too
+        for part in atomic.operations:
+            if isinstance(part, AddMessage):
+                if part.is_duplicate:
+                    continue
+                part.location = locations[at]
+                part.order_key = part.location << 32 if commit is None else commit << 32 | place
+                part.size = len(part.payload) + RECORD_HEADER_BYTES
+                for owner in part.owners:
+                    is_shared = owner != part.owners[0]
+                    state.add(
+                        owner, part.order_key, part.location, part.size, part.message.message_id, is_shared=is_shared
+                    )
+            else:
+                state.remove(part.owner, part.order_key, part.location, part.size, part.message_id, file)
+            at += _records(part)
+            place += _records(part)
+        return records
+
+    def _apply_prepare(self, prepare: PrepareTransaction, locations: Sequence[int], start: int) -> int:
+        state = self._state
+        key = prepare.transaction.key
+        places: list[tuple[int, int] | None] = []
+        at = start
+        for part in prepare.operations:
+            if isinstance(part, AddMessage):
+                if part.is_duplicate:
+                    continue
+                part.location = locations[at]
+                part.size = len(part.payload) + RECORD_HEADER_BYTES
+                message = part.message
+                state.enlist(
+                    key,
+                    PendingOperation(part.location, part.size, ADD, message.destination, message.message_id, None),
+                )
+                places.append(None)
+                for payload in part.passed_over:
+                    at += 1
+                    self._enlist_remove(key, locations[at], payload)
+                    places.append(None)
+            else:
+                self._enlist_remove(key, locations[at], part.payload)
+                places.append((part.owner, part.order_key))
+            at += 1
+        state.prepare(key, locations[at], places)
+        return at + 1 - start
+
+    def _enlist_remove(self, key: str, location: int, payload: bytes) -> None:
+        command = decode(payload)
+        assert isinstance(command, RemoveCommand)
+        self._state.enlist(
+            key,
+            PendingOperation(
+                location,
+                len(payload) + RECORD_HEADER_BYTES,
+                REMOVE,
+                command.destination,
+                command.message_id,
+                command.subscription_key,
+            ),
+        )
+
+
+def _records(part: Part) -> int:
+    """How many records a part of an atomic operation has."""
+    if isinstance(part, AddMessage):
+        return 0 if part.is_duplicate else 1 + len(part.passed_over)
+    return 1

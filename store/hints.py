@@ -1,0 +1,57 @@
+"""What we say behind a framed command, inside its record: ActiveMQ ignores those bytes and writes none. Pure.
+
+    01  order key 12 bytes, old location 8 bytes     this Update is a copy: the message keeps its place in the order
+    02  old location 8 bytes                         this Add or Remove is the copy of an operation that is prepared
+
+Hints count only in files that begin with a header of ours (store.headers). A replay without them, ActiveMQ's, finds
+the same messages; only their order may differ.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from store.records.commands import trailing
+
+COPY = 1
+OPERATION = 2
+_COPY_BYTES = 21
+_OPERATION_BYTES = 9
+
+
+class CopyHint(NamedTuple):
+    """The message took effect at ``order_key``, and its record stood at ``old_location``."""
+
+    order_key: int
+    old_location: int
+
+
+class OperationHint(NamedTuple):
+    """The operation of a prepared transaction stood at ``old_location``."""
+
+    old_location: int
+
+
+Hint = CopyHint | OperationHint
+
+
+def with_copy_hint(payload: bytes, order_key: int, old_location: int) -> bytes:
+    """``payload``, an Update, with its hint."""
+    return b"".join((payload, b"\1", order_key.to_bytes(12, "big"), old_location.to_bytes(8, "big")))
+
+
+def with_operation_hint(payload: bytes, old_location: int) -> bytes:
+    """``payload``, an Add or Remove with a transaction, with its hint."""
+    return b"".join((payload, b"\2", old_location.to_bytes(8, "big")))
+
+
+def hint_of(payload: bytes) -> Hint | None:
+    """The hint of a record's payload; None for what has none that we know."""
+    rest = trailing(payload)
+    if not rest:
+        return None
+    if rest[0] == COPY and len(rest) == _COPY_BYTES:
+        return CopyHint(int.from_bytes(rest[1:13], "big"), int.from_bytes(rest[13:], "big"))
+    if rest[0] == OPERATION and len(rest) == _OPERATION_BYTES:
+        return OperationHint(int.from_bytes(rest[1:], "big"))
+    return None

@@ -1,0 +1,265 @@
+"""Sparse files are emptied: the disk stays within its bound, and nothing else changes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from store_harness import KIB, Q, Term
+
+from journal.files import JournalFiles
+from store.check import check
+from store.compaction import CompactionReport
+from store.operations import AddMessage, AddSubscription, EndTransaction, PrepareTransaction, RemoveOwner
+from store.records.commands import (
+    XaTransactionId,
+    encode_add,
+    encode_commit,
+    encode_prepare,
+    encode_remove,
+    encode_rollback,
+    encode_subscription,
+    encode_unsubscribe,
+)
+from store.records.message import Destination, DestinationKind
+from store.records.openwire import encode_message
+from store.settings import StoreSettings
+
+T = Destination(DestinationKind.TOPIC, "T.A")
+SETTINGS = StoreSettings(
+    journal_max_file_length=64 * KIB,
+    checkpoint_records=40,
+    cleanup_interval=0.0,
+    look_interval=0.01,
+    compaction_rate=1 << 30,
+)
+OFF = StoreSettings(
+    journal_max_file_length=64 * KIB,
+    checkpoint_records=40,
+    cleanup_interval=0.0,
+    look_interval=0.01,
+    enable_compaction=False,
+)
+XID = XaTransactionId(5, b"branch", b"global")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    path = tmp_path / "data"
+    path.mkdir()
+    return str(path)
+
+
+def disk_bytes(directory: str) -> int:
+    files = JournalFiles(directory)
+    return sum(files.size(file) for file in files.list())
+
+
+def live_bytes(term: Term) -> int:
+    term.end_turn()
+    return term.store.ask(lambda state: sum(held.live_bytes for held in state.files.values())).result(10)
+
+
+def fill_sparsely(term: Term, files: int, destination: Destination = Q) -> list[AddMessage]:
+    """Some files in which one message lives, and all others are gone."""
+    owner = term.store.queue(destination)
+    kept = []
+    while len(kept) < files:
+        before = len(term.durable_operations)
+        added = term.add_durably(30, destination, body=b"x" * 2000)
+        kept.append(added[0])
+        for operation in added[1:]:
+            term.remove(operation, owner)
+        term.wait_durable(before + 59)
+    return kept
+
+
+def compact(term: Term) -> CompactionReport:
+    asked = term.store.compact()
+    term.wait(asked.done, 20)
+    return asked.result()
+
+
+def within_bound(term: Term, directory: str) -> bool:
+    return disk_bytes(directory) <= 2 * live_bytes(term) + 2 * 64 * KIB + 64 * KIB  # and the one prepared
+
+
+def test_one_message_in_each_file_costs_no_files(directory: str) -> None:
+    term = Term(directory, settings=OFF)
+    kept = [operation.message.body for operation in fill_sparsely(term, 25)]
+    term.close()
+    assert disk_bytes(directory) > 20 * 64 * KIB, "without compaction every file stays"
+    assert check(directory).is_clean
+    term = Term(directory, settings=SETTINGS)
+    report = compact(term)
+    assert report.messages >= 20
+    assert within_bound(term, directory)
+    assert term.bodies() == kept
+    assert disk_bytes(directory) < 4 * 64 * KIB
+    term.close()
+    assert check(directory).problems == []
+    term = Term(directory, "other", settings=SETTINGS)  # from the journal alone
+    assert term.bodies() == kept
+    term.close()
+    assert check(directory).problems == []
+
+
+def test_it_runs_by_itself_under_load_and_keeps_the_order(directory: str) -> None:
+    term = Term(directory, settings=SETTINGS)
+    kept = [operation.message.body for operation in fill_sparsely(term, 60)]
+    term.wait(lambda: within_bound(term, directory))
+    assert term.store.figures.compactions > 0
+    assert term.bodies() == kept
+    term.crash()
+    term = Term(directory, settings=SETTINGS)
+    assert term.bodies() == kept
+    before = len(term.durable_operations)
+    owner = term.store.queue(Q)
+    page = term.page(owner)
+    for paged in page.messages[::2]:
+        term.remove(paged, owner)
+    term.wait_durable(before + 1 + len(page.messages[::2]))
+    assert term.bodies() == kept[1::2]
+    term.close()
+    assert check(directory).problems == []
+
+
+def test_who_remembers_a_message_at_its_old_place_can_still_remove_it(directory: str) -> None:
+    term = Term(directory, settings=SETTINGS)
+    kept = fill_sparsely(term, 10)
+    compact(term)
+    owner = term.store.queue(Q)
+    before = len(term.durable_operations)
+    for operation in kept[:7]:
+        term.remove(operation, owner)
+    term.wait_durable(before + 7)
+    assert term.bodies() == [operation.message.body for operation in kept[7:]]
+    term.close()
+    assert check(directory).problems == []
+
+
+def test_durable_subscriptions_move_with_what_they_have_pending(directory: str) -> None:
+    term = Term(directory, settings=OFF)
+    one, two = term.store.subscription("c", "one", T), term.store.subscription("c", "two", T)
+    for owner, name in ((one, "one"), (two, "two")):
+        term.store.append(AddSubscription(owner, encode_subscription(T, "c", name)))
+    topical = [term.add(T, body=b"t" * 500, owners=(one, two)) for _ in range(20)]
+    term.wait(lambda: topical[-1] in term.durable_operations)
+    for operation in topical[:10]:
+        term.remove(operation, one, "c:one")
+    for operation in topical[5:]:
+        term.remove(operation, two, "c:two")
+    fill_sparsely(term, 10)
+    term.close()
+    expected = {"one": [o.message.body for o in topical[10:]], "two": [o.message.body for o in topical[:5]]}
+    term = Term(directory, settings=SETTINGS)
+    compact(term)
+    assert JournalFiles(directory).list()[0] > 5, "the files of the subscriptions' records are gone"
+    term.close()
+    for broker in ("a", "alone"):
+        term = Term(directory, broker, settings=SETTINGS)
+        found = {
+            owner.subscription_name: [paged.message.body for paged in term.page(owner.id).messages]
+            for owner in term.owners
+            if owner.subscription_name
+        }
+        assert found == expected, broker
+        term.close()
+        assert check(directory).problems == []
+    term = Term(directory, "alone", settings=SETTINGS)
+    leaving = RemoveOwner(term.store.subscription("c", "two", T), encode_unsubscribe(T, "c", "two"))
+    term.store.append(leaving)
+    term.wait(lambda: leaving in term.durable_operations)
+    fill_sparsely(term, 12)
+    compact(term)
+    term.close()
+    term = Term(directory, "anew", settings=SETTINGS)
+    assert [owner.subscription_name for owner in term.owners if owner.subscription_name] == ["one"]
+    term.close()
+    assert check(directory).problems == []
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_prepared_transaction_moves_and_waits_for_its_outcome(directory: str, is_commit: bool) -> None:
+    term = Term(directory, settings=OFF)
+    owner = term.store.queue(Q)
+    old = term.add_durably(2, body=b"old")
+    message = term.message(body=b"prepared")
+    payload = encode_add(message, encode_message(message), XID)
+    remove = term.remove(old[0], owner)
+    del term.turn[:], term.store._turn[:]
+    remove.payload = encode_remove(Q, old[0].message.message_id, XID)
+    prepare = PrepareTransaction(XID, [AddMessage(message, (owner,), payload), remove], encode_prepare(XID))
+    term.store.append(prepare)
+    term.wait(lambda: prepare in term.durable_operations)
+    assert term.bodies() == [b"old"], "the removed one is withheld, the new one is not there yet"
+    kept = [operation.message.body for operation in fill_sparsely(term, 10)]
+    term.close()
+    term = Term(directory, settings=SETTINGS)
+    compact(term)
+    assert JournalFiles(directory).list()[0] > 5
+    term.crash()
+    for broker in ("a", "alone"):
+        term = Term(directory, broker, settings=SETTINGS)
+        assert [(p.transaction, p.added, p.removed) for p in term.store.prepared()] == [(XID, 1, 1)]
+        assert term.bodies() == [b"old", *kept]
+        term.close()
+        assert check(directory).problems == []
+    term = Term(directory, settings=SETTINGS)
+    owner = term.store.queue(Q)
+    outcome = encode_commit(XID) if is_commit else encode_rollback(XID)
+    end = EndTransaction(XID, is_commit, outcome)
+    again = EndTransaction(XID, is_commit, outcome)
+    term.store.append(end)
+    term.store.append(again)
+    term.wait(lambda: again in term.durable_operations)
+    assert again.is_unknown
+    if is_commit:
+        assert [(held, paged.message.body) for held, paged in end.added] == [(owner, b"prepared")]
+        assert [held for held, _ in end.removed] == [owner]
+        expected = [b"old", *kept, b"prepared"]
+    else:
+        assert [(held, paged.message.body) for held, paged in end.returned] == [(owner, b"old")]
+        expected = [b"old", b"old", *kept]
+    assert term.bodies() == expected
+    fill_sparsely(term, 5, Destination(DestinationKind.QUEUE, "other"))
+    compact(term)
+    term.close()
+    for broker in ("a", "anew"):
+        term = Term(directory, broker, settings=SETTINGS)
+        assert term.store.prepared() == []
+        assert term.bodies() == expected
+        term.close()
+        assert check(directory).problems == []
+
+
+def test_a_crash_in_the_middle_changes_nothing(directory: str) -> None:
+    slow = StoreSettings(
+        journal_max_file_length=64 * KIB,
+        checkpoint_records=40,
+        cleanup_interval=0.0,
+        look_interval=0.01,
+        compaction_rate=100_000,
+    )
+    term = Term(directory, settings=OFF)
+    kept = [operation.message.body for operation in fill_sparsely(term, 20)]
+    term.close()
+    for number in range(12):
+        term = Term(directory, f"b{number % 3}", settings=slow)
+        report = term.store.compact()
+        until = term.store.figures.bytes_copied + 2100 * (number + 1)
+        term.wait(lambda until=until, report=report: report.done() or term.store.figures.bytes_copied >= until)  # type: ignore[misc]
+        term.crash()
+        assert check(directory).problems == [], number
+    term = Term(directory, settings=SETTINGS)
+    assert term.bodies() == kept
+    compact(term)
+    assert within_bound(term, directory)
+    assert term.bodies() == kept
+    term.close()
+    assert check(directory).problems == []
