@@ -16,9 +16,10 @@ from journal.errors import JournalCorrupt, JournalMissing
 from journal.files import JournalFiles
 from journal.format import location
 from journal.scan import Batch, FileSource, Scan, scan
+from store.audit import ProducerAudit
 from store.headers import Chronicle, Header, decode_header, read_chronicle
 from store.replay import Replay
-from store.state import State
+from store.state import OtherNumbering, State
 from store.tail import Position, changes
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Follower:
     """A state that keeps up with a journal directory. One thread at a time may use it.
 
     ``records_per_checkpoint`` bounds what is held in memory: beyond it the tail goes into the index at once.
+    ``first_owner`` and ``audit``: see State.
     """
 
     def __init__(
@@ -56,10 +58,15 @@ class Follower:
         *,
         records_per_checkpoint: int,
         should_halt: Callable[[], bool] = lambda: False,
+        first_owner: int = 0,
+        audit: ProducerAudit | None = None,
     ) -> None:
         self.files = files
         self.index = index
-        self.state = State(index, index.meta)
+        try:
+            self.state = State(index, index.meta, first_owner=first_owner, audit=audit)
+        except OtherNumbering as reason:
+            raise IndexNotOfThisJournal(str(reason)) from reason
         self.replay = Replay(self.state)
         self.records_per_checkpoint = records_per_checkpoint
         self._should_halt = should_halt

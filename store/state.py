@@ -343,7 +343,7 @@ class State:
         """A message that ``owner`` holds takes another place in the order: what a take-over from ActiveMQ says."""
         raw = self._raw(owner, old_key)
         assert raw is not None, "what is put elsewhere is there"
-        location, size, message_id = raw
+        location, _, message_id = raw
         tail = self.tail
         tail.added[owner].pop(old_key, None)
         self._tombstone(owner, old_key, location, message_id)

@@ -175,14 +175,15 @@ class Store:
             self._call_later_this_turn(self._hand_over)
         turn.append(operation)
         if type(operation) is RemoveOwner:
-            self._forget_owner(operation.owner)
+            self.forget(operation.owner)
 
     def _know_queue(self, queue: NewQueue) -> None:
         if not self._turn:
             self._call_later_this_turn(self._hand_over)
         self._turn.append(queue)
 
-    def _forget_owner(self, owner: int) -> None:
+    def forget(self, owner: int) -> None:
+        """The owner is being removed: its name is free at once, and gets a new id when it is asked for again."""
         self._subscriptions = {key: known for key, known in self._subscriptions.items() if known != owner}
         self._queues = {key: known for key, known in self._queues.items() if known != owner}
 

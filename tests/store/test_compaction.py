@@ -252,8 +252,9 @@ def test_a_crash_in_the_middle_changes_nothing(directory: str) -> None:
     for number in range(12):
         term = Term(directory, f"b{number % 3}", settings=slow)
         report = term.store.compact()
-        until = term.store.figures.bytes_copied + 2100 * (number + 1)
-        term.wait(lambda until=until, report=report: report.done() or term.store.figures.bytes_copied >= until)  # type: ignore[misc]
+        figures = term.store.figures
+        until = figures.bytes_copied + 2100 * (number + 1)
+        term.wait(lambda figures=figures, until=until, report=report: report.done() or figures.bytes_copied >= until)  # type: ignore[misc]
         term.crash()
         assert check(directory).problems == [], number
     term = Term(directory, settings=SETTINGS)
