@@ -10,6 +10,7 @@ the next promotion builds a new one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +43,10 @@ from store.memory import StoreFull
 from store.operations import AddMessage, Atomic, Operation, Page, RemoveMessage
 from store.records.commands import encode_commit, encode_remove
 from store.records.message import DestinationKind, Message
+from store.records.message_ids import is_made_by_broker
 from store.records.transactions import LocalTransactionId
+
+log = logging.getLogger(__name__)
 
 
 class _Commitment:
@@ -90,6 +94,7 @@ class Engine:
         self._by_owner = self._destinations.by_owner
         self._clients: set[Client] = set()
         self._client_ids: dict[str, Client] = {}
+        self._duplicates = 0
         self._dispatcher = Dispatcher(store.append, store.epoch, self._destinations, self._memory, settings, clock)
         self._subscriber = Subscriber(store, self._destinations, self._dispatcher, settings)
         # The names of hot paths.
@@ -218,7 +223,7 @@ class Engine:
         receipt = command.receipt
         waiting = None if receipt is None else (client, receipt)
         try:
-            self._append(AddMessage(message, queue.owners, encode_payload(message), waiting))
+            self._append(_add(message, queue.owners, encode_payload(message), waiting))
         except StoreFull as error:
             raise _full(error) from error
 
@@ -227,7 +232,7 @@ class Engine:
         owners = self._stored_by(message, target, client)
         if owners:
             try:
-                self._append(AddMessage(message, owners, encode_payload(message), (client, receipt)))
+                self._append(_add(message, owners, encode_payload(message), (client, receipt)))
             except StoreFull as error:
                 raise _full(error) from error
             return
@@ -393,7 +398,7 @@ class Engine:
             for message in transaction.messages:
                 owners = self._stored_by(message, self._destinations.route(message.destination), client)
                 if owners:
-                    operations.append(AddMessage(message, owners, encode_payload(message, identity)))
+                    operations.append(_add(message, owners, encode_payload(message, identity)))
                 else:
                     volatile.append(message)
         except ClientError:
@@ -435,7 +440,9 @@ class Engine:
             if kind is AddMessage:
                 assert type(operation) is AddMessage
                 queue = by_owner.get(operation.owners[0])
-                if queue is not None and queue.topic is None:
+                if operation.is_duplicate:
+                    self._duplicate(operation.message)
+                elif queue is not None and queue.topic is None:
                     queue.add(operation.message, operation.order_key, operation.location, operation.size)
                     touched[queue] = None
                 else:
@@ -451,6 +458,11 @@ class Engine:
                     client.connection.touch()
         for queue in touched:
             self._dispatch(queue)
+
+    def _duplicate(self, message: Message) -> None:
+        """Its producer sent it before, it was stored then, and nobody is given it twice."""
+        self._duplicates += 1
+        log.debug("sent again, and stored before: %s", message.message_id)
 
     def _published(self, operation: AddMessage, origin: Connection, touched: dict[Queue, None]) -> None:
         """A topic's message is durable. Subscriptions that were deleted meanwhile are left out."""
@@ -493,7 +505,9 @@ class Engine:
         for part in atomic.operations:
             if isinstance(part, AddMessage):
                 queue = self._by_owner.get(part.owners[0])
-                if queue is not None and queue.topic is None:
+                if part.is_duplicate:
+                    self._duplicate(part.message)
+                elif queue is not None and queue.topic is None:
                     queue.add(part.message, part.order_key, part.location, part.size)
                     touched[queue] = None
                 elif isinstance(context, _Commitment):
@@ -512,9 +526,15 @@ class Engine:
         counts = {
             "clients": len(self._clients),
             "dead_letters_total": self._dispatcher.dead_letters,
+            "duplicates_total": self._duplicates,
             "expired_total": self._dispatcher.expired,
         }
         return statistics(self._destinations, self._memory, counts)
+
+
+def _add(message: Message, owners: tuple[int, ...], payload: bytes, context: object = None) -> AddMessage:
+    """What a client sent. It may send it again after a failover, if the id is its own."""
+    return AddMessage(message, owners, payload, context, is_audited=not is_made_by_broker(message.message_id))
 
 
 def _full(error: StoreFull) -> ClientError:

@@ -20,7 +20,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from store.records.message_ids import SEQUENCE_MAX
+from store.records.message_ids import SEQUENCE_MAX, is_made_by_broker
+
+__all__ = ["AuditImage", "ProducerAudit", "is_made_by_broker"]
 
 WORD_BITS = 64
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from sortedcontainers import SortedDict
 
+from store.audit import ProducerAudit
 from store.operations import (
     AddMessage,
     AddSubscription,
@@ -25,12 +26,14 @@ from store.operations import (
 )
 from store.records.commands import subscription_key
 from store.records.message import Destination
+from store.settings import StoreSettings
 
 # Above this many on their way producers are asked to wait.
 PENDING_OPERATIONS_MAX = 20_000
 # Above this much held a message is not taken.
 BYTES_MAX = 1 << 30
 _RECORD_OVERHEAD = 5
+_DEFAULTS = StoreSettings()
 
 
 class StoreFull(Exception):
@@ -60,6 +63,7 @@ class MemoryStore:
         self._queues: dict[Destination, int] = {}
         self._subscriptions: dict[str, int] = {}
         self._next_owner = 1
+        self._audit = ProducerAudit(_DEFAULTS.failover_producers_audit_depth, _DEFAULTS.max_failover_producers_to_track)
 
     def start(self, engine: Engine) -> None:
         """Begin to serve ``engine``; what another engine had still on its way is done first, and told to nobody."""
@@ -133,6 +137,8 @@ class MemoryStore:
 
     def _apply(self, operation: Operation) -> None:
         if isinstance(operation, AddMessage):
+            if self._is_duplicate(operation):
+                return
             self._place(operation)
             operation.order_key = operation.location << 32
             self._add(operation)
@@ -151,19 +157,24 @@ class MemoryStore:
             self._location += len(operation.payload) + _RECORD_OVERHEAD
 
     def _apply_together(self, atomic: Atomic) -> None:
-        adds = [part for part in atomic.operations if isinstance(part, AddMessage)]
-        for add in adds:
-            self._place(add)
+        parts = [part for part in atomic.operations if not isinstance(part, AddMessage) or not self._is_duplicate(part)]
+        for part in parts:
+            if isinstance(part, AddMessage):
+                self._place(part)
         commit = None
         if atomic.commit is not None:
             commit = self._location
             self._location += len(atomic.commit) + _RECORD_OVERHEAD
-        for number, part in enumerate(atomic.operations):
+        for number, part in enumerate(parts):
             if isinstance(part, AddMessage):
                 part.order_key = part.location << 32 if commit is None else commit << 32 | number
                 self._add(part)
             else:
                 self._remove(part)
+
+    def _is_duplicate(self, add: AddMessage) -> bool:
+        add.is_duplicate = add.is_audited and self._audit.is_duplicate(add.message.message_id)
+        return add.is_duplicate
 
     def _place(self, add: AddMessage) -> None:
         add.size = len(add.payload) + _RECORD_OVERHEAD
