@@ -1,7 +1,7 @@
-"""The admin HTTP server: ``GET /status``, ``GET /health``, ``GET /metrics``.
+"""The admin HTTP server: ``GET /status``, ``GET /health``, ``GET /metrics``, and further pages that it is given.
 
 It promises: the same three pages on master and standby; answers come from one call of the status callable; nothing
-but GET is answered, no request body is read, and a request line or header beyond a named bound is refused.
+but GET is answered there, no request body is read, and a request line or header beyond a named bound is refused.
 It refuses to know what a broker is: the status callable tells it everything.
 
 What the status callable returns (JSON-able; only the first four are required):
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -65,18 +65,19 @@ def health(status: Status) -> Status:
 
 
 class AdminServer:
-    """The three pages on one address.
+    """The three pages, and those of ``routes``, on one address.
 
     ``bind`` takes the address (a wrong one fails early, with OSError), ``start`` begins to listen, ``stop`` ends it
     within STOP_SECONDS_MAX; both may be called again. All on the loop's thread, as is the status callable.
     """
 
-    __slots__ = ("_collector_registry", "_host", "_port", "_runner", "_socket", "_status")
+    __slots__ = ("_collector_registry", "_host", "_port", "_routes", "_runner", "_socket", "_status")
 
-    def __init__(self, host: str, port: int, status: Callable[[], Status]) -> None:
+    def __init__(self, host: str, port: int, status: Callable[[], Status], routes: Sequence[web.RouteDef] = ()) -> None:
         self._host = host
         self._port = port
         self._status = status
+        self._routes = routes
         self._socket: socket.socket | None = None
         self._runner: web.AppRunner | None = None
         self._collector_registry = CollectorRegistry(auto_describe=False)
@@ -126,6 +127,7 @@ class AdminServer:
         application.router.add_get("/status", self._get_status, allow_head=False)
         application.router.add_get("/health", self._get_health, allow_head=False)
         application.router.add_get("/metrics", self._get_metrics, allow_head=False)
+        application.router.add_routes(self._routes)
         runner = web.AppRunner(
             application,
             access_log=None,

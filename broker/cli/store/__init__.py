@@ -10,6 +10,8 @@ import click
 from broker.cli.store.check import check
 from broker.cli.store.export import export
 from broker.cli.store.import_ import import_
+from broker.cli.store.inspect import inspect
+from broker.cli.store.why import why
 
 
 @click.group()
@@ -17,5 +19,5 @@ def store() -> None:
     """Look into a data directory, and put it in order."""
 
 
-for command in (check, export, import_):
+for command in (check, export, import_, inspect, why):
     store.add_command(command)

@@ -1,0 +1,152 @@
+"""What the store says of itself over HTTP: ``GET /store/why``, ``POST /store/compact``.
+
+Only a master has an answer; everybody else says with 409 who they are and, as far as they know, who is master. What has
+to be read from the disk is read on a thread of its own, so a slow volume makes a page late and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from journal.errors import JournalError
+from journal.files import JournalFiles
+from store.compaction import CompactionReport
+from store.inspect import read_headers
+from store.state import State
+from store.store import Store
+from store.why.explain import Place, explain
+
+# The storage thread answers between two batches; a volume that hangs for longer shows in /health too.
+ANSWER_SECONDS_MAX = 10.0
+
+Status = dict[str, Any]
+T = TypeVar("T")
+
+
+class _Ended(Exception):
+    """The store was let go of before it answered."""
+
+
+class StorePages:
+    """``store`` gives the store while this broker is master, else None; ``status`` is that of ``GET /status``."""
+
+    def __init__(
+        self,
+        directory: str,
+        file_length: int,
+        store: Callable[[], Store | None],
+        status: Callable[[], Status],
+        *,
+        index_root: str | None = None,
+        archive: str | None = None,
+    ) -> None:
+        self._place = Place(JournalFiles(directory), file_length, True, index_root, archive)
+        self._store = store
+        self._status = status
+        self._compaction: asyncio.Future[CompactionReport] | None = None
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/store/why", self._get_why, allow_head=False),
+            web.post("/store/compact", self._post_compact),
+        ]
+
+    async def _get_why(self, request: web.Request) -> web.Response:
+        """Of all files, or of ``?file=db-87``."""
+        store = self._store()
+        if store is None:
+            return self._no_master()
+        text = request.query.get("file")
+        only = None if text is None else number_of(text)
+        if text is not None and only is None:
+            return _json({"error": f"{text!r} is no journal file: db-87.log, db-87 or 87 would be one"}, 400)
+        consumers = _consumers(self._status())
+
+        def ask(function: Callable[[State], T]) -> T:
+            try:
+                return store.ask(function).result(ANSWER_SECONDS_MAX)
+            except CancelledError as error:
+                raise _Ended from error
+
+        try:
+            why = await asyncio.to_thread(
+                lambda: explain(
+                    ask,
+                    self._place,
+                    read_headers(self._place.files),
+                    int(time.time() * 1000),
+                    consumers=consumers,
+                    only=only,
+                )
+            )
+        except KeyError:
+            return _json({"error": f"there is no db-{only}.log in {self._place.files.directory}"}, 404)
+        except TimeoutError:
+            return _json({"error": f"the storage thread gave no answer in {ANSWER_SECONDS_MAX:.0f} s"}, 503)
+        except _Ended:
+            return self._no_master()
+        except (OSError, JournalError) as error:
+            return _json({"error": str(error)}, 500)
+        return _json(dataclasses.asdict(why))
+
+    async def _post_compact(self, request: web.Request) -> web.Response:
+        """Answers when it is done. One at a time: who asks meanwhile gets the answer of the one that runs."""
+        # A page of a foreign site cannot send this type without being allowed to first, and nobody here allows it.
+        if request.content_type != "application/json":
+            return _json({"error": "compaction is asked for with Content-Type: application/json"}, 415)
+        store = self._store()
+        if store is None:
+            return self._no_master()
+        if self._compaction is None or self._compaction.done():
+            self._compaction = asyncio.wrap_future(store.compact())
+        try:
+            report = await asyncio.shield(self._compaction)
+        except asyncio.CancelledError:
+            if not self._compaction.cancelled():
+                raise  # this request was given up, the compaction goes on
+            return self._no_master()
+        except (OSError, JournalError) as error:
+            return _json({"error": str(error)}, 500)
+        return _json(report._asdict())
+
+    def _no_master(self) -> web.Response:
+        status = self._status()
+        answer: Status = {
+            "error": f"{status['name']} is not master but {status['role']}",
+            "role": status["role"],
+            "name": status["name"],
+        }
+        if status.get("holder"):
+            answer["holder"] = status["holder"]
+        return _json(answer, 409)
+
+
+def number_of(text: str) -> int | None:
+    """The id in db-87.log, db-87 or 87; None for anything else."""
+    digits = text.removeprefix("db-").removesuffix(".log")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 10 else None
+
+
+def _consumers(status: Mapping[str, Any]) -> dict[str, int]:
+    """By the names that store.why uses: queue://NAME, and client:name of a durable subscription."""
+    found = {f"queue://{queue['name']}": int(queue.get("consumers", 0)) for queue in status.get("queues") or ()}
+    for subscription in status.get("subscriptions") or ():
+        found[f"{subscription['client_id']}:{subscription['name']}"] = int(subscription.get("consumers", 0))
+    return found
+
+
+def _json(answer: Mapping[str, Any], status: int = 200) -> web.Response:
+    return web.Response(
+        text=json.dumps(answer) + "\n",
+        status=status,
+        content_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )

@@ -1,0 +1,200 @@
+"""``tandemmq store why``: who holds each journal file, and the cheapest way to let it go."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+import urllib.parse
+from typing import Any
+
+import click
+
+from broker.admin.store_pages import number_of
+from broker.cli.status import DEFAULT_ADMIN, admin_url
+from broker.cli.store.admin import call
+from broker.cli.store.directory import demand_journal, holder_of, journal_file
+from index.errors import IndexTrouble
+from journal.errors import JournalError
+from journal.files import JournalFiles
+from journal.format import FILE_LENGTH_DEFAULT
+from store.follow import JournalLost
+from store.headers import Chronicle
+from store.records.errors import RecordDamaged
+from store.state import State
+from store.why.explain import Place, explain
+from store.why.inventory import UNKNOWN, Thing
+from store.why.offline import read_state
+from store.why.report import FileWhy, Holder, Oldest, OpenTransaction, SubscriptionRecord, Why
+from store.why.words import age_of, bytes_of, counted, holder_in_words, names, transaction_in_words
+
+DEFAULT_DIRECTORY = "tandemmq-data"
+ANSWER_SECONDS_MAX = 60.0
+
+
+def _admin(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else admin_url(context, parameter, value)
+
+
+@click.command()
+@click.argument("directory", required=False)
+@click.argument("file", required=False)
+@click.option("--admin", metavar="URL", callback=_admin, help=f"Ask a running broker ({DEFAULT_ADMIN}), not the files.")
+@click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
+@click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON.")
+def why(directory: str | None, file: str | None, admin: str | None, index_root: str | None, as_json: bool) -> None:
+    """Say of each journal file in DIRECTORY, or of one FILE (db-87.log, db-87 or 87), why it is there.
+
+    Who holds it, since when, and the cheapest way to let it go with what that frees; then whether the journal is within
+    its bound, and what everything else in the directory is. Reads only: not even an index is changed. Beside a
+    running broker what it wrote last may be missing; --admin URL asks the broker itself.
+    """
+    if file is None and directory is not None and (admin is not None or _is_file_name(directory)):
+        directory, file = None, directory
+    if admin is not None and directory is not None:
+        raise click.UsageError("either DIRECTORY or --admin: a broker speaks of its own")
+    only = None if file is None else journal_file(file)
+    found = _from_broker(admin, only) if admin is not None else _from_files(directory, index_root, only)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(found)))
+    elif only is not None:
+        _print_file(found.files[0], found.notes)
+    else:
+        _print(found)
+
+
+def _is_file_name(text: str) -> bool:
+    return not os.path.isdir(text) and number_of(os.path.basename(text)) is not None
+
+
+# ---- from where
+
+
+def _from_files(directory: str | None, index_root: str | None, only: int | None) -> Why:
+    directory = directory or DEFAULT_DIRECTORY
+    if not os.path.isdir(directory):
+        raise click.UsageError(f"there is no directory {directory}")
+    demand_journal(directory)
+    holder = holder_of(directory)
+    notes = []
+    if holder is not None:
+        ask = f"; `--admin {holder.admin}` asks it" if holder.admin else ""
+        notes.append(f"in use by {holder}: what it wrote last may be missing{ask}")
+    try:
+        with read_state(directory, index_root, is_live=holder is not None) as follower:
+            place = Place(
+                JournalFiles(directory), _file_length(follower.chronicle), holder is not None, index_root, None
+            )
+            if not follower.has_caught_up:
+                notes.append("the journal could not be read to its end: `tandemmq store check` says why")
+            state: State = follower.state
+            now = int(time.time() * 1000)
+            return explain(lambda function: function(state), place, follower.chronicle, now, only=only, notes=notes)
+    except KeyError as error:
+        raise click.UsageError(f"there is no db-{only}.log in {directory}") from error
+    except (JournalError, JournalLost, RecordDamaged, IndexTrouble) as error:
+        raise click.ClickException(f"{error}; `tandemmq store check {directory}` says more") from error
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _file_length(chronicle: Chronicle) -> int:
+    """How long files get, as far as the newest header says."""
+    newest = max(chronicle.headers, default=0)
+    return (chronicle.headers[newest].length if newest else 0) or FILE_LENGTH_DEFAULT
+
+
+def _from_broker(admin: str, only: int | None) -> Why:
+    query = "" if only is None else "?" + urllib.parse.urlencode({"file": f"db-{only}"})
+    answer = call(admin, f"store/why{query}", seconds_max=ANSWER_SECONDS_MAX)
+    try:
+        return _decode(answer)
+    except (KeyError, TypeError) as error:
+        raise click.ClickException(f"{admin} answers in words of another version: {error}") from error
+
+
+def _decode(answer: dict[str, Any]) -> Why:
+    files = [FileWhy(**known | _lists_of(known)) for known in answer["files"]]
+    return Why(**answer | {"files": files, "things": [Thing(**thing) for thing in answer["things"]]})
+
+
+def _lists_of(known: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "holders": [Holder(**h | {"oldest": h["oldest"] and Oldest(**h["oldest"])}) for h in known["holders"]],
+        "subscriptions": [SubscriptionRecord(**record) for record in known["subscriptions"]],
+        "transactions": [OpenTransaction(**transaction) for transaction in known["transactions"]],
+    }
+
+
+# ---- in words
+
+
+def _print(found: Why) -> None:
+    for file in found.files:
+        share = file.live_bytes / max(file.bytes, 1)
+        click.echo(f"{file.name}  {bytes_of(file.bytes)}, {bytes_of(file.live_bytes)} live ({share:.0%})")
+        click.echo(f"    {file.action}")
+    click.echo("")
+    _print_whole(found)
+    _print_notes(found.notes)
+
+
+def _print_whole(found: Why) -> None:
+    bound = bytes_of(found.bound_bytes)
+    held = f"within its bound of {bound}" if found.is_bound_held else f"BEYOND its bound of {bound}: compaction is due"
+    click.echo(f"journal      {bytes_of(found.journal_bytes)}, {held}")
+    click.echo(f"live         {bytes_of(found.live_bytes)} in {counted(found.live_messages, 'message')}")
+    click.echo(f"reclaimable  {bytes_of(found.reclaimable_bytes)} in {counted(len(found.reclaimable), 'file')}")
+    click.echo("")
+    for thing in found.things:
+        name = thing.name if thing.files == 1 or thing.kind == "journal" else f"{thing.name} ({thing.files} files)"
+        mark = "? " if thing.kind == UNKNOWN else ""
+        click.echo(f"{bytes_of(thing.bytes):>10}  {name}: {mark}{thing.says}")
+    click.echo(f"{bytes_of(sum(thing.bytes for thing in found.things)):>10}  in all")
+
+
+def _print_file(file: FileWhy, notes: list[str]) -> None:
+    now = int(time.time() * 1000)
+    share = file.live_bytes / max(file.bytes, 1)
+    epoch = f", of epoch {file.epoch}" if file.epoch else ", by ActiveMQ"
+    click.echo(f"{file.name}  {bytes_of(file.bytes)}, {bytes_of(file.live_bytes)} live ({share:.0%}){epoch}")
+    for holder in file.holders:
+        click.echo(f"  holds {holder_in_words(holder, now)} ({bytes_of(holder.bytes)})")
+        if holder.oldest is not None:
+            _print_oldest(file, holder.oldest, now)
+    if file.holders_total > len(file.holders):
+        click.echo(f"  holds messages of {counted(file.holders_total - len(file.holders), 'more destination')}")
+    for record in file.subscriptions:
+        name = f"{record.client_id}:{record.subscription_name}"
+        click.echo(f"  holds the record of durable subscription {name} of {record.destination}")
+    for transaction in file.transactions:
+        click.echo(f"  holds {transaction_in_words(transaction, now)}")
+    for destination, number in sorted(file.acknowledgements.items()):
+        click.echo(f"  has {counted(number, 'acknowledgement')} of {destination}")
+    if file.pins:
+        click.echo(f"  holds down what died in {names(file.pins)}: without it that would come back")
+    if file.pinned_by:
+        click.echo(f"  keeps {names(file.pinned_by)}, where stands what died here")
+    if file.fences_before:
+        click.echo(f"  began epoch {file.epoch}: goes after {counted(len(file.fences_before), 'older file')}")
+    if file.roots and file.roots != [file.file]:
+        click.echo(f"  goes when {names(file.roots)} are emptied")
+    click.echo(f"  => {file.action}")
+    _print_notes(notes)
+
+
+def _print_oldest(file: FileWhy, oldest: Oldest, now: int) -> None:
+    if oldest.problem is not None:
+        said = oldest.problem
+    elif oldest.timestamp is None:
+        said = "no time is given"
+    else:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(oldest.timestamp / 1000))
+        said = f"sent {at}, {age_of(oldest.timestamp, now)} ago"
+    click.echo(f"    first {oldest.message_id} at {file.name}:{oldest.offset}, {said}")
+
+
+def _print_notes(notes: list[str]) -> None:
+    for note in notes:
+        click.echo(f"note: {note}", err=True)

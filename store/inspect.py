@@ -1,0 +1,311 @@
+"""The records of a journal in words: where each stands, what it says, and whether it counts. Reads only.
+
+What cannot be read is shown in its place: damage, a torn tail, batches that a deposed master wrote behind an end. Every
+byte of a file is a record's, a batch's, one of those, or space that was prepared and not used yet (Summary).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from journal.errors import JournalCorrupt, JournalMissing
+from journal.files import JournalFiles
+from journal.format import CONTROL_SIZE, RECORD_HEADER_SIZE
+from journal.scan import Batch, FileSource, Scan, scan
+from store.headers import MARK, Chronicle, Header, decode_header, read_chronicle
+from store.hints import CopyHint, hint_of
+from store.records.commands import (
+    AckMap,
+    AddMessage,
+    Command,
+    Commit,
+    Prepare,
+    ProducerAudit,
+    RecordDamaged,
+    RemoveDestination,
+    RemoveMessage,
+    Rewritten,
+    Rollback,
+    Schedule,
+    Subscription,
+    Trace,
+    UpdateMessage,
+    decode,
+    trailing,
+)
+from store.records.message import Message
+from store.records.openwire import decode_message, detect_version
+
+# Read of each file to see its header; a longer one takes a second read.
+HEADER_BYTES: Final = 4096
+
+DAMAGED: Final = "damaged"
+TORN: Final = "torn"
+BEHIND_THE_END: Final = "behind the end"
+
+# What a record is, and which share of a summary it belongs to.
+SHARES: Final[dict[str, str]] = {
+    "add": "messages",
+    "update": "messages",
+    "copy": "copies",
+    "remove": "removes",
+    "prepare": "transactions",
+    "commit": "transactions",
+    "rollback": "transactions",
+    "subscribe": "subscriptions and destinations",
+    "unsubscribe": "subscriptions and destinations",
+    "remove-destination": "subscriptions and destinations",
+    "header": "bookkeeping",
+    "trace": "bookkeeping",
+    "audit": "bookkeeping",
+    "ack-map": "bookkeeping",
+    "rewritten": "bookkeeping",
+    "schedule": "schedules",
+    "unreadable": "unreadable",
+}
+KINDS: Final = tuple(SHARES)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A record. ``offset`` is its place in ``file``, ``batch`` that of its batch, ``size`` its bytes with its header.
+
+    ``counts`` is False behind the end that a successor named: whoever wrote it was deposed. ``hint_bytes`` stand
+    behind the command, where ActiveMQ does not look. ``says`` is the text of a header or trace, or what else there is.
+    """
+
+    file: int
+    offset: int
+    batch: int
+    size: int
+    kind: str
+    payload: bytes = field(repr=False)
+    counts: bool = True
+    destination: str | None = None
+    message_id: str | None = None
+    subscription: str | None = None
+    transaction: str | None = None
+    hint_bytes: int = 0
+    moved_from: tuple[int, int] | None = None  # (file, offset) of the record that this one is a copy of
+    says: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Bytes ``start`` to ``stop`` of ``file`` that are no records that count; ``what`` is one of the three above."""
+
+    file: int
+    start: int
+    stop: int
+    what: str
+    reason: str
+
+
+Item = Seen | Gap
+
+
+def read_headers(files: JournalFiles) -> Chronicle:
+    """What the headers of all files say."""
+    return read_chronicle(files.list(), lambda file: _header_of(files, file))
+
+
+def _header_of(files: JournalFiles, file: int) -> Header | None:
+    source = partial(FileSource, files, file)
+    try:
+        batch = next(iter(Scan(source, file, is_live=True, chunk_bytes=HEADER_BYTES)), None)
+    except JournalMissing:
+        return None
+    return decode_header(batch.records[0][1]) if batch is not None and batch.records else None
+
+
+def walk(files: JournalFiles, chronicle: Chronicle, file: int, *, is_live: bool = False) -> Iterator[Item]:
+    """Everything in one file, in order. ``is_live``: a broker is writing it; what is not whole yet is then the end.
+
+    Raises JournalMissing when the file is not there.
+    """
+    damage: list[JournalCorrupt] = []
+    end = chronicle.ends.get(file)
+    if end != 0:
+        found = scan(files, file, 0, end, is_live=is_live and end is None, on_corrupt=damage.append)
+        for batch in found:
+            yield from _gaps(damage)
+            yield from _records(batch, counts=True)
+        yield from _gaps(damage)
+        if end is None:
+            if found.ending.is_torn and not is_live:
+                size = files.size(file)
+                yield Gap(file, found.ending.offset, size, TORN, "a write that was not finished, promised to nobody")
+            return
+    assert end is not None, "only behind an end something may stand that does not count"
+    for batch in scan(files, file, end, is_live=True):
+        yield Gap(file, batch.offset, batch.end, BEHIND_THE_END, f"a successor's header ends the file at {end}")
+        yield from _records(batch, counts=False)
+
+
+def _gaps(damage: list[JournalCorrupt]) -> Iterator[Gap]:
+    for corruption in damage:
+        yield Gap(corruption.file, corruption.start, corruption.stop, DAMAGED, corruption.reason)
+    damage.clear()
+
+
+def _records(batch: Batch, *, counts: bool) -> Iterator[Seen]:
+    for offset, payload in batch.records:
+        yield describe(batch.file, offset, batch.offset, payload, counts=counts)
+
+
+def describe(file: int, offset: int, batch: int, payload: bytes, *, counts: bool = True) -> Seen:
+    """One record in words. What cannot be decoded is of the kind "unreadable" and says why."""
+    size = len(payload) + RECORD_HEADER_SIZE
+    try:
+        command = decode(payload)
+        hint_bytes = len(trailing(payload))
+        hint = hint_of(payload) if hint_bytes else None
+    except RecordDamaged as error:
+        return Seen(file, offset, batch, size, "unreadable", payload, counts, says=str(error))
+    kind = _kind(command)
+    if isinstance(hint, CopyHint):
+        kind = "copy"
+    stored = command.add if isinstance(command, UpdateMessage) else command
+    transaction = getattr(stored, "transaction", None)
+    destination = getattr(stored, "destination", None)
+    return Seen(
+        file,
+        offset,
+        batch,
+        size,
+        kind,
+        payload,
+        counts,
+        None if destination is None else str(destination),
+        getattr(stored, "message_id", None),
+        getattr(stored, "subscription_key", None),
+        None if transaction is None else transaction.key,
+        hint_bytes,
+        None if hint is None else (hint.old_location >> 32, hint.old_location & 0xFFFFFFFF),
+        _says(command),
+    )
+
+
+_KIND_OF: Final[dict[type, str]] = {
+    AddMessage: "add",
+    UpdateMessage: "update",
+    RemoveMessage: "remove",
+    Prepare: "prepare",
+    Commit: "commit",
+    Rollback: "rollback",
+    RemoveDestination: "remove-destination",
+    ProducerAudit: "audit",
+    AckMap: "ack-map",
+    Rewritten: "rewritten",
+    Schedule: "schedule",
+}
+
+
+def _kind(command: Command) -> str:
+    if isinstance(command, Trace):
+        return "header" if (command.message or "").startswith(MARK) else "trace"
+    if isinstance(command, Subscription):
+        return "unsubscribe" if command.info is None else "subscribe"
+    return _KIND_OF[type(command)]
+
+
+def _says(command: Command) -> str | None:
+    match command:
+        case Trace(message):
+            return message
+        case Subscription(_, _, info) if info is not None and info.selector:
+            return f"selector {info.selector}"
+        case ProducerAudit(blob) | AckMap(blob):
+            return f"{len(blob)} bytes"
+        case Rewritten(source):
+            return f"copies from db-{source}.log"
+        case Schedule(kind):
+            return f"command {kind} of the scheduler"
+    return None
+
+
+def message_of(seen: Seen, chronicle: Chronicle) -> Message | None:
+    """The message in an add, update or copy; None for other kinds. Raises RecordDamaged."""
+    if seen.kind not in ("add", "update", "copy"):
+        return None
+    command = decode(seen.payload)
+    stored = command.add if isinstance(command, UpdateMessage) else command
+    assert isinstance(stored, AddMessage), "an add stores a message"
+    if chronicle.headers:
+        return decode_message(stored.message, chronicle.version_at(seen.file))
+    version = detect_version([stored.message])
+    if version is None:
+        raise RecordDamaged("the message is sound in no version of OpenWire")
+    return decode_message(stored.message, version)
+
+
+class Trail:
+    """The records that tell of one message id: stored, moved, removed, and what became of its transactions."""
+
+    def __init__(self, message_id: str) -> None:
+        self._message_id = message_id
+        self._transactions: set[str] = set()
+        self._destinations: set[str] = set()
+
+    def concerns(self, seen: Seen) -> bool:
+        """Whether this record, met after all those before it, belongs to the message's life."""
+        if seen.message_id == self._message_id:
+            if seen.transaction is not None:
+                self._transactions.add(seen.transaction)
+            if seen.kind != "remove" and seen.destination is not None:
+                self._destinations.add(seen.destination)
+            return True
+        if seen.kind in ("prepare", "commit", "rollback"):
+            return seen.transaction in self._transactions
+        return seen.kind in ("remove-destination", "unsubscribe") and seen.destination in self._destinations
+
+
+@dataclass(slots=True)
+class Summary:
+    """How many records and bytes of each kind; with ``batch_bytes``, ``dead_bytes`` and ``unused_bytes`` they add up to
+    ``bytes``, the sizes of the files. ``dead_bytes``: damage, torn tails, what stands behind an end."""
+
+    records: dict[str, int] = field(default_factory=dict)
+    record_bytes: dict[str, int] = field(default_factory=dict)
+    files: int = 0
+    batches: int = 0
+    bytes: int = 0
+    dead_bytes: int = 0
+    _last_batch: tuple[int, int] = (0, -1)
+
+    @property
+    def batch_bytes(self) -> int:
+        return self.batches * CONTROL_SIZE
+
+    @property
+    def unused_bytes(self) -> int:
+        """Prepared and not written yet, or no record that anybody reads."""
+        return self.bytes - self.dead_bytes - self.batch_bytes - sum(self.record_bytes.values())
+
+    def file(self, size: int) -> None:
+        """A file of ``size`` bytes begins."""
+        self.files += 1
+        self.bytes += size
+
+    def add(self, item: Item) -> None:
+        """Count what ``walk`` gave."""
+        if isinstance(item, Gap):
+            self.dead_bytes += item.stop - item.start
+            return
+        if not item.counts:
+            return  # within the gap behind the end
+        self.records[item.kind] = self.records.get(item.kind, 0) + 1
+        self.record_bytes[item.kind] = self.record_bytes.get(item.kind, 0) + item.size
+        if (item.file, item.batch) != self._last_batch:
+            self._last_batch = (item.file, item.batch)
+            self.batches += 1
+
+    def shares(self) -> dict[str, int]:
+        """Bytes by what they are for; the share of bookkeeping is what a broker writes for itself."""
+        found: dict[str, int] = {}
+        for kind, size in self.record_bytes.items():
+            found[SHARES[kind]] = found.get(SHARES[kind], 0) + size
+        return found

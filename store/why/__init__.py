@@ -1,0 +1,1 @@
+"""Why each journal file is there, and what lets it go. Reads only."""

@@ -1,0 +1,76 @@
+"""A state of a directory that nothing changes: neither journal nor index is written to, not even locked.
+
+It begins with a copy of the freshest index that belongs to this journal, in a scratch directory, else with an empty
+one, and reads the journal from there on, as a standby does.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from index.copy import copy
+from index.errors import IndexTrouble
+from index.index import DATA_NAME, Index
+from journal.files import JournalFiles
+from store.follow import Follower, IndexNotOfThisJournal
+from store.index_directory import ASIDE
+from store.state import OtherNumbering
+
+# Held in memory before it goes to the scratch index.
+RECORDS_PER_CHECKPOINT = 100_000
+
+
+@contextmanager
+def read_state(directory: str, index_root: str | None = None, *, is_live: bool) -> Iterator[Follower]:
+    """A follower that has read the journal to its end; its state may be looked at within the block.
+
+    ``is_live``: a master is writing; what it wrote last is then left out, as it may yet turn out not to count.
+    Raises JournalCorrupt or JournalLost when the journal is damaged, OSError as a volume gives it.
+    """
+    files = JournalFiles(directory)
+    with tempfile.TemporaryDirectory(prefix="tandemmq-why-") as scratch:
+        follower = _read(files, index_root or os.path.join(directory, "index"), scratch, is_final=not is_live)
+        try:
+            yield follower
+        finally:
+            follower.index.close()
+
+
+def _read(files: JournalFiles, index_root: str, scratch: str, *, is_final: bool) -> Follower:
+    for number, path in enumerate(_freshest_first(index_root)):
+        target = os.path.join(scratch, str(number))
+        try:
+            if copy(path, target):
+                return _advanced(files, Index.open(target), is_final)
+        except (IndexNotOfThisJournal, IndexTrouble, OtherNumbering):
+            continue  # the journal alone is enough
+    return _advanced(files, Index.open(os.path.join(scratch, "empty")), is_final)
+
+
+def _advanced(files: JournalFiles, index: Index, is_final: bool) -> Follower:
+    try:
+        follower = Follower(files, index, records_per_checkpoint=RECORDS_PER_CHECKPOINT)
+        follower.advance(is_final=is_final)
+    except BaseException:
+        index.close()
+        raise
+    return follower
+
+
+def _freshest_first(root: str) -> list[str]:
+    found: list[tuple[float, str]] = []
+    try:
+        names = os.listdir(root)
+    except FileNotFoundError:
+        return []
+    for name in names:
+        if ASIDE in name:
+            continue
+        try:
+            found.append((os.stat(os.path.join(root, name, DATA_NAME)).st_mtime, os.path.join(root, name)))
+        except OSError:
+            continue
+    return [path for _, path in sorted(found, reverse=True)]
