@@ -1,54 +1,79 @@
 """Reading the journal into the state: a standby follows the master with it, a promotion finishes with it.
 
-It writes nothing but its own index. A standby settles a batch only when a later batch of that file, or an end that
-a header names, covers it: the last batch of a live file may yet turn out not to count (safety.md 4). When this
-broker owns the lock and has put up its fence, nothing more can change, and every good batch counts.
+It writes nothing but its own index, and copies of what is damaged where that was declared. A standby settles a batch
+only when a later batch of that file, or an end that a header names, covers it: the last batch of a live file may yet
+turn out not to count (safety.md 4). When this broker owns the lock and has put up its fence, nothing more can change,
+and every good batch counts.
+
+What is damaged or lost ends a promotion with StoreCorrupt or JournalLost, which name file, range and message ids;
+with ``ignores_missing`` it is stepped over, told in ``damages``, and ``repairs`` are the records that the promotion
+is to append so that every later replay agrees.
 """
 
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from index.errors import IndexDamaged
 from index.index import Index
 from journal.errors import JournalCorrupt, JournalMissing
 from journal.files import JournalFiles
 from journal.format import location
-from journal.scan import Batch, FileSource, Scan, scan
+from journal.scan import Batch, EndingKind, FileSource, Scan, scan
+from journal.verify import damage_in
+from store.amends import Name, make_amends, name_of
 from store.audit import ProducerAudit
+from store.damage import (
+    WHOLE_FILE,
+    Damage,
+    DeclaredLosses,
+    JournalLost,
+    StoreCorrupt,
+    decode_lost,
+    encode_lost,
+    examine,
+    quarantine,
+    shown_in,
+    told,
+)
 from store.headers import Chronicle, Header, decode_header, read_chronicle
+from store.index_trust import IndexNotOfThisJournal, Standing, judge
+from store.keys import Entry
+from store.marks import decode_gone
+from store.neighbours import told_by_neighbours
 from store.replay import Replay
 from store.state import OtherNumbering, State
 from store.tail import Position, changes
+
+__all__ = ["Follower", "IndexNotOfThisJournal", "JournalLost", "StoreCorrupt"]
 
 log = logging.getLogger(__name__)
 
 # Read of each file to see its header; a longer one takes a second read.
 HEADER_BYTES = 4096
-
-
-class IndexNotOfThisJournal(Exception):
-    """The index tells of batches that are not in the journal, or do not count: it is to be set aside."""
+# Torn tails and damage in a file without syncs, as told in `Follower.torn`
+TORN_TOLD_MAX = 100
 
 
 class _Hole(Exception):
-    """Damage in what was never synced: the file ends before it."""
+    """Damage in what was never synced: the file ends before it, at ``offset``."""
 
-
-def _stop_at_hole(damage: JournalCorrupt) -> None:
-    raise _Hole from damage
-
-
-class JournalLost(Exception):
-    """A journal file that held live messages is not there, and nobody said that it would go."""
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
 
 
 class Follower:
     """A state that keeps up with a journal directory. One thread at a time may use it.
 
     ``records_per_checkpoint`` bounds what is held in memory: beyond it the tail goes into the index at once.
-    ``first_owner`` and ``audit``: see State.
+    ``ignores_missing`` and ``checks_all`` are ActiveMQ's ignoreMissingJournalfiles and checkForCorruptJournalFiles;
+    they matter to ``advance(is_final=True)`` only. ``index_root`` is where other brokers' indexes may tell of batches
+    that are not there any more. ``is_trial``: nothing is copied into quarantine, and no repairs are worked out.
+    Raises IndexNotOfThisJournal.
     """
 
     def __init__(
@@ -58,6 +83,10 @@ class Follower:
         *,
         records_per_checkpoint: int,
         should_halt: Callable[[], bool] = lambda: False,
+        ignores_missing: bool = False,
+        checks_all: bool = False,
+        index_root: str | None = None,
+        is_trial: bool = False,
         first_owner: int = 0,
         audit: ProducerAudit | None = None,
     ) -> None:
@@ -65,40 +94,41 @@ class Follower:
         self.index = index
         try:
             self.state = State(index, index.meta, first_owner=first_owner, audit=audit)
-        except OtherNumbering as reason:
-            raise IndexNotOfThisJournal(str(reason)) from reason
+        except IndexDamaged as error:
+            raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
+        except OtherNumbering as error:
+            raise IndexNotOfThisJournal("it is of another store of this broker") from error
         self.replay = Replay(self.state)
         self.records_per_checkpoint = records_per_checkpoint
-        self._should_halt = should_halt
         self.chronicle = Chronicle({}, {})
         self.has_caught_up = False
+        self.damages: list[Damage] = []  # what was stepped over, in the order in which it was met
+        self.torn: list[Damage] = []  # tails that were promised to nobody, and are forgotten
+        self.repairs: list[bytes] = []
+        self._should_halt = should_halt
+        self._ignores_missing = ignores_missing
+        self._checks_all = checks_all
+        self._index_root = index_root
+        self._is_trial = is_trial
         self._headers: dict[int, Header] = {}
         self._ends_seen: dict[int, int] = {}  # of files that ActiveMQ wrote and left behind
-        self._verify_index()
+        self._ids: Sequence[int] = ()
+        self._given_up: set[int] = set()  # files that a master said it would remove, as far as was read
+        self._known_then = set(self.state.files)
+        self._began_at = self.state.position
+        self._dropped: list[tuple[Name, Entry]] = []
+        self._losses = DeclaredLosses(files)
+        self._standing: Standing | None = None
+        self._is_waiting = False
+        self._judge(self.read_headers())
 
     # ---- the index and the journal belong together
 
-    def _verify_index(self) -> None:
-        position = self.state.position
-        if position is None:
-            return
-        ids = self.read_headers()
-        if position.file not in ids:
-            if not ids or position.file > ids[-1]:
-                last = ids[-1] if ids else 0
-                raise IndexNotOfThisJournal(f"it stands in file {position.file}, the journal ends with file {last}")
-            return  # reclaimed since: an index of any age catches up
-        epoch = self.chronicle.epoch_at(position.file)
-        if self.state.epoch != epoch:
-            raise IndexNotOfThisJournal(f"it was made in epoch {self.state.epoch}, file {position.file} is of {epoch}")
-        if position.offset == 0:
-            return
-        batches = iter(scan(self.files, position.file, position.batch, position.offset, is_live=True))
-        found = next(batches, None)
-        if found is None or found.end != position.offset or found.checksum != position.checksum:
-            raise IndexNotOfThisJournal(
-                f"its last batch, file {position.file} bytes {position.batch} to {position.offset}, reads differently"
-            )
+    def _judge(self, ids: Sequence[int]) -> None:
+        try:
+            self._standing = judge(self.files, ids, self.chronicle, self.state, self._has_batches)
+        except IndexDamaged as error:
+            raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
 
     def _header_of(self, file: int) -> Header | None:
         """The header of a file. It does not change any more, so it is read once; whoever has none may yet get one."""
@@ -124,6 +154,7 @@ class Follower:
         ids = self.files.list()
         for file in self._headers.keys() - set(ids):
             del self._headers[file]
+        self._ids = ids
         self.chronicle = read_chronicle(ids, self._header_of)
         position = self.state.position
         if position is not None:
@@ -137,12 +168,27 @@ class Follower:
     def advance(self, *, is_final: bool = False) -> dict[int, int]:
         """Apply what came since the last call; with ``is_final`` to the very end of every file.
 
-        Returns the ends found of files whose end no header names (only with ``is_final``). Raises JournalCorrupt
-        for damage in the middle when final; a standby waits instead, for it may be reading what is being written.
+        Returns the ends found of files whose end no header names (only with ``is_final``). When final, raises
+        StoreCorrupt for damage and JournalLost for a missing file, unless they are to be ignored; a standby waits
+        instead, for it may be reading what is being written. Raises IndexNotOfThisJournal.
         """
+        try:
+            return self._advance(is_final)
+        except IndexDamaged as error:
+            raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
+
+    def _advance(self, is_final: bool) -> dict[int, int]:
         ids = self.read_headers()
         state = self.state
         found: dict[int, int] = {}
+        if self._standing is not None:
+            self._judge(ids)  # it may have been a matter of what this host could see
+        if self._standing is not None:
+            if not is_final:
+                self._wait("; ".join(map(str, self._standing.damages)))
+                return found
+            self._meet(self._standing.damages)
+            state.position, self._standing = self._standing.resume, None
         for file in ids:
             state.know_file(file)
         if not ids:
@@ -150,6 +196,7 @@ class Follower:
             return found
         if state.position is None:
             state.position = Position(ids[0], 0)
+        start = state.position
         for number, file in enumerate(ids):
             position = state.position
             if file < position.file:
@@ -164,14 +211,18 @@ class Follower:
             has_successor = number + 1 < len(ids)
             # A file is settled when its end is named, or when ActiveMQ, which names none, has gone on to the next.
             is_settled = is_final or end is not None or (has_successor and self._has_batches(ids[number + 1]))
-            if not self._read(file, position.offset, end, settle_last=is_settled, is_final=is_final):
+            if not self._read(file, position.offset, end, is_settled=is_settled, is_final=is_final):
                 return found
             if is_settled and end is None:
                 found[file] = self._ends_seen[file] = state.position.offset
             if not is_settled:
                 break
+        if is_final:
+            self._look_at_what_was_not_read(ids, start)
         self.has_caught_up = True
         self._drop_what_is_gone(set(ids), is_final=is_final)
+        if is_final and self.damages and not self._is_trial:
+            self._work_out_repairs(found, start)
         return found
 
     def _has_batches(self, file: int) -> bool:
@@ -179,20 +230,30 @@ class Follower:
 
     def _end_of(self, file: int) -> int:
         end = 0
-        for batch in scan(self.files, file):
+        for batch in scan(self.files, file, on_corrupt=self._on_corrupt):
             end = batch.end
         return end
 
-    def _read(self, file: int, start: int, end: int | None, *, settle_last: bool, is_final: bool) -> bool:
+    def _read(self, file: int, start: int, end: int | None, *, is_settled: bool, is_final: bool) -> bool:
+        """Apply the batches of a file; whether all of it that is settled was read."""
         held: Batch | None = None
-        on_corrupt = None
-        if is_final and end is None and self.chronicle.may_have_holes(file):
-            on_corrupt = _stop_at_hole
+        is_unsynced = is_final and end is None and self.chronicle.may_have_holes(file)
+
+        def on_corrupt(damage: JournalCorrupt) -> None:
+            if self._is_declared(damage.file, damage.start, damage.stop):
+                return
+            if not is_final:
+                raise damage
+            if is_unsynced:
+                raise _Hole(damage.start) from damage
+            self._on_corrupt(damage)
+
+        # At a promotion the disk is read, not what this host remembers: after a failed sync the two may differ.
+        batches = scan(self.files, file, start, end, is_live=not is_settled, drop_cache=is_final, on_corrupt=on_corrupt)
         try:
-            # At a promotion the disk is read, not what this host remembers: after a failed sync the two may differ.
-            batches = scan(
-                self.files, file, start, end, is_live=not is_final, drop_cache=is_final, on_corrupt=on_corrupt
-            )
+            if is_final and end is None:
+                # A checkpoint of this index may come in the middle: what it covers must be on the disk.
+                self.files.sync(file)
             for batch in batches:
                 if held is not None:
                     self._settle(file, held)
@@ -200,13 +261,18 @@ class Follower:
                     return False
                 held = batch
         except _Hole as hole:
-            log.warning("%s: it was never synced; that and what stands behind it is forgotten", hole.__cause__)
-        except (JournalCorrupt, JournalMissing):
+            self._forget(file, hole.offset, "it was never synced; that and what stands behind it is forgotten")
+        except (JournalCorrupt, JournalMissing) as reason:
             if is_final:
                 raise
+            self._wait(str(reason))
             return False
-        if held is not None and settle_last:
+        else:
+            if is_final and end is None:
+                self._look_at_the_end(file, batches.ending.offset, batches.ending.kind)
+        if held is not None and is_settled:
             self._settle(file, held)
+        self._is_waiting = self._is_waiting and not is_settled
         return True
 
     def _settle(self, file: int, batch: Batch) -> None:
@@ -214,9 +280,19 @@ class Follower:
         base = location(file, 0)
         for offset, payload in batch.records:
             apply(base + offset, payload)
+            if payload[0] == 0:
+                self._note_trace(file, payload)
         self.state.position = Position(file, batch.end, batch.offset, batch.checksum)
         if self.state.tail.operations >= self.records_per_checkpoint:
             self.checkpoint()
+
+    def _note_trace(self, file: int, payload: bytes) -> None:
+        self._given_up.update(decode_gone(payload))
+        lost = decode_lost(payload)
+        if lost is not None:
+            self._losses.note(*lost)
+            self.state.drop_range(*lost)
+            self.state.pin(file, lost[0])  # the mark is needed as long as that file is there
 
     def checkpoint(self) -> None:
         """Write the state into the index; durable on return. Nothing is reclaimed: only a master may."""
@@ -229,19 +305,157 @@ class Follower:
         self.state.thaw()
         self.replay.forget_ids()
 
+    def _wait(self, reason: str) -> None:
+        """A standby cannot go on; what it met may be half written, or a promotion will tell."""
+        if not self._is_waiting:
+            self._is_waiting = True
+            log.warning("the standby waits: %s", reason)
+
+    # ---- damage
+
+    def _is_declared(self, file: int, start: int, stop: int) -> bool:
+        later = {number: self.chronicle.ends.get(number) for number in self._ids if number > file}
+        return self._losses.covers(file, start, stop, later)
+
+    def _on_corrupt(self, damage: JournalCorrupt) -> None:
+        self._meet([Damage(damage.file, damage.start, damage.stop, damage.reason)])
+
+    def _meet(self, damages: Sequence[Damage]) -> None:
+        """Refuse, or step over what nobody declared before."""
+        met = {(damage.file, damage.start, damage.stop) for damage in self.damages}
+        new = [
+            damage
+            for damage in damages
+            if (damage.file, damage.start, damage.stop) not in met
+            and (damage.is_lost or not self._is_declared(damage.file, damage.start, damage.stop))
+        ]
+        for damage in new:
+            doubts = damage.known
+            examine(self.files, self.state, damage)
+            damage.known = list(dict.fromkeys((*damage.known, *doubts)))  # a neighbour's index may know more
+        if new and not self._ignores_missing:
+            raise (JournalLost if any(damage.is_lost for damage in new) else StoreCorrupt)(new)
+        for damage in new:
+            self._step_over(damage)
+
+    def _step_over(self, damage: Damage) -> None:
+        state = self.state
+        report = "" if self._is_trial else quarantine(self.files, damage)
+        names = {owner.id: name_of(owner) for owner in state.owners.values()}
+        if damage.is_lost:
+            dropped = state.lose_file(damage.file)
+        else:
+            dropped = state.drop_range(damage.file, damage.start, damage.stop)
+        self._dropped += [(names[owner], entry) for owner, _, entry in dropped]
+        self.damages.append(damage)
+        if not self._is_trial:
+            log.error("stepped over: %s; the report is %s", damage, report)
+
+    def _forget(self, file: int, start: int, reason: str) -> None:
+        """A tail that was promised to nobody: its bytes stay, behind the end."""
+        shown = shown_in(self.files, self.state, file, start, self.files.size(file))
+        torn = Damage(file, start, self.files.size(file), reason, shown=shown)
+        if len(self.torn) < TORN_TOLD_MAX:
+            self.torn.append(torn)
+        ids = told(torn.message_ids) or "no message"
+        log.warning("db-%d.log is torn at offset %d: %s; its bytes show %s", file, start, reason, ids)
+
+    def _look_at_the_end(self, file: int, end: int, kind: EndingKind) -> None:
+        """The last batch of all was good and ends at ``end``. What is behind it, and was it always the last?"""
+        header = self.chronicle.headers.get(file)
+        size = self.files.size(file)
+        if header is not None and size < header.length and kind is not EndingKind.END_RECORD:
+            self._meet([Damage(file, end, header.length, f"it was made {header.length} bytes long and has {size}")])
+        elif self._index_root is not None:
+            first_owner = self.state.first_owner
+            self._meet(
+                told_by_neighbours(
+                    self._index_root,
+                    self.files,
+                    self._ids,
+                    self.chronicle,
+                    self._has_batches,
+                    (file, end),
+                    first_owner=first_owner,
+                )
+            )
+        if kind is EndingKind.TORN and not any(each.file == file and each.start <= end for each in self.damages):
+            self._forget(file, end, "the last write was not whole, and was promised to nobody")
+
+    def _look_at_what_was_not_read(self, ids: Sequence[int], start: Position) -> None:
+        """Of files that the index knows: are they as long as they were, and their headers whole? With ``checks_all``
+        every byte of every file is verified."""
+        for file in ids:
+            end = self.chronicle.ends.get(file)
+            if end == 0 or file > start.file or (file == start.file and start.offset == 0):
+                continue  # nothing counts in it, or all of it was just read
+            is_headless = file not in self.chronicle.headers and not self._has_batches(file)
+            is_short = end is not None and self.files.size(file) < end
+            if self._checks_all or is_headless or is_short:
+                reason = "it does not verify"
+                self._meet([Damage(file, *found, reason) for found in damage_in(self.files, file, end)])
+
     def _drop_what_is_gone(self, existing: set[int], *, is_final: bool) -> None:
         """Let go of files that are not there. Those that the newest header does not name were reclaimed before it, and
         what we still believe to live in them died in files that went, too, before we read them."""
-        lost: list[str] = []
-        for file in [file for file in self.state.files if file not in existing]:
-            live = self.state.files[file].live
-            if live == 0 or self.chronicle.is_reclaimed(file):
-                self.state.lose_file(file)
+        state = self.state
+        headers = self.chronicle.headers
+        newest = headers[max(headers)] if headers else None
+        began = self._began_at
+        lost: list[Damage] = []
+        held_by_records = state.held_by_records()
+        for file in sorted({*state.files, *(newest.files if newest is not None else ())} - existing):
+            held = state.files.get(file)
+            if newest is None:
+                is_needed = held is not None and (held.live > 0 or file in held_by_records)
+                reason = "messages or transactions in it are needed"
             else:
-                lost.append(f"db-{file}.log ({live} messages)")
+                # Of files that the index could know it knows those that were not given up before.
+                was_given_up = held is None and (
+                    file in self._given_up
+                    or (began is not None and file <= began.file and file not in self._known_then)
+                )
+                is_needed = file in newest.files and not was_given_up
+                reason = f"db-{max(headers)}.log names it, and nobody gave it up"
+            if is_needed:
+                lost.append(Damage(file, 0, WHOLE_FILE, reason, is_lost=True))
+            else:
+                state.lose_file(file)
         if not is_final:
             return
-        if lost:
-            raise JournalLost(f"journal files that hold messages are missing: {', '.join(lost)}")
+        self._meet(lost)
         for file in existing:  # given up, yet a crash came before its unlink: to be reclaimed anew
-            self.state.know_file(file)
+            state.know_file(file)
+
+    # ---- so that a later replay agrees
+
+    def _work_out_repairs(self, found: dict[int, int], start: Position) -> None:
+        into = self._ids[-1]
+        for damage in self.damages:
+            end = found.get(damage.file)
+            if not damage.is_lost and (end is None or damage.start < end):
+                self.repairs.append(encode_lost(damage.file, damage.start, damage.stop))
+                self.state.pin(into, damage.file)
+        if self._began_at is None or all(
+            (damage.file, damage.start) >= (self._began_at.file, self._began_at.offset) for damage in self.damages
+        ):
+            return  # the index knows no more of it than the replay
+        log.warning("the journal is replayed as a whole, to see what its damage hides from a replay")
+        with (
+            tempfile.TemporaryDirectory(prefix="tandemmq-replay-") as scratch,
+            Index.open(scratch) as index,
+        ):
+            truth = Follower(
+                self.files,
+                index,
+                records_per_checkpoint=self.records_per_checkpoint,
+                ignores_missing=True,
+                is_trial=True,
+            )
+            truth.advance(is_final=True)
+            amends = make_amends(self.files, self.state, truth.state, self._dropped, into)
+        self.repairs += amends.payloads
+        if amends.rescued:
+            log.warning("rescued from older records: %s", told([message_id for _, message_id in amends.rescued]))
+        for key in amends.rolled_back:
+            log.error("prepared transaction %s lost a part of its operations, and is rolled back", key)

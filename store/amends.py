@@ -1,0 +1,175 @@
+"""What a start in the declared mode writes so that a later replay of the damaged journal agrees with the index.
+
+An index knows what the damaged bytes did: which messages they acknowledged, which transactions they ended. A replay
+that steps over them does not, and would bring dead messages back. So the two are held against each other, and each
+difference is said in a record of its own: the index is right, but for what it believed to live in the damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from journal.errors import JournalError
+from journal.files import JournalFiles
+from journal.reader import JournalReader
+from store.hints import with_copy_hint
+from store.keys import Entry
+from store.records.commands import (
+    AddMessage,
+    UpdateMessage,
+    decode,
+    encode,
+    encode_remove,
+    encode_remove_destination,
+    encode_rollback,
+    encode_subscription,
+    encode_unsubscribe,
+    transaction_of_key,
+)
+from store.records.errors import RecordDamaged
+from store.records.message import Destination
+from store.state import OwnerState, State
+
+# A queue's destination, or a durable subscription's destination and its key
+Name = tuple[Destination, str | None]
+
+
+@dataclass(slots=True)
+class Amends:
+    """``payloads`` are to be written in this order. ``rescued`` (name of the owner, message id) were believed lost with
+    the damage, but an older record of them is whole. ``rolled_back``: prepared transactions that lost a part."""
+
+    payloads: list[bytes] = field(default_factory=list)
+    rescued: set[tuple[Name, str]] = field(default_factory=set)
+    rolled_back: list[str] = field(default_factory=list)
+
+
+def make_amends(
+    files: JournalFiles, state: State, truth: State, dropped: Iterable[tuple[Name, Entry]], into: int
+) -> Amends:
+    """Compare ``state``, the index brought up to the journal's end, with ``truth``, a replay that stepped over the
+    damage. ``dropped`` is what ``state`` let go of with it; ``into`` the file that the records will stand in."""
+    amends = Amends()
+    reader = JournalReader(files)
+    try:
+        _Comparison(state, truth, {(name, entry.message_id) for name, entry in dropped}, into, reader, amends).run()
+    finally:
+        reader.close()
+    return amends
+
+
+def name_of(owner: OwnerState) -> Name:
+    """What an owner is called in every index: its number may differ."""
+    return owner.destination, None if owner.subscription_name is None else owner.key
+
+
+class _Comparison:
+    def __init__(
+        self,
+        state: State,
+        truth: State,
+        dropped: set[tuple[Name, str]],
+        into: int,
+        reader: JournalReader,
+        amends: Amends,
+    ) -> None:
+        self._state = state
+        self._truth = truth
+        self._dropped = dropped
+        self._into = into
+        self._reader = reader
+        self._amends = amends
+        self._mine = {name_of(owner): owner for owner in state.owners.values()}
+        self._theirs = {name_of(owner): owner for owner in truth.owners.values()}
+
+    def run(self) -> None:
+        self._transactions()
+        self._owners()
+        destinations = dict.fromkeys(destination for destination, _ in (*self._mine, *self._theirs))
+        for destination in destinations:
+            self._messages(destination)
+
+    def _transactions(self) -> None:
+        mine, theirs = self._state.transactions, self._truth.transactions
+        for key, transaction in theirs.items():
+            known = mine.get(key)
+            is_whole = known is not None and len(known.operations) == len(transaction.operations)
+            if not is_whole or (known is not None and known.is_prepared != transaction.is_prepared):
+                self._amends.payloads.append(encode_rollback(transaction_of_key(key)))
+                for operation in transaction.operations:
+                    self._state.pin(self._into, operation.location >> 32)
+                if known is not None and known.is_prepared:
+                    self._amends.rolled_back.append(key)
+        for key, transaction in mine.items():
+            if transaction.is_prepared and key not in theirs:
+                self._amends.payloads.append(encode_rollback(transaction_of_key(key)))
+                self._amends.rolled_back.append(key)
+
+    def _owners(self) -> None:
+        for name in self._theirs.keys() - self._mine.keys():
+            owner = self._theirs[name]
+            if owner.subscription_name is None:
+                if owner.count:
+                    self._amends.payloads.append(encode_remove_destination(owner.destination))
+            else:
+                assert owner.client_id is not None, "a subscription has a client"
+                unsubscribe = encode_unsubscribe(owner.destination, owner.client_id, owner.subscription_name)
+                self._amends.payloads.append(unsubscribe)
+                self._state.pin(self._into, owner.record_location >> 32)
+            for _, entry in self._truth.entries(owner.id, 0):
+                self._state.pin(self._into, entry.location >> 32)
+        for name in self._mine.keys() - self._theirs.keys():
+            owner = self._mine[name]
+            if owner.subscription_name is not None:  # its selector was in the record that is lost
+                assert owner.client_id is not None, "a subscription has a client"
+                self._amends.payloads.append(
+                    encode_subscription(owner.destination, owner.client_id, owner.subscription_name)
+                )
+
+    def _messages(self, destination: Destination) -> None:
+        """All owners of one destination: a copy of a topic's message reaches each of its subscriptions."""
+        held: dict[Name, set[str]] = {}
+        copies: dict[str, tuple[int, Entry]] = {}
+        for name in [name for name in self._mine if name[0] == destination]:
+            should = dict(self._entries(self._state, self._mine.get(name)))
+            has = dict(self._entries(self._truth, self._theirs.get(name)))
+            held[name] = set(should)
+            for message_id, place in has.items():
+                if message_id in should:
+                    continue
+                if (name, message_id) in self._dropped:
+                    self._amends.rescued.add((name, message_id))
+                    held[name].add(message_id)
+                    copies[message_id] = place
+                else:
+                    self._amends.payloads.append(encode_remove(destination, message_id, None, name[1]))
+                    self._state.pin(self._into, place[1].location >> 32)
+            copies.update((message_id, place) for message_id, place in should.items() if message_id not in has)
+        for message_id, (order_key, entry) in sorted(copies.items(), key=lambda item: item[1][0]):
+            copy = self._copy(order_key, entry)
+            if copy is None:
+                continue
+            self._amends.payloads.append(copy)
+            for name, ids in held.items():
+                if name[1] is not None and message_id not in ids:
+                    self._amends.payloads.append(encode_remove(destination, message_id, None, name[1]))
+
+    @staticmethod
+    def _entries(state: State, owner: OwnerState | None) -> Iterator[tuple[str, tuple[int, Entry]]]:
+        if owner is not None:
+            for order_key, entry in state.entries(owner.id, 0):
+                yield entry.message_id, (order_key, entry)
+
+    def _copy(self, order_key: int, entry: Entry) -> bytes | None:
+        try:
+            command = decode(self._reader.read(entry.location, entry.size))
+        except (JournalError, RecordDamaged):
+            return None  # it is met again, and told, when the message is read
+        if isinstance(command, UpdateMessage):
+            command = command.add
+        if not isinstance(command, AddMessage):
+            return None
+        self._state.pin(self._into, entry.location >> 32)
+        payload = encode(UpdateMessage(command._replace(transaction=None)))
+        return with_copy_hint(payload, order_key, entry.location)

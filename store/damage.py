@@ -1,0 +1,300 @@
+"""What is damaged or lost in a journal: told with the messages concerned, kept aside, and marked as known.
+
+Damage stops a start, unless the operator declared that it is to be stepped over. Then its bytes are copied into
+``<directory>/quarantine`` with a report beside them, and a trace in the journal says that they do not count:
+
+    TANDEMMQ-LOST {"file": 7, "start": 1042, "stop": 2048}
+
+Whoever meets that range later steps over it without another word. Nothing is ever deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from journal.disk import write_at
+from journal.errors import JournalCorrupt, JournalError, JournalMissing
+from journal.files import JournalFiles
+from journal.scan import FileSource, Scan
+from store.keys import Entry
+from store.records.commands import Trace, decode, encode_trace
+from store.salvage import Shown, salvage
+from store.state import State
+
+# Ids that an error or a line of the log names; the report in quarantine has them all.
+IDS_TOLD_MAX = 20
+# Of a damaged range so many bytes are searched for ids.
+SEARCHED_BYTES_MAX = 64 << 20
+COPY_BYTES = 1 << 20
+QUARANTINE = "quarantine"
+WHOLE_FILE = 1 << 32
+
+_LOST = "TANDEMMQ-LOST "
+_LOST_BYTES = _LOST.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Concerned:
+    """A live message whose record stood in what is damaged. ``holder`` is its queue or subscription, in words."""
+
+    holder: str
+    message_id: str
+
+
+@dataclass(slots=True)
+class Damage:
+    """Bytes ``start`` to ``stop`` of a journal file are not what was written there; or the whole file is lost.
+
+    ``known`` are the live messages that the index or the replay knew there; ``shown`` what the bytes still show.
+    """
+
+    file: int
+    start: int
+    stop: int
+    reason: str
+    is_lost: bool = False
+    known: list[Concerned] = field(default_factory=list)
+    shown: Shown = field(default_factory=Shown)
+
+    @property
+    def place(self) -> str:
+        if self.is_lost:
+            return f"journal file db-{self.file}.log is missing"
+        return f"journal file db-{self.file}.log is corrupt from offset {self.start} to {self.stop}"
+
+    @property
+    def message_ids(self) -> list[str]:
+        """Everybody concerned, surely or perhaps, each once."""
+        return list(dict.fromkeys((*(concerned.message_id for concerned in self.known), *self.shown.message_ids)))
+
+    def __str__(self) -> str:
+        parts = [f"{self.place}: {self.reason}"]
+        if self.known:
+            parts.append(f"live messages in it: {told([f'{each.message_id} ({each.holder})' for each in self.known])}")
+        if doubtful := self.doubtful:
+            parts.append(f"its bytes still show, in doubt: {told(doubtful)}")
+        if not self.known and not doubtful:
+            parts.append("no message is known to have been in it")
+        return "; ".join(parts)
+
+    @property
+    def doubtful(self) -> list[str]:
+        """Ids that only the bytes show."""
+        sure = {each.message_id for each in self.known}
+        return [message_id for message_id in self.shown.message_ids if message_id not in sure]
+
+
+def told(ids: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    text = ", ".join(ids[:IDS_TOLD_MAX])
+    return text if len(ids) <= IDS_TOLD_MAX else f"{text} and {len(ids) - IDS_TOLD_MAX} more"
+
+
+def _sentences(damages: Sequence[Damage]) -> str:
+    more = f" (and {len(damages) - 1} more damaged places)" if len(damages) > 1 else ""
+    return f"{damages[0]}{more}"
+
+
+class StoreCorrupt(JournalCorrupt):
+    """JournalCorrupt with the messages concerned."""
+
+    def __init__(self, damages: Sequence[Damage]) -> None:
+        first = damages[0]
+        super().__init__(first.file, first.start, first.stop, first.reason)
+        self.damages = tuple(damages)
+        self.message_ids = list(dict.fromkeys(each for damage in damages for each in damage.message_ids))
+
+    def __str__(self) -> str:
+        return _sentences(self.damages)
+
+
+class JournalLost(Exception):
+    """A journal file that is needed is not there, and nobody said that it would go."""
+
+    def __init__(self, damages: Sequence[Damage]) -> None:
+        super().__init__("; ".join(str(damage) for damage in damages))
+        self.damages = tuple(damages)
+        self.message_ids = list(dict.fromkeys(each for damage in damages for each in damage.message_ids))
+
+
+# ---- whom it concerns
+
+
+def holder_name(state: State, owner: int) -> str:
+    """A queue or subscription in words."""
+    known = state.owners.get(owner)
+    if known is None:
+        return f"owner {owner}"
+    name = str(known.destination)
+    return name if known.subscription_name is None else f"{name} for {known.client_id}:{known.subscription_name}"
+
+
+def named(state: State, dropped: Iterable[tuple[int, int, Entry]]) -> list[Concerned]:
+    """What ``State.drop_range`` and ``lose_file`` let go of, in words."""
+    return [Concerned(holder_name(state, owner), entry.message_id) for owner, _, entry in dropped]
+
+
+def held_in_range(state: State, file: int, start: int, stop: int) -> list[tuple[int, int, Entry]]:
+    """The live messages whose newest record stands in that range, as (owner, order key, entry)."""
+    held = state.files.get(file)
+    if held is None:
+        return []
+    return [
+        (owner, order_key, entry)
+        for owner in list(held.holders)
+        for order_key, entry in state.held_in(owner, file)
+        if start <= entry.location & 0xFFFFFFFF < stop
+    ]
+
+
+def examine(files: JournalFiles, state: State, damage: Damage) -> Damage:
+    """Fill in whom ``damage`` concerns, as the state and the bytes tell; the state is left as it is."""
+    damage.known = named(state, held_in_range(state, damage.file, damage.start, damage.stop))
+    if not damage.is_lost:
+        damage.shown = shown_in(files, state, damage.file, damage.start, damage.stop)
+    return damage
+
+
+def shown_in(files: JournalFiles, state: State, file: int, start: int, stop: int) -> Shown:
+    """What the bytes of a range still show; a transaction that they end stands for the messages in it."""
+    try:
+        source = FileSource(files, file)
+    except JournalMissing:
+        return Shown()
+    try:
+        shown = salvage(source.read(start, min(stop - start, SEARCHED_BYTES_MAX)).rstrip(b"\0"))
+    finally:
+        source.close()
+    for key in shown.ended:
+        transaction = state.transactions.get(key)
+        if transaction is not None:
+            shown.loose += [operation.message_id for operation in transaction.operations]
+    return shown
+
+
+# ---- quarantine
+
+
+def quarantine(files: JournalFiles, damage: Damage) -> str:
+    """Copy the damaged bytes aside, with a report; durable on return. The path of the report.
+
+    What is there already by the same name stays as it is: the first look is the evidence.
+    """
+    directory = os.path.join(files.directory, QUARANTINE)
+    os.makedirs(directory, exist_ok=True)
+    name = f"db-{damage.file}.lost" if damage.is_lost else f"db-{damage.file}.{damage.start}-{damage.stop}"
+    report = os.path.join(directory, f"{name}.json")
+    if not damage.is_lost:
+        _write_once(files, os.path.join(directory, f"{name}.bin"), _pieces(files, damage))
+    _write_once(files, report, [json.dumps(as_json(damage), indent=1, ensure_ascii=False).encode()])
+    for path in (directory, files.directory):
+        fd = files.disk.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            files.disk.fsync(fd)
+        finally:
+            files.disk.close(fd)
+    return report
+
+
+def as_json(damage: Damage) -> dict[str, object]:
+    """The report in quarantine, and of ``store check --json``."""
+    return {
+        "file": f"db-{damage.file}.log",
+        "start": damage.start,
+        "stop": damage.stop,
+        "is_lost": damage.is_lost,
+        "reason": damage.reason,
+        "lost": [{"held_by": each.holder, "message_id": each.message_id} for each in damage.known],
+        "doubtful": {
+            "stored": damage.shown.added,
+            "removed": damage.shown.removed,
+            "ended_transactions": damage.shown.ended,
+            "pieces_of_text": damage.shown.loose,
+        },
+    }
+
+
+def _pieces(files: JournalFiles, damage: Damage) -> Iterable[bytes]:
+    source = FileSource(files, damage.file)
+    try:
+        for at in range(damage.start, damage.stop, COPY_BYTES):
+            yield source.read(at, min(COPY_BYTES, damage.stop - at))
+    finally:
+        source.close()
+
+
+def _write_once(files: JournalFiles, path: str, pieces: Iterable[bytes]) -> None:
+    disk = files.disk
+    if os.path.exists(path):
+        return
+    new = f"{path}.new"  # left by a crash it is written over: no evidence has this name
+    fd = disk.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        offset = 0
+        for piece in pieces:
+            write_at(disk, fd, piece, offset)
+            offset += len(piece)
+        disk.fsync(fd)
+    finally:
+        disk.close(fd)
+    os.rename(new, path)
+
+
+# ---- the mark in the journal
+
+
+def encode_lost(file: int, start: int, stop: int) -> bytes:
+    """The payload of the record by which a start in the declared mode says that a range does not count."""
+    return encode_trace(_LOST + json.dumps({"file": file, "start": start, "stop": stop}, separators=(",", ":")))
+
+
+def decode_lost(payload: bytes) -> tuple[int, int, int] | None:
+    """(file, start, stop) of a trace command that declares a range lost; None for every other trace."""
+    if _LOST_BYTES not in payload[:32]:
+        return None
+    command = decode(payload)
+    text = command.message if isinstance(command, Trace) else None
+    if text is None or not text.startswith(_LOST):
+        return None
+    body = json.loads(text[len(_LOST) :])
+    return int(body["file"]), int(body["start"]), int(body["stop"])
+
+
+class DeclaredLosses:
+    """The marks in a journal, read as far as they are asked for: those of a range stand in later files."""
+
+    def __init__(self, files: JournalFiles) -> None:
+        self._files = files
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        self._read_to: dict[int, int] = {}
+
+    def note(self, file: int, start: int, stop: int) -> None:
+        """A mark that somebody else read."""
+        self._ranges.setdefault(file, []).append((start, stop))
+
+    def covers(self, file: int, start: int, stop: int, later: Mapping[int, int | None]) -> bool:
+        """Whether a mark covers the range; ``later`` are the files behind it with their ends, read on if need be."""
+        if self._is_covered(file, start, stop):
+            return True
+        for number, end in later.items():
+            self._read_on(number, end)
+        return self._is_covered(file, start, stop)
+
+    def _is_covered(self, file: int, start: int, stop: int) -> bool:
+        return any(first <= start and stop <= last for first, last in self._ranges.get(file, ()))
+
+    def _read_on(self, file: int, end: int | None) -> None:
+        known = self._read_to.get(file, 0)
+        scan = Scan(lambda: FileSource(self._files, file), file, known, end, on_corrupt=lambda _: None)
+        try:
+            for batch in scan:
+                for _, payload in batch.records:
+                    lost = None if payload[:1] != b"\0" else decode_lost(payload)
+                    if lost is not None:
+                        self.note(*lost)
+                self._read_to[file] = batch.end
+        except JournalError:
+            pass  # whatever it is, it is met by whoever reads that file for its own sake

@@ -1,0 +1,51 @@
+"""Other brokers' indexes as witnesses: one that stands behind the journal's end proves that there was more."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+
+from index.copy import copy
+from index.errors import IndexTrouble
+from index.index import Index
+from journal.files import JournalFiles
+from store.damage import Damage, examine
+from store.headers import Chronicle
+from store.index_trust import IndexNotOfThisJournal, judge, places_of_indexes
+from store.state import OtherNumbering, State
+
+log = logging.getLogger(__name__)
+
+
+def told_by_neighbours(
+    index_root: str,
+    files: JournalFiles,
+    ids: Sequence[int],
+    chronicle: Chronicle,
+    starts_whole: Callable[[int], bool],
+    place: tuple[int, int],
+    *,
+    first_owner: int = 0,
+) -> list[Damage]:
+    """What an index below ``index_root`` tells of batches behind ``place`` (file, offset), where the journal ends.
+
+    Of each index only the roots are read, unless it stands behind ``place``: then a copy of it is opened, to say which
+    messages were there. An index that cannot be read, or is of another journal, is no witness.
+    """
+    for path, position in places_of_indexes(index_root):
+        if (position.file, position.offset) <= place:
+            continue
+        try:
+            with tempfile.TemporaryDirectory(prefix="tandemmq-witness-") as scratch:
+                if not copy(path, scratch):
+                    continue
+                with Index.open(scratch) as index:
+                    state = State(index, index.meta, first_owner=first_owner)
+                    standing = judge(files, ids, chronicle, state, starts_whole)
+                    if standing is not None:
+                        log.warning("index %s tells of more than the journal has", path)
+                        return [examine(files, state, damage) for damage in standing.damages]
+        except (IndexTrouble, IndexNotOfThisJournal, OtherNumbering) as reason:
+            log.info("index %s is no witness: %s", path, reason)
+    return []

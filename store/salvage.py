@@ -1,0 +1,118 @@
+"""What damaged bytes of a journal file still show. Pure.
+
+Nothing that is found here is believed: it tells an operator whom the damage concerns, and that is all. Records are
+followed by their sizes while these make sense; where they do not, the next place that could be a record is tried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from journal.format import CONTROL_MARK, CONTROL_SIZE, RECORD_HEADER, RECORD_HEADER_SIZE, USER_RECORD
+from store.records.commands import AddMessage, Command, Commit, RemoveMessage, Rollback, UpdateMessage, decode
+from store.records.errors import RecordDamaged
+from store.records.openwire import decode_message
+from store.records.protobuf import decode_varint
+
+# Ids of one range that are remembered; what is beyond is counted.
+IDS_MAX = 10_000
+# Beginning of a record of less than 16 MiB that holds one of KahaDB's commands
+_RECORD = re.compile(rb"(?=\x00.{3}\x01[\x00-\x0f])", re.DOTALL)
+# Message ids as brokers and JMS clients make them, in a record that is not whole. No '"': a field begins with it.
+_LOOSE_ID = re.compile(rb"ID:[!#-~]{3,250}")
+
+
+@dataclass(slots=True)
+class Shown:
+    """Ids of messages that records in the bytes stored or removed, and keys of transactions that they ended.
+
+    ``loose`` are pieces of text in what is no whole record any more that look like message ids.
+    """
+
+    added: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    loose: list[str] = field(default_factory=list)
+
+    @property
+    def message_ids(self) -> list[str]:
+        """All of them, each once."""
+        return list(dict.fromkeys((*self.added, *self.removed, *self.loose)))
+
+
+def salvage(data: bytes) -> Shown:
+    """Look through the bytes of a damaged range, which begins where a batch should."""
+    shown = Shown()
+    at = 0
+    torn = 0  # from here to ``at`` no whole record was found
+    while at + RECORD_HEADER_SIZE < len(data):
+        if data.startswith(CONTROL_MARK, at):
+            _note_loose(shown, data[torn:at])
+            at = torn = at + CONTROL_SIZE
+            continue
+        found = _command_at(data, at)
+        if found is not None:
+            _note_loose(shown, data[torn:at])
+            command, at = found
+            torn = at
+            _note(shown, command)
+            continue
+        following = _RECORD.search(data, at + 1)
+        control = data.find(CONTROL_MARK, at + 1)
+        places = [place for place in (-1 if following is None else following.start(), control) if place >= 0]
+        if not places:
+            break
+        at = min(places)
+    _note_loose(shown, data[torn:])
+    return shown
+
+
+def _command_at(data: bytes, at: int) -> tuple[Command, int] | None:
+    """The command of the record at ``at`` and where the next record should be; the size of either may be damaged."""
+    size, kind = RECORD_HEADER.unpack_from(data, at)
+    start = at + RECORD_HEADER_SIZE
+    is_size_sane = RECORD_HEADER_SIZE < size <= len(data) - at
+    if not is_size_sane and kind != USER_RECORD:
+        return None
+    try:
+        length, body = decode_varint(data, start + 1)
+        framed = body + length
+        if framed > (at + size if is_size_sane else len(data)):
+            return None
+        command = decode(data[start:framed])
+    except (RecordDamaged, IndexError, ValueError):
+        return None
+    return command, (at + size if is_size_sane else framed)
+
+
+def _note(shown: Shown, command: Command) -> None:
+    match command:
+        case AddMessage() | UpdateMessage():
+            add = command.add if isinstance(command, UpdateMessage) else command
+            _remember(shown.added, (add.message_id, *_inner_id(add)))
+        case RemoveMessage():
+            _remember(shown.removed, (command.message_id,))
+        case Commit(transaction) | Rollback(transaction):
+            _remember(shown.ended, (transaction.key,))
+
+
+def _inner_id(add: AddMessage) -> tuple[str, ...]:
+    """A message carries its id in its own bytes, too: should either be damaged, both are told."""
+    try:
+        inner = decode_message(add.message).message_id
+    except (RecordDamaged, ValueError, IndexError):
+        return ()
+    return () if inner == add.message_id else (inner,)
+
+
+def _note_loose(shown: Shown, data: bytes) -> None:
+    if data:
+        _remember(shown.loose, (found.decode("ascii") for found in _LOOSE_ID.findall(data)))
+
+
+def _remember(ids: list[str], more: Iterable[str]) -> None:
+    for message_id in more:
+        if len(ids) < IDS_MAX:
+            ids.append(message_id)
