@@ -4,11 +4,14 @@ The lock says who may try; the fence says whose writes count. ``link(2)`` makes 
 and under its final name, or fails: so exactly one broker begins an epoch, whatever the lock, the clock or the volume
 does. Only behind its own fence a successor reads what its predecessor wrote, and its header names where that ends.
 What a deposed master writes later stands behind that end, and is ignored for ever.
+
+Of several stores (store.several) all journals are fenced before any is read: the three steps are three calls.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from journal.errors import Deposed
@@ -16,23 +19,135 @@ from journal.files import JournalFiles
 from journal.writer import JournalWriter
 from store.follow import Follower
 from store.headers import Header, encode_header
-from store.records.commands import LocalTransactionId, encode_rollback, transaction_of_key
+from store.records.commands import encode_commit, encode_rollback
+from store.records.transactions import TransactionId, transaction_of_key
 from store.tail import Position
 
 # A promotion's file begins short and grows as it is written: clients wait while it is made, and one that comes to
 # nothing (a damaged journal, tried again and again) leaves little behind.
 FIRST_FILE_BYTES = 64 << 10
+# What a promotion has to say beside its header is written in batches of about this size.
+BATCH_BYTES = 4 << 20
+
+# What becomes of a prepared transaction: True commit, False roll back, None leave it to who prepared it.
+Outcome = Callable[[TransactionId], bool | None]
+
+
+def left_to_others(transaction: TransactionId) -> bool | None:
+    """The outcome of a prepared transaction is not ours to say."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """A journal that is ours to write. ``epoch`` is the id of its first file: link(2) gave it to nobody else."""
+    """A journal that is ours to write. ``epoch`` is at least the id of its first file, which nobody else was given."""
 
     writer: JournalWriter
     epoch: int
     recovery_seconds: float
     records_replayed: int
     rolled_back: int
+
+
+class Promotion:
+    """The way of one journal into a new epoch: ``fence``, ``read``, ``begin``, in this order; blocking.
+
+    Needs the lock. Each raises FenceTaken or Deposed when another broker got there first (try again for the lock),
+    OSError as the volume gives it.
+    """
+
+    def __init__(self, files: JournalFiles, *, broker: str, max_file_length: int, sync: str) -> None:
+        self._files = files
+        self._broker = broker
+        self._max_file_length = max_file_length
+        self._sync = sync
+        self._last = 0
+        self._first = 0
+        self._ends: dict[int, int] = {}
+        self._records = 0
+        self._seconds = 0.0
+
+    def fence(self) -> None:
+        """Make the next journal file appear: from here on nothing that others write can be promised by them."""
+        started = time.monotonic()
+        files = self._files
+        ids = files.list()
+        self._last = ids[-1] if ids else 0
+        self._first = first = self._last + 1
+        files.prepare(self._broker, min(self._max_file_length, FIRST_FILE_BYTES))
+        files.publish(self._broker, first)
+        highest = files.list()[-1]
+        if highest > first:
+            raise Deposed(first, f"db-{highest}.log exists")
+        self._seconds += time.monotonic() - started
+
+    def read(self, follower: Follower) -> None:
+        """Read what was written before the fence, to the end: afterwards ``follower.state`` is exact.
+
+        May be called again with another follower when the first was no use (IndexNotOfThisJournal). Raises
+        JournalCorrupt or JournalLost when the journal is damaged.
+        """
+        started = time.monotonic()
+        before = follower.replay.records
+        self._ends = follower.advance(is_final=True)
+        self._ends.pop(self._first, None)
+        if self._last:
+            self._files.sync(self._last)  # a batch that was written and never synced counts now, and must survive
+        self._records += follower.replay.records - before
+        self._seconds += time.monotonic() - started
+
+    def next_epoch(self, follower: Follower) -> int:
+        """The least that the new epoch can be; to be asked after ``read``."""
+        # Also beyond an index whose journal lost its last file: ids of messages contain the epoch.
+        return max(self._first, follower.chronicle.epoch + 1, follower.state.epoch + 1)
+
+    def begin(
+        self,
+        follower: Follower,
+        *,
+        epoch: int | None = None,
+        outcome_of: Outcome = left_to_others,
+        records: Sequence[bytes] = (),
+        foreign_openwire: int = 0,
+    ) -> Promoted:
+        """Write the header, and the end of each transaction that nobody else can end. Durable and looked at on return.
+
+        ``epoch`` is not below ``next_epoch``, which it is by default. ``outcome_of`` is asked for each prepared
+        transaction. What the follower has to say of damage comes right after the header. ``records`` come next, and
+        ``foreign_openwire`` stands in the header: what the take-over of another broker's store has to say.
+        """
+        started = time.monotonic()
+        if epoch is None:
+            epoch = self.next_epoch(follower)
+        assert epoch >= self.next_epoch(follower), "epochs grow"
+        writer = JournalWriter(self._files, self._broker, self._first, file_length_max=self._max_file_length)
+        try:
+            files = tuple(self._files.list())
+            length = min(self._max_file_length, FIRST_FILE_BYTES)
+            header = Header(
+                epoch,
+                self._broker,
+                "promotion",
+                self._ends,
+                files,
+                sync=self._sync,
+                length=length,
+                foreign_openwire=foreign_openwire,
+            )
+            _write(writer, follower, [encode_header(header)])
+            follower.state.epoch = epoch
+            for more in (follower.repairs, records):
+                for batch in _batches(more):
+                    _write(writer, follower, batch)
+            commits, rollbacks = _outcomes(follower, outcome_of)
+            if commits or rollbacks:
+                _write(writer, follower, [*commits, *rollbacks])
+            follower.read_headers()
+        except BaseException:
+            writer.close()
+            raise
+        self._seconds += time.monotonic() - started
+        return Promoted(writer, epoch, self._seconds, self._records, len(rollbacks))
 
 
 def promote(
@@ -43,55 +158,42 @@ def promote(
     max_file_length: int,
     sync: str,
 ) -> Promoted:
-    """Begin a new epoch; blocking. On return the header is durable and looked at, and ``follower.state`` is exact.
+    """All three steps for a store that stands alone. On return ``follower.state`` is exact, and the epoch ours."""
+    promotion = Promotion(files, broker=broker, max_file_length=max_file_length, sync=sync)
+    promotion.fence()
+    promotion.read(follower)
+    return promotion.begin(follower)
 
-    Needs the lock. Raises FenceTaken or Deposed when another broker got there first (try again for the lock),
-    JournalCorrupt or JournalLost when the journal is damaged, OSError as the volume gives it.
+
+def _outcomes(follower: Follower, outcome_of: Outcome) -> tuple[list[bytes], list[bytes]]:
+    """Commits and rollbacks of what former epochs left open: said in words, as ActiveMQ does.
+
+    A transaction that was not prepared cannot be committed by anybody any more.
     """
-    started = time.monotonic()
-    records_before = follower.replay.records
-    ids = files.list()
-    last = ids[-1] if ids else 0
-    first = last + 1
-    files.prepare(broker, min(max_file_length, FIRST_FILE_BYTES))
-    files.publish(broker, first)  # the fence
-    highest = files.list()[-1]
-    if highest > first:
-        raise Deposed(first, f"db-{highest}.log exists")
-
-    ends = follower.advance(is_final=True)
-    ends.pop(first, None)
-    if last:
-        files.sync(last)  # a batch that was written and never synced counts now, and must survive
-    epoch = max(first, follower.chronicle.epoch + 1)
-    writer = JournalWriter(files, broker, first, file_length_max=max_file_length)
-    header = Header(epoch, broker, "promotion", ends, tuple(files.list()), sync=sync)
-    _write(writer, follower, [encode_header(header)])
-    follower.state.epoch = epoch
-    rollbacks = _rollbacks(follower)
-    if rollbacks:
-        _write(writer, follower, rollbacks)
-    follower.read_headers()
-    return Promoted(
-        writer,
-        epoch,
-        time.monotonic() - started,
-        follower.replay.records - records_before,
-        len(rollbacks),
-    )
-
-
-def _rollbacks(follower: Follower) -> list[bytes]:
-    """Local transactions of former epochs that nobody can commit any more: said in words, as ActiveMQ does."""
-    payloads = []
+    commits: list[bytes] = []
+    rollbacks: list[bytes] = []
     for key, transaction in follower.state.transactions.items():
         identity = transaction_of_key(key)
-        if isinstance(identity, LocalTransactionId) and not transaction.is_prepared:
-            payloads.append(encode_rollback(identity))
-    return payloads
+        outcome = outcome_of(identity) if transaction.is_prepared else False
+        if outcome is not None:
+            (commits if outcome else rollbacks).append((encode_commit if outcome else encode_rollback)(identity))
+    return commits, rollbacks
 
 
-def _write(writer: JournalWriter, follower: Follower, payloads: list[bytes]) -> None:
+def _batches(payloads: Sequence[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size = 0
+    for payload in payloads:
+        if batch and size + len(payload) > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(payload)
+        size += len(payload)
+    if batch:
+        yield batch
+
+
+def _write(writer: JournalWriter, follower: Follower, payloads: Sequence[bytes]) -> None:
     file, start = writer.position
     locations = writer.append(payloads)
     writer.sync()

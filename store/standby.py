@@ -13,10 +13,14 @@ from index.disk import Disk as IndexDisk
 from index.index import Index
 from journal.disk import Disk as JournalDisk
 from journal.files import JournalFiles
+from store.audit import ProducerAudit
 from store.follow import Follower, IndexNotOfThisJournal
 from store.index_directory import open_index, remove_stale, set_aside
-from store.promotion import Promoted, promote
+from store.promotion import Outcome, Promoted, Promotion, left_to_others
+from store.records.transactions import TransactionId
 from store.settings import StoreSettings
+from store.space import Space
+from store.state import State
 from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -26,14 +30,27 @@ class Disk(JournalDisk, IndexDisk, Protocol):
     """What journal and index ask of a disk; the ``os`` module is the real one."""
 
 
+def _from_zero(meta: bytes) -> int:
+    return 0
+
+
 class Standby:
     """Follow with ``follow``, end with ``promote`` or ``close``. Blocking; one thread at a time, but for ``halt``.
 
-    ``directory`` (the journal) must exist; the index directory is made below ``index_root``.
+    ``directory`` (the journal) must exist; the index directory is made below ``index_root``. ``number_owners`` is
+    given the meta data of the index that is opened, empty for a new one, and says from which number on this store's
+    owners are numbered; an index that is numbered otherwise is set aside.
     """
 
     def __init__(
-        self, directory: str, index_root: str, broker: str, settings: StoreSettings, *, disk: Disk = os
+        self,
+        directory: str,
+        index_root: str,
+        broker: str,
+        settings: StoreSettings,
+        *,
+        disk: Disk = os,
+        number_owners: Callable[[bytes], int] = _from_zero,
     ) -> None:
         self.directory = directory
         self.settings = settings
@@ -43,6 +60,14 @@ class Standby:
         self._files = JournalFiles(directory, disk)
         self._halted = threading.Event()
         self._last_checkpoint = time.monotonic()
+        self._number_owners = number_owners
+        self.first_owner: int | None = None
+        self._promotion = Promotion(
+            self._files,
+            broker=broker,
+            max_file_length=settings.journal_max_file_length,
+            sync=settings.journal_disk_sync_strategy,
+        )
         self._path, self._follower = self._open()
 
     def _open(self) -> tuple[str, Follower]:
@@ -57,11 +82,20 @@ class Standby:
             return path, self._follower_with(index)
 
     def _follower_with(self, index: Index) -> Follower:
+        if self.first_owner is None:
+            self.first_owner = self._number_owners(index.meta)
+        settings = self.settings
+        depth, producers = settings.failover_producers_audit_depth, settings.max_failover_producers_to_track
         return Follower(
             self._files,
             index,
-            records_per_checkpoint=self.settings.checkpoint_records,
+            records_per_checkpoint=settings.checkpoint_records,
             should_halt=self._halted.is_set,
+            ignores_missing=settings.ignore_missing_journalfiles,
+            checks_all=settings.check_for_corrupt_journal_files,
+            index_root=self._index_root,
+            first_owner=self.first_owner,
+            audit=ProducerAudit(depth, producers) if depth and producers else None,
         )
 
     # ---- standing by
@@ -116,17 +150,52 @@ class Standby:
 
         Raises as ``store.promotion.promote`` does; this standby is then of no more use but to be closed.
         """
-        promoted = self._promote()
-        state = self._follower.state
-        log.info(
-            "epoch %d begins: %d records replayed in %.3f s, %d messages in %d queues, %d transactions rolled back",
-            promoted.epoch,
-            promoted.records_replayed,
-            promoted.recovery_seconds,
-            sum(owner.count for owner in state.owners.values()),
-            len(state.owners),
-            promoted.rolled_back,
+        self.fence()
+        self.read()
+        return self.begin(
+            has_proof=has_proof, call_soon=call_soon, call_later_this_turn=call_later_this_turn, on_lost=on_lost
         )
+
+    def fence(self) -> None:
+        """The first step of three, for one of several stores: all are fenced before any is read."""
+        self._promotion.fence()
+
+    def read(self) -> None:
+        """The second: to the end of what counts. Raises as ``store.promotion.Promotion.read`` does."""
+        try:
+            self._promotion.read(self._follower)
+        except IndexNotOfThisJournal as reason:
+            self._begin_anew(str(reason))
+            self._promotion.read(self._follower)
+
+    @property
+    def state(self) -> State:
+        """What this store holds; exact after ``read``."""
+        return self._follower.state
+
+    @property
+    def next_epoch(self) -> int:
+        """The least that the epoch can be; after ``read``."""
+        return self._promotion.next_epoch(self._follower)
+
+    def begin(
+        self,
+        *,
+        has_proof: Callable[[], bool],
+        call_soon: Callable[[Callable[[], None]], object],
+        call_later_this_turn: Callable[[Callable[[], None]], object],
+        on_lost: Callable[[BaseException], None],
+        epoch: int | None = None,
+        outcome_of: Outcome | None = None,
+    ) -> Store:
+        """The third: write the header. Afterwards the Store owns everything.
+
+        ``outcome_of`` says what becomes of prepared transactions; by default what the settings say of them.
+        """
+        promoted = self._promotion.begin(
+            self._follower, epoch=epoch, outcome_of=outcome_of or outcome_by(self.settings)
+        )
+        self._say(promoted)
         for path in remove_stale(self._index_root, self._path):
             log.info("removed the stale index %s", path)
         return Store(
@@ -139,20 +208,33 @@ class Standby:
             call_soon=call_soon,
             call_later_this_turn=call_later_this_turn,
             on_lost=on_lost,
+            space=Space((self.directory, self._path), self.settings.disk_reserve),
         )
 
-    def _promote(self) -> Promoted:
-        try:
-            return self._begin_epoch()
-        except IndexNotOfThisJournal as reason:
-            self._begin_anew(str(reason))
-            return self._begin_epoch()
-
-    def _begin_epoch(self) -> Promoted:
-        return promote(
-            self._files,
-            self._follower,
-            broker=self.broker,
-            max_file_length=self.settings.journal_max_file_length,
-            sync=self.settings.journal_disk_sync_strategy,
+    def _say(self, promoted: Promoted) -> None:
+        state = self._follower.state
+        log.info(
+            "epoch %d begins: %d records replayed in %.3f s, %d messages in %d queues, %d transactions rolled back",
+            promoted.epoch,
+            promoted.records_replayed,
+            promoted.recovery_seconds,
+            sum(owner.count for owner in state.owners.values()),
+            len(state.owners),
+            promoted.rolled_back,
         )
+
+
+def outcome_by(settings: StoreSettings) -> Outcome:
+    """What ``purge_recovered_xa_transaction_strategy`` makes of a transaction that is found prepared."""
+    strategy = settings.purge_recovered_xa_transaction_strategy
+    if strategy == "never":
+        return left_to_others
+    is_commit = strategy == "commit"
+
+    def outcome(transaction: TransactionId) -> bool:
+        log.warning(
+            "prepared transaction %s: %s, by the setting", transaction.key, "commit" if is_commit else "rollback"
+        )
+        return is_commit
+
+    return outcome
