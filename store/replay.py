@@ -16,6 +16,8 @@ from store.keys import Entry, producer_key
 from store.marks import decode_gone, decode_settled
 from store.open_transactions import PendingOperation
 from store.records.commands import (
+    ADD,
+    REMOVE,
     AddMessage,
     Command,
     Commit,
@@ -27,6 +29,7 @@ from store.records.commands import (
     Subscription,
     UpdateMessage,
     decode,
+    plain_add_or_remove,
 )
 from store.records.errors import RecordDamaged
 from store.records.message import Destination
@@ -34,8 +37,10 @@ from store.state import State
 
 log = logging.getLogger(__name__)
 
-ADD = 1
-REMOVE = 2
+# Producers remembered from one checkpoint to the next.
+PRODUCERS_MAX = 100_000
+# Above every sequence: the index has to be asked for each id.
+ALL = 1 << 65
 
 
 class Replay:
@@ -50,7 +55,8 @@ class Replay:
         self._state = state
         self._honours_hints = honours_hints
         self._places: dict[tuple[int, str], int] = {}
-        self._indexed_producers: dict[bytes, bool] = {}
+        # The highest sequence of each producer whose first message this replay met; ALL of those that are older.
+        self._highest: dict[tuple[int, str], int] = {}
         self.records = 0
         self.duplicates = 0
         self.unknown = 0
@@ -72,6 +78,15 @@ class Replay:
         if payload[0] == 0:
             self._trace(payload)
             return
+        plain = plain_add_or_remove(payload)
+        if plain is not None:
+            kind, destination, message_id, key = plain
+            if kind == ADD:
+                self._note(message_id)
+                self._add_to(self._owners(destination), location << 32, location, len(payload) + 5, message_id)
+            else:
+                self._remove_from(destination, key, message_id, location >> 32)
+            return
         command = decode(payload)
         applier = self._appliers.get(type(command))
         if applier is not None:  # ack maps, schedules and rewrite marks change nothing of ours
@@ -88,7 +103,8 @@ class Replay:
     def forget_ids(self) -> None:
         """A checkpoint is durable: the index knows all ids by now."""
         self._places.clear()
-        self._indexed_producers.clear()
+        if len(self._highest) > PRODUCERS_MAX:
+            self._highest.clear()
 
     # ---- messages
 
@@ -126,7 +142,7 @@ class Replay:
                 continue
             self._state.add(owner, order_key, location, size, message_id, is_shared=is_shared)
             is_shared = True
-            self._places[owner, message_id] = order_key
+            self._know(owner, message_id, order_key)
 
     def _remove(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, RemoveMessage)
@@ -173,7 +189,7 @@ class Replay:
             entry: Entry | None = None if order_key is None else self._state.entry(owner, order_key)
             if order_key is None or entry is None:
                 self._state.add(owner, at, location, size, add.message_id, is_shared=is_shared)
-                self._places[owner, add.message_id] = at
+                self._know(owner, add.message_id, at)
             elif entry.location != location:
                 if isinstance(hint, CopyHint) and hint.order_key != order_key:
                     self._state.rekey(owner, order_key, hint.order_key)
@@ -198,19 +214,33 @@ class Replay:
         found = self._places.get((owner, message_id))
         if found is not None:
             return found
-        # Most ids come from producers that the index has never seen: ask once for the producer, not for each id.
-        prefix, sequence = producer_key(owner, message_id)
-        if sequence is not None:
-            is_indexed = self._indexed_producers.get(prefix)
-            if is_indexed is None:
-                first = next(iter(self._state.index.scan(prefix, prefix[:-1] + b"\1")), None)
-                is_indexed = self._indexed_producers[prefix] = first is not None
-            if not is_indexed:
+        # Most ids are higher than all that came from their producer before: then nobody need be asked.
+        producer, _, digits = message_id.rpartition(":")
+        if digits.isdecimal():
+            highest = self._highest.get((owner, producer))
+            if highest is None:
+                highest = self._highest[owner, producer] = ALL if self._is_indexed(owner, message_id) else -1
+            if highest < int(digits):
                 return None
         indexed = self._state.place_of(owner, message_id)
         if indexed is None or self._state.entry(owner, indexed) is None:
             return None
         return indexed
+
+    def _know(self, owner: int, message_id: str, order_key: int) -> None:
+        self._places[owner, message_id] = order_key
+        producer, _, digits = message_id.rpartition(":")
+        if digits.isdecimal():
+            sequence = int(digits)
+            if self._highest.get((owner, producer), ALL) < sequence:
+                self._highest[owner, producer] = sequence
+
+    def _is_indexed(self, owner: int, message_id: str) -> bool:
+        """Whether the index may hold anything of the id's producer."""
+        prefix, sequence = producer_key(owner, message_id)
+        if sequence is None:
+            return True
+        return next(iter(self._state.index.scan(prefix, prefix[:-1] + b"\1")), None) is not None
 
     # ---- transactions
 

@@ -55,6 +55,7 @@ __all__ = [
     "encode_trace",
     "encode_unsubscribe",
     "encode_update",
+    "plain_add_or_remove",
     "subscription_key",
     "trailing",
     "transaction_of_key",
@@ -395,6 +396,38 @@ def decode(payload: bytes | memoryview) -> Command:
         raise RecordDamaged(f"a command has no field, or the journal no command, of number {error}") from None
     except ValueError as error:
         raise RecordDamaged(f"a command is damaged: {error}") from None
+
+
+def plain_add_or_remove(payload: bytes) -> tuple[int, Destination, str, str | None] | None:
+    """(ADD or REMOVE, destination, message id, subscription key) of the two commands that journals consist of, several
+    times as fast as ``decode``. None for every other command, for those of transactions, and for whatever is not
+    written field by field as KahaDB does: ask ``decode`` then."""
+    kind = payload[0]
+    if kind != ADD and kind != REMOVE:
+        return None
+    try:
+        at = 2 if payload[1] < 0x80 else 3 if payload[2] < 0x80 else 4 if payload[3] < 0x80 else 5
+        if payload[at] != 0x12 or payload[at + 1] > 0x7F:
+            return None
+        start = at + 2
+        end = start + payload[at + 1]
+        if payload[end] != 0x1A or payload[end + 1] > 0x7F:
+            return None
+        destination = _destinations.get(payload[start:end])
+        if destination is None:
+            return None
+        start = end + 2
+        end = start + payload[end + 1]
+        message_id = payload[start:end].decode()
+        if kind == ADD:
+            return (ADD, destination, message_id, None) if payload[end] == 0x22 else None
+        if end == len(payload):
+            return REMOVE, destination, message_id, None
+        if payload[end] == 0x2A and end + 2 + payload[end + 1] == len(payload) and payload[end + 1] < 0x80:
+            return REMOVE, destination, message_id, _text(payload[end + 2 :])
+    except (IndexError, UnicodeDecodeError):
+        pass
+    return None
 
 
 def trailing(payload: bytes) -> bytes:
