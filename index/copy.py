@@ -9,7 +9,7 @@ import os
 
 from index.disk import Disk, read_fully, sync_directory, write_fully
 from index.freelist import FreeSlot
-from index.index import DATA_NAME, FREE_NAME, NEW_SUFFIX
+from index.index import DATA_NAME, FREE_NAME, NEW_SUFFIX, read_note
 from index.lock import lock_directory
 from index.pages import read_free_slot, read_slots, write_free_slot
 from index.roots import PAGES_AT, SLOT_BYTES, SLOT_COUNT, Root, decode_roots, page_at, slot_of
@@ -20,8 +20,9 @@ CHUNK_BYTES = 1024 * 1024
 def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
     """Copy the newest root of a live index and all its pages; True when a whole copy is in place and durable.
 
-    False: there was nothing whole to copy, or the neighbour published twice meanwhile (try again, or do without). The
-    source is only read. The target must have no index yet (FileExistsError); it is locked meanwhile (IndexInUse).
+    False: there was nothing whole to copy (or damage is noted there), or the neighbour published twice meanwhile (try
+    again, or do without). The source is only read. The target must have no index yet (FileExistsError); it is locked
+    meanwhile (IndexInUse).
     """
     disk.makedirs(target_directory, exist_ok=True)
     opened = [lock_directory(disk, target_directory)]
@@ -29,6 +30,8 @@ def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
     try:
         if _exists(disk, names[0]):
             raise FileExistsError(f"there is an index in {target_directory}")
+        if read_note(disk, source_directory) is not None:
+            return False
         try:
             opened.append(disk.open(os.path.join(source_directory, DATA_NAME), os.O_RDONLY | os.O_CLOEXEC))
         except FileNotFoundError:

@@ -18,7 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 
-from index.disk import Disk, sync_directory, write_fully
+from index.disk import Disk, read_fully, sync_directory, write_fully
 from index.errors import IndexClosed, IndexDamaged, IndexFailed, IndexStolen
 from index.freelist import FreePages, FreeSlot
 from index.lock import lock_directory
@@ -31,6 +31,7 @@ from index.tree import Merge
 
 DATA_NAME = "db.data"
 FREE_NAME = "db.free"
+DAMAGED_NAME = "damaged"  # says that a published page was found damaged: the next opening refuses
 NEW_SUFFIX = ".new"  # a file in the making; one that is found was left by a crash and counts for nothing
 CACHE_PAGES_DEFAULT = 2048
 TRIM_PAGES_MIN = 64  # db.data is cut only when it gets shorter by this much
@@ -64,7 +65,9 @@ class Index:
         slots: list[bytes],
         incarnation: int,
         entropy: Callable[[int], bytes],
+        directory: str | None,
     ) -> None:
+        self._directory = directory  # None: damage is not to be noted in it
         self._disk = disk
         self._lock = lock
         self._data = data
@@ -92,11 +95,14 @@ class Index:
         page_size: int = PAGE_SIZE_DEFAULT,
         cache_pages: int = CACHE_PAGES_DEFAULT,
         entropy: Callable[[int], bytes] = os.urandom,
+        notes_damage: bool = True,
     ) -> "Index":
         """Open the index in a directory, making both where there are none. `page_size` is for a new one.
 
         Raises IndexInUse when it is open elsewhere, IndexDamaged when what is there cannot be trusted,
-        OSError when the disk fails (which says nothing about the index).
+        OSError when the disk fails (which says nothing about the index). Opening reads no pages: who meets a damaged
+        one later gets IndexDamaged then, and a note beside db.data makes the next opening raise it at once;
+        without `notes_damage` nothing is noted.
         """
         if page_size not in range(PAGE_SIZE_MIN, PAGE_SIZE_MAX + 1) or page_size & (page_size - 1):
             raise ValueError(f"page size {page_size} is no power of two from {PAGE_SIZE_MIN} to {PAGE_SIZE_MAX}")
@@ -105,6 +111,9 @@ class Index:
         opened: list[int] = []
         try:
             opened.append(lock_directory(disk, directory))
+            note = read_note(disk, directory)
+            if note is not None:
+                raise IndexDamaged(note)
             incarnation = int.from_bytes(entropy(8), "big")
             opened.append(_open_data(disk, directory, page_size, incarnation))
             # What is read here may still wait in the system's cache: it is relied on from now on, so it must survive.
@@ -118,7 +127,8 @@ class Index:
             disk.fsync(opened[-1])
             sync_directory(disk, directory)
             free = FreeFile(disk, opened[-1])
-            return cls(disk, opened[0], data, free, roots, slots, incarnation, entropy)
+            noted_in = directory if notes_damage else None
+            return cls(disk, opened[0], data, free, roots, slots, incarnation, entropy, noted_in)
         except BaseException as error:
             for fd in reversed(opened):
                 disk.close(fd)
@@ -174,9 +184,10 @@ class Index:
                 node = data.node(pointer)
                 while type(node) is Branch:
                     node = data.node(node.pointers[bisect_right(node.separators, key)])
-            except IndexDamaged:
+            except IndexDamaged as error:
                 # A get pins nothing: two checkpoints may have passed under it, and its pages been written on.
                 if self._root is root:
+                    self._note_damage(error)
                     raise
                 continue
             except IndexFailed as error:
@@ -223,6 +234,9 @@ class Index:
                 node = self._data.load(step)
             except IndexFailed as error:
                 raise self._fail(error) from error
+            except IndexDamaged as error:
+                self._note_damage(error)
+                raise
             if isinstance(node, Branch):
                 first = bisect_right(node.separators, start) if is_first else 0
                 last = len(node.pointers) if stop is None else bisect_left(node.separators, stop) + 1
@@ -260,6 +274,9 @@ class Index:
             yield from self._steps(changes, meta)
         except (IndexFailed, IndexStolen) as error:
             raise self._fail(error) from error.__cause__
+        except IndexDamaged as error:
+            self._note_damage(error)
+            raise
         finally:
             self._is_checkpointing = False
             self._data.forget()
@@ -360,6 +377,9 @@ class Index:
             found = yield from find_free_pages(self._data, root, older)
         except IndexFailed as error:
             raise self._fail(error) from error.__cause__
+        except IndexDamaged as error:
+            self._note_damage(error)
+            raise
         self._found = (root.generation, found)
         if self._recovery_pin is not None:
             self._pins.pop(self._recovery_pin, None)
@@ -403,6 +423,11 @@ class Index:
             self._root = None
         return error
 
+    def _note_damage(self, error: IndexDamaged) -> None:
+        """Without it, an opening that does not meet the page would use the index again, and fail again later."""
+        if self._directory is not None:
+            write_note(self._disk, self._directory, str(error))
+
     def _refusal(self) -> Exception:
         if self._failure is not None:
             number = getattr(self._failure, "errno", None)
@@ -431,3 +456,30 @@ def _open_data(disk: Disk, directory: str, page_size: int, incarnation: int) -> 
         disk.close(fd)
         raise
     return fd
+
+
+def read_note(disk: Disk, directory: str) -> str | None:
+    """What was noted of damage in the directory's index, None if nothing was."""
+    try:
+        fd = disk.open(os.path.join(directory, DAMAGED_NAME), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return read_fully(disk, fd, PAGE_SIZE_MAX, 0).decode("utf-8", "replace") or "damage was found in it before"
+    finally:
+        disk.close(fd)
+
+
+def write_note(disk: Disk, directory: str, text: str) -> None:
+    """Note damage. Where it cannot be written, the damage is met again: no reason to fail otherwise than by it."""
+    try:
+        path = os.path.join(directory, DAMAGED_NAME)
+        fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            write_fully(disk, fd, text.encode(), 0)
+            disk.fsync(fd)
+        finally:
+            disk.close(fd)
+        sync_directory(disk, directory)
+    except OSError:
+        pass

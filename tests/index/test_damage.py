@@ -108,6 +108,20 @@ def test_a_file_cut_short_is_damage(filled, tools, tmp_path):
         list(index.scan())
 
 
+def test_damage_that_was_met_is_noted_and_the_next_opening_refuses(filled, tools, tmp_path):
+    """Opening reads no pages: without the note it would be used again, and fail again."""
+    image, _ = filled
+    directory = str(tmp_path / "noted")
+    image["db.data"][8192 + 40] ^= 1
+    tools.put(directory, image)
+    with Index.open(directory, tools.plain, notes_damage=False) as index, pytest.raises(IndexDamaged):
+        list(index.scan())
+    with Index.open(directory, tools.plain) as index, pytest.raises(IndexDamaged, match="page 1 "):
+        list(index.scan())
+    with pytest.raises(IndexDamaged, match="page 1 "):
+        Index.open(directory, tools.plain)
+
+
 def test_damage_met_by_a_checkpoint_leaves_the_published_root_alone(filled, tools, tmp_path):
     image, _ = filled
     directory = str(tmp_path / "damaged")
