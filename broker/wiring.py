@@ -16,6 +16,7 @@ import uvloop
 
 from broker.admin.notify import Notifier, Watchdog, watchdog_period_seconds
 from broker.admin.server import AdminServer
+from broker.admin.store_pages import StorePages
 from broker.core.settings import EngineSettings
 from broker.engine import Engine
 from broker.ha import Mastership, Role
@@ -67,7 +68,18 @@ class Broker:
         self._last_life = time.monotonic()
         self._server = Server([_connector(c) for c in settings.connectors])
         address = settings.admin.address
-        self._admin = None if address is None else AdminServer(address.host, address.port, self.status)
+        said = settings.store
+        pages = StorePages(
+            self._directory,
+            said.journal_max_file_length,
+            lambda: self._mastership.store,
+            self.status,
+            index_root=said.index_directory,
+            archive=None,
+        )
+        self._admin = None
+        if address is not None:
+            self._admin = AdminServer(address.host, address.port, self.status, pages.routes())
         self._notifier = Notifier.from_environment()
         self._locker = self._make_locker()
         self._warnings = [] if self._locker.unsafe is None else [f"unsafe: {self._locker.unsafe}"]
@@ -224,6 +236,12 @@ class Broker:
             problems.append(f"the storage thread has shown no life for {silence:.0f} s: the volume may hang")
         # Shown, and not unhealthy: somebody chose it, and a restart by a supervisor would not change it.
         warnings = list(self._warnings)
+        if store is not None and store.is_full:
+            warnings.append(store.full_reason)
+        if store is not None and store.figures.damaged:
+            problems.append(
+                f"{store.figures.damaged} times a damaged message was met, and given to nobody (see the log)"
+            )
         if mastership.holder is not None:
             answer["holder"] = {
                 "name": mastership.holder.name,
@@ -246,6 +264,10 @@ class Broker:
                 "journal_records_total": store.figures.records,
                 "journal_bytes_total": store.figures.bytes_written,
                 "checkpoints_total": store.figures.checkpoints,
+                "checkpoint_seconds_total": round(store.figures.checkpoint_seconds, 3),
+                "compactions_total": store.figures.compactions,
+                "compaction_bytes_total": store.figures.bytes_copied,
+                "journal_files_reclaimed_total": store.figures.files_reclaimed,
             }
             answer["recovery"] = {"records": store.records_replayed, "seconds": round(store.recovery_seconds, 3)}
             answer |= self._engine.statistics()
