@@ -122,3 +122,17 @@ def test_both_commands_go_on_when_the_master_is_killed(pair: tuple[Server, Serve
     assert f"connection to stomp://{HOST}:{master.port} lost" in said
     assert f"reconnected to stomp://{HOST}:{standby.port}" in said
     assert set(printed) == {f"n {number}" for number in range(1, 401)}
+
+
+def test_a_message_with_a_number_of_its_own_is_stored_once(broker: Server) -> None:
+    number = ("--header", "tandemmq-send-id:report:20260731")
+    for _ in range(2):
+        sent = run("send", "cli.once", "daily report", *number, "--url", url(broker))
+        assert sent.returncode == 0, sent.stderr
+
+    received = run("receive", "cli.once", "--timeout", "0.5", "--url", url(broker))
+    refused = run("send", "cli.once", "many", "--count", "2", *number, "--url", url(broker))
+
+    assert received.stdout == "daily report\n"
+    assert refused.returncode == 2
+    assert "the number of one message" in refused.stderr

@@ -1,0 +1,189 @@
+"""Clients that send again after a failover, against real pairs: what was stored before is stored once."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from broker_process import BrokerProcess, wait_until
+from stomp_wire import Frame, Wire
+
+from broker.client import Client
+from store.check import check
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
+    brokers = BrokerProcess(tmp_path / "data", "a"), BrokerProcess(tmp_path / "data", "b")
+    brokers[0].start().wait_role("master")
+    brokers[1].start().wait_role("standby")
+    yield brokers
+    for broker in brokers:
+        broker.stop()
+    report = check(str(tmp_path / "data"))
+    assert report.is_clean, report.problems
+
+
+class LossyProxy:
+    """A way to a broker on which, from ``withhold`` on, nothing comes back; it ends when the broker does."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._is_withholding = False
+        self.withheld = 0
+        self.port = 0
+
+    async def __aenter__(self) -> LossyProxy:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = int(self._server.sockets[0].getsockname()[1])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    def withhold(self) -> None:
+        self._is_withholding = True
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            return
+        forward = asyncio.create_task(self._copy(reader, back, False))
+        await self._copy(there, writer, True)
+        forward.cancel()
+
+    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, is_back: bool) -> None:
+        try:
+            while data := await source.read(1 << 16):
+                if is_back and self._is_withholding:
+                    self.withheld += len(data)
+                    continue
+                target.write(data)
+                await target.drain()
+        except OSError:
+            pass
+        finally:
+            target.close()
+
+
+def journal(data: str) -> bytes:
+    return b"".join(Path(name).read_bytes() for name in sorted(glob.glob(f"{data}/db-*.log")))
+
+
+async def until_stored(broker: BrokerProcess, body: bytes) -> None:
+    await asyncio.to_thread(wait_until, lambda: body in journal(broker.data), f"{body!r} is stored")
+
+
+def duplicates(broker: BrokerProcess) -> int:
+    status = broker.status()
+    assert status is not None
+    return int(status["counts"]["duplicates_total"])
+
+
+async def bodies(broker: BrokerProcess, destination: str, count: int) -> list[bytes]:
+    """The messages of a queue, and none beyond ``count``."""
+    wire = await Wire.open(broker.stomp)
+    wire.send("SUBSCRIBE", {"id": "0", "destination": destination, "ack": "client-individual"})
+    frames = [await asyncio.wait_for(wire.read(), 10) for _ in range(count)]
+    wire.send("SEND", {"destination": destination, "persistent": "true"}, b"the last one")
+    last = await asyncio.wait_for(wire.read(), 10)
+    assert last.body == b"the last one", "nothing is there twice"
+    wire.close()
+    return [frame.body for frame in frames]
+
+
+async def test_the_master_dies_between_store_and_receipt(pair: tuple[BrokerProcess, BrokerProcess]) -> None:
+    master, standby = pair
+    sent = [f"order {number} of twenty".encode() for number in range(20)]
+    async with LossyProxy(master.stomp) as proxy:
+        url = f"failover:(stomp://127.0.0.1:{proxy.port},{standby.url})?randomize=false&maxReconnectDelay=50"
+        client = Client(url)
+        await asyncio.to_thread(client.connect)
+        proxy.withhold()
+
+        def send_all() -> None:
+            for body in sent:
+                client.send("/queue/orders", body)
+            client.flush()
+
+        sending = asyncio.create_task(asyncio.to_thread(send_all))
+        await until_stored(master, sent[-1])
+        assert client.unconfirmed == 20
+        master.kill()
+        await asyncio.wait_for(sending, 30)
+        assert (client.resent, client.unconfirmed) == (20, 0)
+        await asyncio.to_thread(client.close)
+    assert proxy.withheld > 0, "the receipts were on their way"
+    assert duplicates(standby) == 20
+    assert await bodies(standby, "/queue/orders", 20) == sent
+
+
+async def commit(wire: Wire, bodies: list[bytes], producer: str) -> Frame:
+    """One transaction of numbered messages; the answer to its COMMIT."""
+    wire.send("BEGIN", {"transaction": "t"})
+    for number, body in enumerate(bodies):
+        headers = {"destination": "/queue/orders", "persistent": "true", "transaction": "t"}
+        wire.send("SEND", {**headers, "tandemmq-send-id": f"{producer}\\c{number}"}, body)
+    wire.send("COMMIT", {"transaction": "t", "receipt": "committed"})
+    return await asyncio.wait_for(wire.read(), 10)
+
+
+async def test_a_commit_whose_receipt_was_lost(pair: tuple[BrokerProcess, BrokerProcess]) -> None:
+    master, standby = pair
+    sent = [b"one", b"two", b"three"]
+    first = await Wire.open(master.stomp)
+    assert (await commit(first, sent, "shop-1")).command == "RECEIPT"
+    master.kill()
+    standby.wait_role("master")
+    again = await Wire.open(standby.stomp)
+    assert (await commit(again, sent, "shop-1")).command == "RECEIPT"
+    assert (await commit(again, [*sent, b"four"], "shop-1")).command == "RECEIPT"
+    again.close()
+    assert duplicates(standby) == 6
+    assert await bodies(standby, "/queue/orders", 4) == [*sent, b"four"]
+
+
+async def test_what_is_copied_by_a_bridge_is_no_duplicate(pair: tuple[BrokerProcess, BrokerProcess]) -> None:
+    """It sends each message on with all the headers that it came with."""
+    master, _ = pair
+    client = await Wire.open(master.stomp)
+    numbered = {"destination": "/queue/in", "persistent": "true", "tandemmq-send-id": "shop-1\\c1", "colour": "red"}
+    client.send("SEND", numbered, b"to copy")
+    client.send("SUBSCRIBE", {"id": "0", "destination": "/queue/in", "ack": "client-individual"})
+    frame = await asyncio.wait_for(client.read(), 10)
+    headers = {name: value.replace(":", "\\c") for name, value in frame.headers.items()}
+    client.send("SEND", {**headers, "destination": "/queue/out"}, frame.body)
+    assert await bodies(master, "/queue/out", 1) == [b"to copy"]
+    assert duplicates(master) == 0
+    client.close()
+
+
+def test_an_idle_broker_writes_nothing(tmp_path: Path) -> None:
+    """AMQ-3833: one stored message, twenty checkpoints, not a byte more."""
+    broker = BrokerProcess(tmp_path / "data", "a", "--set", "store.checkpoint_interval=50ms")
+    try:
+        broker.start().wait_role("master")
+        with Client(broker.url) as client:
+            client.send("/queue/orders", b"one small message")
+            client.flush()
+        time.sleep(0.2)  # its checkpoint
+        before = journal(broker.data)
+        time.sleep(20 * 0.05)
+        assert journal(broker.data) == before
+        assert broker.terminate() == 0
+        assert journal(broker.data) == before
+    finally:
+        broker.stop()
+    report = check(str(tmp_path / "data"))
+    assert report.is_clean, report.problems
