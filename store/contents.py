@@ -6,26 +6,30 @@ bounded however much is stored. Message bodies may have any version of OpenWire:
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator, Sequence
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from index.index import Index
 from journal.files import JournalFiles
 from journal.reader import JournalReader
 from journal.scan import scan
+from store.damage import Damage
 from store.follow import Follower
 from store.headers import Chronicle, Header, decode_header, read_chronicle
 from store.keys import Entry
 from store.open_transactions import PendingOperation
-from store.records.acknowledgements import decode_ack, encode_ack
+from store.records.acknowledgements import MessageAck, decode_ack, encode_ack
 from store.records.commands import AddMessage, Command, RemoveMessage, Subscription, UpdateMessage, decode
 from store.records.errors import RecordDamaged
+from store.records.loose import OPENWIRE_VERSION
 from store.records.message import Message
 from store.records.openwire import VERSIONS_TRIED, decode_message, detect_version, encode_message
-from store.state import OPENWIRE_VERSION, OwnerState, State
+from store.state import OwnerState, State
 
 # Read and decoded at once; a longer message comes alone.
 PAGE_MESSAGES = 1_000
@@ -52,15 +56,31 @@ class Stored(NamedTuple):
 
 
 class Contents:
-    """A state and the files that it speaks of. The caller sees to it that neither changes meanwhile."""
+    """A state and the files that it speaks of. The caller sees to it that neither changes meanwhile.
 
-    def __init__(self, files: JournalFiles, state: State) -> None:
+    ``damages`` is what was stepped over when they were read.
+    """
+
+    def __init__(
+        self, files: JournalFiles, state: State, index: Index | None = None, damages: Sequence[Damage] = ()
+    ) -> None:
         self.files = files
         self.state = state
+        self.damages = damages
         self.reader = JournalReader(files)
+        self._index = index
 
     def close(self) -> None:
+        """Let go of the files, and of the index if it came with them."""
         self.reader.close()
+        if self._index is not None:
+            self._index.close()
+
+    def __enter__(self) -> Contents:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def owners(self) -> list[OwnerState]:
         """Queues, then topics' subscriptions, by name. An empty queue leaves no record, and is left out."""
@@ -69,7 +89,7 @@ class Contents:
 
     def subscription(self, owner: OwnerState) -> Subscription:
         """The newest record of a durable subscription."""
-        command = decode(self.reader.read(owner.record_location))
+        command = decode(self.reader.read(owner.latest_record))
         if not isinstance(command, Subscription) or command.info is None:
             raise NotTransferable(f"{owner_name(owner)}: another record stands at its place")
         return command
@@ -81,26 +101,36 @@ class Contents:
 
     def together(self, owners: Sequence[int]) -> Iterator[tuple[Stored, list[int]]]:
         """What the subscriptions of one topic hold, in order, each message once with those that hold it."""
-        page: list[tuple[int, Entry, list[int]]] = []
+        page: list[tuple[int, Entry]] = []
+        who: list[list[int]] = []
         size = 0
         for order_key, entry, holders in _merged(self.state, owners):
             if page and (len(page) >= PAGE_MESSAGES or size + entry.size > PAGE_BYTES):
-                yield from self._read(page)
-                page, size = [], 0
-            page.append((order_key, entry, holders))
+                yield from zip(self.read(page), who, strict=True)
+                page, who, size = [], [], 0
+            page.append((order_key, entry))
+            who.append(holders)
             size += entry.size
-        yield from self._read(page)
+        yield from zip(self.read(page), who, strict=True)
 
-    def _read(self, page: list[tuple[int, Entry, list[int]]]) -> Iterator[tuple[Stored, list[int]]]:
-        by_place = sorted({(entry.location, entry.size) for _, entry, _ in page})
+    def pages(self, owner: int) -> Iterator[list[tuple[int, Entry]]]:
+        """The entries of ``owner`` in order, a page at a time; between two pages the state may change."""
+        after = 0
+        while page := list(islice(self.state.entries(owner, after), PAGE_MESSAGES)):
+            yield page
+            after = page[-1][0]
+
+    def read(self, page: Sequence[tuple[int, Entry]]) -> Iterator[Stored]:
+        """The messages of some entries, given as (order key, entry), in that order."""
+        by_place = sorted({(entry.location, entry.size) for _, entry in page})
         payloads = dict(zip(by_place, self.reader.read_many(by_place), strict=True))
-        for order_key, entry, holders in page:
+        for order_key, entry in page:
             payload = payloads[entry.location, entry.size]
             add = _add_in(decode(payload))
             if add is None or add.message_id != entry.message_id:
                 raise NotTransferable(f"{entry.message_id}: another record stands at its place")
             message, is_current = read_message(add)
-            yield Stored(order_key, len(payload) + 5, add, message, is_current), holders
+            yield Stored(order_key, len(payload) + 5, add, message, is_current)
 
     def holds(self, owner: int, message_id: str) -> bool:
         """Whether ``owner`` held that message at the last checkpoint, and does still."""
@@ -108,12 +138,15 @@ class Contents:
         return place is not None and self.state.entry(owner, place) is not None
 
     def operation(self, operation: PendingOperation) -> AddMessage | RemoveMessage:
-        """An operation of an open transaction, its frames in our version of OpenWire."""
+        """An operation of an open transaction, its frames in our version of OpenWire.
+
+        A removal has an acknowledgement, which ActiveMQ needs to recover what is prepared.
+        """
         command = decode(self.reader.read(operation.location))
         if isinstance(command, AddMessage):
             return current_add(command, *read_message(command))
         if isinstance(command, RemoveMessage):
-            return command if not command.ack else command._replace(ack=_current_ack(command.ack))
+            return command._replace(ack=_current_ack(command))
         raise NotTransferable(f"{operation.message_id}: another record stands at its place")
 
 
@@ -128,27 +161,50 @@ def _merged(state: State, owners: Sequence[int]) -> Iterator[tuple[int, Entry, l
         yield order_key, found[0][3], [owner for _, _, owner, _ in found]
 
 
-def read_contents(directory: str, scratch: str, *, is_final: bool = True) -> tuple[Contents, Index]:
-    """Replay the journal in ``directory`` into a new index in ``scratch``; the caller closes both.
+def read_contents(directory: str, scratch: str, *, is_final: bool = True, steps_over_damage: bool = False) -> Contents:
+    """Replay the journal in ``directory`` into a new index in ``scratch``; the caller closes it.
 
     ``is_final`` is False for a directory in use: then what is not settled is left out. Raises JournalCorrupt,
-    JournalLost and RecordDamaged for what is damaged, OSError as the volume gives it.
+    JournalLost and RecordDamaged for what is damaged, unless that is to be stepped over, and OSError as the volume
+    gives it.
     """
-    files = JournalFiles(directory)
+    files = JournalFiles(directory, _ReadingDisk())
     index = Index.open(scratch)
     try:
-        follower = truth_of(files, index)
+        follower = Follower(
+            files,
+            index,
+            records_per_checkpoint=RECORDS_PER_CHECKPOINT,
+            ignores_missing=steps_over_damage,
+            is_trial=True,
+        )
         follower.advance(is_final=is_final)
         follower.checkpoint()  # so that ids are found by look-up, whatever was read
     except BaseException:
         index.close()
         raise
-    return Contents(files, follower.state), index
+    return Contents(files, follower.state, index, follower.damages)
 
 
-def truth_of(files: JournalFiles, index: Index) -> Follower:
-    """Who knows what a directory holds, and is asked by ``advance``."""
-    return Follower(files, index, records_per_checkpoint=RECORDS_PER_CHECKPOINT)
+class _ReadingDisk:
+    """The disk, for reading alone: what would write, or make durable what others wrote, does nothing or is refused."""
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(os, verb)
+
+    def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
+        assert not flags & (os.O_CREAT | os.O_TRUNC), f"{path} is only read"
+        return os.open(path, flags & ~os.O_ACCMODE | os.O_RDONLY, mode)
+
+    def fsync(self, fd: int, /) -> None:
+        pass
+
+    fdatasync = fsync
+
+    def _refuse(self, *arguments: object) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    pwrite = link = unlink = _refuse
 
 
 def chronicle_of(files: JournalFiles) -> Chronicle:
@@ -190,10 +246,17 @@ def _add_in(command: Command) -> AddMessage | None:
     return command if isinstance(command, AddMessage) else None
 
 
-def _current_ack(ack: bytes) -> bytes:
+def _current_ack(remove: RemoveMessage) -> bytes:
+    if remove.ack is None:
+        ack = MessageAck(
+            remove.destination, remove.message_id, None, remove.transaction, first_message_id=remove.message_id
+        )
+        return encode_ack(ack)
+    if not remove.ack:
+        return remove.ack  # passed over by a selector
     for version in VERSIONS_TRIED:
         try:
-            return encode_ack(decode_ack(ack, version))
+            return encode_ack(decode_ack(remove.ack, version))
         except RecordDamaged:
             continue
-    raise RecordDamaged("an OpenWire MessageAck is of no known version")
+    raise RecordDamaged(f"{remove.message_id}: its acknowledgement is of no known version of OpenWire")

@@ -7,13 +7,16 @@ business.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from index.index import Index
+from journal.disk import Disk
 from journal.files import JournalFiles
 from journal.format import FILE_LENGTH_DEFAULT
-from store.contents import Contents, truth_of
+from store.contents import RECORDS_PER_CHECKPOINT, Contents
+from store.follow import Follower
 from store.headers import Header, encode_header
 from store.promotion import promote
 from store.tail import Position
@@ -40,15 +43,16 @@ class OfflineEpoch:
         name: str,
         has_proof: Callable[[], bool] = lambda: True,
         journal_max_file_length: int = FILE_LENGTH_DEFAULT,
+        disk: Disk = os,
     ) -> None:
         self._name = name
         self._has_proof = has_proof
         self._units: list[bytes] = []
         self._bytes = 0
-        self._files = JournalFiles(directory)
+        self._files = JournalFiles(directory, disk)
         self._index = Index.open(scratch)
         try:
-            self._follower = truth_of(self._files, self._index)
+            self._follower = Follower(self._files, self._index, records_per_checkpoint=RECORDS_PER_CHECKPOINT)
             promoted = promote(
                 self._files, self._follower, broker=name, max_file_length=journal_max_file_length, sync="always"
             )

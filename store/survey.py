@@ -11,11 +11,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from journal.errors import JournalCorrupt, JournalError
+from journal.errors import JournalError
 from journal.files import JournalFiles
 from journal.scan import scan
-from store.contents import Contents, chronicle_of, owner_name, read_contents
-from store.follow import JournalLost
+from store.contents import Contents, owner_name, read_contents
+from store.damage import JournalLost
 from store.proof import Proof, prove, prove_prepared
 from store.records.commands import Schedule, decode
 from store.records.errors import RecordDamaged
@@ -43,7 +43,7 @@ class FileShare:
 
 @dataclass(slots=True)
 class Survey:
-    """``damage`` are sentences for an operator; while there is any, nothing else is known."""
+    """``damage`` are sentences for an operator; the rest is what remains without it."""
 
     proof: Proof = field(default_factory=dict)
     files: list[FileShare] = field(default_factory=list)
@@ -68,22 +68,16 @@ def survey(
     """Look at everything in ``directory``. ``is_live``: a broker is writing there. OSError as the volume gives it."""
     found = Survey(scheduled=scheduled_jobs(directory))
     try:
-        contents, index = read_contents(directory, scratch, is_final=not is_live)
-    except (JournalError, JournalLost, RecordDamaged) as error:
-        found.damage = _all_damage(JournalFiles(directory)) or [str(error)]
-        return found
-    try:
-        try:
+        with read_contents(directory, scratch, is_final=not is_live, steps_over_damage=True) as contents:
+            found.damage = [str(damage) for damage in contents.damages]
             found.proof = prove(contents, contents.owners(), on_read=on_read) | prove_prepared(contents)
-        except (JournalError, RecordDamaged) as error:
-            found.damage.append(str(error))
-        found.files = _shares(contents)
-        for key, transaction in contents.state.transactions.items():
-            if not transaction.is_prepared:
-                found.transactions.append(f"{key}: open, never prepared ({len(transaction.operations)} operations)")
-    finally:
-        contents.close()
-        index.close()
+            found.files = _shares(contents)
+            for key, transaction in contents.state.transactions.items():
+                if not transaction.is_prepared:
+                    count = len(transaction.operations)
+                    found.transactions.append(f"{key}: open, never prepared ({count} operations)")
+    except (JournalError, JournalLost, RecordDamaged) as error:
+        found.damage.append(str(error))
     return found
 
 
@@ -106,15 +100,6 @@ def _shares(contents: Contents) -> list[FileShare]:
         )
         for file in there
     ]
-
-
-def _all_damage(files: JournalFiles) -> list[str]:
-    found: list[JournalCorrupt] = []
-    ends = chronicle_of(files).ends
-    for file in files.list():
-        for _ in scan(files, file, end=ends.get(file), on_corrupt=found.append):
-            pass
-    return [str(error) for error in found]
 
 
 def scheduled_jobs(directory: str) -> dict[str, int]:

@@ -119,8 +119,7 @@ def carry_over(
     """
     files = JournalFiles(source)
     before = _looks(files)
-    held, index = read_contents(source, os.path.join(scratch, "source"))
-    try:
+    with read_contents(source, os.path.join(scratch, "source")) as held:
         with (
             OfflineEpoch(target, os.path.join(scratch, "target"), name=name, has_proof=has_proof) as epoch,
             progress("copying", sum(owner.bytes for owner in held.owners())) as advance,
@@ -129,15 +128,11 @@ def carry_over(
         if _looks(files) != before:
             raise NotTransferable(f"{source} changed while it was read: a broker runs there")
         found = _proof_of_target(held, target, os.path.join(scratch, "again"), done.source, progress)
-    finally:
-        held.close()
-        index.close()
     return Carried(done, found, differences(done.source, found))
 
 
 def _proof_of_target(source: Contents, target: str, scratch: str, wanted: Proof, progress: Progress) -> Proof:
-    held, index = read_contents(target, scratch)
-    try:
+    with read_contents(target, scratch) as held:
         known = {owner_name(owner): owner.id for owner in source.owners()}
         owners = [owner for owner in held.owners() if owner_name(owner) in wanted]
 
@@ -147,9 +142,6 @@ def _proof_of_target(source: Contents, target: str, scratch: str, wanted: Proof,
         with progress("proving", sum(owner.bytes for owner in owners)) as advance:
             proof = prove(held, owners, counts=counts, on_read=_summed(advance))
         return proof | {key: sum for key, sum in prove_prepared(held).items() if key in wanted}
-    finally:
-        held.close()
-        index.close()
 
 
 def _looks(files: JournalFiles) -> list[tuple[int, int, int]]:

@@ -47,13 +47,8 @@ XA = XaTransactionId(7, b"global", b"branch")
 
 @contextmanager
 def held(directory: Path) -> Iterator[Contents]:
-    with tempfile.TemporaryDirectory() as scratch:
-        contents, index = read_contents(str(directory), scratch)
-        try:
-            yield contents
-        finally:
-            contents.close()
-            index.close()
+    with tempfile.TemporaryDirectory() as scratch, read_contents(str(directory), scratch) as contents:
+        yield contents
 
 
 def proof_of(directory: Path) -> Proof:

@@ -14,7 +14,7 @@ from broker.cli.store.progress import progress
 from broker.cli.store.transfers import in_words, proof_as_json, show
 from journal.errors import JournalError
 from store.contents import NotTransferable
-from store.follow import JournalLost
+from store.damage import JournalLost
 from store.offline_epoch import LockGone
 from store.records.errors import RecordDamaged, Unencodable
 from store.survey import Survey, scheduled_jobs, survey
