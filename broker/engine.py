@@ -44,7 +44,7 @@ from store.operations import AddMessage, Atomic, Operation, Page, RemoveMessage
 from store.records.commands import encode_commit, encode_remove
 from store.records.message import DestinationKind, Message
 from store.records.message_ids import is_made_by_broker
-from store.records.transactions import LocalTransactionId
+from store.records.transactions import LocalTransactionId, TransactionId
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +232,9 @@ class Engine:
         owners = self._stored_by(message, target, client)
         if owners:
             try:
-                self._append(_add(message, owners, encode_payload(message), (client, receipt)))
+                add = _add(message, owners, encode_payload(message), (client, receipt))
+                add.passed_over = self._passed_over(message, target, client)
+                self._append(add)
             except StoreFull as error:
                 raise _full(error) from error
             return
@@ -246,6 +248,18 @@ class Engine:
         if not message.persistent or target.destination.kind > DestinationKind.TOPIC:
             return ()
         return target.owners if isinstance(target, Queue) else target.takers(client.connection)
+
+    def _passed_over(
+        self, message: Message, target: Queue | Topic, client: Client, transaction: TransactionId | None = None
+    ) -> tuple[bytes, ...]:
+        """A Remove for each durable subscription that must not get ``message``: a replay of the journal gives it to
+        all. Empty acknowledgements, as ActiveMQ writes for what a selector passes over."""
+        if isinstance(target, Queue):
+            return ()
+        return tuple(
+            encode_remove(message.destination, message.message_id, transaction, key, b"")
+            for key in target.passed_over(client.connection)
+        )
 
     def _check_memory(self, message: Message) -> None:
         memory = self._memory
@@ -396,9 +410,12 @@ class Engine:
         volatile: list[Message] = []
         try:
             for message in transaction.messages:
-                owners = self._stored_by(message, self._destinations.route(message.destination), client)
+                target = self._destinations.route(message.destination)
+                owners = self._stored_by(message, target, client)
                 if owners:
-                    operations.append(_add(message, owners, encode_payload(message, identity)))
+                    add = _add(message, owners, encode_payload(message, identity))
+                    add.passed_over = self._passed_over(message, target, client, identity)
+                    operations.append(add)
                 else:
                     volatile.append(message)
         except ClientError:

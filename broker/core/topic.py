@@ -167,6 +167,10 @@ class Topic:
             return tuple(each.owner for each in self.durables.values() if each.no_local_outlet is not origin)
         return self.owners
 
+    def passed_over(self, origin: Outlet) -> list[str]:
+        """The keys of the durable subscriptions that do not take a message sent from ``origin``."""
+        return [key for key, each in self.durables.items() if each.no_local_outlet is origin]
+
     def publish(self, message: Message, origin: Outlet) -> list[Delivery]:
         """To every plain subscriber: delivered now, or kept waiting."""
         self.enqueued += 1

@@ -145,3 +145,24 @@ async def test_a_queue_longer_than_memory_comes_out_in_order_after_a_failover(
     status = standby.status()
     assert status is not None
     assert status["counts"]["messages"] == 0
+
+
+async def test_what_a_subscriber_sent_itself_and_did_not_want_does_not_come_from_the_next_master(
+    pair: tuple[BrokerProcess, BrokerProcess],
+) -> None:
+    master, standby = pair
+    names = {"destination": "/topic/news", "id": "0", "activemq.subscriptionName": "s", "ack": "client-individual"}
+    other = await Wire.open(master.stomp, **{"client-id": "other"})
+    await told(other, "SUBSCRIBE", names)
+    await told(other, "DISCONNECT", {})
+    one = await Wire.open(master.stomp, **{"client-id": "one"})
+    await told(one, "SUBSCRIBE", {**names, "activemq.noLocal": "true"})
+    await store(one, "/topic/news", "mine")
+    wire = await Wire.open(master.stomp)
+    await store(wire, "/topic/news", "another's")
+    master.kill()
+    standby.wait_role("master")
+    for client, expected in (("one", ["another's"]), ("other", ["mine", "another's"])):
+        again = await Wire.open(standby.stomp, **{"client-id": client})
+        again.send("SUBSCRIBE", names)
+        assert [(await again.read()).body.decode() for _ in expected] == expected
