@@ -19,6 +19,7 @@ from store.operations import AddMessage, Atomic, Operation, RemoveMessage
 from store.records.commands import encode_add, encode_remove
 from store.records.errors import Unencodable
 from store.records.message import Message
+from store.records.message_ids import broker_producer
 from store.records.openwire import encode_message
 from store.records.transactions import TransactionId
 
@@ -93,7 +94,7 @@ class Dispatcher:
         self.dead_letters += 1
         message_id = None
         if queue.subscription_key is not None:
-            message_id = f"ID:dead-letter-{self._epoch}:1:1:{self.dead_letters}"
+            message_id = f"{broker_producer(f'ID:dead-letter-{self._epoch}')}:{self.dead_letters}"
         letter = dead_letter(entry.message, cause, message_id)
         target = self._destinations.dead_letter_queue(letter.destination)
         remove = RemoveMessage(
