@@ -44,3 +44,14 @@ class UnknownSetting(SettingsError):
     def __str__(self) -> str:
         hint = f" Did you mean {self.near}?" if self.near else ""
         return f"{self.key}{self._where}: there is no such setting.{hint}"
+
+
+class RefusedSetting(SettingsError):
+    """A setting of ActiveMQ that does not hold here. ``reason`` says why, and what to set instead."""
+
+    def __init__(self, key: str, value: object, reason: str, source: str | None = None) -> None:
+        super().__init__(key, value, "", source)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.key} = {self.value!r}{self._where}: refused: {self.reason}"

@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from config import addresses
+from config import addresses, kahadb
 from config.addresses import OFF
 from config.errors import SettingsError, UnknownSetting
-from config.settings import ConnectorSettings, Section, Settings, default_name
+from config.kahadb import SPECIAL
+from config.kahadb_property import Outcome, snake_case
+from config.section import Section
+from config.settings import ConnectorSettings, Settings, default_name
+from config.store import FilteredStoreSettings
 from config.units import show_size
 
 ENVIRONMENT_PREFIX: Final = "TANDEMMQ_"
 ENVIRONMENT_SEPARATOR: Final = "__"
 FILE_BYTES_MAX: Final = 1 << 20
 
+ADAPTERS: Final = "store.filtered_persistence_adapters"
 STOMP_SCHEME: Final = "stomp"
 OPENWIRE_SCHEMES: Final = frozenset({"openwire", "tcp", "nio"})
 
@@ -35,6 +40,10 @@ SECTIONS: Final[dict[str, type[Section]]] = {
     for name, field in Settings.model_fields.items()
     if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
 }
+
+
+#: Settings of ours that have a second key, one of ActiveMQ's.
+_TARGETS: Final = frozenset(found.target for found in SPECIAL.values() if found.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +79,13 @@ class _Values:
     def __init__(self) -> None:
         self.raw: dict[str, Any] = {}
         self.origins: dict[str, str] = {}
+        self.notes: dict[str, str] = {}
+        # What was last said of a setting that has two keys: in which layer, by which key, and the value.
+        self.said: dict[str, tuple[str, str, Any]] = {}
+        self.layer = ""
 
     def take_file(self, path: str) -> None:
+        self.layer = "file"
         try:
             with open(path, "rb") as file:
                 text = file.read(FILE_BYTES_MAX + 1)
@@ -86,7 +100,7 @@ class _Values:
             if section == "connectors":
                 self.put("connectors", content, path)
             elif section not in SECTIONS:
-                raise UnknownSetting(section, content, _near(section, Settings), path)
+                raise UnknownSetting(section, content, _near(section, Settings.model_fields), path)
             elif not isinstance(content, dict):
                 raise SettingsError(section, content, f"a table, [{section}]", path)
             else:
@@ -94,6 +108,7 @@ class _Values:
                     self.put(f"{section}.{key}", value, path)
 
     def take_environment(self, environ: Mapping[str, str]) -> None:
+        self.layer = "environment"
         for variable in sorted(environ):
             # TANDEMMQ_ without a section is somebody else's: TANDEMMQ_CONFIG, for one.
             if variable.startswith(ENVIRONMENT_PREFIX) and ENVIRONMENT_SEPARATOR in variable:
@@ -101,6 +116,7 @@ class _Values:
                 self.put_dotted(key, environ[variable], f"environment {variable}")
 
     def take_overrides(self, overrides: Sequence[str]) -> None:
+        self.layer = "--set"
         for override in overrides:
             key, equals, value = override.partition("=")
             if not equals or "." not in key:
@@ -108,6 +124,7 @@ class _Values:
             self.put_dotted(key.strip(), value.strip(), "--set")
 
     def take_flags(self, flags: Flags) -> None:
+        self.layer = "options"
         if flags.data is not None:
             self.put("store.directory", flags.data, "--data")
         if flags.name is not None:
@@ -132,10 +149,61 @@ class _Values:
         if section == "connectors":
             raise SettingsError(key, value, "connectors in the file, or by --stomp", origin)
         if section not in SECTIONS:
-            raise UnknownSetting(key, value, _near(section, Settings), origin)
+            raise UnknownSetting(key, value, _near(section, Settings.model_fields), origin)
+        if f"{key}.".startswith(f"{ADAPTERS}."):
+            raise SettingsError(key, value, f"tables in the file, [[{ADAPTERS}]]", origin)
         self.put(key, value, origin)
 
     def put(self, key: str, value: Any, origin: str) -> None:
+        """Take a value for a key, ours or ActiveMQ's."""
+        found = SPECIAL.get(key)
+        if found is None:
+            if key in _TARGETS:
+                self.agree(key, key, value, origin)
+            self.set(key, self.adapters(value, origin) if key == ADAPTERS else value, origin)
+            return
+        read = kahadb.check(found, value, origin)
+        if found.outcome is Outcome.FIXED:
+            self.origins[key] = origin
+            return
+        self.agree(found.target, key, read, origin)
+        self.set(found.target, read, f"{origin}, as {key}")
+        self.notes[found.target] = f"{key} = {value!r} (from {origin}) is read as {found.target} = {read!r}"
+
+    def agree(self, target: str, key: str, value: Any, origin: str) -> None:
+        """Two keys for one setting may stand in one file only if they say the same."""
+        layer, other, before = self.said.get(target, ("", "", None))
+        if layer == self.layer and other != key and str(before).lower() != str(value).lower():
+            raise SettingsError(key, value, f"the same as {other}, since both are one setting; leave one out", origin)
+        self.said[target] = self.layer, key, value
+        self.notes.pop(target, None)
+
+    def adapters(self, tables: Any, origin: str) -> Any:
+        """The tables of several stores, with ActiveMQ's keys in them read as in [store]."""
+        if not isinstance(tables, list):
+            return tables
+        return [
+            self.adapter(table, f"{ADAPTERS}[{number}]", origin) if isinstance(table, dict) else table
+            for number, table in enumerate(tables)
+        ]
+
+    def adapter(self, table: dict[str, Any], prefix: str, origin: str) -> dict[str, Any]:
+        read: dict[str, Any] = {}
+        for name, value in table.items():
+            found = SPECIAL.get(f"store.{name}")
+            if found is None or (found.target and not found.target.startswith("store.")):
+                target, value = name, value
+            else:
+                value = kahadb.check(replace(found, key=f"{prefix}.{name}"), value, origin)
+                if found.outcome is Outcome.FIXED:
+                    continue
+                target = found.target.removeprefix("store.")
+            if target in read and read[target] != value:
+                raise SettingsError(f"{prefix}.{name}", value, "to be said once: two keys are one setting", origin)
+            read[target] = value
+        return read
+
+    def set(self, key: str, value: Any, origin: str) -> None:
         *path, last = key.split(".")
         table = self.raw
         for name in path:
@@ -165,7 +233,7 @@ class _Values:
         if not settings.broker.name:
             broker = settings.broker.model_copy(update={"name": default_name(settings.connectors)})
             settings = settings.model_copy(update={"broker": broker})
-        return settings.with_origins(self.origins)
+        return settings.with_origins(self.origins, list(self.notes.values()))
 
     def explain(self, error: ErrorDetails) -> SettingsError:
         """The first thing that is wrong, in the operator's words."""
@@ -174,10 +242,9 @@ class _Values:
             next((name for name in self.origins if f"{key}.".startswith((f"{name}.", f"{name}["))), "")
         )
         if error["type"] == "extra_forbidden":
-            names = [part for part in error["loc"] if isinstance(part, str)]
-            model: type[BaseModel] = ConnectorSettings if names[0] == "connectors" else SECTIONS[names[0]]
-            near = _near(names[-1], model)
-            return UnknownSetting(key, error["input"], f"{key.rpartition('.')[0]}.{near}" if near else None, origin)
+            return UnknownSetting(key, error["input"], _near_key(key, error["loc"]), origin)
+        if error["type"] == "tuple_type":
+            return SettingsError(key, error["input"], f"a list of tables, [[{key}]]", origin)
         return SettingsError(key, error["input"], _expected(error), origin)
 
 
@@ -185,7 +252,6 @@ _WORDS: Final = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
     "string_type": "text",
-    "tuple_type": "a list of tables, [[connectors]]",
     "dict_type": "a table",
     "model_type": "a table",
     "missing": "a value",
@@ -212,10 +278,30 @@ def _dotted(location: tuple[int | str, ...]) -> str:
     return key
 
 
-def _near(name: str, model: type[BaseModel]) -> str | None:
+def _near_key(key: str, location: tuple[int | str, ...]) -> str | None:
+    """The key that was probably meant."""
+    section, name = str(location[0]), str(location[-1])
+    fields: Iterable[str] = ConnectorSettings.model_fields
+    if section in SECTIONS:
+        table = FilteredStoreSettings if key.startswith(f"{ADAPTERS}[") else SECTIONS[section]
+        special = [found.key.removeprefix(f"{section}.") for found in SPECIAL.values()]
+        fields = [*table.model_fields, *special]
+        # In ActiveMQ the lock's settings stand beside the store's.
+        snake = _snake(name)
+        elsewhere = [other for other, model in SECTIONS.items() if snake in model.model_fields]
+        if elsewhere and snake not in fields:
+            return f"{elsewhere[0]}.{snake}"
+    near = _near(name, fields)
+    return f"{key.rpartition('.')[0]}.{near}" if near else None
+
+
+def _near(name: str, known: Iterable[str]) -> str | None:
+    return next(iter(get_close_matches(_snake(name), known, 1)), None)
+
+
+def _snake(name: str) -> str:
     # ActiveMQ's own spelling is the likeliest mistake: journalMaxFileLength.
-    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).replace("-", "_")
-    return next(iter(get_close_matches(snake, model.model_fields, 1)), None)
+    return snake_case(name).replace("-", "_")
 
 
 def _scheme(entry: object) -> str:

@@ -1,53 +1,41 @@
 """Every setting there is: its name, its default, its bounds and what it means.
 
 Keys are ActiveMQ's own names in snake_case. The models only say what is right; where values come from, and what is
-said of wrong ones, stands in `config.load`. `docs/settings.md` is printed from the descriptions here.
+said of wrong ones, stands in `config.load`; the table [store] in `config.store`, what becomes of ActiveMQ's settings
+that are none of ours in `config.kahadb`. `docs/settings.md` is printed from the descriptions here.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field, PrivateAttr
 
 from config import addresses
 from config.addresses import Address, ConnectorOptions
+from config.section import Section, wrong
+from config.store import MIB, StoreSettings
 from config.units import Bytes, Count, Milliseconds
 
-KIB: Final = 1 << 10
-MIB: Final = 1 << 20
-#: Offsets in the journal are 32-bit signed numbers (KahaDB's Location).
-JOURNAL_FILE_LENGTH_MAX: Final = (1 << 31) - 1
 # The name is a directory's name and a part of message ids.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def _wrong(expected: str) -> PydanticCustomError:
-    return PydanticCustomError("expected", "{expected}", {"expected": expected})
-
-
 def _broker_name(name: str) -> str:
     if name and not _NAME.fullmatch(name):
-        raise _wrong("a name of letters, digits, '.', '_' and '-', at most 100, that begins with a letter or digit")
+        raise wrong("a name of letters, digits, '.', '_' and '-', at most 100, that begins with a letter or digit")
     return name
-
-
-def _path(path: str) -> str:
-    if not path or "\0" in path:
-        raise _wrong("a path")
-    return path
 
 
 def _connector_uri(uri: str) -> str:
     try:
         addresses.connector(uri)
     except ValueError as error:
-        raise _wrong(str(error)) from error
+        raise wrong(str(error)) from error
     return uri
 
 
@@ -55,14 +43,8 @@ def _admin_uri(uri: str) -> str:
     try:
         addresses.admin(uri)
     except ValueError as error:
-        raise _wrong(str(error)) from error
+        raise wrong(str(error)) from error
     return uri
-
-
-class Section(BaseModel):
-    """A table of the file. Values do not change while the broker runs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
 
 class BrokerSettings(Section):
@@ -115,42 +97,6 @@ class ConnectorSettings(Section):
         return self._parts.options
 
 
-class StoreSettings(Section):
-    directory: Annotated[str, AfterValidator(_path)] = Field(
-        "./tandemmq-data",
-        description="KahaDB's `directory`: journal files, the lock file and `index/`. Shared by the pair.",
-    )
-    index_directory: Annotated[str, AfterValidator(_path)] | None = Field(
-        None,
-        description="Where each broker keeps its index, in a directory of its name. Default: `index/` in `directory`.",
-    )
-    journal_max_file_length: Bytes = Field(
-        32 * MIB, ge=64 * KIB, le=JOURNAL_FILE_LENGTH_MAX, description="Length of a journal file."
-    )
-    journal_disk_sync_strategy: Literal["always", "periodic", "never"] = Field(
-        "always",
-        description="When written messages are synced to disk: before each receipt, at an interval, or when the system "
-        "likes. Only `always` survives a power loss.",
-    )
-    journal_disk_sync_interval: Milliseconds = Field(1_000, ge=1, description="Between syncs; `periodic` only.")
-    journal_max_write_batch_size: Bytes = Field(4 * MIB, ge=4 * KIB, description="So much is written at once at most.")
-    checkpoint_interval: Milliseconds = Field(
-        5_000,
-        description="Between checkpoints of the index, when there is something to write; 0: by the next two only.",
-    )
-    checkpoint_records: Count = Field(50_000, ge=1, description="A checkpoint begins when so many records wait for it.")
-    checkpoint_bytes: Bytes = Field(
-        64 * MIB, ge=64 * KIB, description="A checkpoint begins when so many bytes wait for it."
-    )
-    ignore_lookup_cache: bool = Field(
-        False,
-        description="Start on NFS that is mounted without `lookupcache=positive` or `none`. Unsafe, and shown as such.",
-    )
-    cleanup_interval: Milliseconds = Field(
-        1_000, description="Journal files that nobody needs go with a checkpoint, so often at most; 0: never."
-    )
-
-
 class LockerSettings(Section):
     type: str = Field("shared-file", min_length=1, description="Kind of lock: `shared-file`, or one that is installed.")
     use_lock: bool = Field(True, description="False: no lock at all. Unsafe, and shown as such.")
@@ -185,6 +131,7 @@ class Settings(Section):
     admin: AdminSettings = Field(default_factory=AdminSettings)  # type: ignore[arg-type]
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _notes: tuple[str, ...] = PrivateAttr(default=())
 
     def origin(self, key: str) -> str | None:
         """Where the value of this dotted key was read; None: it is the default."""
@@ -195,9 +142,15 @@ class Settings(Section):
         """Where every value was read that is not a default, by dotted key."""
         return self._origins
 
-    def with_origins(self, origins: dict[str, str]) -> Self:
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the operator should know of how the settings were read, a sentence each."""
+        return self._notes
+
+    def with_origins(self, origins: dict[str, str], notes: Sequence[str] = ()) -> Self:
         copy: Any = self.model_copy()
         copy._origins = dict(origins)
+        copy._notes = tuple(notes)
         return copy  # type: ignore[no-any-return]
 
 

@@ -1,12 +1,20 @@
-"""Settings printed: as a file that reads back as the same, and as the table of the documentation."""
+"""Settings printed: as a file that reads back as the same, and as the tables of the documentation."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
-from config.settings import ConnectorSettings, Section, Settings
+from pydantic.fields import FieldInfo
+
+from config.kahadb import FIXED
+from config.kahadb_properties import GROUPS
+from config.kahadb_property import Outcome, Property
+from config.load import ADAPTERS, SECTIONS
+from config.section import Section
+from config.settings import ConnectorSettings, Settings
+from config.store import FilteredStoreSettings
 from config.units import Unit, show_milliseconds, show_size
 
 
@@ -22,25 +30,60 @@ def show(settings: Settings) -> str:
                 # A list without tables can stand in front of all tables only.
                 lines.insert(0, f"connectors = []  # {origin}\n")
         else:
-            lines += [f"[{section}]", *_lines(section, getattr(settings, section), settings), ""]
+            lines += [f"[{section}]", *_lines(section, getattr(settings, section), settings)]
+            lines += [*_fixed_lines(section, settings), ""]
+        if section == "store":
+            for adapter in settings.store.filtered_persistence_adapters:
+                lines += [f"[[{ADAPTERS}]]", *_adapter_lines(adapter, settings), ""]
     return "\n".join(lines)
 
 
 def _lines(section: str, values: Section, settings: Settings) -> Iterator[str]:
     for key, field in type(values).model_fields.items():
         value = getattr(values, key)
-        unit = next((mark.name for mark in field.metadata if isinstance(mark, Unit)), "")
         origin = settings.origin(f"{section}.{key}") or "default"
+        if f"{section}.{key}" == ADAPTERS:
+            continue
         if value is None:
             yield f"# {key} is not set: {field.description}"
-        elif unit:
-            yield f"{key} = {_toml(show_milliseconds(value) if unit == 'ms' else show_size(value))}  # {origin}"
         elif isinstance(value, dict):
             pairs = ", ".join(f"{_toml(name)} = {_toml(text)}" for name, text in value.items())
             origins = [settings.origin(f"{section}.{key}.{name}") for name in value]
             yield f"{key} = {{{pairs}}}  # {', '.join(sorted({one or origin for one in origins})) or origin}"
         else:
-            yield f"{key} = {_toml(value)}  # {origin}"
+            yield f"{key} = {_value(value, field)}  # {origin}"
+
+
+def _fixed_lines(section: str, settings: Settings) -> Iterator[str]:
+    """What ActiveMQ lets one choose and is always so here."""
+    for found in FIXED:
+        table, _, key = found.key.rpartition(".")
+        if table == section:
+            origin = settings.origin(found.key)
+            yield f"{key} = {_toml(found.values[0])}  # always{f', as {origin} says' if origin else ''}"
+
+
+def _adapter_lines(adapter: FilteredStoreSettings, settings: Settings) -> Iterator[str]:
+    origin = settings.origin(ADAPTERS) or "default"
+    for key, field in FilteredStoreSettings.model_fields.items():
+        value = getattr(adapter, key)
+        if key in adapter.model_fields_set and value is not None:
+            yield f"{key} = {_value(value, field)}  # {origin}"
+
+
+def _unit(field: FieldInfo) -> str:
+    # Of a key that may be left out, the mark stands inside the union with None.
+    inner = (mark for one in get_args(field.annotation) for mark in getattr(one, "__metadata__", ()))
+    return next((mark.name for mark in (*field.metadata, *inner) if isinstance(mark, Unit)), "")
+
+
+def _value(value: object, field: FieldInfo) -> str:
+    unit = _unit(field)
+    if unit == "ms" and isinstance(value, int):
+        return _toml(show_milliseconds(value))
+    if unit == "bytes" and isinstance(value, int):
+        return _toml(show_size(value))
+    return _toml(value)
 
 
 def _toml(value: object) -> str:
@@ -49,31 +92,74 @@ def _toml(value: object) -> str:
 
 
 def as_json(settings: Settings) -> dict[str, Any]:
-    """The settings for a machine: plain numbers in ms and bytes, and the origins of what is not a default."""
-    return {**settings.model_dump(mode="json"), "origins": dict(settings.origins)}
+    """The settings for a machine: plain numbers in ms and bytes, the origins of what is not a default, and what is
+    always so. A store among several shows what was said of it."""
+    shown = settings.model_dump(mode="json")
+    shown["store"]["filtered_persistence_adapters"] = [
+        adapter.model_dump(mode="json", exclude_unset=True) for adapter in settings.store.filtered_persistence_adapters
+    ]
+    fixed = {found.key: found.values[0] for found in FIXED}
+    return {**shown, "fixed": fixed, "origins": dict(settings.origins)}
 
 
 def table() -> str:
     """Every setting, its default, unit and meaning, as Markdown; docs/settings.md holds it."""
     lines = ["| key | default | unit | meaning |", "| --- | --- | --- | --- |"]
-    defaults = Settings()
     for section in Settings.model_fields:
-        values = getattr(defaults, section)
-        model = ConnectorSettings if section == "connectors" else type(values)
-        prefix = "[[connectors]] " if section == "connectors" else f"{section}."
-        example = values[0] if section == "connectors" else values
-        for key, field in model.model_fields.items():
-            unit = next((mark.name for mark in field.metadata if isinstance(mark, Unit)), "")
-            default = _default(getattr(example, key), unit)
-            lines.append(f"| `{prefix}{key}` | {default} | {unit} | {field.description} |")
+        if section == "connectors":
+            lines += _rows("[[connectors]] ", ConnectorSettings, "stomp://127.0.0.1:61613")
+        else:
+            lines += _rows(f"{section}.", SECTIONS[section])
+        if section == "store":
+            lines += _rows(f"[[{ADAPTERS}]] ", FilteredStoreSettings, own_only=True)
     return "\n".join(lines) + "\n"
 
 
-def _default(value: object, unit: str) -> str:
-    if value in (None, "", {}):
+def _rows(prefix: str, model: type[Section], default: str = "", *, own_only: bool = False) -> Iterator[str]:
+    for key, field in model.model_fields.items():
+        if own_only and key not in model.__annotations__:
+            continue
+        if f"{prefix}{key}" == ADAPTERS:
+            continue
+        shown = _default(default or field.get_default(call_default_factory=True), field)
+        unit = _unit(field)
+        yield f"| `{prefix}{key}` | {shown} | {unit} | {field.description} |"
+
+
+def _default(value: object, field: FieldInfo) -> str:
+    return "–" if value in (None, "", {}, ()) else f"`{_value(value, field)}`"
+
+
+def kahadb_tables() -> str:
+    """What becomes of each of ActiveMQ's settings, as Markdown; docs/kahadb-settings.md holds it."""
+    lines: list[str] = []
+    for group, properties in GROUPS.items():
+        lines += [f"## {group}", "", "| ActiveMQ | its default | here | our default | what it does here |"]
+        lines += ["| --- | --- | --- | --- | --- |"]
+        lines += [
+            f"| `{found.name}` | {found.default} | {_outcome(found)} | {_our_default(found)} | {found.here} |"
+            for found in properties
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _outcome(found: Property) -> str:
+    if found.outcome is Outcome.MAPPED:
+        return f"`{found.key}`, mapped to `{found.target}`"
+    if found.outcome is Outcome.REFUSED:
+        return f"`{found.key}` is refused"
+    if found.outcome is Outcome.FIXED:
+        return f"`{found.key}`, fixed"
+    return f"`{found.key}`"
+
+
+def _our_default(found: Property) -> str:
+    if found.outcome is Outcome.FIXED:
+        return "only " + " or ".join(f"`{_toml(value)}`" for value in found.values)
+    if found.outcome is Outcome.REFUSED:
         return "–"
-    if isinstance(value, int) and unit == "ms":
-        return f"`{_toml(show_milliseconds(value))}`"
-    if isinstance(value, int) and unit == "bytes":
-        return f"`{_toml(show_size(value))}`"
-    return f"`{_toml(value)}`"
+    *path, name = (found.target or found.key).split(".")
+    model: type[Section] = FilteredStoreSettings if len(path) > 1 else SECTIONS[path[0]]
+    field = model.model_fields[name]
+    return _default(field.get_default(call_default_factory=True), field)

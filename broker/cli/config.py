@@ -22,6 +22,8 @@ def check(settings: Settings) -> None:
     """Say whether the settings are right. Exit code 2, and why, when they are not."""
     listeners = [f"{connector.scheme} on {connector.address}" for connector in settings.connectors]
     click.echo(f"settings are right: broker {settings.broker.name}, {', '.join(listeners) or 'no connectors'}")
+    for note in settings.notes:
+        click.echo(note)
 
 
 @config.command(name="show")

@@ -1,0 +1,160 @@
+"""The table [store]: where messages are kept, and by which bounds and habits.
+
+Several stores in one broker (ActiveMQ's mKahaDB) have a table each, [[store.filtered_persistence_adapters]]: which
+destinations go there, and the keys in which that store differs from [store].
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from config.section import AnyCase, Path, Section, wrong
+from config.units import Bytes, Count, Milliseconds
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+#: Offsets in the journal are 32-bit signed numbers (KahaDB's Location).
+JOURNAL_FILE_LENGTH_MAX: Final = (1 << 31) - 1
+#: Journal files that fit the reserve, unless ``disk_reserve`` says otherwise: the next one, and what is on its way.
+RESERVE_FILES: Final = 2
+
+
+def _pattern(pattern: str) -> str:
+    if any(character.isspace() for character in pattern) or not all(pattern.split(".")):
+        raise wrong('words with "." between them; "*" is any word, ">" at the end any that follow')
+    return pattern
+
+
+Pattern = Annotated[str, AfterValidator(_pattern)]
+
+
+class StorePlaces(Section):
+    """What there is once, however many stores a broker has."""
+
+    directory: Path = Field(
+        "./tandemmq-data",
+        description="KahaDB's `directory`: journal files, the lock file and `index/`. Shared by the pair.",
+    )
+    index_directory: Path | None = Field(
+        None,
+        description="Where each broker keeps its index, in a directory of its name. Default: `index/` in `directory`.",
+    )
+    ignore_lookup_cache: bool = Field(
+        False,
+        description="Start on NFS that is mounted without `lookupcache=positive` or `none`. Unsafe, and shown as such.",
+    )
+
+
+class StoreHabits(Section):
+    """What may differ from store to store."""
+
+    journal_max_file_length: Bytes = Field(
+        32 * MIB, ge=64 * KIB, le=JOURNAL_FILE_LENGTH_MAX, description="Length of a journal file."
+    )
+    journal_disk_sync_strategy: Annotated[Literal["always", "periodic", "never"], AnyCase] = Field(
+        "always",
+        description="When written messages are synced to disk: before each receipt, at an interval, or when the system "
+        "likes. Only `always` survives a power loss.",
+    )
+    journal_disk_sync_interval: Milliseconds = Field(1_000, ge=1, description="Between syncs; `periodic` only.")
+    journal_max_write_batch_size: Bytes = Field(4 * MIB, ge=4 * KIB, description="So much is written at once at most.")
+    max_async_jobs: Count = Field(
+        20_000, ge=1, description="Operations on their way to the disk; with more, producers wait."
+    )
+    checkpoint_interval: Milliseconds = Field(
+        5_000,
+        description="Between checkpoints of the index, when there is something to write; 0: by the next three only.",
+    )
+    checkpoint_records: Count = Field(50_000, ge=1, description="A checkpoint begins when so many records wait for it.")
+    checkpoint_bytes: Bytes = Field(
+        64 * MIB, ge=64 * KIB, description="A checkpoint begins when so many bytes wait for it."
+    )
+    recovery_budget: Milliseconds = Field(
+        1_000,
+        ge=10,
+        description="A checkpoint begins when reading the journal again after a crash would take longer than this.",
+    )
+    index_cache_size: Count = Field(2_048, ge=16, description="Pages of the index that are kept in memory.")
+    cleanup_interval: Milliseconds = Field(
+        1_000,
+        description="Journal files that nobody needs go with a checkpoint, so often at most; 0: at a stop only.",
+    )
+    cleanup_on_stop: bool = Field(True, description="Journal files that nobody needs go with a clean stop, too.")
+    archive_data_logs: bool = Field(
+        False, description="Journal files that nobody needs are moved to `directory_archive`, not deleted."
+    )
+    directory_archive: Path | None = Field(
+        None, description="Where they are moved; nothing there is overwritten. Default: `data-archive/` in `directory`."
+    )
+    enable_compaction: bool = Field(
+        True,
+        description="What lives in sparse journal files is copied forward, so that the journal stays below twice the "
+        "live bytes and two files. False: one message that nobody takes keeps a whole file.",
+    )
+    compaction_rate: Bytes = Field(32 * MIB, ge=64 * KIB, description="So much is copied a second at most.")
+    disk_reserve: Bytes | None = Field(
+        None,
+        description="With less than this free on the volume, persistent messages are refused with the reason, until "
+        "half as much again is free; acknowledgements, dead letters and the end of transactions go on. 0: until a "
+        "journal file finds no room. Default: two journal files.",
+    )
+    check_for_corrupt_journal_files: bool = Field(
+        False,
+        description="Verify all of the journal at start. What is damaged is left out and reported, not refused.",
+    )
+    ignore_missing_journalfiles: bool = Field(
+        False, description="Start although journal files are missing; the messages in them are lost, and reported."
+    )
+    failover_producers_audit_depth: Count = Field(
+        2_048,
+        description="Latest messages of a producer among which one that is sent again is known; 0: no such audit.",
+    )
+    max_failover_producers_to_track: Count = Field(64, description="Producers of whom that is known; 0: no such audit.")
+    purge_recovered_xa_transaction_strategy: Annotated[Literal["never", "commit", "rollback"], AnyCase] = Field(
+        "never", description="What becomes at start of XA transactions that were prepared: they wait, or are ended so."
+    )
+
+    @property
+    def disk_reserve_bytes(self) -> int:
+        """The reserve that holds, ``disk_reserve`` or its default."""
+        return RESERVE_FILES * self.journal_max_file_length if self.disk_reserve is None else self.disk_reserve
+
+
+class FilteredStoreSettings(StoreHabits):
+    """One of several stores; what was not said of it is as in [store] (``StoreSettings.of``)."""
+
+    queue: Pattern | None = Field(None, description="Queues by this pattern go to this store.")
+    topic: Pattern | None = Field(None, description="Topics by this pattern do. Without either, all that is left.")
+    per_destination: bool = Field(
+        False, description="A store for each destination; only where neither `queue` nor `topic` is given."
+    )
+
+    @model_validator(mode="after")
+    def _one_filter(self) -> Self:
+        if self.queue is not None and self.topic is not None:
+            raise wrong("queue or topic, not both: a store more takes the other")
+        if self.per_destination and (self.queue is not None or self.topic is not None):
+            raise wrong("per_destination without queue and topic: there it has no effect in ActiveMQ, either")
+        return self
+
+
+def _no_twins(adapters: tuple[FilteredStoreSettings, ...]) -> tuple[FilteredStoreSettings, ...]:
+    filters = [(adapter.queue, adapter.topic) for adapter in adapters]
+    if len(set(filters)) < len(filters):
+        raise wrong("a filter of its own in each table; one of them may have neither queue nor topic")
+    return adapters
+
+
+class StoreSettings(StoreHabits, StorePlaces):
+    filtered_persistence_adapters: Annotated[tuple[FilteredStoreSettings, ...], AfterValidator(_no_twins)] = Field(
+        (), description="Several stores in one broker, a table each, as ActiveMQ's mKahaDB has them."
+    )
+
+    def of(self, adapter: FilteredStoreSettings) -> StoreSettings:
+        """[store] with what ``adapter`` says laid over it."""
+        said: dict[str, Any] = {
+            key: getattr(adapter, key) for key in adapter.model_fields_set if key in StoreHabits.model_fields
+        }
+        return self.model_copy(update={**said, "filtered_persistence_adapters": ()})
