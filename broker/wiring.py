@@ -25,6 +25,7 @@ from broker.protocols.stomp.session import StompSession
 from broker.server import Connector, Server
 from broker.transport import DEFAULT_LIMITS
 from config.settings import ConnectorSettings, Settings
+from config.store import StoreSettings as StoreTable
 from locker.contract import Holder, Locker, LockRequest, LockSettings
 from locker.kinds import create
 from store.settings import StoreSettings
@@ -200,7 +201,7 @@ class Broker:
 
     def _open_standby(self) -> Standby:
         index_root = self._settings.store.index_directory or os.path.join(self._directory, "index")
-        return Standby(self._directory, index_root, self._name, _store_settings(self._settings))
+        return Standby(self._directory, index_root, self._name, _store_settings(self._settings.store, self._settings))
 
     # ---- what it says of itself
 
@@ -315,8 +316,8 @@ def _engine_settings(settings: Settings) -> EngineSettings:
     )
 
 
-def _store_settings(settings: Settings) -> StoreSettings:
-    said = settings.store
+def _store_settings(said: StoreTable, settings: Settings) -> StoreSettings:
+    """``said`` is [store], or one of several stores with [store] beneath it."""
     return StoreSettings(
         journal_disk_sync_strategy=said.journal_disk_sync_strategy,
         journal_disk_sync_interval=said.journal_disk_sync_interval / 1000,
@@ -327,4 +328,18 @@ def _store_settings(settings: Settings) -> StoreSettings:
         checkpoint_records=said.checkpoint_records,
         checkpoint_bytes=said.checkpoint_bytes,
         look_interval=min(settings.locker.lock_keep_alive_period / 1000 or LOOK_SECONDS_MAX, LOOK_SECONDS_MAX),
+        recovery_budget=said.recovery_budget / 1000,
+        archive_data_logs=said.archive_data_logs,
+        directory_archive=said.directory_archive,
+        check_for_corrupt_journal_files=said.check_for_corrupt_journal_files,
+        ignore_missing_journalfiles=said.ignore_missing_journalfiles,
+        failover_producers_audit_depth=said.failover_producers_audit_depth,
+        max_failover_producers_to_track=said.max_failover_producers_to_track,
+        purge_recovered_xa_transaction_strategy=said.purge_recovered_xa_transaction_strategy,
+        enable_compaction=said.enable_compaction,
+        compaction_rate=said.compaction_rate,
+        cleanup_on_stop=said.cleanup_on_stop,
+        disk_reserve=said.disk_reserve_bytes,
+        index_cache_size=said.index_cache_size,
+        pending_operations_max=said.max_async_jobs,
     )

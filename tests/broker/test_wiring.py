@@ -1,0 +1,73 @@
+"""What the operator said reaches the store."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from broker.wiring import LOOK_SECONDS_MAX, _store_settings
+from config.load import load
+from store.settings import StoreSettings
+
+MIB = 1 << 20
+
+#: key in [store], what is said there, and what the store is told: times in seconds there
+SAID = {
+    "journal_disk_sync_strategy": ("periodic", "periodic"),
+    "journal_disk_sync_interval": ("250ms", 0.25),
+    "journal_max_file_length": ("8mb", 8 * MIB),
+    "journal_max_write_batch_size": ("1mb", MIB),
+    "checkpoint_interval": ("7s", 7.0),
+    "cleanup_interval": ("3s", 3.0),
+    "checkpoint_records": ("77", 77),
+    "checkpoint_bytes": ("7mb", 7 * MIB),
+    "recovery_budget": ("2s", 2.0),
+    "archive_data_logs": ("true", True),
+    "directory_archive": ("/elsewhere", "/elsewhere"),
+    "check_for_corrupt_journal_files": ("true", True),
+    "ignore_missing_journalfiles": ("true", True),
+    "failover_producers_audit_depth": ("9", 9),
+    "max_failover_producers_to_track": ("8", 8),
+    "purge_recovered_xa_transaction_strategy": ("commit", "commit"),
+    "enable_compaction": ("false", False),
+    "compaction_rate": ("5mb", 5 * MIB),
+    "cleanup_on_stop": ("false", False),
+    "disk_reserve": ("99mb", 99 * MIB),
+    "index_cache_size": ("123", 123),
+}
+
+
+def store_settings(*overrides: str) -> StoreSettings:
+    settings = load(None, {}, overrides)
+    return _store_settings(settings.store, settings)
+
+
+def test_every_bound_and_habit_reaches_the_store() -> None:
+    found = store_settings(*(f"store.{key}={text}" for key, (text, _) in SAID.items()))
+    assert {key: getattr(found, key) for key in SAID} == {key: value for key, (_, value) in SAID.items()}
+    others = {field.name for field in dataclasses.fields(StoreSettings)} - set(SAID)
+    # The first is the lock's, the last two bound what is on its way.
+    assert others == {"look_interval", "pending_bytes_max", "pending_operations_max"}
+    assert store_settings("store.max_async_jobs=500").pending_operations_max == 500
+
+
+def test_the_defaults_of_both_are_the_same() -> None:
+    found, expected = store_settings(), StoreSettings()
+    for field in dataclasses.fields(StoreSettings):
+        assert getattr(found, field.name) == getattr(expected, field.name), field.name
+
+
+def test_zero_is_never_for_an_interval_and_none_for_a_reserve() -> None:
+    found = store_settings("store.checkpoint_interval=0", "store.cleanup_interval=0", "store.disk_reserve=0")
+    assert found.checkpoint_interval == math.inf
+    assert found.cleanup_interval == math.inf
+    assert found.disk_reserve == 0
+
+
+def test_the_reserve_grows_with_the_journal_files() -> None:
+    assert store_settings("store.journal_max_file_length=100mb").disk_reserve == 200 * MIB
+
+
+def test_an_idle_store_looks_as_often_as_the_lock_is_proved() -> None:
+    assert store_settings("locker.lock_keep_alive_period=300ms").look_interval == 0.3
+    assert store_settings("locker.lock_keep_alive_period=0").look_interval == LOOK_SECONDS_MAX
