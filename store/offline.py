@@ -14,11 +14,13 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import TypeVar
 
+from journal.files import JournalFiles
 from store.operations import Operation, Page, PagedMessage
 from store.settings import StoreSettings
 from store.standby import Standby
 from store.store import Store
 
+OFFLINE = "offline"
 PAGE_MESSAGES = 1_000
 PAGE_BYTES = 8 << 20
 
@@ -38,7 +40,7 @@ class OfflineStore:
         self,
         directory: str,
         index_root: str | None = None,
-        broker_name: str = "offline",
+        broker_name: str = OFFLINE,
         settings: StoreSettings | None = None,
         *,
         has_proof: Callable[[], bool] = lambda: True,
@@ -46,6 +48,7 @@ class OfflineStore:
         self._arrived: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._turn: list[Callable[[], None]] = []
         self._lost: BaseException | None = None
+        self._next_path = JournalFiles(directory).next_path(broker_name)
         standby = Standby(
             directory, index_root or os.path.join(directory, "index"), broker_name, settings or StoreSettings()
         )
@@ -113,6 +116,10 @@ class OfflineStore:
         """Write what is waiting, make a last checkpoint, let go. Durable on return."""
         self._end_turn()
         self.store.close()
+        try:
+            os.unlink(self._next_path)  # made ahead, for files that are not to come
+        except FileNotFoundError:
+            pass
 
     def drop(self) -> None:
         """Let go without another write."""

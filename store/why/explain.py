@@ -18,7 +18,7 @@ from journal.errors import JournalError, JournalMissing
 from journal.files import JournalFiles
 from journal.format import offset_of
 from journal.reader import JournalReader
-from store.compaction import FACTOR, FILES_BEYOND
+from store.compaction import FACTOR, FACTOR_ASKED, FILES_BEYOND
 from store.headers import Chronicle
 from store.inspect import Seen, walk
 from store.keys import Entry
@@ -92,11 +92,12 @@ def explain(
         ]
     finally:
         reader.close()
+    journal_bytes = sum(sizes.values())
+    may_compact = journal_bytes > FACTOR_ASKED * live_bytes + FILES_BEYOND * place.file_length
     for why in described:
-        why.action = action_for(why, now)
+        why.action = action_for(why, now, may_compact=may_compact)
     if only is not None:
         described[0].acknowledgements = _acknowledgements(place.files, chronicle, only)
-    journal_bytes = sum(sizes.values())
     return Why(
         place.files.directory,
         described,

@@ -98,7 +98,7 @@ def _indexes(path: str, name: str) -> Iterator[Thing]:
             is_directory = entry.is_dir(follow_symlinks=False)
             size, files = _tree(entry.path) if is_directory else (_size(entry.path), 1)
             if ".aside-" in entry.name:
-                kind, says = "aside", "an index that did not belong to this journal, or was damaged; not read"
+                kind, says = "aside", "an index that was set aside: of another journal, damaged or rebuilt; not read"
             elif entry.name.startswith("."):
                 kind, says = "index", "an index in the making"
             else:

@@ -6,6 +6,7 @@ one, and reads the journal from there on, as a standby does.
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -15,9 +16,9 @@ from index.copy import copy
 from index.errors import IndexTrouble
 from index.index import DATA_NAME, Index
 from journal.files import JournalFiles
-from store.follow import Follower, IndexNotOfThisJournal
+from store.follow import Follower
 from store.index_directory import ASIDE
-from store.state import OtherNumbering
+from store.index_trust import IndexNotOfThisJournal
 
 # Held in memory before it goes to the scratch index.
 RECORDS_PER_CHECKPOINT = 100_000
@@ -27,8 +28,9 @@ RECORDS_PER_CHECKPOINT = 100_000
 def read_state(directory: str, index_root: str | None = None, *, is_live: bool) -> Iterator[Follower]:
     """A follower that has read the journal to its end; its state may be looked at within the block.
 
-    ``is_live``: a master is writing; what it wrote last is then left out, as it may yet turn out not to count.
-    Raises JournalCorrupt or JournalLost when the journal is damaged, OSError as a volume gives it.
+    ``is_live``: a master is writing; what it wrote last is then left out, as it may yet turn out not to count. Damage
+    is stepped over and told in the follower's ``damages``; of a live one reading ends there (``has_caught_up`` False).
+    Raises OSError as a volume gives it.
     """
     files = JournalFiles(directory)
     with tempfile.TemporaryDirectory(prefix="tandemmq-why-") as scratch:
@@ -40,19 +42,26 @@ def read_state(directory: str, index_root: str | None = None, *, is_live: bool) 
 
 
 def _read(files: JournalFiles, index_root: str, scratch: str, *, is_final: bool) -> Follower:
-    for number, path in enumerate(_freshest_first(index_root)):
+    for number, path in enumerate(indexes_in(index_root)):
         target = os.path.join(scratch, str(number))
         try:
             if copy(path, target):
                 return _advanced(files, Index.open(target), is_final)
-        except (IndexNotOfThisJournal, IndexTrouble, OtherNumbering):
+        except (IndexNotOfThisJournal, IndexTrouble):
             continue  # the journal alone is enough
     return _advanced(files, Index.open(os.path.join(scratch, "empty")), is_final)
 
 
 def _advanced(files: JournalFiles, index: Index, is_final: bool) -> Follower:
     try:
-        follower = Follower(files, index, records_per_checkpoint=RECORDS_PER_CHECKPOINT)
+        follower = Follower(
+            files,
+            index,
+            records_per_checkpoint=RECORDS_PER_CHECKPOINT,
+            ignores_missing=True,
+            is_trial=True,
+            first_owner=_first_owner(index),
+        )
         follower.advance(is_final=is_final)
     except BaseException:
         index.close()
@@ -60,7 +69,13 @@ def _advanced(files: JournalFiles, index: Index, is_final: bool) -> Follower:
     return follower
 
 
-def _freshest_first(root: str) -> list[str]:
+def _first_owner(index: Index) -> int:
+    """A broker with several stores numbers their owners apart; here any numbers will do."""
+    return int(json.loads(index.meta)["first_owner"]) if index.meta else 0
+
+
+def indexes_in(root: str) -> list[str]:
+    """The directories of the indexes that may be used, the freshest first."""
     found: list[tuple[float, str]] = []
     try:
         names = os.listdir(root)

@@ -38,8 +38,11 @@ def counted(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def action_for(why: FileWhy, now: int) -> str:
-    """Who holds the file, and the cheapest way to let it go, with the figure that it frees."""
+def action_for(why: FileWhy, now: int, *, may_compact: bool) -> str:
+    """Who holds the file, and the cheapest way to let it go, with the figure that it frees.
+
+    ``may_compact``: the journal is so much longer than what lives in it that a compaction would begin.
+    """
     if why.state == TAIL:
         return "it is written to"
     if why.state == GOING:
@@ -48,12 +51,12 @@ def action_for(why: FileWhy, now: int) -> str:
         return f"nothing needs it: the next checkpoint frees {bytes_of(why.bytes)}"
     said, deeds = _own(why, now)
     waits = _waits(why)
+    compaction = _compaction(why) if may_compact else ""
     if not said:
-        return f"{waits}; {_compaction(why) or 'empty those first'}" if waits else "nothing that is known here keeps it"
+        return f"{waits}: {compaction or 'it goes when those are empty'}" if waits else "nothing known here keeps it"
     if waits:
         said.append(waits)
     deed = " and ".join(deeds)
-    compaction = _compaction(why)
     if compaction:
         deed = f"{deed}, or {compaction}" if deed else compaction
     elif why.frees:

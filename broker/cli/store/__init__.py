@@ -8,9 +8,11 @@ from __future__ import annotations
 import click
 
 from broker.cli.store.check import check
+from broker.cli.store.compact import compact
 from broker.cli.store.export import export
 from broker.cli.store.import_ import import_
 from broker.cli.store.inspect import inspect
+from broker.cli.store.rebuild_index import rebuild_index
 from broker.cli.store.why import why
 
 
@@ -19,5 +21,5 @@ def store() -> None:
     """Look into a data directory, and put it in order."""
 
 
-for command in (check, export, import_, inspect, why):
+for command in (check, compact, export, import_, inspect, rebuild_index, why):
     store.add_command(command)

@@ -11,11 +11,14 @@ from contextlib import contextmanager
 import click
 
 from config.settings import Settings
-from journal.files import file_id
+from journal.files import JournalFiles, file_id
 from locker.contract import Holder, Locker, LockError, LockRequest, LockSettings, LockUnavailable
 from locker.kinds import create
 from locker.shared_file import SharedFileLocker
+from store.headers import Chronicle
+from store.inspect import read_headers
 
+LOCK = "lock"
 DIRECTORY = click.Path(exists=True, file_okay=False)
 
 
@@ -33,6 +36,17 @@ def demand_journal(directory: str) -> None:
         raise WrongDirectory(f"{directory} holds no journal: there is no file db-1.log, db-2.log, ... in it")
 
 
+def known_files(directory: str) -> Chronicle:
+    """What the headers of a journal say. Ends the command when it has none of ours: a broker takes it over first."""
+    demand_journal(directory)
+    chronicle = read_headers(JournalFiles(directory))
+    if not chronicle.headers:
+        raise click.ClickException(
+            f"the journal in {directory} is ActiveMQ's, and was not taken over yet: start a broker on it, or import it"
+        )
+    return chronicle
+
+
 def journal_file(text: str) -> int:
     """The id in db-87.log, db-87 or 87. Raises BadParameter for anything else."""
     name = os.path.basename(text)
@@ -43,12 +57,20 @@ def journal_file(text: str) -> int:
     raise click.BadParameter(f"{text!r} is no journal file: db-87.log, db-87 or 87 would be one")
 
 
+def lock_place(directory: str) -> str:
+    """Where the lock of a store lies: one of several stores of a broker has that of the directory above."""
+    parent = os.path.dirname(os.path.abspath(directory))
+    is_one_of_several = not os.path.exists(os.path.join(directory, LOCK)) and os.path.exists(os.path.join(parent, LOCK))
+    return parent if is_one_of_several else directory
+
+
 def holder_of(directory: str) -> Holder | None:
     """Who holds the lock file of a directory; None: nobody. It is looked at, not touched."""
-    if not os.path.exists(os.path.join(directory, "lock")):
+    place = lock_place(directory)
+    if not os.path.exists(os.path.join(place, LOCK)):
         return None
     try:
-        return SharedFileLocker(LockRequest(directory=directory, holder=Holder(name="tandemmq store"))).holder()
+        return SharedFileLocker(LockRequest(directory=place, holder=Holder(name="tandemmq store"))).holder()
     except LockUnavailable as error:
         raise click.ClickException(str(error)) from error
 
@@ -69,7 +91,7 @@ def locked(
     Gives the question whether it is still ours, for ``OfflineStore(has_proof=...)``; any thread may ask it. When
     somebody else holds it the command ends with exit code 1, naming the holder.
     """
-    locker = _locker(directory, command, settings)
+    locker = _locker(lock_place(directory), command, settings)
     try:
         if not locker.try_acquire():
             raise click.ClickException(f"{directory} is in use by {locker.holder() or 'another broker'}: {instead}")

@@ -75,7 +75,7 @@ def inspect(
     chosen = ids if only is None else [only]
     counted = Summary()
     sizes = {file: files.size(file) for file in chosen}
-    watch = progress("reading", sum(sizes.values())) if summary or message_id else nullcontext(lambda done: None)
+    watch = progress("reading", sum(sizes.values())) if summary or message_id else nullcontext(_unseen)
     done = 0
     with watch as advance:
         for file in chosen:
@@ -128,6 +128,10 @@ def _listed(ids: list[int]) -> str:
 
 
 # ---- a line
+
+
+def _unseen(done_bytes: int, detail: str = "") -> None:
+    """Where records are printed there is no bar."""
 
 
 def _line(item: Item, chronicle: Chronicle, bodies: bool, as_json: bool) -> str:

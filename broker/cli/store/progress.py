@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 REFRESH_SECONDS = 0.2
 
 
+class Advance(Protocol):
+    """Told how many bytes are done, and what else is to be shown."""
+
+    def __call__(self, done_bytes: int, detail: str = "") -> None: ...
+
+
 @contextmanager
-def progress(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
+def progress(what: str, total_bytes: int) -> Iterator[Advance]:
     """Gives a function to be told how many of ``total_bytes`` are done. Where stderr is no terminal, nothing shows."""
     if not sys.stderr.isatty():
-        yield lambda done_bytes: None
+        yield lambda done_bytes, detail="": None
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -29,18 +37,25 @@ def progress(what: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total_bytes, detail="")
-        yield lambda done_bytes: bar.update(task, completed=done_bytes)
+        yield lambda done_bytes, detail="": bar.update(task, completed=done_bytes, detail=detail)
 
 
 @contextmanager
-def watched(what: str, total_bytes: int, done_bytes: Callable[[], int]) -> Iterator[None]:
-    """The same for work that tells nothing but lets itself be looked at, from another thread, while it runs."""
+def watched(
+    what: str, total_bytes: int, done_bytes: Callable[[], int], records: Callable[[], int] | None = None
+) -> Iterator[None]:
+    """The same for work that tells nothing but lets itself be looked at, from another thread, while it runs.
+
+    With ``records`` it is also shown how many of them a second are done.
+    """
     with progress(what, total_bytes) as advance:
         has_ended = threading.Event()
+        started = time.monotonic()
 
         def look() -> None:
             while not has_ended.wait(REFRESH_SECONDS):
-                advance(done_bytes())
+                rate = "" if records is None else f"{records() / (time.monotonic() - started):,.0f} records/s"
+                advance(done_bytes(), rate)
 
         watcher = threading.Thread(target=look, daemon=True)
         watcher.start()

@@ -19,7 +19,6 @@ from index.errors import IndexTrouble
 from journal.errors import JournalError
 from journal.files import JournalFiles
 from journal.format import FILE_LENGTH_DEFAULT
-from store.follow import JournalLost
 from store.headers import Chronicle
 from store.records.errors import RecordDamaged
 from store.state import State
@@ -86,6 +85,7 @@ def _from_files(directory: str | None, index_root: str | None, only: int | None)
             place = Place(
                 JournalFiles(directory), _file_length(follower.chronicle), holder is not None, index_root, None
             )
+            notes += [f"damaged: {damage}" for damage in follower.damages]
             if not follower.has_caught_up:
                 notes.append("the journal could not be read to its end: `tandemmq store check` says why")
             state: State = follower.state
@@ -93,7 +93,7 @@ def _from_files(directory: str | None, index_root: str | None, only: int | None)
             return explain(lambda function: function(state), place, follower.chronicle, now, only=only, notes=notes)
     except KeyError as error:
         raise click.UsageError(f"there is no db-{only}.log in {directory}") from error
-    except (JournalError, JournalLost, RecordDamaged, IndexTrouble) as error:
+    except (JournalError, RecordDamaged, IndexTrouble) as error:
         raise click.ClickException(f"{error}; `tandemmq store check {directory}` says more") from error
     except OSError as error:
         raise click.ClickException(str(error)) from error

@@ -1,0 +1,117 @@
+"""``tandemmq store compact``: copy what lives out of sparse journal files, so that they can go."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import click
+
+from broker.cli.options import load_settings
+from broker.cli.status import DEFAULT_ADMIN, admin_url
+from broker.cli.store.admin import call
+from broker.cli.store.directory import DIRECTORY, known_files, locked
+from broker.cli.store.progress import watched
+from config.settings import Settings
+from index.errors import IndexTrouble
+from journal.errors import JournalError
+from journal.files import JournalFiles
+from store.compaction import CompactionReport
+from store.damage import JournalLost
+from store.offline import OFFLINE, OfflineStore
+from store.records.errors import RecordDamaged
+from store.settings import StoreSettings
+from store.state import State
+from store.why.offline import indexes_in
+from store.why.words import bytes_of, counted
+
+# A running broker answers when it is done, at its own rate.
+ANSWER_SECONDS_MAX = 24 * 3600.0
+# With nobody to be served meanwhile nothing is held back.
+NO_RATE_LIMIT = 1 << 40
+
+
+def _admin(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else admin_url(context, parameter, value)
+
+
+@click.command()
+@click.argument("directory", type=DIRECTORY, required=False)
+@click.option("--admin", metavar="URL", callback=_admin, help=f"Have a running broker do it ({DEFAULT_ADMIN}).")
+@click.option("--config", metavar="FILE", help="The broker's settings: kind of lock, length of files, indexes.")
+@click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
+@click.option("--name", metavar="NAME", help="The broker in whose name it is done.")
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+def compact(
+    directory: str | None,
+    admin: str | None,
+    config: str | None,
+    index_root: str | None,
+    name: str | None,
+    as_json: bool,
+) -> None:
+    """Empty every journal file in which more than a little is dead, and remove it.
+
+    What lives is copied to the end, and keeps its order. On a DIRECTORY whose lock is free, which is held meanwhile as
+    a master would; or with --admin by the running master, beside its work. It may be stopped and crash at any time.
+    """
+    if (directory is None) == (admin is None):
+        raise click.UsageError("a DIRECTORY that no broker holds, or --admin URL of the broker that does")
+    if admin is not None:
+        report = _by_broker(admin)
+        after = report.disk_expected
+    else:
+        assert directory is not None, "one of the two was given"
+        settings = None if config is None else load_settings(config)
+        report, after = _by_us(directory, settings, index_root, name)
+    if as_json:
+        click.echo(json.dumps(report._asdict() | {"disk_after": after}))
+    elif not report.files:
+        click.echo(f"nothing to gain: the journal has {bytes_of(after)}")
+    else:
+        click.echo(
+            f"{counted(len(report.files), 'file')} emptied, {counted(report.messages, 'message')} moved, "
+            f"{bytes_of(report.bytes_copied)} copied: the journal had {bytes_of(report.disk_before)} "
+            f"and has {bytes_of(after)}"
+        )
+
+
+def _by_broker(admin: str) -> CompactionReport:
+    answer = call(admin, "store/compact", is_post=True, seconds_max=ANSWER_SECONDS_MAX)
+    try:
+        return CompactionReport(**answer | {"files": tuple(answer["files"])})
+    except (KeyError, TypeError) as error:
+        raise click.ClickException(f"{admin} answers in words of another version: {error}") from error
+
+
+def _by_us(
+    directory: str, settings: Settings | None, index_root: str | None, name: str | None
+) -> tuple[CompactionReport, int]:
+    """The report, and the bytes of the journal afterwards."""
+    files = JournalFiles(directory)
+    chronicle = known_files(directory)
+    length = chronicle.headers[max(chronicle.headers)].length
+    if settings is not None:
+        length = settings.store.journal_max_file_length
+    said = StoreSettings(compaction_rate=NO_RATE_LIMIT)
+    if length:
+        said = replace(said, journal_max_file_length=length)
+    root = index_root or (settings and settings.store.index_directory) or os.path.join(directory, "index")
+    # In the name of the broker with the freshest index: that one is then true to the end, and a start is quick.
+    broker = name or next((os.path.basename(path) for path in indexes_in(root)), OFFLINE)
+    with locked(directory, "store compact", settings, "stop it, or give --admin with its address") as has_proof:
+        try:
+            with OfflineStore(directory, root, broker, said, has_proof=has_proof) as store:
+                live = store.result(store.store.ask(_live_bytes))
+                with watched("copying", live, lambda: store.store.figures.bytes_copied):
+                    report = store.result(store.store.compact())
+        except (JournalError, JournalLost, RecordDamaged, IndexTrouble) as error:
+            raise click.ClickException(f"{error}; `tandemmq store check {directory}` says more") from error
+        except OSError as error:
+            raise click.ClickException(str(error)) from error
+        return report, sum(files.size(file) for file in files.list())
+
+
+def _live_bytes(state: State) -> int:
+    return sum(held.live_bytes for held in state.files.values())
