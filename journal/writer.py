@@ -41,6 +41,7 @@ class JournalWriter:
     __slots__ = (
         "_broker",
         "_failure",
+        "_farewell",
         "_fd",
         "_file_length_max",
         "_files",
@@ -77,6 +78,8 @@ class JournalWriter:
         self._preparing = threading.Lock()
         self._is_prepared = False
         self._is_dirty = False
+        # The former file, its end and what is to stand behind it once the header of this one is durable
+        self._farewell: tuple[int, int, bytes] | None = None
         self.offset = offset
         self.checksum = checksum
         self._fd, self._identity = self._open(file)
@@ -119,6 +122,8 @@ class JournalWriter:
         except OSError as error:
             self._fail("sync", error)
         self._is_dirty = False
+        if self._farewell is not None:
+            self._say_farewell()
 
     def look(self) -> None:
         """Raises Deposed when somebody made the file after mine, or mine lost its name: asked in this order.
@@ -155,11 +160,14 @@ class JournalWriter:
                 self._files.prepare(self._broker, self._file_length_max)
                 self._is_prepared = True
 
-    def rotate(self, header: bytes) -> None:
+    def rotate(self, header: bytes, farewell: bytes | None = None) -> None:
         """End this file and go on in the next one, whose first batch is ``header``. Not durable until ``sync``.
 
         The old file is synced, whatever was synced before, and looked at; then the next appears; then it is looked
         again, because this process may have slept between: then Deposed, and the file just made stays empty.
+
+        ``farewell`` is written as a batch of its own behind the end of the old file by the next ``sync``, when the
+        header is durable. Who knows the header never reads it; who finds it counting knows that a file is lost.
         """
         if self._is_dirty:
             self.sync()
@@ -184,7 +192,10 @@ class JournalWriter:
         try:
             fd, identity = self._open(following)
             ended, self._fd, self._identity = self._fd, fd, identity
-            self._files.disk.close(ended)
+            if farewell is None:
+                self._files.disk.close(ended)
+            else:
+                self._farewell = ended, self.offset, farewell
         except OSError as error:
             self._fail("rotate", error)
         self.offset = 0
@@ -202,10 +213,25 @@ class JournalWriter:
         if self._failure is None:
             self._failure = ("use a closed writer", OSError(errno.EBADF, os.strerror(errno.EBADF)))
         try:
+            if self._farewell is not None:
+                self._files.disk.close(self._farewell[0])
             self._files.disk.close(fd)
             self._files.abandon(self._broker)  # without waiting for a preparation that a dead volume may hold up
         except OSError:
             pass  # whatever was promised had been synced
+
+    def _say_farewell(self) -> None:
+        assert self._farewell is not None, "a rotation left something to say"
+        (fd, offset, payload), self._farewell = self._farewell, None
+        disk = self._files.disk
+        try:
+            try:
+                write_at(disk, fd, encode_batch((payload,))[0], offset)
+                disk.fdatasync(fd)
+            finally:
+                disk.close(fd)
+        except OSError as error:
+            self._fail("end the former file", error)
 
     def _open(self, file: int) -> tuple[int, Identity]:
         fd = self._files.disk.open(self._files.path(file), os.O_WRONLY | os.O_CLOEXEC)

@@ -5,7 +5,10 @@ Damage stops a start, unless the operator declared that it is to be stepped over
 
     TANDEMMQ-LOST {"file": 7, "start": 1042, "stop": 2048}
 
-Whoever meets that range later steps over it without another word. Nothing is ever deleted.
+Whoever meets that range later steps over it without another word. Nothing is ever deleted. Another trace proves that
+a file is lost, when it was the last one and nothing else names it; behind the end of each file that a rotation left:
+
+    TANDEMMQ-NEXT {"file": 8}
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ QUARANTINE = "quarantine"
 WHOLE_FILE = 1 << 32
 
 _LOST = "TANDEMMQ-LOST "
-_LOST_BYTES = _LOST.encode()
+_NEXT = "TANDEMMQ-NEXT "
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,19 +251,38 @@ def _write_once(files: JournalFiles, path: str, pieces: Iterable[bytes]) -> None
 
 def encode_lost(file: int, start: int, stop: int) -> bytes:
     """The payload of the record by which a start in the declared mode says that a range does not count."""
-    return encode_trace(_LOST + json.dumps({"file": file, "start": start, "stop": stop}, separators=(",", ":")))
+    return _encode_mark(_LOST, {"file": file, "start": start, "stop": stop})
 
 
 def decode_lost(payload: bytes) -> tuple[int, int, int] | None:
     """(file, start, stop) of a trace command that declares a range lost; None for every other trace."""
-    if _LOST_BYTES not in payload[:32]:
+    body = _decode_mark(_LOST, payload)
+    return None if body is None else (body["file"], body["start"], body["stop"])
+
+
+def encode_next(file: int) -> bytes:
+    """The payload of the record behind the end of a file that is written when ``file``, the next, has its header."""
+    return _encode_mark(_NEXT, {"file": file})
+
+
+def decode_next(payload: bytes) -> int | None:
+    """The file that a trace command says to be the next; None for every other trace."""
+    body = _decode_mark(_NEXT, payload)
+    return None if body is None else body["file"]
+
+
+def _encode_mark(mark: str, body: dict[str, int]) -> bytes:
+    return encode_trace(mark + json.dumps(body, separators=(",", ":")))
+
+
+def _decode_mark(mark: str, payload: bytes) -> dict[str, int] | None:
+    if mark.encode() not in payload[:32]:
         return None
     command = decode(payload)
     text = command.message if isinstance(command, Trace) else None
-    if text is None or not text.startswith(_LOST):
+    if text is None or not text.startswith(mark):
         return None
-    body = json.loads(text[len(_LOST) :])
-    return int(body["file"]), int(body["start"]), int(body["stop"])
+    return {name: int(number) for name, number in json.loads(text[len(mark) :]).items()}
 
 
 class DeclaredLosses:

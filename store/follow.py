@@ -33,6 +33,7 @@ from store.damage import (
     JournalLost,
     StoreCorrupt,
     decode_lost,
+    decode_next,
     encode_lost,
     examine,
     quarantine,
@@ -40,7 +41,7 @@ from store.damage import (
     told,
 )
 from store.headers import Chronicle, Header, decode_header, read_chronicle
-from store.index_trust import IndexNotOfThisJournal, Standing, judge
+from store.index_trust import IndexNotOfThisJournal, Standing, is_blank, judge
 from store.keys import Entry
 from store.marks import decode_gone
 from store.neighbours import told_by_neighbours
@@ -118,6 +119,7 @@ class Follower:
         self._began_at = self.state.position
         self._dropped: list[tuple[Name, Entry]] = []
         self._losses = DeclaredLosses(files)
+        self._went_on: tuple[int, int] | None = None  # (file, the next one), where nothing else names the next
         self._standing: Standing | None = None
         self._is_waiting = False
         self._judge(self.read_headers())
@@ -288,6 +290,9 @@ class Follower:
 
     def _note_trace(self, file: int, payload: bytes) -> None:
         self._given_up.update(decode_gone(payload))
+        following = decode_next(payload)
+        if following is not None:
+            self._went_on = file, following
         lost = decode_lost(payload)
         if lost is not None:
             self._losses.note(*lost)
@@ -423,6 +428,11 @@ class Follower:
                 state.lose_file(file)
         if not is_final:
             return
+        if self._went_on is not None:
+            former, following = self._went_on
+            if following > max(headers, default=0) and is_blank(self.files, following):
+                reason = f"db-{former}.log was ended when this one had its header"
+                lost.append(Damage(following, 0, WHOLE_FILE, reason, is_lost=True))
         self._meet(lost)
         for file in existing:  # given up, yet a crash came before its unlink: to be reclaimed anew
             state.know_file(file)

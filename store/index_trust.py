@@ -60,7 +60,7 @@ def judge(
     if position is None:
         return None
     present = list(ids)
-    while present and present[-1] >= position.file and position.offset and _is_blank(files, present[-1]):
+    while present and present[-1] >= position.file and position.offset and is_blank(files, present[-1]):
         present.pop()  # the fence of a promotion that came to nothing
     if position.file not in present:
         if present and position.file < present[-1]:
@@ -78,8 +78,8 @@ def judge(
     return _batch_is_gone(files, chronicle, state, position)
 
 
-def _is_blank(files: JournalFiles, file: int) -> bool:
-    """Whether nothing was ever written into the file."""
+def is_blank(files: JournalFiles, file: int) -> bool:
+    """Whether the file is not there, or nothing was ever written into it."""
     walk = scan(files, file, is_live=True)
     try:
         return next(iter(walk), None) is None and walk.ending.kind is not EndingKind.TORN

@@ -235,6 +235,47 @@ def test_a_deposed_master_learns_it_when_it_looks(new_writer: NewWriter) -> None
     new.look()
 
 
+def test_a_farewell_stands_behind_the_old_end_when_the_new_header_is_durable(
+    new_writer: NewWriter, files: JournalFiles, watched_disk: Any
+) -> None:
+    writer = new_writer(disk=watched_disk())
+    writer.append([b"last"])
+    end = writer.position[1]
+    writer.rotate(b"header", b"went on")
+    assert contents(files, 1) == [[b"last"]], "not before the header is on the disk"
+    disk = writer._files.disk
+    disk.calls.clear()
+    writer.sync()
+    assert disk.verbs() == ["fdatasync", "pwrite", "fdatasync", "close"]
+    assert contents(files, 1, end) == [[b"last"]], "who knows the end does not read it"
+    assert contents(files, 1) == [[b"last"], [b"went on"]]
+    assert contents(files, 2) == [[b"header"]]
+    disk.calls.clear()
+    writer.sync()
+    assert disk.verbs() == ["fdatasync"], "it is said once"
+
+
+@pytest.mark.parametrize("verb", ["pwrite", "fdatasync"])
+def test_a_farewell_that_cannot_be_written_is_final(new_writer: NewWriter, watched_disk: Any, verb: str) -> None:
+    writer = new_writer(disk=watched_disk())
+    writer.append([b"last"])
+    writer.rotate(b"header", b"went on")
+    disk = writer._files.disk
+    disk.failing, disk.countdown = frozenset([verb]), 2 if verb == "fdatasync" else 1
+    with pytest.raises(JournalFailed, match="end the former file"):
+        writer.sync()
+    with pytest.raises(JournalFailed):
+        writer.append([b"more"])
+
+
+def test_a_writer_that_is_closed_before_its_farewell_says_nothing(new_writer: NewWriter, files: JournalFiles) -> None:
+    writer = new_writer()
+    writer.append([b"last"])
+    writer.rotate(b"header", b"went on")
+    writer.close()
+    assert contents(files, 1) == [[b"last"]]
+
+
 def test_a_deposed_master_cannot_rotate(new_writer: NewWriter, files: JournalFiles) -> None:
     old = new_writer("old")
     new = new_writer("new")
