@@ -39,14 +39,16 @@ from broker.core.topic import Topic, TopicSubscription
 from broker.core.transaction import Transaction
 from broker.dispatcher import Dispatcher, encode_payload
 from broker.subscriber import Opening, Store, Subscriber
-from store.memory import StoreFull
 from store.operations import AddMessage, Atomic, Operation, Page, RemoveMessage
 from store.records.commands import encode_commit, encode_remove
 from store.records.message import DestinationKind, Message
 from store.records.message_ids import is_made_by_broker
 from store.records.transactions import LocalTransactionId, TransactionId
+from store.space import StoreFull
 
 log = logging.getLogger(__name__)
+
+FULL_ADVICE = "Nothing was stored. Send it later: consumers go on, and what they acknowledge gives space back."
 
 
 class _Commitment:
@@ -92,6 +94,7 @@ class Engine:
         self._destinations = Destinations(settings, self._memory, store.queue, store.owners())
         self._by_name = self._destinations.by_name
         self._by_owner = self._destinations.by_owner
+        self._refused = 0  # messages that a full store did not take
         self._clients: set[Client] = set()
         self._client_ids: dict[str, Client] = {}
         self._duplicates = 0
@@ -210,7 +213,11 @@ class Engine:
     def _send(self, client: Client, command: Send) -> None:
         message = command.message
         if command.transaction is not None:
-            self._transaction(client, command.transaction).send(message)
+            transaction = self._transaction(client, command.transaction)
+            if self._store.is_full and self._is_stored(client, message):
+                self._refused += 1
+                transaction.refuse(self._store.full_reason, FULL_ADVICE)
+            transaction.send(message)
             client.tell_receipt(command.receipt)
             return
         destination = message.destination
@@ -225,7 +232,7 @@ class Engine:
         try:
             self._append(_add(message, queue.owners, encode_payload(message), waiting))
         except StoreFull as error:
-            raise _full(error) from error
+            raise self._full(str(error)) from error
 
     def _send_otherwise(self, client: Client, message: Message, target: Queue | Topic, receipt: str | None) -> None:
         """To a topic, or without the store."""
@@ -236,7 +243,7 @@ class Engine:
                 add.passed_over = self._passed_over(message, target, client)
                 self._append(add)
             except StoreFull as error:
-                raise _full(error) from error
+                raise self._full(str(error)) from error
             return
         if isinstance(target, Queue) or target.durables:
             self._check_memory(message)
@@ -260,6 +267,14 @@ class Engine:
             encode_remove(message.destination, message.message_id, transaction, key, b"")
             for key in target.passed_over(client.connection)
         )
+
+    def _is_stored(self, client: Client, message: Message) -> bool:
+        return bool(self._stored_by(message, self._destinations.route(message.destination), client))
+
+    def _full(self, reason: str, count: int = 1) -> ClientError:
+        """What a producer is told whose messages the store cannot take now."""
+        self._refused += count
+        return ClientError(reason, FULL_ADVICE, is_fatal=False)
 
     def _check_memory(self, message: Message) -> None:
         memory = self._memory
@@ -418,6 +433,10 @@ class Engine:
                     operations.append(add)
                 else:
                     volatile.append(message)
+            # What only acknowledges is committed also then.
+            if operations and self._store.is_full:
+                reason = f"Transaction {command.transaction!r} was rolled back: {self._store.full_reason}"
+                raise self._full(reason, len(operations))
         except ClientError:
             self._undo(transaction)
             raise
@@ -545,6 +564,7 @@ class Engine:
             "dead_letters_total": self._dispatcher.dead_letters,
             "duplicates_total": self._duplicates,
             "expired_total": self._dispatcher.expired,
+            "sends_refused_store_full_total": self._refused,
         }
         return statistics(self._destinations, self._memory, counts)
 
@@ -552,10 +572,6 @@ class Engine:
 def _add(message: Message, owners: tuple[int, ...], payload: bytes, context: object = None) -> AddMessage:
     """What a client sent. It may send it again after a failover, if the id is its own."""
     return AddMessage(message, owners, payload, context, is_audited=not is_made_by_broker(message.message_id))
-
-
-def _full(error: StoreFull) -> ClientError:
-    return ClientError(f"The message cannot be stored: {error}", "Send it later.", is_fatal=False)
 
 
 def _unexpected(name: str, command: Ack | Nack) -> ClientError:

@@ -27,6 +27,7 @@ from store.operations import (
 from store.records.commands import subscription_key
 from store.records.message import Destination
 from store.settings import StoreSettings
+from store.space import StoreFull
 
 # Above this many on their way producers are asked to wait.
 PENDING_OPERATIONS_MAX = 20_000
@@ -34,10 +35,6 @@ PENDING_OPERATIONS_MAX = 20_000
 BYTES_MAX = 1 << 30
 _RECORD_OVERHEAD = 5
 _DEFAULTS = StoreSettings()
-
-
-class StoreFull(Exception):
-    """A message was not taken: the bound in the text is reached."""
 
 
 class MemoryStore:
@@ -110,7 +107,7 @@ class MemoryStore:
         and most of them are dead letters that only move.
         """
         if type(operation) is AddMessage and self.bytes + len(operation.payload) > self._bytes_max:
-            raise StoreFull(f"the store in memory holds bytes_max ({self._bytes_max} bytes)")
+            raise StoreFull(self._full())
         if not self._turn:
             self._call_soon(self._report)
         self._turn.append(operation)
@@ -119,6 +116,19 @@ class MemoryStore:
             self._subscriptions = {key: owner for key, owner in self._subscriptions.items() if owner != operation.owner}
         if len(self._turn) > PENDING_OPERATIONS_MAX:
             self.is_congested = True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the bound is reached: then no transaction is committed that would store something."""
+        return self.bytes >= self._bytes_max
+
+    @property
+    def full_reason(self) -> str:
+        """Why it is full, in a sentence; empty while it is not."""
+        return self._full() if self.is_full else ""
+
+    def _full(self) -> str:
+        return f"the store in memory holds bytes_max ({self._bytes_max} bytes)"
 
     def _report(self) -> None:
         operations = self._apply_turn()

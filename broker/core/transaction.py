@@ -6,6 +6,8 @@ doomed: it can only be rolled back, so that nobody commits the half of it that w
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from broker.core.commands import ClientError
 from broker.core.settings import EngineSettings
 from broker.core.subscription import ENTRY_OVERHEAD_BYTES, Entry, Memory, Subscription
@@ -56,12 +58,12 @@ class Transaction:
             self._refuse(f"transaction_operations_max ({limit} operations)")
 
     def _refuse(self, limit: str) -> None:
-        self.doom = f"it is larger than {limit}"
-        raise ClientError(
-            f"Transaction {self.name!r} is larger than {limit}",
-            "It can only be aborted; commit more often.",
-            is_fatal=False,
-        )
+        self.refuse(f"it is larger than {limit}", "Commit more often.")
+
+    def refuse(self, reason: str, advice: str) -> NoReturn:
+        """Something of it cannot be had: ClientError says why, and from now on it can only be rolled back."""
+        self.doom = reason
+        raise ClientError(f"Transaction {self.name!r} can only be aborted: {reason}", advice, is_fatal=False)
 
     def end(self) -> None:
         """COMMIT or ABORT: memory is given back."""

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from store.memory import MemoryStore
+from store.records.message import Destination, DestinationKind
+
+DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
+PRICES = Destination(DestinationKind.TOPIC, "prices")
 
 
 def test_a_full_store_in_memory_refuses_a_send_and_takes_acknowledgements(house):
@@ -22,3 +28,110 @@ def test_a_full_store_in_memory_refuses_a_send_and_takes_acknowledgements(house)
     house.turn()
 
     assert client.receipts == ["r"]
+
+
+@pytest.fixture
+def full(house):
+    """A house whose store holds one message and takes no more; the message is with the client."""
+    client = house.client()
+    client.subscribe()
+    client.send("stored")
+    house.turn()
+    house.store._bytes_max = house.store.bytes
+    assert house.store.is_full
+    return house, client
+
+
+def refused(house) -> int:
+    return house.counts["sends_refused_store_full_total"]
+
+
+def test_a_refused_producer_is_told_why_and_what_helps_and_stays_connected(full):
+    house, client = full
+    client.send("refused", receipt="r")
+    error = client.session.errors[0]
+    assert "bytes_max" in error.message
+    assert "Nothing was stored. Send it later" in error.detail
+    assert (error.receipt, error.is_fatal, client.is_closed) == ("r", False, False)
+    assert client.receipts == []
+    assert refused(house) == 1
+
+
+def test_a_send_in_a_transaction_dooms_it(full):
+    house, client = full
+    client.begin()
+    client.send("refused", transaction="t")
+    assert "can only be aborted: the store in memory holds bytes_max" in client.errors[0]
+    client.ack("stored", transaction="t")
+    client.commit()
+    house.turn()
+    assert "rolled back: the store in memory holds bytes_max" in client.errors[1]
+    assert house.stored() == 1, "its acknowledgement was rolled back with it"
+    assert not client.is_closed
+    client.ack("stored")
+    house.turn()
+    assert house.stored() == 0
+
+
+def test_a_transaction_that_was_open_before_is_rolled_back_at_commit_if_it_stores(full):
+    house, client = full
+    bytes_max, house.store._bytes_max = house.store._bytes_max, 1 << 20
+    client.begin()
+    client.send("later refused", transaction="t")
+    client.ack("stored", transaction="t")
+    house.store._bytes_max = bytes_max
+    client.commit(receipt="r")
+    house.turn()
+    assert "Transaction 't' was rolled back: the store in memory" in client.errors[0]
+    assert client.receipts == []
+    assert house.stored() == 1
+    assert refused(house) == 1
+
+
+def test_a_transaction_that_only_acknowledges_is_committed(full):
+    house, client = full
+    client.begin()
+    client.ack("stored", transaction="t")
+    client.commit(receipt="r")
+    house.turn()
+    assert client.receipts == ["r"]
+    assert house.stored() == 0
+
+
+def test_what_is_not_stored_goes_on_in_a_transaction_too(full):
+    house, client = full
+    client.send("volatile", persistent=False)
+    client.send("nobody keeps it", PRICES)
+    client.begin()
+    client.send("volatile too", transaction="t", persistent=False)
+    client.send("nobody keeps it either", PRICES, transaction="t")
+    client.commit(receipt="r")
+    house.turn()
+    assert client.errors == []
+    assert client.receipts == ["r"]
+    assert client.bodies == ["stored", "volatile", "volatile too"]
+
+
+def test_dead_letters_go_on(full):
+    house, client = full
+    client.nack("stored", receipt="r")
+    house.turn()
+    assert client.receipts == ["r"]
+    assert house.figures(DLQ.name)["messages"] == 1
+
+
+def test_a_durable_subscription_ends_and_gives_its_room_back(full):
+    house, client = full
+    house.store._bytes_max = 1 << 20
+    durable = house.client("c")
+    durable.subscribe("d", PRICES, durable_name="n")
+    durable.unsubscribe("d")
+    client.send("kept", PRICES)
+    house.turn()
+    house.store._bytes_max = house.store.bytes
+    client.send("refused", PRICES)
+    assert len(client.errors) == 1
+    durable.unsubscribe(None, durable_name="n", receipt="r")
+    house.turn()
+    assert durable.receipts == ["r"]
+    assert not house.store.is_full
