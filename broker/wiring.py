@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 # An idle storage thread shows life, and looks for a successor, at each keep-alive, and so often at least.
 LOOK_SECONDS_MAX = 2.0
-LIFE_SECONDS = 0.25
+LIFE_SECONDS = 0.05
 # At a handover receipts that are on their way are waited for, so long at most.
 PENDING_SECONDS_MAX = 1.0
 # An idle storage thread looks once a keep-alive period; one that is silent for several, and for so long, hangs.
@@ -67,6 +67,7 @@ class Broker:
         self._engine: Engine | None = None
         self._started = time.time()
         self._last_life = time.monotonic()
+        self._loop_pause_max = 0.0  # how late the loop came to its own sign of life
         self._server = Server([_connector(c) for c in settings.connectors])
         address = settings.admin.address
         said = settings.store
@@ -138,7 +139,9 @@ class Broker:
         last_tick = time.monotonic()
         while True:
             await asyncio.sleep(LIFE_SECONDS)
-            self._last_life = now = time.monotonic()
+            now = time.monotonic()
+            self._loop_pause_max = max(self._loop_pause_max, now - self._last_life - LIFE_SECONDS)
+            self._last_life = now
             if self._engine is not None and now - last_tick >= TICK_SECONDS:
                 last_tick = now
                 self._engine.tick(milliseconds())
@@ -256,7 +259,10 @@ class Broker:
                 "has_caught_up": mastership.standby.has_caught_up,
                 "messages": mastership.standby.messages,
             }
-        counts: dict[str, Any] = {"promotions_total": mastership.promotions}
+        counts: dict[str, Any] = {
+            "promotions_total": mastership.promotions,
+            "loop_pause_max_ms": round(self._loop_pause_max * 1000, 1),
+        }
         if store is not None and self._engine is not None:
             counts |= {
                 "connections": len(self._server.connections),

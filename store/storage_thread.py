@@ -48,8 +48,8 @@ T = TypeVar("T")
 # share one interpreter with it.
 CHECKPOINT_SLICE_SECONDS = 0.001
 CHECKPOINT_PAUSE_SECONDS = 0.001
-# What a replay takes for a record, where it was not measured: a little more than it takes on slow machines.
-REPLAY_SECONDS_PER_RECORD = 25e-6
+# What a replay takes for a record, where it was not measured: half as much again as on the machine of bench/reports.
+REPLAY_SECONDS_PER_RECORD = 12e-6
 # A bound too low for any work: a checkpoint has costs of its own.
 CHECKPOINT_RECORDS_MIN = 1_000
 DAMAGED_IDS_SHOWN = 20

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from broker.bench.connection import BenchError, Endpoint, connect
 
@@ -49,6 +49,7 @@ class Server(ABC):
         self._owns_directory = directory is None
         self.port = free_port()
         self.admin_url: str | None = None
+        self.start_timeout_seconds = START_TIMEOUT_SECONDS
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -64,6 +65,20 @@ class Server(ABC):
     @abstractmethod
     def start(self) -> None:
         """Start the process; need not wait until it is ready."""
+
+    def kill(self) -> None:
+        """End it as a crash does: kill -9."""
+        assert self._process is not None, "only what runs can be killed"
+        _signal_session(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def status(self) -> dict[str, Any]:
+        """What it says of itself, where it does."""
+        assert self.admin_url is not None, f"{self.name} does not tell"
+        with urllib.request.urlopen(f"{self.admin_url}/status", timeout=10.0) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
 
     def stop(self) -> None:
         """End the process and all it started."""
@@ -81,7 +96,7 @@ class Server(ABC):
     def __enter__(self) -> Self:
         try:
             self.start()
-            self._await_stomp()
+            self.wait_until_it_serves()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -135,8 +150,9 @@ class Server(ABC):
         except OSError:
             return ""
 
-    def _await_stomp(self) -> None:
-        until = time.monotonic() + START_TIMEOUT_SECONDS
+    def wait_until_it_serves(self) -> None:
+        """Return when it answers STOMP. BenchError when it does not in time."""
+        until = time.monotonic() + self.start_timeout_seconds
         problem: Exception | None = None
         while time.monotonic() < until:
             if self._process is not None and self._process.poll() is not None:
@@ -146,9 +162,9 @@ class Server(ABC):
                 return
             except (OSError, BenchError) as error:
                 problem = error
-                time.sleep(0.1)
+                time.sleep(0.02)
         raise BenchError(
-            f"{self.name} does not answer within {START_TIMEOUT_SECONDS:g} s ({problem}):\n{self.output()}"
+            f"{self.name} does not answer within {self.start_timeout_seconds:g} s ({problem}):\n{self.output()}"
         )
 
 

@@ -1,6 +1,7 @@
 """Our own broker, started as an operator starts it: ``tandemmq run``, default settings."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.peers.server import HOST, Server, free_port
@@ -13,10 +14,17 @@ class TandemMQ(Server):
 
     name = "tandemmq"
 
-    def __init__(self, directory: Path | None = None, data: Path | None = None, broker: str = "bench") -> None:
+    def __init__(
+        self,
+        directory: Path | None = None,
+        data: Path | None = None,
+        broker: str = "bench",
+        settings: Sequence[str] = (),
+    ) -> None:
         super().__init__(directory)
         self._data = data or self.directory / "data"
         self._broker = broker
+        self._settings = [word for setting in settings for word in ("--set", setting)]
         self._admin_port = free_port()
         self.admin_url = f"http://{HOST}:{self._admin_port}"
 
@@ -35,6 +43,7 @@ class TandemMQ(Server):
                 f"{HOST}:{self.port}",
                 "--admin",
                 f"{HOST}:{self._admin_port}",
+                *self._settings,
             ],
             {"PYTHONPATH": str(TREE)},
         )

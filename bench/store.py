@@ -1,0 +1,274 @@
+"""``python -m bench.store``: what the store costs and how fast it comes back. Each scenario prints JSON.
+
+starts      time to serve after kill -9 under load, over stores of several sizes
+reading     a journal without an index: our start and ``store check`` beside ActiveMQ's start
+checkpoint  the same load with and without checkpoints over a million live messages
+compaction  one message that nobody takes in each file of 2 GB
+backlog     ten million small messages: memory, disk, start
+"""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench.compare import machine
+from bench.journals import write_journal
+from bench.peers.activemq import ActiveMQ
+from bench.peers.server import Server
+from bench.peers.tandemmq import TREE, TandemMQ
+from broker.bench.load import run_load
+from broker.bench.plan import LoadPlan
+
+Figures = dict[str, Any]
+
+START_SECONDS_MAX = 1_800.0
+MESSAGE_BYTES = 1_024
+RECORD_BYTES = 1_290  # of a message of MESSAGE_BYTES in the journal
+LOAD_SECONDS = 8.0
+# So seldom that none comes within a run.
+NO_CHECKPOINTS = (
+    "store.checkpoint_interval=1h",
+    "store.checkpoint_records=1000000000",
+    "store.checkpoint_bytes=1000gb",
+    "store.recovery_budget=10h",
+)
+
+
+def start(server: Server) -> float:
+    """Start it and wait until it answers STOMP; the seconds that took."""
+    server.start_timeout_seconds = START_SECONDS_MAX
+    started = time.monotonic()
+    server.start()
+    server.wait_until_it_serves()
+    return time.monotonic() - started
+
+
+def plan(server: Server, **changes: Any) -> LoadPlan:
+    usual = LoadPlan(
+        server.endpoint,
+        producers=4,
+        consumers=4,
+        queues=4,
+        body_bytes=MESSAGE_BYTES,
+        window=200,
+        seconds=LOAD_SECONDS,
+        warmup_seconds=2.0,
+        server_pid=server.pid,
+        admin_url=server.admin_url,
+    )
+    return replace(usual, **changes)
+
+
+def disk_bytes(directory: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
+
+
+def starts(work: Path, sizes: Sequence[float]) -> Figures:
+    """Fill, serve once so that there is an index, load, kill -9, start: does the size matter?"""
+    rows = []
+    for size in sizes:
+        data = work / f"{size:g}"
+        messages = int(size * 1e9 / RECORD_BYTES)
+        written = write_journal(data, messages, MESSAGE_BYTES)
+        with_index = TandemMQ(data=data)
+        first = start(with_index)
+        loaded = run_load(plan(with_index)).figures()
+        with_index.kill()
+        again = TandemMQ(data=data)
+        seconds = start(again)
+        status = again.status()
+        again.discard()
+        with_index.discard()
+        empty = TandemMQ()
+        alone = start(empty)
+        empty.discard()
+        rows.append(
+            {
+                "journal_bytes": written,
+                "messages": messages,
+                "journal_alone_seconds": round(first, 2),
+                "load_per_second": loaded["sent_per_second"],
+                "after_kill_seconds": round(seconds, 3),
+                "empty_store_seconds": round(alone, 3),
+                "recovery": status["recovery"],
+                "index_bytes": disk_bytes(data / "index"),
+            }
+        )
+        shutil.rmtree(data)
+    return {"starts": rows}
+
+
+def reading(work: Path, messages: int) -> Figures:
+    """The same journal, without an index, for both."""
+    rows: Figures = {}
+    ours, theirs = work / "ours", work / "theirs"
+    written = write_journal(ours, messages, 200)
+    shutil.copytree(ours, theirs / "kahadb")
+    broker = TandemMQ(data=ours)
+    start(broker)
+    recovery = broker.status()["recovery"]
+    broker.discard()
+    rows["recovery_seconds"] = recovery["seconds"]
+    rows["records_per_second"] = round(recovery["records"] / recovery["seconds"])
+    rows["megabytes_per_second"] = round(written / 1e6 / recovery["seconds"], 1)
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "tandemmq", "store", "check", str(ours), "--json"],
+        cwd=TREE,
+        capture_output=True,
+        check=True,
+    )
+    check = json.loads(done.stdout)
+    rows["check_seconds"] = check["seconds"]
+    rows["check_command_seconds"] = round(time.monotonic() - started, 2)
+    rows["check_records_per_second"] = round(check["records"] / check["seconds"])
+    peer = ActiveMQ(data=theirs)
+    rows["activemq_start_seconds"] = round(start(peer), 2)
+    peer.discard()
+    bare = ActiveMQ()
+    rows["activemq_start_empty_seconds"] = round(start(bare), 2)
+    bare.discard()
+    replayed = rows["activemq_start_seconds"] - rows["activemq_start_empty_seconds"]
+    rows["ratio_recovery"] = round(replayed / rows["recovery_seconds"], 2)
+    rows["ratio_check"] = round(replayed / rows["check_seconds"], 2)
+    return {"messages": messages, "journal_bytes": written, **rows}
+
+
+def checkpoint(work: Path, messages: int, rounds: int) -> Figures:
+    """Full load over many live messages, with checkpoints and without, in turns."""
+    data = work / "data"
+    write_journal(data, messages, MESSAGE_BYTES)
+    rows: list[Figures] = []
+    for number in range(rounds):
+        kinds = [("with", ()), ("without", NO_CHECKPOINTS)]
+        for kind, settings in kinds if number % 2 == 0 else reversed(kinds):
+            broker = TandemMQ(data=data, settings=settings)
+            start(broker)
+            before = broker.status()["counts"]
+            began = time.monotonic()
+            load = run_load(plan(broker, seconds=15.0)).figures()
+            seconds = time.monotonic() - began
+            counts = broker.status()["counts"]
+            broker.discard()
+            rows.append(
+                {
+                    "checkpoints": kind,
+                    "sent_per_second": load["sent_per_second"],
+                    "receipt_p50_ms": load["receipt_p50_ms"],
+                    "receipt_p99_ms": load["receipt_p99_ms"],
+                    "checkpoints_made": counts["checkpoints_total"] - before["checkpoints_total"],
+                    "checkpoint_share": round(
+                        (counts["checkpoint_seconds_total"] - before["checkpoint_seconds_total"]) / seconds, 3
+                    ),
+                    "loop_pause_max_ms": counts["loop_pause_max_ms"],
+                }
+            )
+
+    def mean(kind: str) -> float:
+        return sum(row["receipt_p99_ms"] for row in rows if row["checkpoints"] == kind) / rounds
+
+    return {
+        "messages": messages,
+        "runs": rows,
+        "p99_ratio": round(mean("with") / mean("without"), 2),
+        "index_bytes_per_million": round(disk_bytes(data / "index") / messages * 1e6),
+    }
+
+
+def compaction(work: Path) -> Figures:
+    """One message that nobody takes in each file."""
+    data = work / "data"
+    per_file = (32 << 20) // (RECORD_BYTES + 70)
+    written = write_journal(data, per_file * 64, MESSAGE_BYTES, live_every=per_file)
+    broker = TandemMQ(data=data)
+    first = start(broker)
+    began = time.monotonic()
+    load = run_load(plan(broker, seconds=10.0)).figures()
+    seconds = time.monotonic() - began
+    status = broker.status()
+    after = sum(path.stat().st_size for path in data.glob("db-*.log"))
+    broker.discard()
+    return {
+        "journal_bytes_before": written,
+        "journal_bytes_after": after,
+        "start_seconds": round(first, 2),
+        "within_seconds": round(seconds, 2),
+        "compaction_bytes": status["counts"]["compaction_bytes_total"],
+        "sent_per_second_meanwhile": load["sent_per_second"],
+        "receipt_p99_ms_meanwhile": load["receipt_p99_ms"],
+    }
+
+
+def backlog(work: Path, messages: int) -> Figures:
+    """Many small messages: what they cost in memory, on disk, and at start."""
+    data = work / "data"
+    written = write_journal(data, messages, 40)
+    broker = TandemMQ(data=data)
+    first = start(broker)
+    recovery = broker.status()["recovery"]
+    peak_first = _peak_bytes(broker.pid)
+    broker.kill()
+    broker.discard()
+    again = TandemMQ(data=data)
+    second = start(again)
+    peak = _peak_bytes(again.pid)
+    again.discard()
+    return {
+        "messages": messages,
+        "journal_bytes": written,
+        "index_bytes": disk_bytes(data / "index"),
+        "journal_alone_seconds": round(first, 2),
+        "records_per_second": round(recovery["records"] / recovery["seconds"]),
+        "peak_bytes_while_building_the_index": peak_first,
+        "start_seconds": round(second, 3),
+        "peak_bytes": peak,
+    }
+
+
+def _peak_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+SCENARIOS: dict[str, Callable[[Path, float], Figures]] = {
+    "starts": lambda work, scale: starts(work, [0.1 * scale, 1.0 * scale, 10.0 * scale]),
+    "reading": lambda work, scale: reading(work, int(1_000_000 * scale)),
+    "checkpoint": lambda work, scale: checkpoint(work, int(1_000_000 * scale), 2),
+    "compaction": lambda work, scale: compaction(work),
+    "backlog": lambda work, scale: backlog(work, int(10_000_000 * scale)),
+}
+
+
+@click.command()
+@click.argument("scenario", type=click.Choice(list(SCENARIOS)))
+@click.option("--scale", type=click.FloatRange(0.001), default=1.0, show_default=True, help="Smaller, to try it.")
+@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where there is room.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
+def main(scenario: str, scale: float, directory: Path | None, report: Path | None) -> None:
+    """The store's figures on this machine. Starts and ends all that it needs, in a temporary directory."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    work = Path(tempfile.mkdtemp(prefix="bench-store-", dir=directory))
+    try:
+        figures = {"scenario": scenario, "machine": machine(), **SCENARIOS[scenario](work, scale)}
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    text = json.dumps(figures, indent=2)
+    if report is not None:
+        report.write_text(text + "\n")
+    click.echo(text)
+
+
+if __name__ == "__main__":
+    main()
