@@ -21,7 +21,7 @@ class Graph:
         self.roots: dict[int, set[int]] = {}
         kept: list[int] = []
         for file in sorted(facts.files):
-            if file in facts.reclaimable:
+            if file in facts.reclaimable or not facts.files[file].is_known:
                 continue
             if chronicle.first_of_epoch(file) and kept:
                 self.fences[file] = list(kept)
