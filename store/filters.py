@@ -25,7 +25,11 @@ OUTCOMES_DIRECTORY = "txStore"
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.#")
 
 
-class FiltersClash(Exception):
+class StoresClash(Exception):
+    """Several stores cannot be told apart, or contradict each other: for the operator to mend."""
+
+
+class FiltersClash(StoresClash):
     """The filtered stores cannot be told apart; the text names the entries."""
 
 

@@ -1,0 +1,86 @@
+"""A directory of several stores, checked: each by itself, and what they say of each other. Reads only."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from journal.errors import JournalError
+from store.check import Report, check
+from store.contents import read_contents
+from store.damage import JournalLost
+from store.filters import OUTCOMES_DIRECTORY
+from store.records.errors import RecordDamaged
+from store.records.message import Destination
+from store.records.transactions import transaction_of_key
+from store.several.joint import is_joint
+from store.several.layout import ROOT, stores_in
+
+
+def check_all(directory: str, index_directory: str | None = None, *, scratch: str | None = None) -> Report:
+    """Check every store in ``directory`` as ``store.check.check`` does, and what they say of each other.
+
+    No destination is in two stores, txStore has no messages; of each transaction that several stores prepared the
+    notes say what the next start makes of it. ``index_directory`` as in the settings: None, each index is beside its
+    journal.
+    """
+    try:
+        names = stores_in(directory)
+    except FileNotFoundError:
+        names = []
+    if names in ([], [ROOT]):
+        return check(directory, index_directory, scratch=scratch)
+    total = Report()
+    for name in names:
+        path = directory if name == ROOT else os.path.join(directory, name)
+        index_root = index_directory
+        if index_directory is not None and name != ROOT:
+            index_root = os.path.join(index_directory, name)
+        report = check(path, index_root, scratch=scratch)
+        total.problems += [f"{name}: {problem}" for problem in report.problems]
+        total.notes += [f"{name}: {note}" for note in report.notes]
+        total.files += report.files
+        total.records += report.records
+        total.messages += report.messages
+        total.owners += report.owners
+    if total.is_clean:
+        _check_together(directory, names, total, scratch)
+    return total
+
+
+def _check_together(directory: str, names: list[str], report: Report, scratch: str | None) -> None:
+    homes: dict[Destination, str] = {}
+    prepared: dict[str, list[str]] = {}
+    decided: set[str] = set()
+    for name in names:
+        path = directory if name == ROOT else os.path.join(directory, name)
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix="tandemmq-check-", dir=scratch) as temporary,
+                read_contents(path, temporary) as contents,
+            ):
+                state = contents.state
+                held = {o.destination for o in state.owners.values() if o.count or o.subscription_name is not None}
+                transactions = [key for key, each in state.transactions.items() if each.is_prepared]
+        except (OSError, JournalError, JournalLost, RecordDamaged) as error:
+            report.problem(f"{name}: {error}")
+            return
+        if name == OUTCOMES_DIRECTORY:
+            decided.update(transactions)
+            for destination in held:
+                report.problem(f"{name}: it holds messages of {destination}, and is for outcomes alone")
+            continue
+        for destination in held:
+            other = homes.setdefault(destination, name)
+            if other != name:
+                report.problem(f"{destination} is in two stores, {other} and {name}")
+        for key in transactions:
+            prepared.setdefault(key, []).append(name)
+    for key, stores in prepared.items():
+        if key in decided:
+            outcome = "decided: the next start commits it"
+        elif is_joint(transaction_of_key(key)):
+            outcome = "not decided: the next start rolls it back"
+        else:
+            outcome = "in doubt: its outcome is its client's to say"
+        report.notes.append(f"{key} is prepared in {', '.join(stores)}, {outcome}")

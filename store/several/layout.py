@@ -1,0 +1,171 @@
+"""Where the stores of one broker are.
+
+    DIRECTORY/lock                          one lock for all
+    DIRECTORY/queue#3a#2f#2fORDERS.#3e/     a store: journal, and index/<broker>/
+    DIRECTORY/#210/                         the store of what no filter matches
+    DIRECTORY/txStore/                      outcomes of transactions that concern several stores
+    DIRECTORY/db-N.log                      a store that was there before there were several; it is one of them
+
+A store that has a journal is opened whether a filter names it or not: what it holds is served from where it is
+(``stores`` says how). So filters may change, and nothing is stranded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+from journal.files import JournalFiles, file_id
+from store.filters import DIRECTORY_NAME_MAX, MATCH_ALL_DIRECTORY, OUTCOMES_DIRECTORY, Filters, StoresClash
+from store.settings import StoreSettings
+from store.standby import Disk, Standby
+
+# The name of the store that lies in the directory itself.
+ROOT = "."
+
+# An owner's id tells its store: number of the store << OWNER_BITS | the store's own number for it. The index has 32
+# bits for the id.
+OWNER_BITS = 22
+STORES_MAX = (1 << 32 - OWNER_BITS) - 1
+
+
+class TooManyStores(StoresClash):
+    """There are more stores in the directory than owner ids can tell apart."""
+
+
+class Layout:
+    """One broker's view of a directory of stores. ``index_directory``: where indexes go, None: beside each journal."""
+
+    def __init__(
+        self,
+        directory: str,
+        index_directory: str | None,
+        broker: str,
+        settings: StoreSettings,
+        filters: Filters,
+        *,
+        disk: Disk = os,
+    ) -> None:
+        self.directory = directory
+        self.broker = broker
+        self.filters = filters
+        self.disk = disk
+        self._index_directory = index_directory
+        self._settings = settings
+        self._numbers: dict[str, int] = {}
+
+    # ---- which there are
+
+    @property
+    def rest(self) -> str:
+        """The store of what no filter matches."""
+        return MATCH_ALL_DIRECTORY if self.filters.entries else ROOT
+
+    def wanted(self) -> set[str]:
+        """The stores that the settings ask for from the beginning."""
+        return {self.rest, *self.filters.directories()}
+
+    def found(self) -> set[str]:
+        """The stores that have a journal, txStore left out."""
+        return {name for name in stores_in(self.directory, self.disk) if name != OUTCOMES_DIRECTORY}
+
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether there is a store of outcomes."""
+        return holds_journal(self.path(OUTCOMES_DIRECTORY), self.disk)
+
+    def path(self, name: str) -> str:
+        return self.directory if name == ROOT else os.path.join(self.directory, name)
+
+    def make(self, name: str) -> None:
+        """Make the directory of a store, durable on return; only a master may."""
+        os.makedirs(self.path(name), exist_ok=True)
+        JournalFiles(self.directory, self.disk).sync_directory()
+
+    def refresh(self) -> None:
+        """See to it that the next listing is a true one: NFS answers from memory unless this host changed something."""
+        path = os.path.join(self.directory, f".listing-{self.broker}")
+        self.disk.close(self.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        self.disk.unlink(path)
+
+    # ---- one of them
+
+    def settings(self, name: str) -> StoreSettings:
+        """What holds for one store. Prepared transactions are decided for all together, so by none for itself."""
+        entry = self.filters.directories().get(name)
+        if entry is None and name not in (ROOT, OUTCOMES_DIRECTORY):
+            entry = self.filters.match_all
+        settings = self._settings if entry is None else entry.settings
+        archive = settings.directory_archive
+        if archive is not None and name != ROOT:
+            archive = os.path.join(archive, name)  # each journal has a db-1.log
+        return replace(settings, directory_archive=archive, purge_recovered_xa_transaction_strategy="never")
+
+    def open(self, name: str) -> Standby:
+        """Open a store to follow it. Its number is that of its index, if it is free, so that the index is of use."""
+
+        def number_owners(meta: bytes) -> int:
+            return self._number(name, json.loads(meta).get("first_owner", 0) >> OWNER_BITS if meta else 0) << OWNER_BITS
+
+        index_root = os.path.join(self.path(name), "index")
+        if self._index_directory is not None:
+            index_root = self._index_directory if name == ROOT else os.path.join(self._index_directory, name)
+        return Standby(
+            self.path(name), index_root, self.broker, self.settings(name), disk=self.disk, number_owners=number_owners
+        )
+
+    def number(self, name: str) -> int:
+        """The number of a store in its owners' ids; a new one if it has none yet. Raises TooManyStores."""
+        return self._number(name, 0)
+
+    def _number(self, name: str, wished: int) -> int:
+        number = self._numbers.get(name)
+        if number is None:
+            taken = set(self._numbers.values())
+            if name == ROOT:
+                number = 0  # as when it stands alone
+            elif wished and wished not in taken and wished <= STORES_MAX:
+                number = wished
+            else:
+                number = next((free for free in range(1, STORES_MAX + 1) if free not in taken), 0)
+                if not number:
+                    raise TooManyStores(f"{self.directory} has more than {STORES_MAX} stores")
+            self._numbers[name] = number
+        return number
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there may be one store more."""
+        return len(self._numbers) < STORES_MAX
+
+
+def stores_in(directory: str, disk: Disk = os) -> list[str]:
+    """The names of all stores below ``directory`` that have a journal, txStore among them, in order; ROOT is the
+    directory itself. Raises FileNotFoundError if it is not there."""
+    names = disk.listdir(directory)
+    found = [ROOT] if any(file_id(name) is not None for name in names) else []
+    below = (name for name in sorted(names) if is_store_name(name))
+    return [*found, *(name for name in below if holds_journal(os.path.join(directory, name), disk))]
+
+
+def has_several(directory: str) -> bool:
+    """Whether ``directory`` has stores below it: then it is to be opened as several, whatever the settings say."""
+    try:
+        return any(name != ROOT for name in stores_in(directory))
+    except FileNotFoundError:
+        return False
+
+
+def is_store_name(name: str) -> bool:
+    """Whether a directory by that name may be a store: an archive, say, holds journal files, too, and is none."""
+    return name in (MATCH_ALL_DIRECTORY, OUTCOMES_DIRECTORY) or (
+        name.startswith(("queue#", "topic#")) or len(name) == DIRECTORY_NAME_MAX
+    )
+
+
+def holds_journal(path: str, disk: Disk = os) -> bool:
+    try:
+        return any(file_id(name) is not None for name in disk.listdir(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False

@@ -1,0 +1,255 @@
+"""Several stores in the hands of a broker that is not master, with the face of one (``store.standby.Standby``).
+
+All are followed, one after the other. At the promotion every journal is fenced before any is read, txStore first; then
+each transaction that several stores prepared is ended in all of them, as txStore says.
+
+Why txStore first, and the directories listed after it: a master that is about to use a new store writes to txStore,
+and looks, after the store's journal is there. If that look found no fence of ours, then our listing came later, and
+found the store. And a transaction is decided in txStore alone: whoever decides after our fence tells nobody, and
+whoever decided before it had prepared everywhere before that, hence before all of our fences.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+
+from store.filters import OUTCOMES_DIRECTORY, Filters, StoresClash
+from store.promotion import Outcome
+from store.records.message import Destination
+from store.records.transactions import TransactionId, transaction_of_key
+from store.settings import StoreSettings
+from store.several.joint import is_joint
+from store.several.layout import Layout
+from store.several.stores import SeveralStores, Term
+from store.standby import Disk, Standby, outcome_by
+from store.state import State
+from store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class DestinationInTwoStores(StoresClash):
+    """Two stores hold messages or subscriptions of one destination: nobody could say their order."""
+
+
+class SeveralStandbys:
+    """Follow with ``follow``, end with ``promote`` or ``close``. Blocking; one thread at a time, but for ``halt``.
+
+    ``settings`` are those of every store that no entry of ``filters`` has its own for. ``index_directory`` is where
+    indexes go, each in a directory of its store's name; None: beside each journal. Raises OSError, and TooManyStores.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        index_directory: str | None,
+        broker: str,
+        settings: StoreSettings,
+        filters: Filters,
+        *,
+        disk: Disk = os,
+    ) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.broker = broker
+        self._layout = Layout(directory, index_directory, broker, settings, filters, disk=disk)
+        self._standbys: dict[str, Standby] = {}
+        self._is_halted = False
+        try:
+            self._open_found()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_found(self) -> None:
+        """Open the stores that are there and were not yet."""
+        found = self._layout.found()
+        if self._layout.has_outcomes:
+            found.add(OUTCOMES_DIRECTORY)
+        for name in sorted(found - self._standbys.keys()):
+            self._standbys[name] = standby = self._layout.open(name)
+            if self._is_halted:
+                standby.halt()
+
+    # ---- standing by
+
+    def follow(self) -> None:
+        """Apply what the master has written since, also in stores that are new. Returns soon after ``halt``."""
+        self._open_found()
+        for standby in self._standbys.values():
+            if self._is_halted:
+                return
+            standby.follow()
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether all of every journal that is settled has been read."""
+        return all(standby.has_caught_up for standby in list(self._standbys.values()))
+
+    @property
+    def messages(self) -> int:
+        """Messages held, as far as the journals were read."""
+        return sum(standby.messages for standby in list(self._standbys.values()))
+
+    def halt(self) -> None:
+        """Make a running ``follow`` return soon. Any thread."""
+        self._is_halted = True
+        for standby in list(self._standbys.values()):
+            standby.halt()
+
+    def close(self) -> None:
+        """Let go of all indexes as they are."""
+        standbys, self._standbys = self._standbys, {}
+        for standby in standbys.values():
+            standby.close()
+
+    # ---- becoming master
+
+    def promote(
+        self,
+        *,
+        has_proof: Callable[[], bool],
+        call_soon: Callable[[Callable[[], None]], object],
+        call_later_this_turn: Callable[[Callable[[], None]], object],
+        on_lost: Callable[[BaseException], None],
+    ) -> SeveralStores:
+        """Fence all, read the rest of all, begin an epoch that is the same in all. Needs the lock; afterwards the
+        SeveralStores owns everything.
+
+        Raises as ``store.promotion.Promotion`` does, for any store, and DestinationInTwoStores; this is then of no more
+        use but to be closed.
+        """
+        started = time.monotonic()
+        stores: dict[str, Store] = {}
+        lost = _First(on_lost, stores)
+
+        def begin(name: str, standby: Standby, epoch: int, outcome_of: Outcome) -> Store:
+            store = standby.begin(
+                has_proof=has_proof,
+                call_soon=call_soon,
+                call_later_this_turn=call_later_this_turn,
+                on_lost=lost,
+                epoch=epoch,
+                outcome_of=outcome_of,
+            )
+            stores[name] = store
+            return store
+
+        outcomes = self._fence_all()
+        for standby in self._standbys.values():
+            standby.read()
+        epoch = max(standby.next_epoch for standby in self._standbys.values())
+        outcome_of = _outcomes(outcomes.state, outcome_by(self.settings))
+        states = {name: standby.state for name, standby in self._standbys.items() if standby is not outcomes}
+        try:
+            for name in states:
+                begin(name, self._standbys[name], epoch, outcome_of)
+            homes = _homes(states)
+            # Not before every store is free of what was decided.
+            begin(OUTCOMES_DIRECTORY, outcomes, epoch, _complete)
+        except BaseException:
+            for name, store in stores.items():
+                store.drop(0.0)
+                del self._standbys[name]  # its index went with the store
+            raise
+        self._standbys = {}
+
+        def make_store(name: str) -> Store:
+            self._layout.make(name)
+            standby = self._layout.open(name)
+            try:
+                standby.fence()
+                standby.read()
+                return begin(name, standby, max(epoch, standby.next_epoch), outcome_of)
+            except BaseException:
+                standby.close()
+                raise
+
+        term = Term(
+            epoch,
+            time.monotonic() - started,
+            {name: stores[name] for name in states},
+            stores[OUTCOMES_DIRECTORY],
+            homes,
+            _prepared(states),
+        )
+        return SeveralStores(self._layout, term, make_store=make_store, call_soon=call_soon, on_lost=lost)
+
+    def _fence_all(self) -> Standby:
+        """Every journal is ours; returns that of outcomes."""
+        layout = self._layout
+        if OUTCOMES_DIRECTORY not in self._standbys:
+            layout.make(OUTCOMES_DIRECTORY)
+            self._standbys[OUTCOMES_DIRECTORY] = layout.open(OUTCOMES_DIRECTORY)
+        outcomes = self._standbys[OUTCOMES_DIRECTORY]
+        outcomes.fence()
+        layout.refresh()
+        for name in sorted(layout.wanted() - layout.found()):
+            layout.make(name)
+            self._standbys[name] = layout.open(name)
+        self._open_found()
+        for name in sorted(self._standbys.keys() - {OUTCOMES_DIRECTORY}):
+            self._standbys[name].fence()
+        return outcomes
+
+
+class _First:
+    """Whichever store is lost first, all of them end with it."""
+
+    def __init__(self, on_lost: Callable[[BaseException], None], stores: dict[str, Store]) -> None:
+        self._on_lost = on_lost
+        self._stores = stores
+        self._is_told = False
+
+    def __call__(self, error: BaseException) -> None:
+        for store in list(self._stores.values()):
+            store.halt()
+        if not self._is_told:
+            self._is_told = True
+            self._on_lost(error)
+
+
+def _outcomes(decided: State, otherwise: Outcome) -> Outcome:
+    """What becomes of a prepared transaction: what txStore decided; else, if it was made here, nothing comes of it."""
+    decisions = {key for key, transaction in decided.transactions.items() if transaction.is_prepared}
+
+    def outcome(transaction: TransactionId) -> bool | None:
+        if transaction.key in decisions:
+            return True
+        return False if is_joint(transaction) else otherwise(transaction)
+
+    return outcome
+
+
+def _complete(transaction: TransactionId) -> bool:
+    return True
+
+
+def _homes(states: dict[str, State]) -> dict[Destination, str]:
+    """Which store has something of a destination: messages, subscriptions, or operations of prepared transactions."""
+    homes: dict[Destination, str] = {}
+    for name, state in states.items():
+        held = {o.destination for o in state.owners.values() if o.count or o.subscription_name is not None}
+        for transaction in state.transactions.values():
+            held.update(operation.destination for operation in transaction.operations)
+        for destination in held:
+            if destination in homes:
+                raise DestinationInTwoStores(
+                    f"{destination} is in two stores, {homes[destination]} and {name}: "
+                    "export one of them and import it again"
+                )
+            homes[destination] = name
+    return homes
+
+
+def _prepared(states: dict[str, State]) -> dict[str, tuple[str, ...]]:
+    """The stores that each transaction is prepared in."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, state in states.items():
+        for key in state.transactions:
+            assert not is_joint(transaction_of_key(key)), "what was made here was ended"
+            found[key] = (*found.get(key, ()), name)
+    return found

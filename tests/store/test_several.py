@@ -1,0 +1,471 @@
+"""Several stores in one broker: each destination in its own journal, and transactions over two of them in one piece."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from several_harness import A2, REST, TOPIC, TWO, A, B, SeveralTerm, standbys
+from store_harness import KIB, Q, Term
+
+from journal.files import JournalFiles
+from store.filters import FilteredStore
+from store.operations import (
+    AddMessage,
+    AddSubscription,
+    Atomic,
+    EndTransaction,
+    Operation,
+    Page,
+    PrepareTransaction,
+    RemoveOwner,
+)
+from store.records.commands import (
+    XaTransactionId,
+    encode_add,
+    encode_commit,
+    encode_prepare,
+    encode_rollback,
+    encode_subscription,
+    encode_unsubscribe,
+)
+from store.records.message import Destination, DestinationKind
+from store.records.openwire import encode_message
+from store.records.transactions import LocalTransactionId
+from store.settings import StoreSettings
+from store.several.check import check_all
+from store.several.layout import has_several, stores_in
+from store.several.standbys import DestinationInTwoStores
+
+A_DIRECTORY = "queue#3a#2f#2fA.#3e"
+B_DIRECTORY = "queue#3a#2f#2fB.#3e"
+XID = XaTransactionId(5, b"global", b"branch")
+FINE = StoreSettings(
+    journal_max_file_length=64 * KIB,
+    checkpoint_records=50,
+    cleanup_interval=0.0,
+    look_interval=0.01,
+    enable_compaction=False,
+)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    path = tmp_path / "data"
+    path.mkdir()
+    yield str(path)
+    report = check_all(str(path))
+    assert report.is_clean, report.problems
+
+
+def test_each_destination_is_in_the_journal_of_its_filter(directory: str) -> None:
+    term = SeveralTerm(directory)
+    for number, destination in enumerate((A, A2, B, REST) * 3):
+        term.add(destination, f"{number}".encode())
+    term.wait_durable(12)
+    term.close()
+    assert stores_in(directory) == ["#210", A_DIRECTORY, B_DIRECTORY, "txStore"]
+    for name, count in {"#210": 3, A_DIRECTORY: 6, B_DIRECTORY: 3}.items():
+        alone = Term(os.path.join(directory, name), "other")
+        assert sum(owner.count for owner in alone.owners) == count
+        alone.close()
+    again = SeveralTerm(directory)
+    assert {owner.destination: owner.count for owner in again.owners} == {A: 3, A2: 3, B: 3, REST: 3}
+    assert again.bodies(A) == [b"0", b"4", b"8"]
+    assert again.bodies(REST) == [b"3", b"7", b"11"]
+    again.close()
+
+
+def test_a_slow_queue_pins_only_its_own_files(directory: str) -> None:
+    entries = [FilteredStore(queue="A.>", settings=FINE), FilteredStore(queue="B.>", settings=FINE)]
+    term = SeveralTerm(directory, entries, settings=FINE)
+    owner = term.store.queue(B)
+    slow = []
+    for _ in range(20):
+        slow += term.add_durably(1, A, b"s" * 100)
+        before = len(term.durable_operations)
+        for added in term.add_durably(20, B, b"f" * 3000):
+            term.remove(added, owner)
+        term.wait_durable(before + 40)
+    fast_files = JournalFiles(os.path.join(directory, B_DIRECTORY))
+    term.wait(lambda: len(fast_files.list()) <= 3)
+    assert term.store.figures.bytes_written > 15 * 64 * KIB
+    assert len(JournalFiles(os.path.join(directory, A_DIRECTORY)).list()) <= 2
+    assert len(term.bodies(A)) == 20
+    term.close()
+
+
+def test_all_journals_are_fenced_before_any_is_read(directory: str) -> None:
+    SeveralTerm(directory).close()
+    seen: list[str] = []
+
+    class Watching:
+        def __getattr__(self, name: str) -> object:
+            return getattr(os, name)
+
+        def link(self, source: str, target: str) -> None:
+            os.link(source, target)
+            seen.append("fence")
+
+        def pread(self, fd: int, length: int, offset: int) -> bytes:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            if seen and path.endswith(".log"):
+                seen.append("read")
+            return os.pread(fd, length, offset)
+
+    term = SeveralTerm(directory, disk=Watching())  # type: ignore[arg-type]
+    assert seen[:4] == ["fence"] * 4
+    assert "fence" not in seen[4:]
+    assert "read" in seen
+    term.close()
+
+
+def test_the_epoch_is_one_and_grows(directory: str) -> None:
+    alone = Term(directory, "a")
+    for _ in range(3):
+        alone.close()
+        alone = Term(directory, "a")
+    epoch = alone.store.epoch
+    alone.close()
+    for _ in range(3):
+        term = SeveralTerm(directory)
+        assert term.store.epoch == epoch + 1
+        assert {store.epoch for store in term.several.members().values()} == {epoch + 1}
+        epoch += 1
+        term.close()
+
+
+def test_a_standby_follows_all_of_them_and_new_ones(directory: str) -> None:
+    entries = [*TWO, FilteredStore(is_per_destination=True)]
+    master = SeveralTerm(directory, entries)
+    follower = standbys(directory, entries, "b")
+    before = set(os.listdir(directory))
+    for destination in (A, B, REST):
+        master.add_durably(20, destination)
+    for _ in range(3):
+        follower.follow()
+        master.add_durably(1, A)
+        master.add_durably(1, B)
+        master.add_durably(1, REST)
+    follower.follow()
+    assert follower.has_caught_up
+    assert follower.messages >= 60
+    assert set(os.listdir(directory)) - before == {"queue#3a#2f#2fother"}
+    master.crash()
+    follower.close()
+    successor = SeveralTerm(directory, entries, "b")
+    assert sum(owner.count for owner in successor.owners) == 69
+    successor.close()
+
+
+def test_a_deposed_master_confirms_nothing_in_any_store(directory: str) -> None:
+    zombie = SeveralTerm(directory)
+    zombie.add_durably(3, A)
+    successor = SeveralTerm(directory, broker="b")
+    zombie.durable_operations.clear()
+    for destination in (A, B, REST):
+        zombie.add(destination)
+    zombie.wait_lost()
+    assert zombie.durable_operations == []
+    zombie.crash()
+    assert len(successor.bodies(A)) == 3
+    successor.close()
+
+
+# ---- filters change
+
+
+def test_what_a_store_holds_stays_there_until_it_is_gone(directory: str) -> None:
+    one = SeveralTerm(directory, TWO)
+    added = one.add_durably(5, A)
+    one.close()
+    narrower = [FilteredStore(queue="A.one"), *TWO]
+    two = SeveralTerm(directory, narrower)
+    two.add_durably(2, A)
+    two.add_durably(2, A2)
+    assert len(two.bodies(A)) == 7
+    members = two.several.members()
+    assert members["queue#3a#2f#2fA.one"].figures.records == 0
+    owner = two.store.queue(A)
+    page = two.page(owner)
+    before = len(two.durable_operations)
+    for message in page.messages:
+        two.remove(message, owner)
+    two.wait_durable(before + len(page.messages))
+    two.close()
+    three = SeveralTerm(directory, narrower)
+    three.add_durably(1, A)
+    assert three.several.members()["queue#3a#2f#2fA.one"].figures.records > 0
+    assert len(three.bodies(A)) == 1
+    three.close()
+    assert added
+
+
+def test_a_single_store_becomes_one_of_several_and_several_stay_so(directory: str) -> None:
+    alone = Term(directory, "a")
+    alone.add_durably(4, A)
+    alone.add_durably(4, Q)
+    alone.close()
+    assert not has_several(directory)
+    several = SeveralTerm(directory)
+    assert not any(".aside-" in name for name in os.listdir(f"{directory}/index"))
+    assert len(several.bodies(A)) == 4
+    several.add_durably(1, A)
+    several.add_durably(1, B)
+    several.close()
+    assert has_several(directory)
+    without = SeveralTerm(directory, ())
+    assert len(without.bodies(A)) == 5
+    assert len(without.bodies(B)) == 1
+    without.add_durably(1, REST)
+    without.close()
+    assert "#210" in stores_in(directory)
+
+
+def test_a_destination_in_two_stores_is_refused_by_name(tmp_path: Path) -> None:
+    directory = str(tmp_path)
+    SeveralTerm(directory).close()
+    for name in (A_DIRECTORY, B_DIRECTORY):
+        alone = Term(os.path.join(directory, name), "b")
+        alone.add_durably(1, A)
+        alone.close()
+    with pytest.raises(DestinationInTwoStores, match=r"queue://A\.one is in two stores"):
+        SeveralTerm(directory)
+    assert any("in two stores" in problem for problem in check_all(directory).problems)
+
+
+# ---- a store for each destination
+
+
+def test_a_store_for_each_destination_is_made_when_it_is_first_seen(directory: str) -> None:
+    entries = [FilteredStore(is_per_destination=True)]
+    term = SeveralTerm(directory, entries)
+    owner = term.store.queue(A)
+    assert term.store.queue(A) == owner
+    operations = [term.add(A, b"%d" % number) for number in range(5)]
+    operations += [term.add(B, b"b")]
+    farewell = Atomic(())
+    term.store.append(farewell)
+    assert term.store.has_pending
+    term.wait(lambda: farewell in term.durable_operations)
+    assert set(operations) < set(term.durable_operations)
+    term.wait(lambda: not term.store.has_pending)
+    assert term.bodies(A) == [b"0", b"1", b"2", b"3", b"4"]
+    assert {"queue#3a#2f#2fA.one", "queue#3a#2f#2fB.one"} < set(stores_in(directory))
+    term.close()
+    again = SeveralTerm(directory, entries)
+    assert again.bodies(A) == [b"0", b"1", b"2", b"3", b"4"]
+    assert {owner.destination for owner in again.owners} == {A, B}
+    again.close()
+
+
+def test_durable_subscriptions_come_and_go_while_their_store_is_made(directory: str) -> None:
+    term = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
+    first = term.store.subscription("c", "s", TOPIC)
+    term.store.append(AddSubscription(first, encode_subscription(TOPIC, "c", "s")))
+    term.store.append(RemoveOwner(first, encode_unsubscribe(TOPIC, "c", "s")))
+    second = term.store.subscription("c", "s", TOPIC)
+    assert second != first
+    term.store.append(AddSubscription(second, encode_subscription(TOPIC, "c", "s")))
+    term.add(TOPIC, b"hello", (second,))
+    term.wait_durable(4)
+    assert [message.message.body for message in term.page(second).messages] == [b"hello"]
+    term.close()
+    again = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
+    assert [(owner.client_id, owner.count) for owner in again.owners] == [("c", 1)]
+    again.close()
+
+
+def test_destinations_whose_directories_would_have_one_name_share_a_store(directory: str) -> None:
+    tail = "x" * 70
+    one = Destination(DestinationKind.QUEUE, f"one{tail}")
+    two = Destination(DestinationKind.QUEUE, f"two{tail}")
+    term = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
+    term.add_durably(2, one, b"1")
+    term.add_durably(2, two, b"2")
+    term.close()
+    again = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
+    assert again.bodies(one) == [b"1", b"1"]
+    assert again.bodies(two) == [b"2", b"2"]
+    assert "x" * 64 in stores_in(directory)
+    again.close()
+
+
+def test_a_zombies_new_store_serves_nobody(directory: str) -> None:
+    entries = [FilteredStore(is_per_destination=True)]
+    zombie = SeveralTerm(directory, entries)
+    successor = SeveralTerm(directory, entries, "b")
+    zombie.add(A)
+    zombie.wait_lost()
+    assert zombie.durable_operations == []
+    zombie.crash()
+    successor.close()
+
+
+# ---- joint operations
+
+
+def test_a_transaction_over_two_stores_is_visible_in_both_in_its_order(directory: str) -> None:
+    term = SeveralTerm(directory)
+    old = term.add_durably(1, A)[0]
+    identity = LocalTransactionId("ID:c-1", 7)
+    before = term.add(A, b"before")
+    parts = [term.adding(A, b"a1", identity), term.adding(B, b"b1", identity), term.removing(old, identity)]
+    parts.append(term.adding(A, b"a2", identity))
+    atomic = term.committing(parts, identity)
+    after = term.add(A, b"after")
+    term.wait_durable(4)
+    assert term.durable_operations[1:] == [before, atomic, after]
+    keys = [before.order_key, parts[0].order_key, parts[3].order_key, after.order_key]
+    assert keys == sorted(keys)
+    assert 0 < keys[0] < keys[-1]
+    assert term.bodies(A) == [b"before", b"a1", b"a2", b"after"]
+    assert term.bodies(B) == [b"b1"]
+    for part in parts:
+        if isinstance(part, AddMessage):
+            term.remove(part, part.owners[0])
+    term.wait_durable(len(term.durable_operations) + 3)
+    assert term.bodies(A) == [b"before", b"after"]
+    term.wait(lambda: not term.store.has_pending)
+    term.close()
+    again = SeveralTerm(directory)
+    assert again.bodies(A) == [b"before", b"after"]
+    assert again.bodies(B) == []
+    again.close()
+
+
+def test_pages_and_additions_of_a_queue_agree_around_transactions(directory: str) -> None:
+    """No addition is told before a Page that does not hold it, none after one that does."""
+    term = SeveralTerm(directory)
+    a, b = term.store.queue(A), term.store.queue(B)
+    expected: list[Operation] = []
+    for number in range(30):
+        identity = LocalTransactionId("ID:c-1", number)
+        parts = [term.adding(A, b"a%d" % number, identity), term.adding(B, b"b%d" % number, identity)]
+        expected.append(term.committing(parts, identity))
+        for owner in (a, b):
+            page = Page(owner, 0, 1000, 1 << 30)
+            term.store.append(page)
+            expected.append(page)
+        expected.append(term.add(A, b"plain %d" % number))
+        if number % 7 == 0:
+            term.end_turn()
+    term.wait(lambda: not term.store.has_pending and len(term.durable_operations) >= len(expected))
+    added: dict[int, list[bytes]] = {a: [], b: []}
+    for operation in term.durable_operations:
+        if isinstance(operation, Page):
+            assert [paged.message.body for paged in operation.messages] == added[operation.owner]
+        elif isinstance(operation, AddMessage):
+            added[operation.owners[0]].append(operation.message.body)
+        elif isinstance(operation, Atomic):
+            for part in operation.operations:
+                added[part.owners[0]].append(part.message.body)  # type: ignore[union-attr]
+    term.close()
+
+
+def test_an_empty_operation_comes_back_after_all_before_it(directory: str) -> None:
+    term = SeveralTerm(directory)
+    before = []
+    for number in range(10):
+        before += [term.add(A), term.add(B), term.add(REST)]
+        identity = LocalTransactionId("ID:c-1", number)
+        before.append(
+            term.committing([term.adding(A, b"x", identity), term.adding(REST, b"y", identity)], identity)  # type: ignore[arg-type]
+        )
+    farewell = Atomic(())
+    term.store.append(farewell)
+    term.add(A)
+    term.wait(lambda: farewell in term.durable_operations)
+    told = term.durable_operations[: term.durable_operations.index(farewell)]
+    assert set(before) <= set(told)
+    quiet = Atomic(())
+    term.wait(lambda: not term.store.has_pending)
+    term.store.append(quiet)
+    term.wait(lambda: quiet in term.durable_operations)
+    term.close()
+
+
+def test_a_dead_letter_goes_over_in_one_piece(directory: str) -> None:
+    term = SeveralTerm(directory)
+    added = term.add_durably(1, A, b"dead")[0]
+    letter = term.adding(REST, b"dead")
+    move = Atomic((letter, term.removing(added)))
+    term.store.append(move)
+    term.wait(lambda: move in term.durable_operations)
+    assert letter.order_key > 0
+    term.close()
+    again = SeveralTerm(directory)
+    assert again.bodies(A) == []
+    assert again.bodies(REST) == [b"dead"]
+    again.close()
+
+
+def _prepare(term: SeveralTerm) -> PrepareTransaction:
+    old = term.add_durably(1, B, b"old")[0]
+    parts = [term.adding(A, b"new", XID), term.removing(old, XID)]
+    prepare = PrepareTransaction(XID, parts, encode_prepare(XID))
+    term.store.append(prepare)
+    term.wait(lambda: prepare in term.durable_operations)
+    return prepare
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_clients_xa_transaction_over_two_stores(directory: str, is_commit: bool, restarts: bool) -> None:
+    term = SeveralTerm(directory)
+    _prepare(term)
+    if restarts:
+        term.crash()
+        assert any("in doubt" in note for note in check_all(directory).notes)
+        term = SeveralTerm(directory)
+        assert [(each.transaction, each.added, each.removed) for each in term.several.prepared()] == [(XID, 1, 1)]
+    end = EndTransaction(XID, is_commit, encode_commit(XID) if is_commit else encode_rollback(XID))
+    term.store.append(end)
+    term.wait(lambda: end in term.durable_operations)
+    assert not end.is_unknown
+    assert [message.message.body for _, message in end.added] == ([b"new"] if is_commit else [])
+    assert [message.message.body for _, message in end.returned] == ([] if is_commit else [b"old"])
+    unknown = EndTransaction(XID, True, encode_commit(XID))
+    term.store.append(unknown)
+    term.wait(lambda: unknown in term.durable_operations)
+    assert unknown.is_unknown
+    term.close()
+    again = SeveralTerm(directory)
+    assert again.bodies(A) == ([b"new"] if is_commit else [])
+    assert again.bodies(B) == ([] if is_commit else [b"old"])
+    assert again.several.prepared() == []
+    again.close()
+
+
+def test_a_client_made_id_is_stored_once_also_in_a_transaction(directory: str) -> None:
+    term = SeveralTerm(directory)
+
+    def parts(identity: LocalTransactionId) -> list[AddMessage]:
+        found = []
+        for destination in (A, B):
+            message = term.message(destination, b"once")
+            message.message_id = f"ID:client-{destination.name}:1:1:7"
+            found.append(
+                AddMessage(
+                    message,
+                    (term.store.queue(destination),),
+                    encode_add(message, encode_message(message), identity),
+                    is_audited=True,
+                )
+            )
+        return found
+
+    for number in range(2):
+        identity = LocalTransactionId("ID:c-1", number)
+        atomic = term.committing(parts(identity), identity)
+        term.wait(lambda atomic=atomic: atomic in term.durable_operations)
+        assert all(part.is_duplicate == (number == 1) for part in atomic.operations)  # type: ignore[union-attr]
+    assert term.bodies(A) == [b"once"]
+    assert term.bodies(B) == [b"once"]
+    term.close()
