@@ -154,8 +154,8 @@ class DataFile:
 
 
 def read_slots(disk: Disk, fd: int) -> list[bytes]:
-    """Both root slots' bytes."""
-    data = read_fully(disk, fd, SLOT_BYTES * SLOT_COUNT, 0)
+    """Both root slots' bytes. Where the file ends within them they read as they will when it has grown again: zeros."""
+    data = read_fully(disk, fd, SLOT_BYTES * SLOT_COUNT, 0).ljust(SLOT_BYTES * SLOT_COUNT, b"\0")
     return [data[at : at + SLOT_BYTES] for at in range(0, SLOT_BYTES * SLOT_COUNT, SLOT_BYTES)]
 
 

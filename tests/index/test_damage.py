@@ -108,6 +108,19 @@ def test_a_file_cut_short_is_damage(filled, tools, tmp_path):
         list(index.scan())
 
 
+def test_a_file_cut_within_its_roots_grows_no_strangers(tools, tmp_path):
+    """A root ends in zeros: what was cut off comes back when the file grows."""
+    directory = str(tmp_path / "one")
+    with Index.open(directory, tools.plain, page_size=512) as index:
+        tools.write(index, {b"key": b"value"})
+    with open(os.path.join(directory, "db.data"), "rb") as file:
+        data = bytearray(file.read())
+    for length in range(8000, 8192, 7):
+        tools.put(directory, {"db.data": data[:length]})
+        with Index.open(directory, tools.plain, notes_damage=False) as index, pytest.raises(IndexDamaged):
+            tools.write(index, {b"other": b"value"})
+
+
 def test_damage_that_was_met_is_noted_and_the_next_opening_refuses(filled, tools, tmp_path):
     """Opening reads no pages: without the note it would be used again, and fail again."""
     image, _ = filled
