@@ -6,6 +6,7 @@ import os
 import random
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from journal.files import JournalFiles
 from store.check import check
 from store.headers import Chronicle
 from store.inspect import read_headers
-from store.operations import AddMessage, AddSubscription, PrepareTransaction
+from store.operations import AddMessage, AddSubscription, PagedMessage, PrepareTransaction
 from store.records.commands import XaTransactionId, encode_add, encode_prepare, encode_remove, encode_subscription
 from store.records.message import Destination, DestinationKind
 from store.records.openwire import encode_message
@@ -343,23 +344,20 @@ def test_what_a_file_waits_for_is_what_the_store_reclaims_by(directory: str) -> 
     """Random work; then, for each file, emptying its roots frees just what the store's own rule frees."""
     print(f"TANDEMMQ_SEED={SEED}")
     chance = random.Random(SEED)
-    held: list[AddMessage] = []
     compared = 0
     for epoch in range(3):
         term = Placed(directory, f"broker-{epoch % 2}", RESTLESS)
         owner = term.store.queue(EU)
-        held = [operation for operation in held if chance.random() < 0.9]
-        kept = {paged.message.message_id: paged for paged in term.page(owner).messages}
-        for _ in range(8):
+        held: list[AddMessage | PagedMessage] = list(term.page(owner).messages)
+        for _ in range(20):
             held += term.add_durably(chance.randrange(1, 12), EU, body=b"z" * chance.randrange(10, 6000))
-            going = [operation for operation in held if chance.random() < 0.6]
+            going = [operation for operation in held if chance.random() < 0.4]
             before = len(term.durable_operations)
             for operation in going:
                 held.remove(operation)
-                term.remove(kept.get(operation.message.message_id, operation), owner)
+                term.remove(operation, owner)
             term.wait_durable(before + len(going))
-        compared += term.store.ask(lambda state, term=term: _compare(state, term.directory)).result(30)  # type: ignore[misc]
-        held = []
+        compared += term.store.ask(partial(_compare, directory=directory)).result(30)
         term.close()
         assert check(directory).is_clean
     assert compared > 10, "there were files to speak of"
