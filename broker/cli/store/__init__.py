@@ -10,6 +10,7 @@ import click
 from broker.cli.store.check import check
 from broker.cli.store.compact import compact
 from broker.cli.store.export import export
+from broker.cli.store.handback import handback
 from broker.cli.store.import_ import import_
 from broker.cli.store.inspect import inspect
 from broker.cli.store.rebuild_index import rebuild_index
@@ -21,5 +22,5 @@ def store() -> None:
     """Look into a data directory, and put it in order."""
 
 
-for command in (check, compact, export, import_, inspect, rebuild_index, why):
+for command in (check, compact, export, handback, import_, inspect, rebuild_index, why):
     store.add_command(command)

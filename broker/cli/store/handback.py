@@ -1,0 +1,71 @@
+"""``tandemmq store handback``: make a directory of ours ready for ActiveMQ."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import tempfile
+
+import click
+
+from broker.cli.store.directory import DIRECTORY, demand_journal, demand_unheld, locked
+from broker.cli.store.import_ import FAILURES
+from store.handback import Report, hand_back, rehearse
+
+
+@click.command()
+@click.argument("directory", type=DIRECTORY)
+@click.option("--dry-run", is_flag=True, help="Only say what there is to do.")
+@click.option(
+    "--accept-order", is_flag=True, help="Hand back though ActiveMQ would deliver some queue in another order."
+)
+@click.option("--scratch", type=DIRECTORY, help="Where temporary indexes go; default: the system's place.")
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+def handback(directory: str, dry_run: bool, accept_order: bool, scratch: str | None, as_json: bool) -> None:
+    """Prepare DIRECTORY so that ActiveMQ may be started over it: it will hold what we hold, in the same order.
+
+    Journal files end where they count, what ActiveMQ would read otherwise is said in records, and its index is set
+    aside for a fresh one. Nothing is deleted; our broker opens the directory as before. Exit code 1 when it is not
+    ready: something is damaged, or a compaction has changed an order; then `store export` is the way.
+    """
+    demand_journal(directory)
+    try:
+        with tempfile.TemporaryDirectory(prefix="tandemmq-handback-", dir=scratch) as temporary:
+            if dry_run:
+                demand_unheld(directory, "stop it first, or look at a copy")
+                report = rehearse(directory, temporary)
+            else:
+                with locked(directory, "store handback") as has_proof:
+                    report = hand_back(directory, temporary, accepts_order=accept_order, has_proof=has_proof)
+    except FAILURES as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(report)))
+    else:
+        _tell(report, dry_run)
+    sys.exit(0 if report.is_ready else 1)
+
+
+def _tell(report: Report, is_dry: bool) -> None:
+    if report.was_done:
+        click.echo("ready: it was handed back before, and nothing has been written since")
+        return
+    for text in report.ended:
+        click.echo(f"{'would end' if is_dry else 'ended'} {text}")
+    for path in report.set_aside:
+        click.echo(f"set aside {path}")
+    click.echo(
+        f"said in records: {report.removed} messages removed, {report.copied} copied, "
+        f"{report.subscriptions} subscriptions and {report.transactions} transactions repeated"
+    )
+    for text in report.problems:
+        click.echo(f"PROBLEM: {text}")
+    for text in report.order:
+        click.echo(f"ORDER: {text}")
+    if report.is_ready:
+        click.echo("ActiveMQ could take it as it is" if is_dry else "ready: ActiveMQ may be started")
+    elif report.problems:
+        click.echo("NOT ready: use tandemmq store export")
+    else:
+        click.echo("NOT ready: use tandemmq store export, which keeps the order, or --accept-order")

@@ -1,0 +1,369 @@
+"""Prepares a directory of ours for ActiveMQ, which then rebuilds its own index from the journal.
+
+    1  our fence and header                nobody else writes any more, every earlier file has an end
+    2  files end where headers say         store.sealing: copy and rename; the originals stay in quarantine
+    3  a rehearsal by ActiveMQ's rules     store.rehearsal: what would it find, in which order?
+    4  what differs is said in records     removes, unsubscribes, copies; then the rehearsal goes on, and must agree
+    5  a mark                              so that a second run finds that there is nothing to do
+    6  ActiveMQ's index                    set aside, and the smallest one written in its place
+
+Each step leaves a directory that opens here, and is repeated without harm: a kill in the middle costs a second run.
+Two things cannot be said in records. The order of a queue that a compaction has copied is lost to ActiveMQ: it is
+reported, and ``export`` is the way. And a topic's message that one subscription lacks while another has it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from journal.files import JournalFiles
+from journal.scan import scan
+from journal.verify import damage_in
+from store.contents import Contents, Stored, chronicle_of, current_add, owner_name, read_contents
+from store.hints import with_copy_hint, with_operation_hint
+from store.kahadb.minimal import is_minimal, set_index_aside, write_minimal
+from store.keys import Entry
+from store.offline_epoch import OfflineEpoch
+from store.open_transactions import Transaction
+from store.records.commands import (
+    UpdateMessage,
+    encode,
+    encode_add,
+    encode_prepare,
+    encode_remove,
+    encode_rollback,
+    encode_trace,
+    encode_unsubscribe,
+    transaction_of_key,
+)
+from store.records.loose import OPENWIRE_VERSION
+from store.records.message import Message
+from store.records.openwire import encode_message
+from store.rehearsal import Rehearsal, counterpart, order_trouble
+from store.sealing import end_file, hidden_strays, unmark_file, what_is_behind
+from store.standby import Disk
+from store.state import OwnerState
+
+NAME = "handback"
+MARK = encode_trace("TANDEMMQ-HANDBACK")
+PROBLEMS_MAX = 100
+
+
+@dataclass(slots=True)
+class Report:
+    """What was done, or with a dry run what there is to do. ``order`` and ``problems`` say why a directory is not
+    ready; ``was_done`` that nothing had to be done."""
+
+    ended: list[str] = field(default_factory=list)
+    removed: int = 0
+    copied: int = 0
+    subscriptions: int = 0
+    transactions: int = 0
+    order: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    set_aside: list[str] = field(default_factory=list)
+    was_done: bool = False
+    is_ready: bool = False
+
+    def problem(self, text: str) -> None:
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(text)
+
+
+def hand_back(
+    directory: str,
+    scratch: str,
+    *,
+    accepts_order: bool = False,
+    has_proof: Callable[[], bool] = lambda: True,
+    disk: Disk = os,
+) -> Report:
+    """Do all that the module says; blocking, under the lock. ``is_ready`` when ActiveMQ may be started.
+
+    ``accepts_order``: an order that ActiveMQ would not keep is reported, and does no further harm. Raises as
+    ``store.offline_epoch.OfflineEpoch`` does.
+    """
+    files = JournalFiles(directory, disk)
+    report = Report()
+    if is_handed_back(files):
+        report.was_done = report.is_ready = True
+        return report
+    with OfflineEpoch(directory, os.path.join(scratch, "epoch"), name=NAME, has_proof=has_proof, disk=disk) as epoch:
+        ends = chronicle_of(files).ends
+        _find_damage(files, ends, report)
+        if report.problems:
+            return report
+        for file, end, reason, unmarks in _unsealed(files, ends):
+            aside = unmark_file(files, file, end, disk) if unmarks else end_file(files, file, end, disk)
+            report.ended.append(f"db-{file}.log: {reason}; the original is {aside}")
+        rehearsal = Rehearsal(files, os.path.join(scratch, "rehearsal"))
+        try:
+            rehearsal.advance()
+            _Corrections(epoch.contents, rehearsal, report, _Scribe(epoch)).make()
+            epoch.flush()
+            epoch.checkpoint()
+            rehearsal.advance()
+            _judge(epoch.contents, rehearsal, report)
+        finally:
+            rehearsal.close()
+        if report.problems or (report.order and not accepts_order):
+            return report
+        epoch.write([MARK])
+        epoch.flush()
+    if not _has_minimal_index(directory, disk):
+        report.set_aside = list(set_index_aside(directory, time.time_ns(), disk))
+        write_minimal(directory, OPENWIRE_VERSION, disk)
+    report.is_ready = True
+    return report
+
+
+def rehearse(directory: str, scratch: str) -> Report:
+    """A dry run: what a hand-back would have to do. Writes nothing but to ``scratch``."""
+    files = JournalFiles(directory)
+    report = Report()
+    if is_handed_back(files):
+        report.was_done = report.is_ready = True
+        return report
+    truth = read_contents(directory, os.path.join(scratch, "epoch"))
+    try:
+        ends = {file: _end_of(files, file) for file in files.list()} | dict(chronicle_of(files).ends)
+        _find_damage(files, ends, report)
+        unsealed = list(_unsealed(files, ends))
+        report.ended = [f"db-{file}.log: {reason}" for file, _, reason, _ in unsealed]
+        rehearsal = Rehearsal(
+            files, os.path.join(scratch, "rehearsal"), frozenset(file for file, _, _, unmarks in unsealed if unmarks)
+        )
+        try:
+            rehearsal.advance()
+            _Corrections(truth, rehearsal, report, None).make()
+            for owner in truth.owners():
+                trouble = order_trouble(truth, rehearsal, owner)
+                if trouble is not None:
+                    report.order.append(trouble)
+        finally:
+            rehearsal.close()
+    finally:
+        truth.close()
+    report.is_ready = not (report.problems or report.order)
+    return report
+
+
+def is_handed_back(files: JournalFiles) -> bool:
+    """Whether a hand-back was the last that happened to a directory."""
+    ids = files.list()
+    if not ids or not _has_minimal_index(files.directory, files.disk):
+        return False
+    last = b""
+    for batch in scan(files, ids[-1], is_live=True):
+        for _, payload in batch.records:
+            last = payload
+    return last == MARK
+
+
+def _has_minimal_index(directory: str, disk: object) -> bool:
+    others = [name for name in ("db.redo", "db.free") if os.path.exists(os.path.join(directory, name))]
+    return not others and is_minimal(directory)
+
+
+# ---- files
+
+
+def _end_of(files: JournalFiles, file: int) -> int:
+    end = 0
+    for batch in scan(files, file):
+        end = batch.end
+    return end
+
+
+def _find_damage(files: JournalFiles, ends: Mapping[int, int], report: Report) -> None:
+    """ActiveMQ would serve damaged batches as they are, or not start; what we know to be lost, it does not know."""
+    for file in files.list():
+        for start, stop in damage_in(files, file, ends.get(file)):
+            report.problem(f"db-{file}.log is damaged from {start} to {stop}")
+
+
+def _unsealed(files: JournalFiles, ends: Mapping[int, int]) -> Iterator[tuple[int, int, str, bool]]:
+    """(file, its end, what is wrong, whether its mark is the trouble) of the files that ActiveMQ would misread."""
+    for file in files.list():
+        end = ends.get(file)
+        if end is None:
+            continue
+        if end and hidden_strays(files, file, end):
+            yield file, end, "a file of copies that holds more than copies", True
+            continue
+        reason = what_is_behind(files, file, end)
+        if reason is not None:
+            yield file, end, f"{reason}: it is ended at {end}", False
+
+
+# ---- what the journal says
+
+
+def _judge(truth: Contents, rehearsal: Rehearsal, report: Report) -> None:
+    """After all corrections: does ActiveMQ hold what we hold, and in which order?"""
+    for owner in truth.owners():
+        there = rehearsal.owner(owner)
+        if there is None or there.count != owner.count:
+            has = 0 if there is None else there.count
+            report.problem(f"{owner_name(owner)}: ActiveMQ would hold {has} of {owner.count} messages")
+            continue
+        for page in truth.pages(owner.id):
+            for _, entry in page:
+                if not rehearsal.contents.holds(there.id, entry.message_id):
+                    report.problem(f"{owner_name(owner)}: ActiveMQ would not hold {entry.message_id}")
+        trouble = order_trouble(truth, rehearsal, owner)
+        if trouble is not None:
+            report.order.append(trouble)
+    for owner in rehearsal.contents.owners():
+        if counterpart(owner, truth) is None:
+            report.problem(f"{owner_name(owner)}: ActiveMQ would still know it")
+
+
+class _Scribe:
+    """Writes records that belong together, and keeps the state up with them."""
+
+    def __init__(self, epoch: OfflineEpoch) -> None:
+        self.write = epoch.write
+        self.flush = epoch.flush
+        self.epoch = epoch.epoch
+
+
+class _Corrections:
+    """What ActiveMQ would find otherwise, said in records; without a scribe only counted."""
+
+    def __init__(self, truth: Contents, rehearsal: Rehearsal, report: Report, scribe: _Scribe | None) -> None:
+        self._truth = truth
+        self._rehearsal = rehearsal
+        self._report = report
+        self._scribe = scribe
+        self._headed = chronicle_of(truth.files).headers.keys()
+
+    def make(self) -> None:
+        for owner in self._rehearsal.contents.owners():
+            self._remove_extra(owner)
+        for owner in self._truth.owners():
+            if owner.subscription_name is not None:
+                self._repeat_subscription(owner)
+        for owner in self._truth.owners():
+            self._copy_missing(owner)
+        self._settle_topics()
+        self._transactions()
+
+    def _say(self, payloads: Sequence[bytes]) -> None:
+        if self._scribe is not None:
+            self._scribe.write(payloads)
+
+    def _settle(self) -> None:
+        """The state knows what was said: locations and counts are those after it."""
+        if self._scribe is not None:
+            self._scribe.flush()
+
+    def _remove_extra(self, there: OwnerState) -> None:
+        """Messages, or a whole subscription, that came back from the dead."""
+        mine = counterpart(there, self._truth)
+        if mine is None and there.subscription_name is not None and there.client_id is not None:
+            self._say([encode_unsubscribe(there.destination, there.client_id, there.subscription_name)])
+            self._report.removed += there.count
+            return
+        key = there.key if there.subscription_name is not None else None
+        for page in self._rehearsal.contents.pages(there.id):
+            extra = [
+                entry.message_id
+                for _, entry in page
+                if mine is None or not self._truth.holds(mine.id, entry.message_id)
+            ]
+            self._report.removed += len(extra)
+            for message_id in extra:
+                self._say([encode_remove(there.destination, message_id, None, key)])
+        self._settle()
+
+    def _repeat_subscription(self, owner: OwnerState) -> None:
+        """A subscription that ActiveMQ would not know just so; ours, too, if its record is of another OpenWire."""
+        command = self._truth.subscription(owner)
+        there = self._rehearsal.owner(owner)
+        is_known = there is not None and self._rehearsal.contents.subscription(there).info == command.info
+        if is_known and self._truth.reader.read(owner.latest_record).startswith(encode(command)):
+            return
+        self._say([encode(command._replace(retroactive=False))])
+        self._report.subscriptions += 1
+
+    def _copy_missing(self, owner: OwnerState) -> None:
+        """Messages that ActiveMQ would not find, or could not read: their version of OpenWire is not ours."""
+        there = self._rehearsal.owner(owner)
+        for page in self._truth.pages(owner.id):
+            wanted = []
+            foreign = []
+            for order_key, entry in page:
+                if there is None or not self._rehearsal.contents.holds(there.id, entry.message_id):
+                    if self._is_known_to_others(owner, entry):
+                        self._report.problem(f"{owner_name(owner)}: {entry.message_id} cannot be given to it alone")
+                    else:
+                        wanted.append((order_key, entry))
+                elif entry.location >> 32 not in self._headed:
+                    foreign.append((order_key, entry))
+            places = dict((*wanted, *foreign))
+            for stored in self._truth.read(wanted):
+                self._copy(stored, places[stored.order_key])
+            for stored in self._truth.read(foreign):
+                if not stored.is_current:
+                    self._copy(stored, places[stored.order_key])
+            self._settle()
+
+    def _copy(self, stored: Stored, entry: Entry) -> None:
+        add = current_add(stored.add, stored.message, stored.is_current)._replace(transaction=None)
+        payloads = [with_copy_hint(encode(UpdateMessage(add)), stored.order_key, entry.location)]
+        state = self._truth.state
+        if add.destination.is_topic:
+            for other in state.topics.get(add.destination, ()):
+                held = state.entry(other, stored.order_key)
+                if held is None or held.message_id != add.message_id:
+                    payloads.append(encode_remove(add.destination, add.message_id, None, state.owners[other].key))
+        self._say(payloads)
+        self._report.copied += 1
+
+    def _is_known_to_others(self, owner: OwnerState, entry: Entry) -> bool:
+        """Whether ActiveMQ has the message for another subscription of the topic: it would refuse a second one."""
+        contents = self._rehearsal.contents
+        others = contents.state.topics.get(owner.destination, ()) if owner.subscription_name is not None else ()
+        return any(contents.holds(other, entry.message_id) for other in others)
+
+    def _settle_topics(self) -> None:
+        """Where a subscription stands, ActiveMQ takes from its last acknowledgement, and delivers all behind it again.
+
+        With one last message that all of a topic's subscriptions have acknowledged, what is pending decides.
+        """
+        state = self._truth.state
+        for number, (destination, owners) in enumerate(sorted(state.topics.items()), 1):
+            if not any(state.owners[owner].count for owner in owners):
+                continue
+            epoch = 0 if self._scribe is None else self._scribe.epoch
+            message = Message(destination, f"ID:tandemmq-handback-{epoch}:1:1:{number}", persistent=True)
+            removes = [
+                encode_remove(destination, message.message_id, None, state.owners[owner].key) for owner in owners
+            ]
+            self._say([encode_add(message, encode_message(message)), *removes])
+
+    # ---- transactions
+
+    def _transactions(self) -> None:
+        """Prepared ones whole and once; those that were ended long ago are ended again."""
+        mine = self._truth.state.transactions
+        for key, transaction in self._rehearsal.contents.state.transactions.items():
+            if transaction.is_prepared and key not in mine:
+                self._say([encode_rollback(transaction_of_key(key))])
+                self._report.transactions += 1
+        for key, transaction in list(mine.items()):
+            if transaction.is_prepared:
+                self._say(self._whole(key, transaction))
+                self._report.transactions += 1
+        self._settle()
+
+    def _whole(self, key: str, transaction: Transaction) -> list[bytes]:
+        payloads = [
+            with_operation_hint(encode(self._truth.operation(operation)), operation.location)
+            for operation in transaction.operations
+        ]
+        return [*payloads, encode_prepare(transaction_of_key(key))]

@@ -1,0 +1,327 @@
+"""Back to ActiveMQ, and from it: what we held, the real ActiveMQ holds and delivers, in our order."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "store"))
+
+from store_harness import Q, Term
+
+from broker.cli.store import store
+from journal.files import JournalFiles
+from journal.format import encode_batch
+from store.check import check
+from store.contents import chronicle_of, read_contents
+from store.offline_epoch import OfflineEpoch
+from store.operations import AddMessage, AddSubscription
+from store.records.acknowledgements import SubscriptionInfo, encode_subscription_info
+from store.records.commands import AddMessage as AddCommand
+from store.records.commands import (
+    Subscription,
+    XaTransactionId,
+    encode,
+    encode_add,
+    encode_prepare,
+    encode_remove,
+    encode_rewritten,
+    encode_subscription,
+    encode_trace,
+)
+from store.records.message import BodyKind, Destination, DestinationKind, Message
+from store.records.openwire import encode_message
+from store.settings import StoreSettings
+
+pytestmark = pytest.mark.service
+
+Owner = dict[str, Any]
+ActiveMQ = Callable[..., list[Owner]]
+T = Destination(DestinationKind.TOPIC, "T.A")
+# Compaction, where a test wants it, is asked for: by itself it would write subscriptions anew now and then.
+SMALL_FILES = StoreSettings(
+    journal_max_file_length=64 * 1024,
+    checkpoint_records=40,
+    checkpoint_interval=3600.0,
+    look_interval=0.01,
+    enable_compaction=False,
+)
+
+
+def tell(*arguments: object) -> tuple[int, dict[str, Any]]:
+    result = CliRunner().invoke(store, [*map(str, arguments), "--json"], catch_exceptions=False)
+    assert result.stdout.startswith("{"), result.output
+    return result.exit_code, json.loads(result.stdout)
+
+
+def held_here(directory: Path, scratch: Path) -> dict[str, list[str]]:
+    """Owner in words -> ids in order, of what has any."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    with read_contents(str(directory), str(scratch)) as contents:
+        found = {}
+        for owner in contents.owners():
+            name = owner.destination.name if owner.subscription_name is None else owner.key
+            found[name] = [stored.add.message_id for stored in contents.messages(owner.id)]
+    return {name: ids for name, ids in found.items() if ids}
+
+
+def held_there(lines: list[Owner]) -> dict[str, list[str]]:
+    found = {}
+    for line in lines:
+        if line.get("messages"):
+            name = line["destination"].partition("://")[2]
+            if line["owner"] == "subscription":
+                name = f"{line['clientId']}:{line['name']}"
+            found[name] = [message["id"] for message in line["messages"]]
+    return found
+
+
+def lived_in(directory: Path, settings: StoreSettings = SMALL_FILES) -> None:
+    """Three epochs: queue and topic, subscriptions with and without selector, removes out of order, files that went."""
+    directory.mkdir()
+    first = Term(str(directory), settings=settings)
+    queue = first.store.queue(Q)
+    owners = {}
+    for name, selector in (("all", None), ("red", "colour = 'red'")):
+        owners[name] = first.store.subscription("c", name, T)
+        first.store.append(AddSubscription(owners[name], encode_subscription(T, "c", name, selector)))
+    added = first.add_durably(150, body=b"x" * 900)
+    for operation in added[:120]:
+        first.remove(operation, queue)
+    topical = []
+    for number in range(40):
+        red = number % 3 == 0
+        message = first.message(T, b"news")
+        message.properties = {"colour": "red" if red else "blue"}
+        operation = AddMessage(message, tuple(owners.values()), encode_add(message, encode_message(message)))
+        first.store.append(operation)
+        topical.append((operation, red))
+    first.wait(lambda: topical[-1][0] in first.durable_operations)
+    for operation, red in topical:
+        if not red:
+            first.remove(operation, owners["red"], "c:red")
+    # As a client with individual acknowledgements does: ActiveMQ alone would deliver what stands behind the last again.
+    for number in (33, *(number for number in range(21) if number != 3), 3):
+        first.remove(topical[number][0], owners["all"], "c:all")
+    first.add_durably(1)
+    first.crash()
+    second = Term(str(directory), "b", settings=settings)
+    for operation in second.add_durably(60, body=b"y" * 900)[10:30]:
+        second.remove(operation, second.store.queue(Q))
+    second.add_durably(1)
+    second.close()
+    third = Term(str(directory), "a", settings=settings)
+    third.add_durably(3)
+    third.crash()
+
+
+def test_a_client_of_activemq_receives_what_we_held(activemq: ActiveMQ, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    lived_in(directory)
+    mine = held_here(directory, tmp_path / "scratch")
+    assert {name: len(ids) for name, ids in mine.items()} == {"Q.A": 30 + 1 + 40 + 1 + 3, "c:all": 18, "c:red": 14}
+    code, dry = tell("handback", directory, "--dry-run")
+    assert (code, dry["is_ready"], dry["ended"]) == (0, True, [])
+
+    code, report = tell("handback", directory)
+
+    assert code == 0, report
+    assert held_here(directory, tmp_path / "scratch") == mine
+    assert check(str(directory)).is_clean
+    assert held_there(activemq("consume", directory)) == mine
+
+
+def test_a_second_handback_finds_nothing_to_do(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    lived_in(directory)
+    tell("handback", directory)
+    before = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file() and path.name != "lock"}
+
+    code, report = tell("handback", directory)
+
+    assert (code, report["was_done"]) == (0, True)
+    after = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file() and path.name != "lock"}
+    assert after == before
+
+
+def test_a_zombie_s_late_writes_stay_unread(activemq: ActiveMQ, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    lived_in(directory)
+    files = JournalFiles(str(directory))
+    # The next master dies between fence and header; one more comes after it.
+    headless = files.list()[-1] + 1
+    files.prepare("z", 64 * 1024)
+    files.publish("z", headless)
+    Term(str(directory), "c", settings=SMALL_FILES).close()
+    mine = held_here(directory, tmp_path / "scratch")
+    ends = chronicle_of(files).ends
+    assert ends[headless] == 0
+    late = Message(Q, "ID:zombie:1:1:1", b"late", BodyKind.BYTES, persistent=True, timestamp=1)
+    writes = [encode_add(late, encode_message(late)), encode_remove(Q, mine["Q.A"][0])]
+    ended = sorted(file for file in files.list() if file in ends)
+    for number, file in enumerate(ended):
+        with open(files.path(file), "r+b") as stream:
+            stream.seek(ends[file])
+            if number % 3 == 0 or file == headless:
+                stream.write(encode_batch(writes)[0])
+            elif number % 3 == 1:
+                stream.write(b"torn" * 10)
+            else:  # what it wrote first never reached the disk
+                stream.seek(ends[file] + 200)
+                stream.write(encode_batch(writes)[0])
+    spoilt = {file: Path(files.path(file)).read_bytes() for file in ended}
+    assert len(spoilt) > 3
+
+    code, report = tell("handback", directory)
+
+    assert code == 0, report
+    assert len(report["ended"]) == len(spoilt)
+    for file, content in spoilt.items():
+        assert (directory / "quarantine" / f"db-{file}.log.1").read_bytes() == content
+    assert check(str(directory)).is_clean
+    assert held_here(directory, tmp_path / "scratch") == mine
+    assert held_there(activemq("dump", directory)) == mine
+
+
+def test_a_prepared_transaction_is_handed_back(activemq: ActiveMQ, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    xa = XaTransactionId(7, b"global", b"branch")
+    messages = [
+        Message(Q, f"ID:x:1:1:{number}", b"body", BodyKind.TEXT, persistent=True, timestamp=1) for number in (1, 2, 3)
+    ]
+    with OfflineEpoch(str(directory), str(tmp_path / "scratch"), name="x") as epoch:
+        epoch.write([encode_add(message, encode_message(message)) for message in messages[:2]])
+        takes = encode_remove(Q, messages[0].message_id, xa)  # without the acknowledgement that ActiveMQ needs
+        epoch.write([takes, encode_add(messages[2], encode_message(messages[2]), xa), encode_prepare(xa)])
+
+    code, report = tell("handback", directory)
+
+    assert (code, report["transactions"]) == (0, 1)
+    queue, prepared = activemq("dump", directory)
+    assert [message["id"] for message in queue["messages"]] == ["ID:x:1:1:2"], "the first is withheld"
+    assert (prepared["owner"], bytes.fromhex(prepared["globalId"])) == ("prepared", b"global")
+
+
+def test_an_order_that_a_compaction_changed_is_reported_and_export_keeps_it(activemq: ActiveMQ, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    term = Term(str(directory), settings=SMALL_FILES)
+    queue = term.store.queue(Q)
+    added = []
+    for _ in range(8):
+        added += term.add_durably(50, body=b"x" * 900)
+    for number, operation in enumerate(added[:300]):
+        if number % 60:
+            term.remove(operation, queue)
+    term.add_durably(1)
+    compaction = term.store.compact()
+    term.wait(compaction.done)
+    assert compaction.result().messages
+    term.close()
+    mine = held_here(directory, tmp_path / "scratch")
+    copy = tmp_path / "copy"
+    shutil.copytree(directory, copy)
+
+    code, report = tell("handback", directory)
+
+    assert (code, report["is_ready"]) == (1, False)
+    assert [text.split(":")[0] for text in report["order"]] == ["queue"]
+    assert report["problems"] == []
+    exported = tmp_path / "exported"
+    code, proof = tell("export", directory, "--to", exported)
+    assert (code, proof["proved"]) == (0, True)
+    assert held_there(activemq("dump", exported)) == mine
+    code, report = tell("handback", copy, "--accept-order")
+    assert (code, report["is_ready"], len(report["order"])) == (0, True, 1)
+
+
+def test_what_activemq_holds_comes_here_and_back(activemq: ActiveMQ, tmp_path: Path) -> None:
+    directory, imported, exported = tmp_path / "foreign", tmp_path / "imported", tmp_path / "exported"
+    lines = activemq("produce", directory)
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+
+    code, there = tell("import", directory, "--data", imported)
+    assert (code, there["proved"]) == (0, True)
+    code, back = tell("export", imported, "--to", exported)
+    assert (code, back["proved"]) == (0, True)
+
+    assert back["destinations"] == there["destinations"]
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+    held = [line for line in lines if line["owner"] != "queue" or line["messages"]]
+    assert activemq("dump", exported) == held
+
+
+# ---- what only ActiveMQ writes
+
+
+def in_openwire_6(frame: bytes) -> bytes:
+    """A message as ActiveMQ before 5.12 stored it: without the id's text, and without the last flag."""
+    body = frame[4:-1].replace(b"\x01\x6e\x00\x01\x7b", b"\x01\x6e\x01\x7b", 1)
+    return struct.pack(">i", len(body)) + body
+
+
+def stored(number: int, destination: Destination = Q) -> Message:
+    return Message(destination, f"ID:x:1:1:{number}", b"body", BodyKind.TEXT, persistent=True, timestamp=1)
+
+
+def test_bodies_of_an_old_openwire_come_in_the_new_one(activemq: ActiveMQ, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    payloads = [encode_trace("LOADED by ActiveMQ 5.11")]
+    for name in ("all", "red"):
+        info = SubscriptionInfo("c", T, name, None, T)
+        frame = encode_subscription_info(info)
+        old = struct.pack(">i", len(frame) - 5) + frame[4:-1]
+        command = encode(Subscription(T, f"c:{name}", info))
+        # One byte less in the frame, the field and the command.
+        at = command.index(frame)
+        payloads.append(bytes([7, command[1] - 1]) + command[2 : at - 1] + bytes([len(old)]) + old)
+    for number in range(1, 6):
+        add = AddCommand(Q, f"ID:x:1:1:{number}", in_openwire_6(encode_message(stored(number))))
+        payloads.append(encode(add))
+    for number in range(6, 10):
+        add = AddCommand(T, f"ID:x:1:1:{number}", in_openwire_6(encode_message(stored(number, T))))
+        payloads.append(encode(add))
+    payloads.append(encode_remove(T, "ID:x:1:1:7", None, "c:red"))
+    payloads.append(encode_remove(T, "ID:x:1:1:9", None, "c:all"))
+    (directory / "db-1.log").write_bytes(encode_batch(payloads)[0])
+    mine = held_here(directory, tmp_path / "scratch")
+    assert [len(ids) for ids in mine.values()] == [5, 3, 3]
+    exported = tmp_path / "exported"
+    assert tell("export", directory, "--to", exported)[0] == 0
+    with read_contents(str(exported), str(tmp_path / "again")) as contents:
+        assert all(stored.is_current for owner in contents.owners() for stored in contents.messages(owner.id))
+
+    code, report = tell("handback", directory)
+
+    assert (code, report["copied"], report["subscriptions"]) == (0, 9, 2)
+    assert held_here(directory, tmp_path / "scratch") == mine
+    lines = activemq("dump", directory)
+    assert held_there(lines) == mine
+    assert {message["body"] for line in lines for message in line["messages"]} == {"body"}
+
+
+def test_what_stands_in_a_file_of_copies_is_not_passed_over(activemq: ActiveMQ, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    adds = [encode_add(stored(number), encode_message(stored(number))) for number in range(6)]
+    remove = encode_remove(Q, stored(1).message_id)
+    (directory / "db-1.log").write_bytes(encode_batch([*adds[:4], remove])[0])
+    (directory / "db-2.log").write_bytes(encode_batch([encode_rewritten(1), remove, adds[4]])[0])
+    (directory / "db-3.log").write_bytes(encode_batch([adds[5]])[0])
+    expected = [stored(number).message_id for number in (0, 2, 3, 4, 5)]
+
+    code, report = tell("handback", directory)
+
+    assert (code, len(report["ended"])) == (0, 1)
+    assert held_there(activemq("dump", directory)) == {"Q.A": expected}
