@@ -1,0 +1,223 @@
+"""How the state that the journal alone gives differs from the truth, and what would make it the same.
+
+Both are states over an index. Where they agree, they are walked side by side, and nothing is kept; of a destination
+whose order differs, or that lacks a message, all messages are in memory once. The plan itself holds only what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from journal.format import Location
+from store.keys import Entry
+from store.records.message import Destination
+from store.state import OwnerState, State
+from store.takeover.order import ordered_keys
+from store.takeover.truth import Ranks, Truth, in_order_of_delivery
+
+
+class Removal(NamedTuple):
+    """A message that is not there in truth. With ``subscription_key`` only that subscription has it not."""
+
+    destination: Destination
+    message_id: str
+    subscription_key: str | None
+
+
+class Copy(NamedTuple):
+    """A message whose record is to be written once more, with its place in the order.
+
+    ``without`` are the durable subscriptions of its topic that do not have it pending. ``is_restored``: the journal
+    alone lost it, for one of its owners at least; else it only stood elsewhere.
+    """
+
+    location: Location
+    size: int
+    order_key: int
+    without: tuple[str, ...]
+    is_restored: bool
+
+
+@dataclass(slots=True)
+class Plan:
+    """What has to be said. The lists are in the order in which their records are to stand."""
+
+    rolled_back: list[str] = field(default_factory=list)  # keys of transactions
+    unsubscribed: list[OwnerState] = field(default_factory=list)
+    removed_destinations: list[Destination] = field(default_factory=list)
+    subscribed: list[OwnerState] = field(default_factory=list)  # as they are in truth
+    removals: list[Removal] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (
+            self.rolled_back
+            or self.unsubscribed
+            or self.removed_destinations
+            or self.subscribed
+            or self.removals
+            or self.copies
+        )
+
+
+class _Message:
+    """A message of a destination that is looked at whole: its key in the journal, and who holds it where."""
+
+    __slots__ = ("entry", "key", "owners")
+
+    def __init__(self, key: int, entry: Entry) -> None:
+        self.key = key
+        self.entry = entry
+        self.owners: set[str] = set()
+
+
+QUEUE = ""  # the holder of a queue's messages, where a topic's have the key of their subscription
+
+
+def difference(journal: State, truth: Truth) -> Plan:
+    """What makes the state that the journal gives the same as the truth."""
+    plan = Plan()
+    for key, transaction in journal.transactions.items():
+        if transaction.is_prepared and key not in truth.state.transactions:
+            plan.rolled_back.append(key)
+    for destination in _destinations(journal):
+        known = truth.state.topics if destination.is_topic else truth.state.queues
+        if not known.get(destination):
+            if destination.is_topic:
+                plan.unsubscribed += [journal.owners[owner] for owner in journal.topics[destination]]
+            else:
+                plan.removed_destinations.append(destination)
+    for destination in _destinations(truth.state):
+        if destination.is_topic:
+            _compare_subscriptions(plan, journal, truth.state, destination)
+        _compare_messages(plan, journal, truth, destination)
+    return plan
+
+
+def reordered(journal: State, ranks: Ranks) -> Plan:
+    """What puts the messages of prioritized destinations into the order in which ActiveMQ delivers them, where the
+    journal alone is to be believed."""
+    plan = Plan()
+    for destination in _destinations(journal):
+        if not ranks.is_ordered(destination):
+            present = _held(journal, destination, None)
+            wanted = _held(journal, destination, ranks)
+            _plan_order(plan, journal, destination, present, wanted)
+    return plan
+
+
+def _destinations(state: State) -> list[Destination]:
+    return sorted([*state.queues, *(topic for topic, owners in state.topics.items() if owners)])
+
+
+def _owners(state: State, destination: Destination) -> dict[str, int]:
+    """Who holds messages of ``destination``: subscription key -> owner, or QUEUE -> owner."""
+    if destination.is_topic:
+        return {state.owners[owner].key: owner for owner in state.topics.get(destination, ())}
+    owner = state.queues.get(destination)
+    return {} if owner is None else {QUEUE: owner}
+
+
+def _compare_subscriptions(plan: Plan, journal: State, truth: State, destination: Destination) -> None:
+    for owner in journal.topics.get(destination, ()):
+        if journal.owners[owner].key not in _owners(truth, destination):
+            plan.unsubscribed.append(journal.owners[owner])
+    for key, owner in _owners(truth, destination).items():
+        found = journal.subscriptions.get(key)
+        known = None if found is None else journal.owners[found]
+        is_same = known is not None and known.destination == destination
+        # Index versions before 5 do not tell where a record stands: the journal's own is taken then.
+        if not is_same or known is None or truth.owners[owner].latest_record not in (0, known.latest_record):
+            plan.subscribed.append(truth.owners[owner])
+
+
+def _compare_messages(plan: Plan, journal: State, truth: Truth, destination: Destination) -> None:
+    mine, theirs = _owners(journal, destination), _owners(truth.state, destination)
+    removals: list[Removal] = []
+    if all(
+        _compare_owner(removals, journal, mine.get(key), truth, owner, destination, key or None)
+        for key, owner in theirs.items()
+    ):
+        plan.removals += removals
+        return
+    present = _held(journal, destination, None)
+    wanted = _held(truth.state, destination, truth.ranks)
+    for message_id, message in present.items():
+        kept = wanted.get(message_id)
+        for key in sorted(message.owners & theirs.keys()):
+            if kept is None or key not in kept.owners:
+                plan.removals.append(Removal(destination, message_id, key or None))
+    _plan_order(plan, truth.state, destination, present, wanted)
+
+
+def _compare_owner(
+    removals: list[Removal],
+    journal: State,
+    mine: int | None,
+    truth: Truth,
+    theirs: int,
+    destination: Destination,
+    subscription_key: str | None,
+) -> bool:
+    """Walk two owners side by side. False: more than removals is needed to make them the same."""
+    held = iter(()) if mine is None else journal.entries(mine, 0)
+    for _, wanted in in_order_of_delivery(truth.state, truth.ranks, destination, theirs):
+        for _, entry in held:
+            if entry.message_id == wanted.message_id:
+                if entry.location != wanted.location:
+                    return False
+                break
+            if truth.place_of(theirs, entry.message_id) is not None:
+                return False
+            removals.append(Removal(destination, entry.message_id, subscription_key))
+        else:
+            return False
+    removals += (Removal(destination, entry.message_id, subscription_key) for _, entry in held)
+    return True
+
+
+def _held(state: State, destination: Destination, ranks: Ranks | None) -> dict[str, _Message]:
+    """All messages of a destination by id: in the order of their keys, or with ``ranks`` in that of delivery."""
+    found: dict[str, _Message] = {}
+    for key, owner in _owners(state, destination).items():
+        for order_key, entry in state.entries(owner, 0):
+            message = found.get(entry.message_id)
+            if message is None:
+                message = found[entry.message_id] = _Message(order_key, entry)
+            message.owners.add(key)
+
+    def place(item: tuple[str, _Message]) -> tuple[int, int]:
+        message_id, message = item
+        rank = 0 if ranks is None else ranks.rank(destination, message.key, message_id)
+        return rank, message.key
+
+    return dict(sorted(found.items(), key=place))
+
+
+def _plan_order(
+    plan: Plan, truth: State, destination: Destination, present: dict[str, _Message], wanted: dict[str, _Message]
+) -> None:
+    keys: list[int | None] = []
+    for message_id, message in wanted.items():
+        known = present.get(message_id)
+        # Of two messages with one id the journal alone may have the dead one.
+        is_there = known is not None and known.entry.location == message.entry.location
+        keys.append(known.key if known is not None and is_there else None)
+    subscriptions = sorted(_owners(truth, destination).keys() - {QUEUE})
+    taken = {message.key for message in present.values()}
+    for (message_id, message), key, order_key in zip(wanted.items(), keys, ordered_keys(keys, taken), strict=True):
+        is_restored = key is None or not message.owners <= present[message_id].owners
+        if is_restored or key != order_key:
+            without = tuple(subscription for subscription in subscriptions if subscription not in message.owners)
+            plan.copies.append(Copy(message.entry.location, message.entry.size, order_key, without, is_restored))
+
+
+def missing_files(state: State, existing: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(file, live messages) of the files that the state needs and that are not there."""
+    there = set(existing)
+    for file, held in sorted(state.files.items()):
+        if held.live and file not in there:
+            yield file, held.live

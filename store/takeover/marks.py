@@ -1,0 +1,20 @@
+"""Trace commands around the records of a take-over: `TANDEMMQ-TAKEOVER begin` and `TANDEMMQ-TAKEOVER end`. Pure.
+
+A crash between them leaves a part of the records in the journal. The next take-over starts from the same db.data; it
+must not count them as something that happened, or it would correct what was corrected. If the end is there, db.data
+has told all that it knew. ActiveMQ ignores traces.
+"""
+
+from __future__ import annotations
+
+from store.records.commands import encode_trace
+
+_MARK = b"TANDEMMQ-TAKEOVER "
+
+BEGIN = encode_trace("TANDEMMQ-TAKEOVER begin")
+END = encode_trace("TANDEMMQ-TAKEOVER end")
+
+
+def is_mark(payload: bytes) -> bool:
+    """Whether a record's payload is one of the two."""
+    return _MARK in payload[:32]

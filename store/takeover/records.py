@@ -1,0 +1,118 @@
+"""The records that make the journal tell the truth by itself, in the order in which they are to stand.
+
+    begin mark
+    Rollback            transactions that the journal alone takes for prepared
+    Subscription        without description: subscriptions that are gone
+    RemoveDestination   destinations that are gone
+    Subscription        those that the journal lost
+    Remove              messages that are gone, of a queue or of one subscription
+    Update, [Remove]    messages that the journal lost, or that stand elsewhere; each with a hint that carries its
+                        place, and a Remove for each subscription of its topic that does not have it pending
+    end mark
+
+ActiveMQ reads all of them, and ignores marks and hints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from journal.errors import JournalCorrupt
+from journal.format import Location
+from journal.reader import JournalReader
+from store.hints import with_copy_hint
+from store.records.commands import (
+    AddMessage,
+    RemoveMessage,
+    UpdateMessage,
+    decode,
+    encode,
+    encode_remove_destination,
+    encode_rollback,
+    encode_unsubscribe,
+    transaction_of_key,
+)
+from store.records.loose import OPENWIRE_VERSION
+from store.records.openwire import decode_message, encode_message
+from store.takeover.difference import Copy, Plan, Removal
+from store.takeover.marks import BEGIN, END
+
+BATCH_BYTES_MAX = 1 << 20
+# Bodies are laid out alike from this version on.
+LAYOUT_VERSION_MIN = 10
+
+VersionAt = Callable[[int], int]
+
+
+def batches(
+    plan: Plan, subscriptions: Sequence[bytes], reader: JournalReader, version_at: VersionAt
+) -> Iterator[list[bytes]]:
+    """The payloads, in batches of BATCH_BYTES_MAX or one copy with its Removes. Nothing where nothing differs.
+
+    ``subscriptions`` are the payloads for ``plan.subscribed``; ``version_at`` gives the OpenWire version of a file's
+    bodies. Bodies are read when they are asked for. Raises JournalMissing, JournalCorrupt, RecordDamaged.
+    """
+    if plan.is_empty:
+        return
+    batch: list[bytes] = []
+    size = 0
+    for group in _groups(plan, subscriptions, reader, version_at):
+        length = sum(map(len, group))
+        if batch and size + length > BATCH_BYTES_MAX:
+            yield batch
+            batch, size = [], 0
+        batch += group
+        size += length
+    yield batch
+
+
+def _groups(
+    plan: Plan, subscriptions: Sequence[bytes], reader: JournalReader, version_at: VersionAt
+) -> Iterator[list[bytes]]:
+    yield [BEGIN]
+    yield from ([encode_rollback(transaction_of_key(key))] for key in plan.rolled_back)
+    for owner in plan.unsubscribed:
+        assert owner.client_id is not None, "a subscription has a client"
+        assert owner.subscription_name is not None, "a subscription has a name"
+        yield [encode_unsubscribe(owner.destination, owner.client_id, owner.subscription_name)]
+    yield from ([encode_remove_destination(destination)] for destination in plan.removed_destinations)
+    yield from ([payload] for payload in subscriptions)
+    yield from ([_removal(removal)] for removal in plan.removals)
+    for copy in plan.copies:
+        yield _copied(copy, reader, version_at)
+    yield [END]
+
+
+def _removal(removal: Removal) -> bytes:
+    destination, message_id, subscription_key = removal
+    return encode(RemoveMessage(destination, message_id, subscription_key=subscription_key))
+
+
+def _copied(copy: Copy, reader: JournalReader, version_at: VersionAt) -> list[bytes]:
+    add = added_at(reader, copy.location, copy.size)
+    body = add.message
+    version = version_at(copy.location >> 32)
+    if version < LAYOUT_VERSION_MIN:
+        body = encode_message(decode_message(body, version))
+    assert OPENWIRE_VERSION >= LAYOUT_VERSION_MIN, "what we write is of the later layout"
+    update = encode(UpdateMessage(add._replace(message=body, transaction=None)))
+    records = [with_copy_hint(update, copy.order_key, copy.location)]
+    records += _removals(add, copy.without)
+    return records
+
+
+def _removals(add: AddMessage, subscription_keys: Iterable[str]) -> list[bytes]:
+    return [_removal(Removal(add.destination, add.message_id, key)) for key in subscription_keys]
+
+
+def added_at(reader: JournalReader, location: Location, size: int = 0) -> AddMessage:
+    """The message that a record stores. Raises JournalMissing, JournalCorrupt, RecordDamaged."""
+    command = decode(reader.read(location, size))
+    if isinstance(command, UpdateMessage):
+        return command.add
+    if not isinstance(command, AddMessage):
+        file, offset = location >> 32, location & 0xFFFFFFFF
+        raise JournalCorrupt(
+            file, offset, offset + size, f"a {type(command).__name__} stands where a message should be"
+        )
+    return command

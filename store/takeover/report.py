@@ -1,0 +1,58 @@
+"""What a take-over found and did, for status, logs and tests. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from store.takeover.scheduler import ScheduledJobs
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``has_index``: db.data was read. Else the journal alone was believed; ``index_damage`` is why, if it was there.
+
+    ``openwire_version`` is that of ActiveMQ's bodies. ``corrected`` counts, by kind, what the journal alone would have
+    got wrong. ``prepared`` names transactions that wait for their outcome. ``set_aside`` are the new paths of what was
+    ActiveMQ's index.
+    """
+
+    directory: str
+    has_index: bool
+    index_damage: str | None
+    was_closed: bool
+    openwire_version: int
+    corrected: dict[str, int]
+    scheduled: tuple[ScheduledJobs, ...] = ()
+    destinations: int = 0
+    messages: int = 0
+    prepared: tuple[str, ...] = ()
+    set_aside: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def corrections(self) -> int:
+        """How many things the journal alone would have got wrong."""
+        return sum(self.corrected.values())
+
+    def lines(self) -> Iterator[str]:
+        """The report in sentences."""
+        source = "its index and the journal behind it" if self.has_index else "the journal alone"
+        if self.index_damage is not None:
+            yield f"the index of ActiveMQ in {self.directory} cannot be read: {self.index_damage}"
+        yield (
+            f"took over {self.directory} from ActiveMQ in {self.seconds:.3f} s by {source}: {self.messages} messages "
+            f"in {self.destinations} queues and durable subscriptions, bodies in OpenWire {self.openwire_version}"
+        )
+        if self.corrections:
+            counts = ", ".join(f"{count} {kind}" for kind, count in self.corrected.items() if count)
+            yield f"the journal alone would have got wrong, and says now: {counts}"
+        if self.prepared:
+            yield f"{len(self.prepared)} prepared transactions wait for their outcome: {', '.join(self.prepared)}"
+        for jobs in self.scheduled:
+            yield (
+                f"{jobs.pending} scheduled jobs are left aside in {jobs.directory}, which is not touched"
+                + (f"; {jobs.unread} of its records are of another version, or damaged" if jobs.unread else "")
+            )
+        for path in self.set_aside:
+            yield f"set aside as {path}"

@@ -1,0 +1,87 @@
+"""ActiveMQ's scheduler store, which a take-over leaves alone: how many jobs wait in it.
+
+It is a journal of its own, in a directory ``scheduler`` beside the store's or below it. Nothing in it is touched; its
+jobs are not delivered by this broker, and the report says so.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import NamedTuple
+
+from journal.errors import JournalError
+from journal.files import JournalFiles
+from journal.scan import scan
+from store.records.commands import Schedule, decode
+from store.records.errors import RecordDamaged
+
+ADD, RESCHEDULE, REMOVE, REMOVE_RANGE, DESTROY = range(11, 16)
+# Field numbers
+_SCHEDULER, _JOB = 1, 2
+_ADD_NEXT, _RESCHEDULE_NEXT = 9, 4
+_RANGE_START, _RANGE_END = 2, 3
+
+# Where ActiveMQ puts it: its default is <data>/<broker name>/scheduler, with the store in <data>/kahadb or
+# <data>/<broker name>/KahaDB.
+_PLACES = ("scheduler", "../scheduler", "../*/scheduler")
+
+
+class ScheduledJobs(NamedTuple):
+    """``pending`` jobs wait in the scheduler store in ``directory``. ``unread`` records say nothing that we know: those
+    of ActiveMQ before 5.11, or damaged ones."""
+
+    directory: str
+    pending: int
+    unread: int
+
+
+def find_scheduled_jobs(store_directory: str) -> tuple[ScheduledJobs, ...]:
+    """The scheduler stores around a store. Raises OSError as the volume gives it."""
+    found: dict[str, ScheduledJobs] = {}
+    for place in _PLACES:
+        for path in sorted(glob.glob(os.path.join(glob.escape(os.path.abspath(store_directory)), place))):
+            directory = os.path.normpath(path)
+            if directory not in found and os.path.isdir(directory):
+                jobs = count_scheduled_jobs(directory)
+                if jobs.pending or jobs.unread:
+                    found[directory] = jobs
+    return tuple(found.values())
+
+
+def count_scheduled_jobs(directory: str) -> ScheduledJobs:
+    """Read the journal of a scheduler store to its end."""
+    files = JournalFiles(directory)
+    pending: dict[tuple[object, object], int] = {}
+    unread = 0
+    for file in files.list():
+        damages: list[JournalError] = []
+        for batch in scan(files, file, on_corrupt=damages.append):
+            for _, payload in batch.records:
+                try:
+                    command = decode(payload)
+                except RecordDamaged:
+                    unread += 1
+                    continue
+                if isinstance(command, Schedule):
+                    _apply(pending, command)
+        unread += len(damages)
+    return ScheduledJobs(directory, len(pending), unread)
+
+
+def _apply(pending: dict[tuple[object, object], int], command: Schedule) -> None:
+    fields = command.fields
+    scheduler = fields.get(_SCHEDULER)
+    job = scheduler, fields.get(_JOB)
+    if command.kind == ADD:
+        pending[job] = int(fields.get(_ADD_NEXT, 0))
+    elif command.kind == RESCHEDULE:
+        if job in pending:
+            pending[job] = int(fields.get(_RESCHEDULE_NEXT, 0))
+    elif command.kind == REMOVE:
+        pending.pop(job, None)
+    elif command.kind in (REMOVE_RANGE, DESTROY):
+        start, end = int(fields.get(_RANGE_START, 0)), int(fields.get(_RANGE_END, 0))
+        for known, due in list(pending.items()):
+            if known[0] == scheduler and (command.kind == DESTROY or start <= due <= end):
+                del pending[known]

@@ -1,0 +1,301 @@
+"""One take-over: read, compare, tell what to write; then set ActiveMQ's index aside. See the package.
+
+Order of a promotion, and what a crash leaves:
+
+    1  prepare_takeover    reads only; its temporary index is private             nothing
+    2  header, records     the new epoch; the records between two marks           db.data is there: from the start again
+    3  finish              db.data, db.redo, db.free renamed; the minimal one     the journal is exact by then
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from index.disk import Disk
+from journal.errors import JournalMissing
+from journal.files import JournalFiles
+from journal.format import Location
+from journal.reader import JournalReader
+from journal.scan import scan
+from store.damage import WHOLE_FILE, Damage, JournalLost
+from store.follow import Follower
+from store.headers import Chronicle
+from store.kahadb.errors import KahaIndexDamaged
+from store.kahadb.index import KahaIndex, read_index
+from store.kahadb.minimal import set_index_aside, write_minimal
+from store.records.commands import ADD, AddMessage, decode, encode
+from store.records.errors import RecordDamaged
+from store.records.loose import OPENWIRE_VERSION
+from store.records.openwire import decode_message, detect_version
+from store.takeover.difference import Plan, difference, missing_files, reordered
+from store.takeover.records import LAYOUT_VERSION_MIN, batches
+from store.takeover.report import Report
+from store.takeover.scheduler import find_scheduled_jobs
+from store.takeover.truth import OnCorrupt, Ranks, Truth
+
+log = logging.getLogger(__name__)
+
+# Messages by which the OpenWire version is told where no index tells it: so many of each of so many files.
+SAMPLES_MAX = 8
+SAMPLE_FILES_MAX = 8
+
+RECORD_HEADER_BYTES = 5
+
+
+class Takeover:
+    """What a promotion has to do about ActiveMQ's index. Made by ``prepare_takeover``.
+
+    ``is_needed``: there is something to finish. ``foreign_openwire`` belongs into the header of the new epoch (0:
+    nothing to say). ``report`` is whole after ``finish``.
+    """
+
+    def __init__(self, work: _Work, plan: Plan, subscriptions: Sequence[bytes], report: Report) -> None:
+        self._work = work
+        self._plan = plan
+        self._subscriptions = subscriptions
+        self.report = report
+        self.foreign_openwire = work.openwire_version if work.has_foreign_files else 0
+
+    def batches(self) -> Iterator[list[bytes]]:
+        """The payloads that follow the header, batch by batch, read from the journal as they are asked for. Each is to
+        be durable and applied before ``finish``; none if the journal tells the truth by itself."""
+        reader = JournalReader(self._work.files)
+        try:
+            yield from batches(self._plan, self._subscriptions, reader, self._work.version_at)
+        finally:
+            reader.close()
+
+    def finish(self) -> Report:
+        """Set ActiveMQ's index aside and write the minimal one; durable on return. Logs the report."""
+        work = self._work
+        aside = set_index_aside(work.directory, time.time_ns(), work.disk)
+        write_minimal(work.directory, max(work.openwire_version, OPENWIRE_VERSION), work.disk)
+        state = work.follower.state
+        self.report = report = replace(
+            self.report,
+            destinations=len(state.owners),
+            messages=sum(owner.count for owner in state.owners.values()),
+            prepared=tuple(key for key, transaction in state.transactions.items() if transaction.is_prepared),
+            set_aside=aside,
+        )
+        if work.is_foreign:
+            for line in report.lines():
+                log.info("%s", line)
+            if work.openwire_version < LAYOUT_VERSION_MIN:
+                log.warning(
+                    "bodies of OpenWire %d and %d are in one store now: ActiveMQ needs `store handback` to read them",
+                    work.openwire_version,
+                    OPENWIRE_VERSION,
+                )
+        return report
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the steps share. ``has_foreign_files``: files without header whose OpenWire version no header tells."""
+
+    files: JournalFiles
+    directory: str
+    disk: Disk
+    follower: Follower
+    openwire_version: int = OPENWIRE_VERSION
+    has_foreign_files: bool = False
+    is_foreign: bool = False
+
+    @property
+    def chronicle(self) -> Chronicle:
+        return self.follower.chronicle
+
+    def version_at(self, file: int) -> int:
+        headers = self.chronicle.headers
+        is_told = file in headers or any(number > file and headers[number].foreign_openwire for number in headers)
+        return self.chronicle.version_at(file) if is_told else self.openwire_version
+
+
+def prepare_takeover(
+    files: JournalFiles,
+    follower: Follower,
+    *,
+    scratch: str,
+    index_directory: str | None = None,
+    disk: Disk = os,
+    on_corrupt: OnCorrupt | None = None,
+) -> Takeover | None:
+    """Look whether ActiveMQ left an index, and what it knows that the journal does not tell. Reads only; blocking.
+
+    ``follower`` has read the journal to its end. ``scratch`` is a path for a temporary index, private to this broker;
+    it is removed. ``index_directory`` is ActiveMQ's, that of the journal by default. None: there is only a minimal
+    index, and nothing to do. Raises JournalLost when the truth needs a file that is not there, JournalCorrupt for
+    damage (unless ``on_corrupt`` takes it), OSError.
+    """
+    started = time.monotonic()
+    work = _Work(files, index_directory or files.directory, disk, follower)
+    kaha, damage = _open(work)
+    plan, subscriptions = Plan(), list[bytes]()
+    has_index = False
+    try:
+        if kaha is not None and _is_minimal(kaha):
+            return None
+        foreign = _foreign_files(work)
+        work.has_foreign_files = bool(foreign)
+        work.is_foreign = bool(foreign) or kaha is not None or damage is not None
+        work.openwire_version = _openwire_version(work, foreign, kaha)
+        if kaha is not None and kaha.last_update is not None:
+            try:
+                plan, subscriptions = _by_index(work, kaha, kaha.last_update, scratch, on_corrupt)
+                has_index = True
+            except KahaIndexDamaged as reason:
+                damage = str(reason)
+    finally:
+        if kaha is not None:
+            kaha.close()
+    if damage is not None:
+        log.warning("the journal alone is believed, and the index set aside: %s", damage)
+    if not has_index and foreign:
+        plan = _by_journal(work, foreign, on_corrupt)
+    report = Report(
+        work.directory,
+        has_index,
+        damage,
+        kaha is not None and kaha.was_closed,
+        work.openwire_version,
+        _corrected(plan),
+        find_scheduled_jobs(files.directory) if work.is_foreign else (),
+        seconds=time.monotonic() - started,
+    )
+    return Takeover(work, plan, subscriptions, report)
+
+
+def _open(work: _Work) -> tuple[KahaIndex | None, str | None]:
+    """The index, or what is wrong with it; neither where there is none."""
+    try:
+        kaha = read_index(work.directory, work.disk)
+    except KahaIndexDamaged as reason:
+        return None, str(reason)
+    if kaha is None:
+        return None, None
+    return kaha, None
+
+
+def _is_minimal(kaha: KahaIndex) -> bool:
+    try:
+        return kaha.is_minimal
+    except KahaIndexDamaged:
+        return False  # its reader will say what is wrong
+
+
+def _by_index(
+    work: _Work, kaha: KahaIndex, last_update: Location, scratch: str, on_corrupt: OnCorrupt | None
+) -> tuple[Plan, list[bytes]]:
+    journal = work.follower.state
+    reader = JournalReader(work.files)
+
+    def size_of(location: Location) -> int:
+        return len(reader.read(location)) + RECORD_HEADER_BYTES
+
+    def record_of(key: str) -> Location:
+        owner = journal.subscriptions.get(key)
+        return 0 if owner is None else journal.owners[owner].latest_record
+
+    truth = Truth(work.files, work.chronicle, scratch, work.disk)
+    try:
+        truth.read(kaha, size_of, record_of, on_corrupt)
+        if truth.is_told:
+            return Plan(), []
+        lost = [
+            Damage(file, 0, WHOLE_FILE, f"ActiveMQ's index knows {live} messages in it", is_lost=True)
+            for file, live in missing_files(truth.state, work.files.list())
+        ]
+        if lost:
+            raise JournalLost(lost)
+        plan = difference(journal, truth)
+        subscriptions = []
+        for owner in plan.subscribed:
+            is_stored = owner.latest_record <= last_update
+            stored = truth.subscriptions[owner.key] if is_stored else decode(reader.read(owner.latest_record))
+            subscriptions.append(encode(stored))  # in the OpenWire version that we write
+        return plan, subscriptions
+    except JournalMissing as reason:
+        raise JournalLost([Damage(reason.file, 0, WHOLE_FILE, str(reason), is_lost=True)]) from reason
+    finally:
+        truth.close()
+        reader.close()
+
+
+def _by_journal(work: _Work, foreign: Sequence[int], on_corrupt: OnCorrupt | None) -> Plan:
+    """Without an index only the order of prioritized destinations is to be told."""
+    ranks = Ranks()
+    for file in foreign:
+        for batch in scan(work.files, file, 0, work.chronicle.ends.get(file), on_corrupt=on_corrupt):
+            for _, payload in batch.records:
+                ranks.note(payload)
+    return reordered(work.follower.state, ranks)
+
+
+def _foreign_files(work: _Work) -> list[int]:
+    """The files that ActiveMQ wrote since the last take-over."""
+    headers = work.chronicle.headers
+    told = max((number for number, header in headers.items() if header.foreign_openwire), default=0)
+    found = []
+    for file in work.files.list():
+        if file > told and file not in headers and work.chronicle.ends.get(file) != 0:
+            first = next(iter(scan(work.files, file, is_live=True)), None)
+            if first is not None:
+                found.append(file)
+    return found
+
+
+def _openwire_version(work: _Work, foreign: Sequence[int], kaha: KahaIndex | None) -> int:
+    """The index tells the version of all bodies; without it, or where it errs, they are tried."""
+    samples = list(_samples(work, foreign))
+    told = OPENWIRE_VERSION if kaha is None else kaha.openwire_version
+    if _are_sound(samples, told):
+        return told
+    found = detect_version(samples)
+    if found is None:
+        log.warning("messages of ActiveMQ are in no version of OpenWire that is known; %d is assumed", told)
+        return told
+    if kaha is not None:
+        log.warning("the index says that bodies are in OpenWire %d; they are in %d", told, found)
+    return found
+
+
+def _are_sound(samples: Sequence[bytes], version: int) -> bool:
+    try:
+        for sample in samples:
+            decode_message(sample, version)
+    except RecordDamaged:
+        return False
+    return True
+
+
+def _samples(work: _Work, foreign: Sequence[int]) -> Iterator[bytes]:
+    step = max(len(foreign) // SAMPLE_FILES_MAX, 1)
+    for file in foreign[::-step][:SAMPLE_FILES_MAX]:
+        count = 0
+        for batch in scan(work.files, file, is_live=True):
+            for _, payload in batch.records:
+                if payload[0] == ADD and count < SAMPLES_MAX:
+                    command = decode(payload)
+                    assert isinstance(command, AddMessage), "its number says so"
+                    count += 1
+                    yield command.message
+            if count == SAMPLES_MAX:
+                break
+
+
+def _corrected(plan: Plan) -> dict[str, int]:
+    restored = sum(copy.is_restored for copy in plan.copies)
+    return {
+        "messages that had been removed": len(plan.removals),
+        "messages that had been lost": restored,
+        "messages that stood elsewhere": len(plan.copies) - restored,
+        "destinations that had been deleted": len(plan.removed_destinations),
+        "subscriptions that had been deleted": len(plan.unsubscribed),
+        "subscriptions that had been lost": len(plan.subscribed),
+        "transactions that had been rolled back": len(plan.rolled_back),
+    }

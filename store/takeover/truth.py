@@ -1,0 +1,273 @@
+"""What ActiveMQ would deliver from a directory of its own: its index, and the journal behind it.
+
+ActiveMQ itself starts so (kahadb.md 4.8): db.data says what was true up to its last update, and the journal is applied
+from there on. What db.data says of records behind that is left to the journal; of transactions that were open then, the
+operations are collected from where the first one began. The result is a state in a temporary index, in which
+messages have keys of their own: only their order means something.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from index.disk import Disk
+from index.index import Index
+from journal.errors import JournalCorrupt
+from journal.files import JournalFiles
+from journal.format import Location, file_of, location
+from journal.scan import scan
+from store.headers import Chronicle
+from store.kahadb.index import KahaDestination, KahaEntry, KahaIndex, KahaSubscription
+from store.keys import Entry
+from store.open_transactions import PendingOperation
+from store.records.commands import (
+    ADD,
+    COMMIT,
+    PREPARE,
+    REMOVE,
+    ROLLBACK,
+    UPDATE,
+    AddMessage,
+    Commit,
+    RemoveMessage,
+    Rollback,
+    Subscription,
+    UpdateMessage,
+    decode,
+)
+from store.records.message import Destination
+from store.replay import Replay
+from store.state import State
+from store.tail import Position, changes
+from store.takeover.marks import BEGIN, END, is_mark
+
+HIGH, DEFAULT, LOW = range(3)
+DEFAULT_PRIORITY = 4
+# What the index's temporary copy may hold in memory before it goes to the disk.
+OPERATIONS_MAX = 100_000
+# How an Add or Update ends whose destination is prioritized: field 6, true. Fields stand in order.
+_PRIORITIZED = b"\x30\x01"
+
+OnCorrupt = Callable[[JournalCorrupt], None]
+
+
+class Ranks:
+    """In which class of priority messages are delivered; those that are not told are DEFAULT."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[Destination, str], int] = {}
+        self._unordered: set[Destination] = set()
+        # Of what the index holds, the classes stand one behind the other: the last key of each.
+        self._ends: dict[Destination, tuple[int, int, int]] = {}
+
+    def classes_end(self, destination: Destination, high: int, default: int, low: int) -> None:
+        """Keys up to ``high``, from there up to ``default``, and from there up to ``low`` are of these classes."""
+        self._ends[destination] = high, default, low
+        if low > default:  # what comes later mostly goes before those
+            self._unordered.add(destination)
+
+    def note(self, payload: bytes) -> None:
+        """An Add or Update tells the class of its message, if its destination is prioritized."""
+        if not payload.endswith(_PRIORITIZED) or payload[0] not in (ADD, UPDATE):
+            return
+        command = decode(payload)
+        add = command.add if isinstance(command, UpdateMessage) else command
+        if isinstance(add, AddMessage) and add.priority_supported:
+            rank = HIGH if add.priority > DEFAULT_PRIORITY else LOW if add.priority < DEFAULT_PRIORITY else DEFAULT
+            place = add.destination, add.message_id
+            if rank != DEFAULT or place in self._told or add.destination in self._ends:
+                self._told[place] = rank
+                self._unordered.add(add.destination)
+
+    def is_ordered(self, destination: Destination) -> bool:
+        """Whether keys alone give the order of delivery."""
+        return destination not in self._unordered
+
+    def rank(self, destination: Destination, order_key: int, message_id: str) -> int:
+        told = self._told.get((destination, message_id))
+        if told is not None:
+            return told
+        high, default, low = self._ends.get(destination, (0, 0, 0))
+        if order_key <= high:
+            return HIGH
+        return LOW if default < order_key <= low else DEFAULT
+
+
+class Truth:
+    """The state that is true, in the directory ``scratch``; ``close`` removes it. One thread at a time.
+
+    ``is_told`` when a former take-over has brought all that db.data knows into the journal: then this is of no use.
+    """
+
+    def __init__(self, files: JournalFiles, chronicle: Chronicle, scratch: str, disk: Disk = os) -> None:
+        self._files = files
+        self._chronicle = chronicle
+        self._scratch = scratch
+        shutil.rmtree(scratch, ignore_errors=True)  # of a take-over that crashed
+        self._index = Index.open(scratch, disk)
+        self.state = State(self._index, self._index.meta)
+        self._replay = Replay(self.state)
+        self.state.position = Position(1, 0)  # a checkpoint wants one
+        self.ranks = Ranks()
+        self.subscriptions: dict[str, Subscription] = {}  # as db.data has them
+        self.is_told = False
+
+    def close(self) -> None:
+        self._index.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def read(
+        self,
+        kaha: KahaIndex,
+        size_of: Callable[[Location], int],
+        record_of: Callable[[str], Location],
+        on_corrupt: OnCorrupt | None = None,
+    ) -> None:
+        """Read all. ``size_of`` measures a record, ``record_of`` finds a subscription's: old indexes do not tell.
+
+        Raises KahaIndexDamaged, JournalCorrupt (unless ``on_corrupt`` takes it), JournalMissing.
+        """
+        assert kaha.last_update is not None, "an index without a last update knows nothing"
+        for destination in kaha.destinations():
+            self._load(destination, kaha.last_update, size_of, record_of)
+        first = kaha.last_update if kaha.first_in_progress is None else min(kaha.first_in_progress, kaha.last_update)
+        self._follow(first, kaha.last_update, on_corrupt)
+        self._checkpoint()
+
+    # ---- db.data
+
+    def _load(
+        self,
+        kaha: KahaDestination,
+        last_update: Location,
+        size_of: Callable[[Location], int],
+        record_of: Callable[[str], Location],
+    ) -> None:
+        state = self.state
+        destination = kaha.destination
+        held_by = self._subscribe(kaha, last_update, record_of)
+        queue = () if destination.is_topic else (state.queue(destination),)
+        key = 0
+        ends = []
+        for entries in (kaha.high(), kaha.default(), kaha.low()):
+            for entry in entries:
+                if entry.location > last_update:
+                    continue
+                owners = queue or tuple(owner for owner, kept in held_by if entry.sequence in kept.pending)
+                # Mostly the key that the journal gives it; behind the one before, in any case.
+                key = max(key + 1, entry.location << 32)
+                self._add(owners, key, entry, size_of)
+            ends.append(key)
+        self.ranks.classes_end(destination, *ends)
+
+    def _subscribe(
+        self, kaha: KahaDestination, last_update: Location, record_of: Callable[[str], Location]
+    ) -> list[tuple[int, KahaSubscription]]:
+        found = []
+        for kept in kaha.subscriptions:
+            if kept.location is not None and kept.location > last_update:
+                continue
+            assert kept.command.info is not None, "the index holds no subscription without"
+            owner = self.state.new_owner()
+            place = record_of(kept.key) if kept.location is None else kept.location
+            self.subscriptions[kept.key] = kept.command
+            info = kept.command.info
+            self.state.subscribe(owner, kaha.destination, info.client_id, info.name, place)
+            found.append((owner, kept))
+        return found
+
+    def _add(self, owners: tuple[int, ...], key: int, entry: KahaEntry, size_of: Callable[[Location], int]) -> None:
+        if not owners:
+            return
+        size = size_of(entry.location) if entry.size is None else entry.size
+        for number, owner in enumerate(owners):
+            self.state.add(owner, key, entry.location, size, entry.message_id, is_shared=number > 0)
+        if self.state.tail.operations >= OPERATIONS_MAX:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        frozen = self.state.freeze(self._chronicle.first_of_epoch, 0)
+        for _ in self._index.checkpoint(changes(frozen), frozen.meta):
+            pass
+        self.state.thaw()
+        self._replay.forget_ids()
+
+    # ---- the journal behind it
+
+    def _follow(self, first: Location, last_update: Location, on_corrupt: OnCorrupt | None) -> None:
+        is_skipping = False  # the records of a take-over that did not come to its end
+        for file in self._files.list():
+            if file < file_of(first):
+                continue
+            is_skipping = False  # a crash ends it, and a new epoch begins with a new file
+            for place, payload in self._records(file, on_corrupt):
+                if place < first:
+                    continue
+                if place <= last_update:
+                    self._collect(place, payload)
+                    continue
+                if payload[0] == 0 and is_mark(payload):
+                    is_skipping = payload == BEGIN
+                    self.is_told = self.is_told or payload == END
+                elif not is_skipping:
+                    self.ranks.note(payload)
+                    self._replay.apply(place, payload)
+            if self.state.tail.operations >= OPERATIONS_MAX:
+                self._checkpoint()
+
+    def _records(self, file: int, on_corrupt: OnCorrupt | None) -> Iterator[tuple[Location, bytes]]:
+        end = self._chronicle.ends.get(file)
+        if end == 0:
+            return
+        base = location(file, 0)
+        try:
+            for batch in scan(self._files, file, 0, end, on_corrupt=on_corrupt):
+                for offset, payload in batch.records:
+                    yield base + offset, payload
+        except JournalCorrupt:
+            # What was never synced was promised to nobody; the reading before this one has said so.
+            if end is not None or not self._chronicle.may_have_holes(file):
+                raise
+
+    def _collect(self, place: Location, payload: bytes) -> None:
+        """A record that db.data knows: only what it says of transactions that are still open is wanted."""
+        kind = payload[0]
+        if kind in (ADD, REMOVE):
+            command = decode(payload)
+            assert isinstance(command, AddMessage | RemoveMessage), "its number says so"
+            if command.transaction is not None:
+                key = command.subscription_key if isinstance(command, RemoveMessage) else None
+                operation = PendingOperation(
+                    place, len(payload) + 5, kind, command.destination, command.message_id, key
+                )
+                self.state.enlist(command.transaction.key, operation)
+                self.ranks.note(payload)
+        elif kind in (COMMIT, ROLLBACK):
+            command = decode(payload)
+            assert isinstance(command, Commit | Rollback), "its number says so"
+            self.state.end_transaction(command.transaction.key, place)
+        elif kind == PREPARE:
+            self._replay.apply(place, payload)
+
+    # ---- asking
+
+    def place_of(self, owner: int, message_id: str) -> int | None:
+        """The order key of a message that ``owner`` holds, None if it holds none of that id."""
+        order_key = self.state.place_of(owner, message_id)
+        return None if order_key is None or self.state.entry(owner, order_key) is None else order_key
+
+
+def in_order_of_delivery(
+    state: State, ranks: Ranks, destination: Destination, owner: int
+) -> Iterator[tuple[int, Entry]]:
+    """What ``owner`` of ``destination`` holds: high, default, low, and in each class by key. With classes that keys do
+    not tell, all of it is in memory."""
+    if ranks.is_ordered(destination):
+        return state.entries(owner, 0)
+    classes: tuple[list[tuple[int, Entry]], ...] = ([], [], [])
+    for order_key, entry in state.entries(owner, 0):
+        classes[ranks.rank(destination, order_key, entry.message_id)].append((order_key, entry))
+    return chain(*classes)
