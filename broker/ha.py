@@ -23,6 +23,8 @@ from typing import Any, Protocol, TypeVar
 from index.errors import IndexTrouble
 from journal.errors import Deposed, FenceTaken, JournalFailed
 from locker.contract import Holder, Locker, LockLost, LockUnavailable
+from store.several.standbys import SeveralStandbys
+from store.several.stores import SeveralStores
 from store.standby import Standby
 from store.store import Store
 
@@ -38,6 +40,10 @@ DROP_SECONDS_MAX = 1.0
 FIRST_POLL_SECONDS = 0.05
 
 T = TypeVar("T")
+
+# One store, or several with the face of one.
+AnyStore = Store | SeveralStores
+AnyStandby = Standby | SeveralStandbys
 
 
 class Role(Enum):
@@ -56,7 +62,7 @@ class Service(Protocol):
         """Take the addresses without listening. OSError names a wrong one."""
         ...
 
-    async def serve(self, store: Store) -> None:
+    async def serve(self, store: AnyStore) -> None:
         """Begin to serve clients from ``store``."""
         ...
 
@@ -75,7 +81,7 @@ class Mastership:
     def __init__(
         self,
         locker: Locker,
-        open_standby: Callable[[], Standby],
+        open_standby: Callable[[], AnyStandby],
         service: Service,
         *,
         admin_url: str | None,
@@ -83,11 +89,11 @@ class Mastership:
     ) -> None:
         self.role = Role.STARTING
         self.reason = ""
-        self.store: Store | None = None
+        self.store: AnyStore | None = None
         self.holder: Holder | None = None
         self.epoch = 0
         self.promotions = 0
-        self.standby: Standby | None = None
+        self.standby: AnyStandby | None = None
         self._locker = locker
         self._open_standby = open_standby
         self._service = service
@@ -152,7 +158,7 @@ class Mastership:
 
     # ---- standing by
 
-    async def _stand_by(self, standby: Standby) -> bool:
+    async def _stand_by(self, standby: AnyStandby) -> bool:
         """Follow the journal until the lock is ours (True) or a stop is asked (False)."""
         stop_following = threading.Event()
 
@@ -200,7 +206,7 @@ class Mastership:
 
     # ---- being master
 
-    async def _promote(self, standby: Standby) -> Store:
+    async def _promote(self, standby: AnyStandby) -> AnyStore:
         loop = asyncio.get_running_loop()
         self.holder = None
         self._become(Role.STARTING, "the lock is ours; fencing the journal and reading its end")
@@ -228,7 +234,7 @@ class Mastership:
         self.epoch = store.epoch
         return store
 
-    async def _be_master(self, store: Store) -> None:
+    async def _be_master(self, store: AnyStore) -> None:
         assert self._lost is not None, "a master can lose what it has"
         self.store = store
         try:

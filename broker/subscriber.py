@@ -21,7 +21,9 @@ class Store(Protocol):
     """What the engine asks of a store (store.store.Store, store.memory.MemoryStore)."""
 
     epoch: int
-    is_congested: bool
+
+    @property
+    def is_congested(self) -> bool: ...
 
     @property
     def is_full(self) -> bool: ...

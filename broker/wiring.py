@@ -9,17 +9,19 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import uvloop
 
 from broker.admin.notify import Notifier, Watchdog, watchdog_period_seconds
 from broker.admin.server import AdminServer
+from broker.admin.several_store_pages import SeveralStorePages
 from broker.admin.store_pages import StorePages
 from broker.core.settings import EngineSettings
 from broker.engine import Engine
-from broker.ha import Mastership, Role
+from broker.ha import AnyStandby, AnyStore, Mastership, Role
 from broker.protocols.stomp.frames import Limits
 from broker.protocols.stomp.session import StompSession
 from broker.server import Connector, Server
@@ -28,7 +30,11 @@ from config.settings import ConnectorSettings, Settings
 from config.store import StoreSettings as StoreTable
 from locker.contract import Holder, Locker, LockRequest, LockSettings
 from locker.kinds import create
+from store.filters import FilteredStore, Filters
 from store.settings import StoreSettings
+from store.several.layout import ROOT, has_several
+from store.several.standbys import SeveralStandbys
+from store.several.stores import SeveralStores
 from store.standby import Standby
 from store.store import Store
 from store.volume import UnsafeVolume, demand_safe
@@ -64,24 +70,16 @@ class Broker:
         self._settings = settings
         self._name = settings.broker.name
         self._directory = os.path.abspath(settings.store.directory)
+        self._filters = _filters(settings)
         self._engine: Engine | None = None
         self._started = time.time()
         self._last_life = time.monotonic()
         self._loop_pause_max = 0.0  # how late the loop came to its own sign of life
         self._server = Server([_connector(c) for c in settings.connectors])
         address = settings.admin.address
-        said = settings.store
-        pages = StorePages(
-            self._directory,
-            said.journal_max_file_length,
-            lambda: self._mastership.store,
-            self.status,
-            index_root=said.index_directory,
-            archive=None,
-        )
         self._admin = None
         if address is not None:
-            self._admin = AdminServer(address.host, address.port, self.status, pages.routes())
+            self._admin = AdminServer(address.host, address.port, self.status, self._store_pages().routes())
         self._notifier = Notifier.from_environment()
         self._locker = self._make_locker()
         self._warnings = [] if self._locker.unsafe is None else [f"unsafe: {self._locker.unsafe}"]
@@ -155,7 +153,7 @@ class Broker:
     async def bind(self) -> None:
         self._server.bind()
 
-    async def serve(self, store: Store) -> None:
+    async def serve(self, store: AnyStore) -> None:
         self._engine = engine = Engine(
             store,
             _engine_settings(self._settings),
@@ -202,9 +200,37 @@ class Broker:
         )
         return create(said.type, request)
 
-    def _open_standby(self) -> Standby:
-        index_root = self._settings.store.index_directory or os.path.join(self._directory, "index")
-        return Standby(self._directory, index_root, self._name, _store_settings(self._settings.store, self._settings))
+    def _store_pages(self) -> SeveralStorePages:
+        said = self._settings.store
+
+        def members() -> dict[str, Store] | None:
+            store = self._mastership.store
+            return store.members() if isinstance(store, SeveralStores) else None
+
+        def make(name: str, store: Callable[[], Store | None]) -> StorePages:
+            index_root = said.index_directory
+            if index_root is not None and name != ROOT:
+                index_root = os.path.join(index_root, name)
+            return StorePages(
+                os.path.normpath(os.path.join(self._directory, name)),
+                said.journal_max_file_length,
+                store,
+                self.status,
+                index_root=index_root,
+                archive=None,
+            )
+
+        # Of several, the whole is asked for a compaction only.
+        whole = make(ROOT, lambda: cast("Store | None", self._mastership.store))
+        return SeveralStorePages(whole, members, make)
+
+    def _open_standby(self) -> AnyStandby:
+        said = self._settings.store
+        habits = _store_settings(said, self._settings)
+        if self._filters.entries or has_several(self._directory):
+            return SeveralStandbys(self._directory, said.index_directory, self._name, habits, self._filters)
+        index_root = said.index_directory or os.path.join(self._directory, "index")
+        return Standby(self._directory, index_root, self._name, habits)
 
     # ---- what it says of itself
 
@@ -242,10 +268,9 @@ class Broker:
         warnings = list(self._warnings)
         if store is not None and store.is_full:
             warnings.append(store.full_reason)
-        if store is not None and store.figures.damaged:
-            problems.append(
-                f"{store.figures.damaged} times a damaged message was met, and given to nobody (see the log)"
-            )
+        figures = None if store is None else store.figures
+        if figures is not None and figures.damaged:
+            problems.append(f"{figures.damaged} times a damaged message was met, and given to nobody (see the log)")
         if mastership.holder is not None:
             answer["holder"] = {
                 "name": mastership.holder.name,
@@ -263,23 +288,25 @@ class Broker:
             "promotions_total": mastership.promotions,
             "loop_pause_max_ms": round(self._loop_pause_max * 1000, 1),
         }
-        if store is not None and self._engine is not None:
+        if store is not None and figures is not None and self._engine is not None:
             counts |= {
                 "connections": len(self._server.connections),
-                "journal_batches_total": store.figures.batches,
-                "journal_syncs_total": store.figures.syncs,
-                "journal_records_total": store.figures.records,
-                "journal_bytes_total": store.figures.bytes_written,
-                "checkpoints_total": store.figures.checkpoints,
-                "checkpoint_seconds_total": round(store.figures.checkpoint_seconds, 3),
-                "compactions_total": store.figures.compactions,
-                "compaction_bytes_total": store.figures.bytes_copied,
-                "journal_files_reclaimed_total": store.figures.files_reclaimed,
+                "journal_batches_total": figures.batches,
+                "journal_syncs_total": figures.syncs,
+                "journal_records_total": figures.records,
+                "journal_bytes_total": figures.bytes_written,
+                "checkpoints_total": figures.checkpoints,
+                "checkpoint_seconds_total": round(figures.checkpoint_seconds, 3),
+                "compactions_total": figures.compactions,
+                "compaction_bytes_total": figures.bytes_copied,
+                "journal_files_reclaimed_total": figures.files_reclaimed,
             }
             answer["recovery"] = {"records": store.records_replayed, "seconds": round(store.recovery_seconds, 3)}
             answer |= self._engine.statistics()
             if store.is_congested:
                 answer["congested"] = True
+            if isinstance(store, SeveralStores):
+                answer["stores"] = store.statistics()
         answer["counts"] = counts | answer.get("counts", {})
         answer["problems"] = problems
         answer["warnings"] = warnings
@@ -319,6 +346,15 @@ def _engine_settings(settings: Settings) -> EngineSettings:
         durable_topic_prefetch=said.durable_topic_prefetch,
         memory_limit=said.memory_limit,
         non_persistent_memory_limit=said.memory_limit,
+    )
+
+
+def _filters(settings: Settings) -> Filters:
+    """Which destinations have stores of their own."""
+    said = settings.store
+    return Filters(
+        FilteredStore(each.queue, each.topic, each.per_destination, _store_settings(said.of(each), settings))
+        for each in said.filtered_persistence_adapters
     )
 
 

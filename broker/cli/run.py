@@ -12,6 +12,7 @@ from config.settings import Settings
 from index.errors import IndexTrouble
 from journal.errors import JournalError
 from locker.contract import LockError
+from store.filters import StoresClash
 from store.follow import JournalLost
 from store.records.errors import RecordDamaged
 from store.volume import UnsafeVolume
@@ -39,6 +40,15 @@ def run(settings: Settings, log_level: str) -> None:
 
     try:
         run_broker(settings)
-    except (OSError, LockError, JournalError, JournalLost, RecordDamaged, IndexTrouble, UnsafeVolume) as error:
+    except (
+        OSError,
+        LockError,
+        JournalError,
+        JournalLost,
+        RecordDamaged,
+        IndexTrouble,
+        StoresClash,
+        UnsafeVolume,
+    ) as error:
         logging.getLogger(__name__).error("the broker ends: %s", error)
         sys.exit(1)

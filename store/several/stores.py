@@ -25,9 +25,10 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from store.compaction import CompactionReport
-from store.filters import MATCH_ALL_DIRECTORY, directory_name
+from store.filters import OUTCOMES_DIRECTORY, directory_name
 from store.operations import (
     AddMessage,
     Atomic,
@@ -163,6 +164,22 @@ class SeveralStores:
                     setattr(total, name, getattr(total, name) + getattr(figures, name))
         return total
 
+    def statistics(self) -> list[dict[str, Any]]:
+        """Figures for ``status``: each store by the name of its directory, txStore last."""
+        found = []
+        for name, store in (*sorted(self.members().items()), (OUTCOMES_DIRECTORY, self.outcomes)):
+            figures = store.figures
+            found.append(
+                {
+                    "name": name,
+                    "journal_records_total": figures.records,
+                    "journal_bytes_total": figures.bytes_written,
+                    "journal_files_reclaimed_total": figures.files_reclaimed,
+                    "checkpoints_total": figures.checkpoints,
+                }
+            )
+        return found
+
     @property
     def is_full(self) -> bool:
         """Whether producers of some store are refused for want of disk space; ``full_reason`` says it."""
@@ -210,7 +227,7 @@ class SeveralStores:
             name = self._chosen(destination)
             member = self._members.get(name)
             if member is None and not self._layout.has_room:
-                log.warning("there are too many stores for one more: %s goes to %s", destination, MATCH_ALL_DIRECTORY)
+                log.warning("too many stores for one more: %s goes to %s", destination, self._layout.rest)
                 member = self._members[self._layout.rest]
             home = self._homes[destination] = member or self._begin_store(name, destination)
         return home

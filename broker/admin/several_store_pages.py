@@ -1,0 +1,65 @@
+"""The store's pages (broker.admin.store_pages) where there are several stores: ``?store=NAME`` says which one.
+
+Names are those of ``stores`` in ``GET /status``. Files are numbered in each store by itself, so ``/store/why`` needs a
+name; ``/store/compact`` without one means all of them. With one store in the directory nothing is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from broker.admin.store_pages import StorePages
+from store.store import Store
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class SeveralStorePages:
+    """``pages`` are those of the whole; ``members`` gives the stores by name while this broker is master of several,
+    None while it is not; ``make`` makes the pages of one of them, given its name and a way to it."""
+
+    def __init__(
+        self,
+        pages: StorePages,
+        members: Callable[[], Mapping[str, Store] | None],
+        make: Callable[[str, Callable[[], Store | None]], StorePages],
+    ) -> None:
+        self._whole = _handlers(pages)
+        self._members = members
+        self._make = make
+        self._of: dict[str, dict[str, Handler]] = {}
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/store/why", self._get_why, allow_head=False),
+            web.post("/store/compact", self._post_compact),
+        ]
+
+    async def _get_why(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, needs_name=True)
+
+    async def _post_compact(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, needs_name=False)
+
+    async def _answer(self, request: web.Request, *, needs_name: bool) -> web.StreamResponse:
+        members = self._members()
+        name = request.query.get("store")
+        if members is None or (name is None and not needs_name):
+            return await self._whole[request.path](request)
+        if name is None or name not in members:
+            names = ", ".join(sorted(members))
+            what = "there are several stores" if name is None else f"there is no store {name!r}"
+            text = json.dumps({"error": f"{what}: add ?store= with one of {names}", "stores": sorted(members)})
+            return web.Response(text=text + "\n", status=400, content_type="application/json")
+        handlers = self._of.get(name)
+        if handlers is None:
+            pages = self._make(name, lambda: (self._members() or {}).get(name))
+            handlers = self._of[name] = _handlers(pages)
+        return await handlers[request.path](request)
+
+
+def _handlers(pages: StorePages) -> dict[str, Handler]:
+    return {route.path: route.handler for route in pages.routes()}
