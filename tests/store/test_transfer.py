@@ -26,6 +26,7 @@ from broker.cli.store import store
 from journal.format import encode_batch
 from store.check import check
 from store.contents import Contents, NotTransferable, owner_name, read_contents
+from store.kahadb.minimal import is_minimal
 from store.offline_epoch import OfflineEpoch
 from store.operations import AddMessage, AddSubscription
 from store.proof import Proof, differences, fingerprint, prove, prove_prepared
@@ -332,6 +333,7 @@ def test_the_commands_carry_a_store_there_and_back(source: Path, tmp_path: Path)
     assert back["destinations"] == queues
     assert tell("export", imported, "--to", exported)[0] == 2, "only into a fresh directory"
     assert check(str(exported)).is_clean
+    assert is_minimal(str(exported)), "ActiveMQ is told the version of the bodies"
 
 
 def test_a_dry_run_says_what_is_there_and_touches_nothing(source: Path, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from broker.cli.store.directory import DIRECTORY, demand_journal, demand_unheld,
 from broker.cli.store.import_ import FAILURES
 from broker.cli.store.progress import progress
 from broker.cli.store.transfers import show
+from store.kahadb.minimal import write_minimal
+from store.records.loose import OPENWIRE_VERSION
 from store.transfer import carry_over, selecting
 
 
@@ -46,6 +48,7 @@ def export(directory: str, target: str, destination: str | None, scratch: str | 
                 has_proof=has_proof,
                 progress=progress,
             )
+            write_minimal(target, OPENWIRE_VERSION)
     except FAILURES as error:
         raise click.ClickException(str(error)) from error
     show(carried, [], as_json)
