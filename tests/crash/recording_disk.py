@@ -1,157 +1,237 @@
-"""A disk that remembers what was done to it, and can say what it may hold after the power went.
+"""A disk that remembers what was done to it: every change is an event, in the order in which it happened.
 
-The model is that of a POSIX file system with a journal of its metadata: what a sync covered is there; of what came
-after, each write of a file is there, or not, or torn; and of what was done to the names of a directory after its last
-sync, any prefix is there.
+What such a record may leave behind when the power goes is told in ``crash_images``.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-Event = tuple[Any, ...]
+ROOT = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Bytes of a file. Files and directories are known by number (node): a name may come, go and change its meaning."""
+
+    node: int
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    node: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Of a file or a directory. One that has failed covers nothing, and nor does any later one what it was to cover."""
+
+    node: int
+    has_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A name came into a directory: by creation or by link(2)."""
+
+    directory: int
+    name: str
+    node: int
+    is_directory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unlink:
+    directory: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """rename(2), also from one directory into another."""
+
+    directory: int
+    name: str
+    into: int
+    as_name: str
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that was promised at this moment; changes nothing on the disk."""
+
+    what: Any
+
+
+Event = Write | Truncate | Sync | Link | Unlink | Move | Note
 
 
 class RecordingDisk:
-    """``os``, with every change noted in ``events``. Directories are taken to be there; files are known by number."""
+    """``os`` for the files below ``root``, which must exist. What is there already is taken to be durable.
 
-    def __init__(self) -> None:
+    The events from ``start`` on are what was done through this object. Calls of several threads happen one at a time,
+    under ``lock``.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
         self.events: list[Event] = []
-        self._lock = threading.Lock()
-        self._names: dict[str, int] = {}
-        self._open: dict[int, int | str] = {}  # descriptor -> file number, or a directory's path
-        self._count = 0
+        self.lock = threading.RLock()
+        self._nodes: dict[str, int] = {self.root: ROOT}
+        self._open: dict[int, int] = {}
+        self._count = ROOT
+        self._adopt()
+        self.start = len(self.events)
+
+    def _adopt(self) -> None:
+        for directory, directories, names in os.walk(self.root):
+            for name in directories:
+                self._known(os.path.join(directory, name), is_directory=True)
+            for name in names:
+                path = os.path.join(directory, name)
+                node = self._known(path)
+                assert node is not None
+                with open(path, "rb") as file:
+                    self.events.append(Write(node, 0, file.read()))
+        self.events += [Sync(node) for node in self._nodes.values()]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
-    def note(self, *event: Any) -> None:
-        with self._lock:
-            self.events.append(event)
+    def note(self, what: Any) -> None:
+        with self.lock:
+            self.events.append(Note(what))
+
+    # ---- names
+
+    def _place(self, path: str) -> tuple[int, str] | None:
+        """The directory and the name in it; None for what is not below the root."""
+        directory, name = os.path.split(os.path.abspath(path))
+        if directory != self.root and not directory.startswith(self.root + "/"):
+            return None
+        node = self._known(directory, is_directory=True)
+        assert node is not None
+        return node, name
+
+    def _known(self, path: str, *, is_directory: bool = False) -> int | None:
+        """The node behind a path that exists; one that is new to us came by its name just now."""
+        path = os.path.abspath(path)
+        node = self._nodes.get(path)
+        if node is None:
+            place = self._place(path)
+            if place is not None:
+                self._count += 1
+                node = self._nodes[path] = self._count
+                self.events.append(Link(*place, node, is_directory))
+        return node
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
-        with self._lock:
+        with self.lock:
             fd = os.open(path, flags, mode)
-            if os.path.isdir(path):
-                self._open[fd] = os.path.abspath(path)
-                return fd
-            path = os.path.abspath(path)
-            if path not in self._names:
-                self._count += 1
-                self._names[path] = self._count
-                self.events.append(("name", path, self._count))
-            self._open[fd] = self._names[path]
+            node = self._known(path, is_directory=os.path.isdir(path))
+            if node is not None:
+                self._open[fd] = node
+                if flags & os.O_TRUNC:
+                    self.events.append(Truncate(node, 0))
             return fd
 
     def close(self, fd: int) -> None:
-        with self._lock:
+        with self.lock:
             self._open.pop(fd, None)
             os.close(fd)
 
-    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
-        with self._lock:
-            written = os.pwrite(fd, data, offset)
-            self.events.append(("write", self._open[fd], offset, bytes(data)[:written]))
-            return written
+    def makedirs(self, name: str, mode: int = 0o777, exist_ok: bool = False) -> None:
+        with self.lock:
+            os.makedirs(name, mode, exist_ok)
+            self._known(name, is_directory=True)
 
-    def ftruncate(self, fd: int, length: int) -> None:
-        with self._lock:
-            os.ftruncate(fd, length)
-            self.events.append(("truncate", self._open[fd], length))
-
-    def fsync(self, fd: int) -> None:
-        # Noted after it is done: what was written before it began is covered, and nothing else is relied on.
-        with self._lock:
-            before = len(self.events)
-            os.fsync(fd)
-            self.events.append(("sync", self._open[fd], before))
-
-    fdatasync = fsync
+    def mkdir(self, path: str, mode: int = 0o777) -> None:
+        with self.lock:
+            os.mkdir(path, mode)
+            self._known(path, is_directory=True)
 
     def link(self, source: str, target: str) -> None:
-        with self._lock:
+        with self.lock:
             os.link(source, target)
-            number = self._names[os.path.abspath(source)]
-            self._names[os.path.abspath(target)] = number
-            self.events.append(("name", os.path.abspath(target), number))
+            place = self._place(target)
+            if place is not None:
+                node = self._known(source)
+                assert node is not None
+                self._nodes[os.path.abspath(target)] = node
+                self.events.append(Link(*place, node))
 
     def unlink(self, path: str) -> None:
-        with self._lock:
+        with self.lock:
             os.unlink(path)
-            self._names.pop(os.path.abspath(path), None)
-            self.events.append(("unname", os.path.abspath(path)))
+            place = self._place(path)
+            if place is not None:
+                self._nodes.pop(os.path.abspath(path), None)
+                self.events.append(Unlink(*place))
+
+    remove = unlink
+
+    def rmdir(self, path: str) -> None:
+        with self.lock:
+            os.rmdir(path)
+            place = self._place(path)
+            if place is not None:
+                self._nodes.pop(os.path.abspath(path), None)
+                self.events.append(Unlink(*place))
 
     def replace(self, source: str, target: str) -> None:
-        with self._lock:
+        with self.lock:
+            node = self._known(source)
             os.replace(source, target)
+            places = self._place(source), self._place(target)
+            if node is None or places[0] is None or places[1] is None:
+                return
             source, target = os.path.abspath(source), os.path.abspath(target)
-            number = self._names.pop(source)
-            self._names[target] = number
-            self.events.append(("move", source, target, number))
+            for path in [path for path in self._nodes if path == source or path.startswith(source + "/")]:
+                self._nodes[target + path[len(source) :]] = self._nodes.pop(path)
+            self.events.append(Move(*places[0], *places[1], node))
 
     rename = replace
 
+    # ---- contents
 
-@dataclass
-class Image:
-    """What a disk may hold: content by path."""
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        with self.lock:
+            written = os.pwrite(fd, data, offset)
+            if fd in self._open:
+                self.events.append(Write(self._open[fd], offset, bytes(data)[:written]))
+            return written
 
-    files: dict[str, bytearray] = field(default_factory=dict)
+    def ftruncate(self, fd: int, length: int) -> None:
+        with self.lock:
+            os.ftruncate(fd, length)
+            if fd in self._open:
+                self.events.append(Truncate(self._open[fd], length))
 
-    def put(self, origin: str, directory: str) -> None:
-        """Make the files below ``directory`` that were below ``origin``."""
-        for path, content in self.files.items():
-            target = os.path.join(directory, os.path.relpath(path, origin))
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            with open(target, "wb") as file:
-                file.write(content)
+    def fsync(self, fd: int) -> None:
+        with self.lock:
+            os.fsync(fd)
+            if fd in self._open:
+                self.events.append(Sync(self._open[fd]))
 
+    def fdatasync(self, fd: int) -> None:
+        self.fsync(fd)
 
-def image_at(events: list[Event], stop: int, dice: random.Random) -> Image:
-    """One of the images that a power loss after the first ``stop`` events may leave."""
-    happened = events[:stop]
-    synced_at: dict[int | str, int] = {}
-    for number, event in enumerate(happened):
-        if event[0] == "sync":
-            synced_at[event[1]] = number
-    keep_all = dice.random() < 0.1
-    names: dict[str, int] = {}
-    lost_directories: set[str] = set()
-    contents: dict[int, bytearray] = {}
-    for number, event in enumerate(happened):
-        kind = event[0]
-        if kind in ("name", "unname", "move"):
-            directory = os.path.dirname(event[1])
-            is_sure = number < synced_at.get(directory, -1) or keep_all
-            if not is_sure and (directory in lost_directories or dice.random() < 0.3):
-                lost_directories.add(directory)
-                continue
-            if kind == "name":
-                names[event[1]] = event[2]
-            elif kind == "unname":
-                names.pop(event[1], None)
-            else:
-                names.pop(event[1], None)
-                names[event[2]] = event[3]
-        elif kind in ("write", "truncate"):
-            content = contents.setdefault(event[1], bytearray())
-            is_sure = number < synced_at.get(event[1], -1) or keep_all
-            fate = 1.0 if is_sure else dice.random()
-            if fate < 0.4:
-                continue
-            if kind == "truncate":
-                length = event[2]
-                del content[length:]
-                content.extend(bytes(length - len(content)))
-                continue
-            offset, data = event[2], event[3]
-            if not is_sure and fate < 0.55 and len(data) > 1:
-                data = data[: dice.randrange(1, len(data))]  # torn
-            if len(content) < offset:
-                content.extend(bytes(offset - len(content)))
-            content[offset : offset + len(data)] = data
-    return Image({path: contents.get(number, bytearray()) for path, number in names.items()})
+    def still_open(self) -> list[str]:
+        """What is open below the root, by its names of now."""
+        return [self.name_of(fd) for fd in self._open]
+
+    def node_of(self, fd: int) -> int | None:
+        return self._open.get(fd)
+
+    def name_of(self, fd: int) -> str:
+        """A path of an open file below the root, as it is named now; empty if it has none."""
+        with self.lock:
+            node = self._open.get(fd)
+            return next((os.path.relpath(path, self.root) for path, n in self._nodes.items() if n == node), "")

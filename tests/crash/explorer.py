@@ -1,0 +1,196 @@
+"""Opens what a crash may leave, and holds the store to its word; then crashes the recovery, too.
+
+``explore`` finds every image that a recorded life may leave, and what each of them must hold. A ``Judge`` opens one and
+says whether it does. Images lie in memory, and are opened in a tmpfs where there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from crash_images import Disk, Image
+from promises import Began, Ledger, PromisingTerm, State, difference, seen
+from recording_disk import Event, Note, RecordingDisk
+from store_harness import Q, Term
+
+from store.check import check
+from store.settings import StoreSettings
+
+TMPFS = "/dev/shm"
+
+
+@dataclass(slots=True)
+class Candidate:
+    """An image, and the states that it may hold: it may be left at several moments, and has to suit all of them."""
+
+    image: Image
+    allowed: frozenset[State]
+    moment: int
+
+
+@dataclass(slots=True)
+class Exploration:
+    """``images`` counts what the moments have; ``candidates`` are those of different content."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    images: int = 0
+    moments: int = 0
+    is_capped: bool = False
+
+    def __str__(self) -> str:
+        capped = ", capped" if self.is_capped else ""
+        return f"{self.moments} moments, {self.images} images, {len(self.candidates)} distinct{capped}"
+
+
+def explore(
+    events: Sequence[Event],
+    start: int,
+    dice: random.Random,
+    *,
+    before: frozenset[State] = frozenset([()]),
+    must_last: bool = True,
+) -> Exploration:
+    """All images that a power loss after each event from ``start`` on may leave. ``before``: what held at the start."""
+    disk, ledger, found = Disk(dice), Ledger(before, must_last), Exploration()
+    known: dict[bytes, Candidate] = {}
+    now: list[Candidate] = []
+    for number, event in enumerate(events):
+        disk.apply(event)
+        ledger.apply(event)
+        if number + 1 < start:
+            continue
+        if isinstance(event, Note) and found.moments:
+            for candidate in now:
+                candidate.allowed &= ledger.allowed
+            continue
+        found.moments += 1
+        at_once: dict[bytes, Candidate] = {}
+        for image in disk.images():
+            found.images += 1
+            key = image.key
+            if key in at_once:
+                continue
+            candidate = known.get(key)
+            if candidate is None:
+                candidate = known[key] = Candidate(image, ledger.allowed, number)
+            candidate.allowed &= ledger.allowed
+            at_once[key] = candidate
+        now = list(at_once.values())
+    found.candidates = list(known.values())
+    found.is_capped = disk.is_capped
+    return found
+
+
+def sampled(
+    events: Sequence[Event], start: int, count: int, dice: random.Random, *, must_last: bool = True
+) -> Iterator[Candidate]:
+    """``count`` images at random moments, for lives too long to enumerate."""
+    moments = sorted(dice.randrange(start, len(events) + 1) for _ in range(count))
+    disk, ledger = Disk(dice), Ledger(must_last=must_last)
+    for number, event in enumerate([*events, None]):
+        while moments and moments[0] == number:
+            moments.pop(0)
+            yield Candidate(disk.image(), ledger.allowed, number - 1)
+        if event is not None:
+            disk.apply(event)
+            ledger.apply(event)
+
+
+class Judge:
+    """Opens images below ``scratch`` with a store of these settings, as one of these brokers after the other."""
+
+    def __init__(self, scratch: str, settings: StoreSettings, brokers: Sequence[str] = ("a", "b")) -> None:
+        self.scratch = scratch
+        self.settings = settings
+        self.brokers = brokers
+        self.opened = 0
+
+    def hold(self, candidate: Candidate, *, has_index: bool = True) -> State:
+        """Open the image and check everything that is promised; what it holds. ``has_index``: or is it lost, too?
+
+        It is opened twice, the second time by another broker, which must find the same and be able to go on.
+        """
+        with self._directory(candidate, has_index) as directory:
+            first = self._open(directory, self.brokers[self.opened % len(self.brokers)], candidate.allowed)
+            state = seen(first)
+            if has_index:
+                assert not first.store._thread._index.needs_free_page_recovery, "a crash cost a walk through the pages"
+            if self.opened % 3:
+                first.crash()
+            else:
+                first.close()
+            again = self._open(directory, self.brokers[(self.opened + 1) % len(self.brokers)], frozenset([state]))
+            self._go_on(again)
+            self._sound(directory, "after it was opened twice")
+            assert not [name for name in os.listdir(f"{directory}/index") if ".aside-" in name], "an index is set aside"
+        return state
+
+    def recovery(self, candidate: Candidate, *, has_index: bool = True) -> RecordingDisk:
+        """Open the image and record that: what a crash in the middle may leave is to be explored like a life."""
+        with self._directory(candidate, has_index) as directory:
+            disk = RecordingDisk(directory)
+            term = PromisingTerm(directory, self.brokers[self.opened % len(self.brokers)], self.settings, disk)
+            term.close()
+            return disk
+
+    def _open(self, directory: str, broker: str, allowed: Iterable[State]) -> Term:
+        term = Term(directory, broker, self.settings)
+        try:
+            state = seen(term)
+            assert state in allowed, difference(state, allowed)
+        except BaseException:
+            term.crash()
+            raise
+        return term
+
+    def _go_on(self, term: Term) -> None:
+        """A store that was recovered takes and forgets messages, and ends in good order."""
+        try:
+            added = term.add_durably(1)
+            before = len(term.durable_operations)
+            term.remove(added[0], term.store.queue(Q))
+            term.wait_durable(before + 1)
+        except BaseException:
+            term.crash()
+            raise
+        term.close()
+
+    def _sound(self, directory: str, when: str) -> None:
+        report = check(directory, scratch=self.scratch)
+        assert report.is_clean, f"{when}: {report.problems}"
+
+    @contextmanager
+    def _directory(self, candidate: Candidate, has_index: bool) -> Iterator[str]:
+        self.opened += 1
+        directory = f"{self.scratch}/{self.opened}"
+        os.mkdir(directory)
+        try:
+            candidate.image.put(directory)
+            if not has_index:
+                shutil.rmtree(f"{directory}/index", ignore_errors=True)
+            self._sound(directory, "as the crash left it")
+            yield directory
+        except BaseException as error:
+            error.add_note(f"after event {candidate.moment}, index {'there' if has_index else 'lost'}")
+            error.add_note(candidate.image.story)
+            raise
+        finally:
+            shutil.rmtree(directory)
+
+
+@contextmanager
+def scratch_directory() -> Iterator[str]:
+    """A place where syncs cost nothing, if there is one."""
+    with tempfile.TemporaryDirectory(
+        prefix="tandemmq-crash-", dir=TMPFS if os.access(TMPFS, os.W_OK) else None
+    ) as directory:
+        yield directory
+
+
+__all__ = ["Began", "Candidate", "Exploration", "Judge", "explore", "sampled", "scratch_directory"]
