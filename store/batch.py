@@ -68,6 +68,9 @@ class Batch:
                 more.append(operation.commit)
             return more
         if isinstance(operation, PrepareTransaction):
+            operation.is_refused = operation.transaction.key in self._state.transactions
+            if operation.is_refused:
+                return ()
             return [*self._payloads_together(operation.operations), operation.prepare]
         if isinstance(operation, AddSubscription | RemoveOwner):
             return (operation.payload,)
@@ -149,6 +152,8 @@ class Batch:
         if isinstance(operation, Atomic):
             return self._apply_atomic(operation, locations, number, file)
         if isinstance(operation, PrepareTransaction):
+            if operation.is_refused:
+                return 0
             return self._apply_prepare(operation, locations, number)
         if isinstance(operation, AddSubscription):
             command = decode(operation.payload)

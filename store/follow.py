@@ -21,7 +21,7 @@ from index.errors import IndexDamaged
 from index.index import Index
 from journal.errors import JournalCorrupt, JournalMissing
 from journal.files import JournalFiles
-from journal.format import location
+from journal.format import RECORD_HEADER_SIZE, location
 from journal.scan import Batch, EndingKind, FileSource, Scan, scan
 from journal.verify import damage_in
 from store.amends import Name, make_amends, name_of
@@ -45,6 +45,7 @@ from store.index_trust import IndexNotOfThisJournal, Standing, is_blank, judge
 from store.keys import Entry
 from store.marks import decode_gone
 from store.neighbours import told_by_neighbours
+from store.records.errors import RecordDamaged
 from store.replay import Replay
 from store.state import OtherNumbering, State
 from store.tail import Position, changes
@@ -74,7 +75,7 @@ class Follower:
     ``ignores_missing`` and ``checks_all`` are ActiveMQ's ignoreMissingJournalfiles and checkForCorruptJournalFiles;
     they matter to ``advance(is_final=True)`` only. ``index_root`` is where other brokers' indexes may tell of batches
     that are not there any more. ``is_trial``: nothing is copied into quarantine, and no repairs are worked out.
-    Raises IndexNotOfThisJournal.
+    ``on_read`` is told after each batch how far the journal was read. Raises IndexNotOfThisJournal.
     """
 
     def __init__(
@@ -90,6 +91,8 @@ class Follower:
         is_trial: bool = False,
         first_owner: int = 0,
         audit: ProducerAudit | None = None,
+        has_foreign_index: Callable[[], bool] = lambda: False,
+        on_read: Callable[[Position], None] | None = None,
     ) -> None:
         self.files = files
         self.index = index
@@ -108,9 +111,11 @@ class Follower:
         self.repairs: list[bytes] = []
         self._should_halt = should_halt
         self._ignores_missing = ignores_missing
+        self._has_foreign_index = has_foreign_index
         self._checks_all = checks_all
         self._index_root = index_root
         self._is_trial = is_trial
+        self._on_read = on_read
         self._headers: dict[int, Header] = {}
         self._ends_seen: dict[int, int] = {}  # of files that ActiveMQ wrote and left behind
         self._ids: Sequence[int] = ()
@@ -178,6 +183,11 @@ class Follower:
             return self._advance(is_final)
         except IndexDamaged as error:
             raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
+        except (JournalCorrupt, JournalMissing) as reason:
+            if is_final:
+                raise
+            self._wait(str(reason))
+            return {}
 
     def _advance(self, is_final: bool) -> dict[int, int]:
         ids = self.read_headers()
@@ -253,38 +263,44 @@ class Follower:
         # At a promotion the disk is read, not what this host remembers: after a failed sync the two may differ.
         batches = scan(self.files, file, start, end, is_live=not is_settled, drop_cache=is_final, on_corrupt=on_corrupt)
         try:
-            if is_final and end is None:
+            if is_final and end is None and not self._is_trial:
                 # A checkpoint of this index may come in the middle: what it covers must be on the disk.
                 self.files.sync(file)
             for batch in batches:
                 if held is not None:
-                    self._settle(file, held)
+                    self._settle(file, held, is_final)
                 if not is_final and self._should_halt():
                     return False
                 held = batch
         except _Hole as hole:
             self._forget(file, hole.offset, "it was never synced; that and what stands behind it is forgotten")
-        except (JournalCorrupt, JournalMissing) as reason:
-            if is_final:
-                raise
-            self._wait(str(reason))
-            return False
         else:
             if is_final and end is None:
                 self._look_at_the_end(file, batches.ending.offset, batches.ending.kind)
         if held is not None and is_settled:
-            self._settle(file, held)
+            self._settle(file, held, is_final)
         self._is_waiting = self._is_waiting and not is_settled
         return True
 
-    def _settle(self, file: int, batch: Batch) -> None:
+    def _settle(self, file: int, batch: Batch, is_final: bool) -> None:
         apply = self.replay.apply
         base = location(file, 0)
         for offset, payload in batch.records:
-            apply(base + offset, payload)
-            if payload[0] == 0:
-                self._note_trace(file, payload)
+            try:
+                if not payload:
+                    raise RecordDamaged("it is empty")
+                apply(base + offset, payload)
+                if payload[0] == 0:
+                    self._note_trace(file, payload)
+            except RecordDamaged as error:
+                stop = offset + RECORD_HEADER_SIZE + len(payload)
+                damage = JournalCorrupt(file, offset, stop, f"the record cannot be read: {error}")
+                if not is_final:
+                    raise damage from error
+                self._on_corrupt(damage)
         self.state.position = Position(file, batch.end, batch.offset, batch.checksum)
+        if self._on_read is not None:
+            self._on_read(self.state.position)
         if self.state.tail.operations >= self.records_per_checkpoint:
             self.checkpoint()
 
@@ -338,6 +354,12 @@ class Follower:
             doubts = damage.known
             examine(self.files, self.state, damage)
             damage.known = list(dict.fromkeys((*damage.known, *doubts)))  # a neighbour's index may know more
+        if self._has_foreign_index():
+            # ActiveMQ collects files without a word; whether anything needs them, its index tells (store.takeover).
+            for damage in new:
+                if damage.is_lost:
+                    self.state.lose_file(damage.file)
+            new = [damage for damage in new if not damage.is_lost]
         if new and not self._ignores_missing:
             raise (JournalLost if any(damage.is_lost for damage in new) else StoreCorrupt)(new)
         for damage in new:
@@ -372,18 +394,8 @@ class Follower:
         if header is not None and size < header.length and kind is not EndingKind.END_RECORD:
             self._meet([Damage(file, end, header.length, f"it was made {header.length} bytes long and has {size}")])
         elif self._index_root is not None:
-            first_owner = self.state.first_owner
-            self._meet(
-                told_by_neighbours(
-                    self._index_root,
-                    self.files,
-                    self._ids,
-                    self.chronicle,
-                    self._has_batches,
-                    (file, end),
-                    first_owner=first_owner,
-                )
-            )
+            root, place = self._index_root, (file, end)
+            self._meet(told_by_neighbours(root, self.files, self._ids, self.chronicle, self._has_batches, place))
         if kind is EndingKind.TORN and not any(each.file == file and each.start <= end for each in self.damages):
             self._forget(file, end, "the last write was not whole, and was promised to nobody")
 

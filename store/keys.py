@@ -171,6 +171,10 @@ def holder_of(key: bytes, value: bytes) -> tuple[int, int, int, int]:
     return file, owner, *_HELD.unpack(value)
 
 
+def holder_owner(key: bytes) -> int:
+    return int(_HOLDER.unpack(key)[2])
+
+
 def displaced_prefix(file: int, owner: int) -> bytes:
     return _HOLDER.pack(DISPLACED, file, owner)
 

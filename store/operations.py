@@ -114,10 +114,11 @@ class PrepareTransaction:
     """The operations of an XA transaction, whose payloads carry its id, and its Prepare: all or nothing.
 
     When it comes back it survives everything; nothing of it is visible, and the messages that it removes are withheld,
-    until EndTransaction says what becomes of it.
+    until EndTransaction says what becomes of it. ``is_refused``: a transaction of that id is in doubt already, and
+    nothing was written.
     """
 
-    __slots__ = ("context", "operations", "prepare", "transaction")
+    __slots__ = ("context", "is_refused", "operations", "prepare", "transaction")
 
     def __init__(
         self,
@@ -130,6 +131,7 @@ class PrepareTransaction:
         self.operations = operations
         self.prepare = prepare
         self.context = context
+        self.is_refused = False
 
 
 class EndTransaction:

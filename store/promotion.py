@@ -11,12 +11,14 @@ Of several stores (store.several) all journals are fenced before any is read: th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from journal.errors import Deposed
 from journal.files import JournalFiles
 from journal.writer import JournalWriter
+from store.damage import encode_next
 from store.follow import Follower
 from store.headers import Header, encode_header
 from store.records.commands import encode_commit, encode_rollback
@@ -107,14 +109,15 @@ class Promotion:
         *,
         epoch: int | None = None,
         outcome_of: Outcome = left_to_others,
-        records: Sequence[bytes] = (),
+        records: Iterable[Sequence[bytes]] = (),
         foreign_openwire: int = 0,
     ) -> Promoted:
         """Write the header, and the end of each transaction that nobody else can end. Durable and looked at on return.
 
         ``epoch`` is not below ``next_epoch``, which it is by default. ``outcome_of`` is asked for each prepared
-        transaction. What the follower has to say of damage comes right after the header. ``records`` come next, and
-        ``foreign_openwire`` stands in the header: what the take-over of another broker's store has to say.
+        transaction. What the follower has to say of damage comes right after the header. ``records``, batch by batch,
+        come next, and ``foreign_openwire`` stands in the header: what the take-over of another broker's store has to
+        say, which may be many files.
         """
         started = time.monotonic()
         if epoch is None:
@@ -136,9 +139,13 @@ class Promotion:
             )
             _write(writer, follower, [encode_header(header)])
             follower.state.epoch = epoch
-            for more in (follower.repairs, records):
-                for batch in _batches(more):
-                    _write(writer, follower, batch)
+            follower.read_headers()
+            for batch in chain(_batches(follower.repairs), records):
+                if writer.is_full(sum(map(len, batch))):
+                    self._rotate(writer, follower, epoch)
+                _write(writer, follower, batch)
+                if follower.state.tail.operations >= follower.records_per_checkpoint:
+                    follower.checkpoint()
             commits, rollbacks = _outcomes(follower, outcome_of)
             if commits or rollbacks:
                 _write(writer, follower, [*commits, *rollbacks])
@@ -148,6 +155,22 @@ class Promotion:
             raise
         self._seconds += time.monotonic() - started
         return Promoted(writer, epoch, self._seconds, self._records, len(rollbacks))
+
+    def _rotate(self, writer: JournalWriter, follower: Follower, epoch: int) -> None:
+        file, end = writer.position
+        header = Header(
+            epoch,
+            self._broker,
+            "rotation",
+            {file: end},
+            (*sorted(follower.state.files.keys() | {file}), file + 1),
+            sync=self._sync,
+            length=self._max_file_length,
+        )
+        writer.rotate(encode_header(header), encode_next(file + 1))
+        writer.sync()
+        follower.state.know_file(file + 1)
+        follower.read_headers()
 
 
 def promote(

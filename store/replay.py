@@ -100,6 +100,12 @@ class Replay:
         if owner is not None:
             self._state.settle_record(owner)
 
+    def tell_ids(self) -> None:
+        """A term begins: from now on the state itself keeps the clients' ids that are not in the index yet."""
+        for owner, message_id in self._places:
+            if not is_made_by_broker(message_id):
+                self._state.know_id(owner, message_id)
+
     def forget_ids(self) -> None:
         """A checkpoint is durable: the index knows all ids by now."""
         self._places.clear()
@@ -184,7 +190,11 @@ class Replay:
         hint = hint_of(payload) if self._honours_hints else None
         at = hint.order_key if isinstance(hint, CopyHint) else location << 32
         is_shared = False
-        for owner in self._owners(add.destination):
+        owners = self._owners(add.destination)
+        if hint is None:
+            # ActiveMQ's own: who acknowledged the message does not get it back; nobody has it: an Add (kahadb.md 3.5)
+            owners = tuple(owner for owner in owners if self._place(owner, add.message_id) is not None) or owners
+        for owner in owners:
             order_key = self._place(owner, add.message_id)
             entry: Entry | None = None if order_key is None else self._state.entry(owner, order_key)
             if order_key is None or entry is None:
@@ -266,7 +276,12 @@ class Replay:
 
     def _rollback(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, Rollback)
-        self._state.end_transaction(command.transaction.key, location)
+        transaction = self._state.end_transaction(command.transaction.key, location)
+        if transaction is None or not transaction.is_prepared or self._state.audit is None:
+            return
+        for operation in transaction.operations:
+            if operation.kind == ADD:
+                self._state.audit.forget(operation.message_id)
 
     def _prepare(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, Prepare)

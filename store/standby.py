@@ -16,12 +16,15 @@ from journal.files import JournalFiles
 from store.audit import ProducerAudit
 from store.follow import Follower, IndexNotOfThisJournal
 from store.index_directory import open_index, remove_stale, set_aside
+from store.kahadb.minimal import is_minimal
+from store.kahadb.page_file import DATA
 from store.promotion import Outcome, Promoted, Promotion, left_to_others
 from store.records.transactions import TransactionId
 from store.settings import StoreSettings
 from store.space import Space
 from store.state import State
 from store.store import Store
+from store.takeover import prepare_takeover
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +99,13 @@ class Standby:
             index_root=self._index_root,
             first_owner=self.first_owner,
             audit=ProducerAudit(depth, producers) if depth and producers else None,
+            has_foreign_index=self._has_foreign_index,
         )
+
+    def _has_foreign_index(self) -> bool:
+        """Whether ActiveMQ was here since it was last set aside, or nobody looked yet."""
+        path = os.path.join(self.directory, DATA)
+        return os.path.exists(path) and not is_minimal(self.directory, self._disk)
 
     # ---- standing by
 
@@ -192,9 +201,22 @@ class Standby:
 
         ``outcome_of`` says what becomes of prepared transactions; by default what the settings say of them.
         """
-        promoted = self._promotion.begin(
-            self._follower, epoch=epoch, outcome_of=outcome_of or outcome_by(self.settings)
+        takeover = prepare_takeover(
+            self._files,
+            self._follower,
+            scratch=f"{self._path}.takeover",
+            index_directory=self.directory,
+            disk=self._disk,
         )
+        promoted = self._promotion.begin(
+            self._follower,
+            epoch=epoch,
+            outcome_of=outcome_of or outcome_by(self.settings),
+            records=() if takeover is None else takeover.batches(),
+            foreign_openwire=0 if takeover is None else takeover.foreign_openwire,
+        )
+        if takeover is not None:
+            takeover.finish()
         self._say(promoted)
         for path in remove_stale(self._index_root, self._path):
             log.info("removed the stale index %s", path)

@@ -314,8 +314,9 @@ class State:
         is_new = tail.added[owner].pop(order_key, None) is not None and location == order_key >> 32
         if not is_new or state.subscription_name is not None:  # a subscription's may be a changed older one
             self._tombstone(owner, order_key, location, message_id)
-        if self._audited:
+        if self._audited or self._audited_frozen:
             self._audited.discard((owner, message_id))
+            self._audited_frozen.discard((owner, message_id))
 
     def move(self, owner: int, order_key: int, location: int, size: int, *, is_shared: bool = False) -> None:
         """A message that ``owner`` holds stands at another place now (an Update, a compacted copy)."""
@@ -539,6 +540,21 @@ class State:
         """``owner`` has just got a message whose id a client made."""
         self._audited.add((owner, message_id))
 
+    def note_id(self, owners: Iterable[int], message_id: str) -> None:
+        """A prepared message with a client-made id takes effect: sent again, it is a duplicate."""
+        if self.audit is not None:
+            self.audit.note(message_id)
+        for owner in owners:
+            self.know_id(owner, message_id)
+
+    def forget_id(self, owners: Iterable[int], message_id: str) -> None:
+        """A prepared message with a client-made id was rolled back: it may come again."""
+        if self.audit is not None:
+            self.audit.forget(message_id)
+        for owner in owners:
+            self._audited.discard((owner, message_id))
+            self._audited_frozen.discard((owner, message_id))
+
     def has_id(self, owner: int, message_id: str) -> bool:
         """Whether ``owner`` holds a message of that client-made id: sure, however long ago it came."""
         place = (owner, message_id)
@@ -652,6 +668,10 @@ class State:
         values = dict(keys.file_values(file, held.live_bytes, held.pins))
         yield from values.items()
         yield from ((key, None) for key in before if key not in values)
+        # A file that was given up and is known again: the index may have holders of its former life.
+        for key, _ in self.index.scan(*_file_range(keys.HOLDER, file)):
+            if keys.holder_owner(key) not in held.holders:
+                yield key, None
         for owner, holder in list(held.holders.items()):
             if holder[2]:
                 holder[2] = False

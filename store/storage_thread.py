@@ -10,6 +10,7 @@ why. No sync is ever retried.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,8 +24,10 @@ from journal.files import JournalFiles
 from journal.reader import JournalReader
 from journal.verify import VerifiedFiles
 from journal.writer import JournalWriter
+from store.archive import DEFAULT_NAME, Archive
 from store.batch import Batch, NewQueue
 from store.compaction import FACTOR, FACTOR_ASKED, Compaction, CompactionReport, plan
+from store.damage import encode_next
 from store.headers import Chronicle, Header, encode_header
 from store.kahadb.java_objects import encode_audit
 from store.keys import Entry
@@ -34,6 +37,7 @@ from store.operations import EndTransaction, Operation, Page, PagedMessage
 from store.records.commands import ADD, UpdateMessage, decode, encode_producer_audit
 from store.records.commands import AddMessage as AddCommand
 from store.records.message import Message
+from store.records.message_ids import is_made_by_broker
 from store.records.openwire import decode_message
 from store.settings import StoreSettings
 from store.space import Space
@@ -70,6 +74,15 @@ class _CheckpointDone:
 
     def __init__(self, frozen: Frozen, error: BaseException | None) -> None:
         self.frozen = frozen
+        self.error = error
+
+
+class _Failed:
+    """What was done in the background failed, and that is final."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
@@ -155,7 +168,7 @@ class StorageThread:
         self._settings = settings
         self._space = space
         self._verified = VerifiedFiles(files)
-        self._remover = files
+        self._remover = _remover(files, settings)
         self._first_file = writer.position[0]
         # Two tails are replayed after a crash: the frozen one, and the live one that grew meanwhile.
         affordable = int(settings.recovery_budget / replay_seconds_per_record / 2)
@@ -166,7 +179,9 @@ class StorageThread:
         self._report_durable = report_durable
         self._failed = failed
         self._clock = clock
-        self._inbox: SimpleQueue[list[Operation | NewQueue] | _Stop | _CheckpointDone | _Question] = SimpleQueue()
+        self._inbox: SimpleQueue[list[Operation | NewQueue] | _Stop | _CheckpointDone | _Question | _Failed] = (
+            SimpleQueue()
+        )
         self._background = ThreadPoolExecutor(2, "tandemmq-background")
         self._checkpoint: Future[None] | None = None
         self._preparing: Future[None] | None = None
@@ -241,7 +256,8 @@ class StorageThread:
             self._inbox.put(_Stop())
             self._thread.join(wait_seconds)
         self._background.shutdown(wait=False, cancel_futures=True)
-        working = [future for future in (self._checkpoint, self._preparing, self._unlinking) if future is not None]
+        background = (self._checkpoint, self._preparing, self._unlinking)
+        working = [future for future in background if future is not None and not future.cancelled()]
         is_idle = not wait(working, wait_seconds).not_done
         if is_idle and not self._thread.is_alive():
             self._let_go()
@@ -292,6 +308,8 @@ class StorageThread:
                     self._checkpoint_done(item)
                 elif type(item) is _Question:
                     self._answer(item)
+                elif type(item) is _Failed:
+                    raise item.error
                 else:
                     must_stop = True
                 if len(operations) > self._settings.pending_operations_max:
@@ -412,19 +430,24 @@ class StorageThread:
         added: dict[tuple[int, str], int] = {}
         for number, operation in enumerate(transaction.operations):
             if operation.kind == ADD:
+                destination = operation.destination
+                owners = state.topics.get(destination, ()) if destination.is_topic else (state.queues[destination],)
+                if not is_made_by_broker(operation.message_id):
+                    (state.note_id if end.is_commit else state.forget_id)(owners, operation.message_id)
                 if end.is_commit:
-                    self._add_prepared(end, operation, location << 32 | number, added)
-                elif state.audit is not None:
-                    state.audit.forget(operation.message_id)
+                    self._add_prepared(end, operation, owners, location << 32 | number, added)
             else:
                 self._remove_prepared(end, operation, location >> 32, added)
 
     def _add_prepared(
-        self, end: EndTransaction, operation: PendingOperation, order_key: int, added: dict[tuple[int, str], int]
+        self,
+        end: EndTransaction,
+        operation: PendingOperation,
+        owners: Sequence[int],
+        order_key: int,
+        added: dict[tuple[int, str], int],
     ) -> None:
         state = self._state
-        destination = operation.destination
-        owners = state.topics.get(destination, ()) if destination.is_topic else (state.queues[destination],)
         message = self._read_message(operation.location, operation.size)
         for number, owner in enumerate(owners):
             state.add(owner, order_key, operation.location, operation.size, operation.message_id, is_shared=number > 0)
@@ -538,7 +561,7 @@ class StorageThread:
             sync=self._settings.journal_disk_sync_strategy,
             length=self._settings.journal_max_file_length,
         )
-        writer.rotate(encode_header(header))
+        writer.rotate(encode_header(header), encode_next(file + 1))
         # By itself: were it torn and the next batch whole, that would look like damage in the middle.
         self._sync()
         self._state.know_file(writer.position[0])
@@ -561,6 +584,12 @@ class StorageThread:
             or self.figures.bytes_written - self._bytes_at_checkpoint >= settings.checkpoint_bytes
             or now - self._last_checkpoint >= settings.checkpoint_interval
             or self._is_checkpoint_wanted
+            # Until its index stands in it, nothing but the file itself tells that this epoch began.
+            or (
+                self.figures.checkpoints == 0
+                and self.figures.batches > 0
+                and settings.journal_disk_sync_strategy == "always"
+            )
         )
         has_room = self._space.has_checkpoint_room or tail.operations >= 2 * self._checkpoint_records
         if is_due and has_room and (tail.operations or self._is_checkpoint_wanted):
@@ -645,22 +674,28 @@ class StorageThread:
             self._look()
         self._reader.forget(files)
         self._verified.forget(files)
+        # A removal that failed is final as a failed write is: what pins a file that is still there must stay.
+        if self._unlinking is not None:
+            self._unlinking.result()
         state.forget_files(files)
         for file in files:
             self._sizes.pop(file, None)
         self.figures.files_reclaimed += len(files)
         self._unlinking = self._background.submit(self._unlink, files)
+        self._unlinking.add_done_callback(self._unlinked)
         log.info("reclaimed %d journal files (%d to %d)", len(files), files[0], files[-1])
 
     def _unlink(self, files: tuple[int, ...]) -> None:
         for file in files:
             # One at a time, each with a sync of the directory: a removed acknowledgement must not be gone while the
             # message that it killed comes back after a power loss.
-            try:
-                self._remover.remove([file])
-            except OSError as error:
-                log.error("db-%d.log was given up and cannot be removed: %s", file, error)
-                return
+            self._remover.remove([file])
+
+    def _unlinked(self, unlinking: Future[None]) -> None:
+        """In the background: a failure is the storage thread's to raise."""
+        error = None if unlinking.cancelled() else unlinking.exception()
+        if error is not None:
+            self._inbox.put(_Failed(error))
 
     # ---- compaction
 
@@ -742,7 +777,7 @@ class StorageThread:
             self._checkpoint.result()
             self._state.thaw()
             self._checkpoint = None
-        if self._state.tail.operations:
+        if self._state.tail.operations and self._space.has_checkpoint_room:
             frozen = self._freeze()
             for _ in self._index.checkpoint(changes(frozen), frozen.meta):
                 pass
@@ -752,6 +787,12 @@ class StorageThread:
         elif self._is_unsynced:
             self._sync()
             self._look()
+
+
+def _remover(files: JournalFiles, settings: StoreSettings) -> JournalFiles | Archive:
+    if not settings.archive_data_logs:
+        return files
+    return Archive(files, settings.directory_archive or os.path.join(files.directory, DEFAULT_NAME), files.disk)
 
 
 def _tell(

@@ -55,6 +55,7 @@ class Store:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._state = state = follower.state
+        follower.replay.tell_ids()
         self.epoch = promoted.epoch
         self.records_replayed = promoted.records_replayed
         self.recovery_seconds = promoted.recovery_seconds
@@ -192,7 +193,7 @@ class Store:
         self._pending_bytes += _bytes_of(turn)
         self._pending_operations += sum(type(operation) is not NewQueue for operation in turn)
         if (
-            self._pending_bytes > self._settings.pending_bytes_max
+            self._pending_bytes > self._space.in_flight_max(self._settings.pending_bytes_max)
             or self._pending_operations > self._settings.pending_operations_max
         ):
             self.is_congested = True
@@ -206,7 +207,7 @@ class Store:
         self._engine.durable(operations)
         if (
             self.is_congested
-            and self._pending_bytes <= self._settings.pending_bytes_max // 2
+            and self._pending_bytes <= self._space.in_flight_max(self._settings.pending_bytes_max) // 2
             and self._pending_operations <= self._settings.pending_operations_max // 2
         ):
             self.is_congested = False

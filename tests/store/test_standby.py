@@ -75,6 +75,7 @@ def test_a_standby_follows_across_rotations_and_reclaimed_files(directory: str) 
 def test_a_standby_writes_nothing_but_its_own_index(directory: str) -> None:
     master = Term(directory, "a")
     master.add_durably(50)
+    master.wait(lambda: master.store.figures.checkpoints > 0)
 
     def shared() -> dict[str, tuple[int, int]]:
         found = {}
