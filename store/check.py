@@ -1,16 +1,18 @@
 """The store's checker: does everything on the disk agree with everything else? Reads only.
 
 It reads every journal file to its end, replays all of it, and compares what lives by that with what each broker's
-index says, entry by entry; and it checks each index by itself (index.check). Product code: ``tandemmq store check``
-and the end of every test that opened a store.
+index says, entry by entry; and it checks each index by itself (index.check). Damage does not end it: every damaged
+range is told with the messages concerned. Product code: ``tandemmq store check`` and the end of every test that
+opened a store.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from index.check import check as check_pages
 from index.errors import IndexInUse, IndexTrouble
@@ -18,23 +20,39 @@ from index.index import Index
 from journal.errors import JournalError
 from journal.files import JournalFiles
 from journal.reader import JournalReader
-from store.follow import Follower, IndexNotOfThisJournal, JournalLost
+from store.damage import JournalLost, as_json, holder_name, told
+from store.follow import Follower, IndexNotOfThisJournal
+from store.index_trust import numbering_of
+from store.keys import Entry
 from store.records.commands import AddMessage, UpdateMessage, decode
 from store.records.errors import RecordDamaged
-from store.state import State
+from store.state import FileState, State
+from store.tail import Position
 
 # A replay holds this many operations in memory before they go to its index, which is a temporary one.
 RECORDS_PER_CHECKPOINT = 100_000
 PROBLEMS_MAX = 1_000
+# Live messages whose records are read together
+RECORDS_AT_ONCE = 500
+# Of each queue and subscription so many differences are told
+DIFFERENCES_MAX = 10
+
+# Bytes done and bytes in all, as far as is known: what is live in the journal is read a second time.
+Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
 class Report:
-    """``problems`` are sentences for an operator, empty when all is well; ``notes`` what was left out, and why."""
+    """``problems`` are sentences for an operator, empty when all is well; ``notes`` what was left out, and why.
+
+    ``damages`` has each damaged range and lost file for a machine (store.damage.as_json), with all ids.
+    """
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    damages: list[dict[str, object]] = field(default_factory=list)
     files: int = 0
+    bytes: int = 0
     records: int = 0
     messages: int = 0
     owners: int = 0
@@ -48,7 +66,13 @@ class Report:
             self.problems.append(text)
 
 
-def check(directory: str, index_root: str | None = None, *, scratch: str | None = None) -> Report:
+def check(
+    directory: str,
+    index_root: str | None = None,
+    *,
+    scratch: str | None = None,
+    progress: Progress | None = None,
+) -> Report:
     """Check the store in ``directory`` and all indexes below ``index_root`` (default: ``index/`` in it).
 
     No broker may be writing meanwhile: what is being written would look torn. ``scratch`` is where the temporary
@@ -56,58 +80,133 @@ def check(directory: str, index_root: str | None = None, *, scratch: str | None 
     """
     report = Report()
     files = JournalFiles(directory)
+    root = index_root or os.path.join(directory, "index")
     try:
-        report.files = len(files.list())
+        sizes = {file: files.size(file) for file in files.list()}
     except FileNotFoundError:
         report.problem(f"{directory} is not there")
         return report
+    report.files = len(sizes)
+    steps = _Steps(sizes, progress)
     with tempfile.TemporaryDirectory(prefix="tandemmq-check-", dir=scratch) as temporary:
         index = Index.open(temporary)
         try:
-            truth = _replay(files, index, report)
+            truth = _replay(files, index, root, report, steps)
             if truth is not None:
-                _check_records(files, truth.state, report)
-                for name in _indexes(index_root or os.path.join(directory, "index")):
-                    _check_index(files, name, truth.state, report)
+                _check_records(files, truth.state, report, steps)
+                for name in _indexes(root):
+                    _check_index(files, name, truth, report)
         finally:
             index.close()
+    steps.end()
     return report
 
 
-def _replay(files: JournalFiles, index: Index, report: Report) -> Follower | None:
-    follower = Follower(files, index, records_per_checkpoint=RECORDS_PER_CHECKPOINT)
+class _Steps:
+    """Progress: first the journal file by file, then the bytes that are live in it."""
+
+    def __init__(self, sizes: dict[int, int], tell: Progress | None) -> None:
+        self._before: dict[int, int] = {}
+        self._read = 0
+        for file, size in sizes.items():
+            self._before[file] = self._read
+            self._read += size
+        self._done = 0
+        self._all = 2 * self._read
+        self._tell = tell
+
+    def at(self, position: Position) -> None:
+        self._done = self._before.get(position.file, 0) + position.offset
+        if self._tell is not None:
+            self._tell(self._done, self._all)
+
+    def begin_live(self, live_bytes: int) -> None:
+        self._done = self._read
+        self._all = self._read + live_bytes
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if self._tell is not None:
+            self._tell(min(self._done, self._all), self._all)
+
+    def end(self) -> None:
+        if self._tell is not None:
+            self._tell(self._all, self._all)
+
+
+def _replay(files: JournalFiles, index: Index, root: str, report: Report, steps: _Steps) -> Follower | None:
+    follower = Follower(
+        files,
+        index,
+        records_per_checkpoint=RECORDS_PER_CHECKPOINT,
+        ignores_missing=True,
+        index_root=root,
+        is_trial=True,
+        on_read=steps.at,
+    )
     try:
-        follower.advance(is_final=True)
+        ends = follower.advance(is_final=True)
     except (JournalError, JournalLost, RecordDamaged) as error:
         report.problem(str(error))
         return None
+    for damage in follower.damages:
+        report.problem(str(damage))
+        report.damages.append(as_json(damage))
+    for torn in follower.torn:
+        ids = told(torn.message_ids) or "no message"
+        report.notes.append(
+            f"db-{torn.file}.log is torn at offset {torn.start}: {torn.reason}; its bytes show {ids}. The next start "
+            f"forgets them, and leaves them where they are"
+        )
+    report.bytes = sum({**ends, **follower.chronicle.ends}.get(file, 0) for file in files.list())
     report.records = follower.replay.records
     report.owners = len(follower.state.owners)
     report.messages = sum(owner.count for owner in follower.state.owners.values())
     return follower
 
 
-def _check_records(files: JournalFiles, state: State, report: Report) -> None:
+def _check_records(files: JournalFiles, state: State, report: Report, steps: _Steps) -> None:
     """Every live entry points to the record that stores just this message."""
     reader = JournalReader(files)
+    steps.begin_live(sum(owner.bytes for owner in state.owners.values()))
     try:
         for owner in state.owners.values():
+            name = holder_name(state, owner.id)
             count = 0
-            for _, entry in state.entries(owner.id, 0):
-                count += 1
-                try:
-                    command = decode(reader.read(entry.location, entry.size))
-                except (JournalError, RecordDamaged) as error:
-                    report.problem(f"{owner.destination}: {entry.message_id}: {error}")
-                    continue
-                if isinstance(command, UpdateMessage):
-                    command = command.add
-                if not isinstance(command, AddMessage) or command.message_id != entry.message_id:
-                    report.problem(f"{owner.destination}: {entry.message_id}: another record stands at its place")
+            entries = (entry for _, entry in state.entries(owner.id, 0))
+            while some := list(islice(entries, RECORDS_AT_ONCE)):
+                count += len(some)
+                _check_some(reader, name, sorted(some), report)
+                steps.add(sum(entry.size for entry in some))
             if count != owner.count:
-                report.problem(f"{owner.destination}: {count} entries, {owner.count} counted")
+                report.problem(f"{name}: {count} entries, {owner.count} counted")
     finally:
         reader.close()
+
+
+def _check_some(reader: JournalReader, name: str, entries: list[Entry], report: Report) -> None:
+    try:
+        payloads = reader.read_many([(entry.location, entry.size) for entry in entries])
+    except JournalError as error:
+        if len(entries) == 1:
+            report.problem(f"{name}: {entries[0].message_id}: {error}")
+            return
+        for entry in entries:
+            _check_some(reader, name, [entry], report)
+        return
+    for entry, payload in zip(entries, payloads, strict=True):
+        try:
+            command = decode(payload)
+        except RecordDamaged as error:
+            report.problem(f"{name}: {entry.message_id}: {error}")
+            continue
+        if isinstance(command, UpdateMessage):
+            command = command.add
+        if not isinstance(command, AddMessage) or command.message_id != entry.message_id:
+            report.problem(f"{name}: {entry.message_id}: another record stands at its place")
+
+
+# ---- indexes
 
 
 def _indexes(root: str) -> Iterator[str]:
@@ -120,11 +219,11 @@ def _indexes(root: str) -> Iterator[str]:
             yield os.path.join(root, name)
 
 
-def _check_index(files: JournalFiles, path: str, truth: State, report: Report) -> None:
+def _check_index(files: JournalFiles, path: str, truth: Follower, report: Report) -> None:
     try:
         for problem in check_pages(path).problems:
             report.problem(f"{path}: {problem}")
-        index = Index.open(path)
+        index = Index.open(path, notes_damage=False)
     except IndexInUse:
         report.notes.append(f"{path} is in use and was not compared")
         return
@@ -137,10 +236,17 @@ def _check_index(files: JournalFiles, path: str, truth: State, report: Report) -
         index.close()
 
 
-def _compare(files: JournalFiles, index: Index, path: str, truth: State, report: Report) -> None:
+def _compare(files: JournalFiles, index: Index, path: str, truth: Follower, report: Report) -> None:
     """Bring the index up to the journal's end, in memory, and hold it against a replay of everything."""
     try:
-        follower = Follower(files, index, records_per_checkpoint=1 << 62)
+        follower = Follower(
+            files,
+            index,
+            records_per_checkpoint=1 << 62,
+            ignores_missing=True,
+            is_trial=True,
+            first_owner=numbering_of(index.meta),
+        )
         follower.advance(is_final=True)
     except IndexNotOfThisJournal as error:
         report.notes.append(f"{path} will be set aside at the next start: {error}")
@@ -148,32 +254,73 @@ def _compare(files: JournalFiles, index: Index, path: str, truth: State, report:
     except (IndexTrouble, JournalError, JournalLost) as error:
         report.problem(f"{path}: {error}")
         return
-    mine = _contents(follower.state)
+    known = {(damage.file, damage.start, damage.stop) for damage in truth.damages}
+    for damage in follower.damages:
+        if (damage.file, damage.start, damage.stop) not in known:
+            report.problem(f"{path}: {damage}")
+            report.damages.append(as_json(damage))
+    _compare_messages(path, follower.state, truth.state, report)
+    _compare_transactions(path, follower.state, truth.state, report)
+    _compare_files(files, path, follower.state, truth.state, report)
+
+
+def _compare_messages(path: str, state: State, truth: State, report: Report) -> None:
+    mine = _contents(state)
     theirs = _contents(truth)
     for name in sorted(mine.keys() | theirs.keys()):
         has, should = mine.get(name, {}), theirs.get(name, {})
-        for message_id in list(should.keys() - has.keys())[:10]:
+        for message_id in list(should.keys() - has.keys())[:DIFFERENCES_MAX]:
             report.problem(f"{path}: {name} lacks {message_id}, which the journal holds")
-        for message_id in list(has.keys() - should.keys())[:10]:
+        for message_id in list(has.keys() - should.keys())[:DIFFERENCES_MAX]:
             report.problem(f"{path}: {name} has {message_id}, which the journal does not hold")
         if [m for m in has if m in should] != [m for m in should if m in has]:
             report.problem(f"{path}: {name}: another order than the journal's")
-    for file in files.list():
-        held, should_hold = follower.state.files.get(file), truth.files.get(file)
-        live = (held.live if held else 0, held.live_bytes if held else 0)
-        should_live = (should_hold.live if should_hold else 0, should_hold.live_bytes if should_hold else 0)
-        if live != should_live:
-            report.problem(f"{path}: db-{file}.log holds {live} messages and bytes, {should_live} by the journal")
+    for key in sorted(state.subscriptions.keys() ^ truth.subscriptions.keys()):
+        what = "has" if key in state.subscriptions else "lacks"
+        report.problem(f"{path}: {what} the subscription {key}, unlike the journal")
 
 
 def _contents(state: State) -> dict[str, dict[str, int]]:
     """Owner in words -> message id -> order key, in order. Empty owners are left out: queues leave no record."""
     found: dict[str, dict[str, int]] = {}
     for owner in state.owners.values():
-        name = str(owner.destination)
-        if owner.subscription_name is not None:
-            name += f" for {owner.client_id}:{owner.subscription_name}"
         entries = {entry.message_id: order_key for order_key, entry in state.entries(owner.id, 0)}
         if entries:
-            found[name] = entries
+            found[holder_name(state, owner.id)] = entries
     return found
+
+
+def _compare_transactions(path: str, state: State, truth: State, report: Report) -> None:
+    for key in sorted(state.transactions.keys() | truth.transactions.keys()):
+        has, should = state.transactions.get(key), truth.transactions.get(key)
+        if has is None or should is None:
+            what = "lacks" if has is None else "has"
+            report.problem(f"{path}: {what} the open transaction {key}, unlike the journal")
+        elif (has.is_prepared, [o.location for o in has.operations]) != (
+            should.is_prepared,
+            [o.location for o in should.operations],
+        ):
+            report.problem(f"{path}: transaction {key} has other operations than in the journal")
+
+
+def _compare_files(files: JournalFiles, path: str, state: State, truth: State, report: Report) -> None:
+    """What holds each file. More pins than a replay finds are right: their reasons may be gone from the journal."""
+    existing = set(files.list())
+    for file in sorted(existing):
+        has, should = state.files.get(file, FileState()), truth.files.get(file, FileState())
+        if has.live_bytes != should.live_bytes:
+            report.problem(f"{path}: {has.live_bytes} live bytes in db-{file}.log, {should.live_bytes} by the journal")
+        mine, theirs = _holders(state, has), _holders(truth, should)
+        for name in sorted(mine.keys() | theirs.keys()):
+            if mine.get(name) != theirs.get(name):
+                count, size = mine.get(name, (0, 0))
+                report.problem(
+                    f"{path}: {name} has {count} messages of {size} bytes in db-{file}.log, "
+                    f"{' of '.join(map(str, theirs.get(name, (0, 0))))} by the journal"
+                )
+        for pin in sorted((should.pins - has.pins) & existing):
+            report.problem(f"{path}: db-{file}.log does not pin db-{pin}.log, though it removes what stands there")
+
+
+def _holders(state: State, file: FileState) -> dict[str, tuple[int, int]]:
+    return {holder_name(state, owner): (held[0], held[1]) for owner, held in file.holders.items() if held[0]}

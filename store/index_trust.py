@@ -187,3 +187,8 @@ def places_of_indexes(root: str) -> Iterator[tuple[str, Position]]:
             os.close(fd)
         if roots and roots[0].meta:
             yield path, Position(*json.loads(roots[0].meta)["position"])
+
+
+def numbering_of(meta: bytes) -> int:
+    """The number from which an index counts its owners: to look into it one must count as it does."""
+    return int(json.loads(meta).get("first_owner", 0)) if meta else 0

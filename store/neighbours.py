@@ -12,8 +12,8 @@ from index.index import Index
 from journal.files import JournalFiles
 from store.damage import Damage, examine
 from store.headers import Chronicle
-from store.index_trust import IndexNotOfThisJournal, judge, places_of_indexes
-from store.state import OtherNumbering, State
+from store.index_trust import IndexNotOfThisJournal, judge, numbering_of, places_of_indexes
+from store.state import State
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +25,6 @@ def told_by_neighbours(
     chronicle: Chronicle,
     starts_whole: Callable[[int], bool],
     place: tuple[int, int],
-    *,
-    first_owner: int = 0,
 ) -> list[Damage]:
     """What an index below ``index_root`` tells of batches behind ``place`` (file, offset), where the journal ends.
 
@@ -41,11 +39,11 @@ def told_by_neighbours(
                 if not copy(path, scratch):
                     continue
                 with Index.open(scratch) as index:
-                    state = State(index, index.meta, first_owner=first_owner)
+                    state = State(index, index.meta, first_owner=numbering_of(index.meta))
                     standing = judge(files, ids, chronicle, state, starts_whole)
                     if standing is not None:
                         log.warning("index %s tells of more than the journal has", path)
                         return [examine(files, state, damage) for damage in standing.damages]
-        except (IndexTrouble, IndexNotOfThisJournal, OtherNumbering) as reason:
+        except (IndexTrouble, IndexNotOfThisJournal) as reason:
             log.info("index %s is no witness: %s", path, reason)
     return []
