@@ -76,6 +76,7 @@ def test_late_writes_of_a_zombie_lie_behind_the_end_for_ever(directory: str) -> 
     """The zombie's batch reaches the disk after its successor has read: nobody ever counts it."""
     zombie = Term(directory, "a", SMALL_FILES)
     zombie.add_durably(2)
+    zombie.wait(lambda: zombie.store.figures.checkpoints > 0)  # from here on it sleeps
     successor = Term(directory, "b", SMALL_FILES)
     zombie.store._thread._writer.append([b"\x01 this would be a message"])
     zombie.store._thread._writer._files.disk.fsync(zombie.store._thread._writer._fd)
