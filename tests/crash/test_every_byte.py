@@ -1,0 +1,322 @@
+"""Every byte of a small store is changed once, every file is cut at every length, every file is lost once.
+
+What follows is one of three: all that was promised is there and nothing that was removed; the start is refused with
+the file and the ids; or the store opens and has told the id of every message that is not as it should be. Never is
+anything silent, resurrected or wrong, never an error of another kind, and never is a byte deleted.
+
+By default a seeded sample of the positions is tried; with TANDEMMQ_PROVE_IMAGES set (``make prove``) all of them are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "store"))
+
+from store_harness import Q, Term
+
+from journal.files import JournalFiles, file_id
+from journal.scan import scan
+from locker.contract import Holder, LockRequest
+from locker.shared_file import SharedFileLocker
+from store.check import check
+from store.damage import JournalLost, StoreCorrupt
+from store.operations import AddMessage, AddSubscription, Atomic, RemoveMessage
+from store.records.commands import (
+    AddMessage as AddCommand,
+)
+from store.records.commands import (
+    LocalTransactionId,
+    UpdateMessage,
+    decode,
+    encode_add,
+    encode_commit,
+    encode_remove,
+    encode_subscription,
+)
+from store.records.message import Destination, DestinationKind
+from store.records.openwire import encode_message
+from store.settings import StoreSettings
+
+SEED = int(os.environ.get("TANDEMMQ_SEED", "20261121"))
+IS_PROOF = "TANDEMMQ_PROVE_IMAGES" in os.environ
+FLIPS = 50  # of each store, by default
+CUTS = 30
+T = Destination(DestinationKind.TOPIC, "T.A")
+SETTINGS = StoreSettings(
+    journal_max_file_length=2000,
+    checkpoint_interval=3600.0,
+    look_interval=0.05,
+    disk_reserve=0,
+    enable_compaction=False,
+)
+DECLARED = replace(SETTINGS, ignore_missing_journalfiles=True)
+
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(3600 if IS_PROOF else 120)]
+
+Held = dict[str, dict[str, bytes]]  # owner in words -> message id -> body, in order
+
+
+@dataclass
+class Promised:
+    """A store directory in memory, and what it promised when it was left."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    held: Held = field(default_factory=dict)
+    adds: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)  # file -> where live messages stand
+
+    def put(self, directory: Path, changed: dict[str, bytes | None] | None = None) -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+        for name, content in {**self.files, **(changed or {})}.items():
+            if content is not None:
+                path = directory / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+        directory.mkdir(exist_ok=True)
+
+
+def held_in(term: Term) -> Held:
+    """What the store gives out, in order."""
+    found: Held = {}
+    for owner in term.owners:
+        name = str(owner.destination) + (f" for {owner.subscription_name}" if owner.subscription_name else "")
+        page = term.page(owner.id)
+        assert page.is_end
+        messages = {paged.message.message_id: paged.message.body for paged in page.messages}
+        assert len(messages) == len(page.messages), "a message twice"
+        if messages:
+            found[name] = messages
+    return found
+
+
+def live(term: Term, rounds: int) -> None:
+    """Messages of a queue and a topic, most of them removed again, and a transaction each round."""
+    queue = term.store.queue(Q)
+    known = {owner.subscription_name: owner.id for owner in term.owners if owner.subscription_name}
+    for name in {"s1", "s2"} - known.keys():
+        known[name] = term.store.subscription("c", name, T)
+        term.store.append(AddSubscription(known[name], encode_subscription(T, "c", name)))
+    for number in range(rounds):
+        added = [term.add(Q, f"{term.store.epoch}.{number}.{n}".encode() * 9) for n in range(4)]
+        published = term.add(T, b"topic" * 8, owners=(known["s1"], known["s2"]))
+        term.wait(lambda last=published: last in term.durable_operations)  # type: ignore[misc]
+        transaction = LocalTransactionId("ID:c", number)
+        message = term.message(Q, b"in a transaction")
+        parts: list[AddMessage | RemoveMessage] = [
+            AddMessage(message, (queue,), encode_add(message, encode_message(message), transaction)),
+            RemoveMessage(
+                queue,
+                added[0].order_key,
+                added[0].location,
+                added[0].message.message_id,
+                encode_remove(Q, added[0].message.message_id, transaction),
+                size=added[0].size,
+            ),
+        ]
+        whole = Atomic(parts, encode_commit(transaction))
+        term.store.append(whole)
+        removals = [term.remove(each, queue) for each in added[1:3]]
+        removals.append(term.remove(published, known["s1"], "c:s1"))
+        term.wait(lambda last=removals[-1]: last in term.durable_operations)  # type: ignore[misc]
+
+
+def make(directory: Path, ending: str) -> Promised:
+    """Two lives. ``closed``: the last checkpoint stands at the journal's end; ``killed``: the second life had none."""
+    directory.mkdir()
+    locker = SharedFileLocker(LockRequest(str(directory), Holder("a", pid=os.getpid(), host="here")))
+    assert locker.try_acquire()
+    locker.announce(2, "http://127.0.0.1:1")
+    first = Term(str(directory), "a", SETTINGS)
+    live(first, 3)
+    first.close()
+    second = Term(str(directory), "a", SETTINGS)
+    live(second, 2)
+    if ending == "closed":
+        second.close()
+    else:
+        second.crash()
+    locker.release()
+    promised = Promised()
+    for root, _, names in os.walk(directory):
+        for name in names:
+            path = Path(root) / name
+            if not name.startswith(".next-"):
+                promised.files[str(path.relative_to(directory))] = path.read_bytes()
+    copy = directory.with_name("as-it-was")
+    promised.put(copy)
+    term = Term(str(copy), "a", SETTINGS)
+    promised.held = held_in(term)
+    term.close()
+    assert check(str(copy)).is_clean
+    shutil.rmtree(copy)
+    ids = {message_id for held in promised.held.values() for message_id in held}
+    files = JournalFiles(str(directory))
+    for file in files.list():
+        for batch in scan(files, file):
+            for offset, payload in batch.records:
+                command = decode(payload)
+                add = command.add if isinstance(command, UpdateMessage) else command
+                if isinstance(add, AddCommand) and add.message_id in ids:
+                    stop = offset + len(payload) + 5
+                    promised.adds.setdefault(file, []).append((offset, stop, add.message_id))
+    assert len(promised.adds) > 2, "live messages in several files"
+    return promised
+
+
+@pytest.fixture(scope="module", params=["closed", "killed"])
+def promised(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Promised:
+    return make(tmp_path_factory.mktemp("made") / "store", request.param)
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Path:
+    caplog.set_level(logging.WARNING)
+    return tmp_path / "store"
+
+
+def concerned(promised: Promised, name: str, start: int, stop: int) -> set[str]:
+    """Ids of live messages whose records have a byte from ``start`` to before ``stop`` of a journal file."""
+    file = file_id(name)
+    return {each[2] for each in promised.adds.get(file or 0, ()) if each[0] < stop and each[1] > start}
+
+
+def open_again(directory: Path, settings: StoreSettings = SETTINGS) -> Held:
+    """What is given out; a broker that met damage in its index stands by and starts again, once."""
+    locker = SharedFileLocker(LockRequest(str(directory), Holder("a", pid=os.getpid(), host="here")))
+    assert locker.try_acquire(), "whatever stands in the lock's file, the lock can be had"
+    try:
+        for is_last in (False, True):
+            term = Term(str(directory), "a", settings)
+            try:
+                found = held_in(term)
+                term.close()
+                return found
+            except BaseException:
+                term.crash()
+                if is_last or term.lost is None or "Index" not in type(term.lost).__name__:
+                    raise
+        raise AssertionError("unreachable")
+    finally:
+        locker.release()
+
+
+def judge(promised: Promised, directory: Path, where: str, hit: set[str], caplog: pytest.LogCaptureFixture) -> str:
+    """Open the store and hold it against what was promised; which of the three outcomes it is."""
+    before = {path: path.read_bytes() for path in directory.glob("db-*.log")}
+    caplog.clear()
+    refusal: StoreCorrupt | JournalLost | None = None
+    found: Held = {}
+    try:
+        found = open_again(directory)
+    except (StoreCorrupt, JournalLost) as error:
+        refusal = error
+    if refusal is not None:
+        outcome = "refused"
+        assert "db-" in str(refusal), where
+        assert hit <= set(refusal.message_ids), f"{where}: refused without {hit - set(refusal.message_ids)}: {refusal}"
+    else:
+        told = caplog.text
+        outcome = "all is there"
+        for name in promised.held.keys() | found.keys():
+            should, has = promised.held.get(name, {}), found.get(name, {})
+            for message_id in should.keys() ^ has.keys():
+                what = "missing" if message_id in should else "back again"
+                assert message_id in told, f"{where}: {name}: {message_id} is {what}, and nothing was said"
+                outcome = "told"
+            both = [message_id for message_id in should if message_id in has]
+            assert both == [message_id for message_id in has if message_id in should], f"{where}: another order"
+            for message_id in both:
+                assert has[message_id] == should[message_id], f"{where}: {message_id} has another body"
+    for path, content in before.items():
+        assert path.exists(), f"{where}: {path.name} was deleted"
+        assert path.read_bytes() == content, f"{where}: {path.name} was written on"
+    return outcome
+
+
+def positions(name: str, content: bytes) -> list[int]:
+    """All of a file; of a long row of zeros that was prepared for what is to come, the ends."""
+    if not name.endswith((".log", "db.free")):
+        return list(range(len(content)))
+    rows = [match.span() for match in re.finditer(rb"\0{200,}", content)]
+    skipped = {at for start, stop in rows for at in range(start + 16, stop - 16)}
+    return [at for at in range(len(content)) if at not in skipped]
+
+
+def sample(dice: random.Random, promised: Promised, count: int) -> list[tuple[str, int]]:
+    """(name, position): all there are for a proof, else some, most of them in the journal."""
+    places = [(name, at) for name, content in sorted(promised.files.items()) for at in positions(name, content)]
+    if IS_PROOF:
+        return places
+    journal = [place for place in places if place[0].startswith("db-")]
+    rest = [place for place in places if not place[0].startswith("db-")]
+    return dice.sample(journal, count * 3 // 4) + dice.sample(rest, count - count * 3 // 4)
+
+
+class Outcomes:
+    """How often each outcome was met, and what went wrong; all of it is told at the end."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.wrong: list[str] = []
+
+    def of(self, run: Callable[[], str], where: str) -> None:
+        try:
+            outcome = run()
+        except Exception as error:
+            outcome = "wrong"
+            self.wrong.append(f"{where}: {type(error).__name__}: {error}")
+        self.counts[outcome] = self.counts.get(outcome, 0) + 1
+
+    def tell(self) -> None:
+        print(self.counts)
+        assert not self.wrong, "\n".join(self.wrong[:50])
+
+
+def test_no_flipped_byte_is_silent(promised: Promised, scratch: Path, caplog: pytest.LogCaptureFixture) -> None:
+    print(f"seed {SEED} (TANDEMMQ_SEED)")
+    dice = random.Random(SEED)
+    outcomes = Outcomes()
+    for name, at in sample(dice, promised, FLIPS):
+        content = bytearray(promised.files[name])
+        bit = dice.randrange(8)
+        content[at] ^= 1 << bit
+        promised.put(scratch, {name: bytes(content)})
+        hit = concerned(promised, name, at, at + 1)
+        where = f"{name}, bit {bit} of byte {at}"
+        outcomes.of(partial(judge, promised, scratch, where, hit, caplog), where)
+    outcomes.tell()
+    assert outcomes.counts["all is there"] > 0
+    assert outcomes.counts["refused"] + outcomes.counts["told"] > 0
+
+
+def test_no_cut_file_is_silent(promised: Promised, scratch: Path, caplog: pytest.LogCaptureFixture) -> None:
+    print(f"seed {SEED} (TANDEMMQ_SEED)")
+    dice = random.Random(SEED)
+    outcomes = Outcomes()
+    for name, length in sample(dice, promised, CUTS):
+        promised.put(scratch, {name: promised.files[name][:length]})
+        where = f"{name}, cut to {length}"
+        # What is cut off shows nothing any more: only an index can tell whom it concerned.
+        outcomes.of(partial(judge, promised, scratch, where, set(), caplog), where)
+    outcomes.tell()
+    assert outcomes.counts["refused"] > 0
+
+
+def test_no_lost_file_is_silent(promised: Promised, scratch: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in promised.files:
+        promised.put(scratch, {name: None})
+        outcome = judge(promised, scratch, f"{name} lost", set(), caplog)
+        print(name, outcome)
+        if name.startswith("db-"):
+            assert outcome == "refused", name
