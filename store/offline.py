@@ -7,6 +7,7 @@ the caller's business, to be held from before the store is opened until after it
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -25,6 +26,11 @@ PAGE_MESSAGES = 1_000
 PAGE_BYTES = 8 << 20
 
 T = TypeVar("T")
+
+
+def numbering_of(meta: bytes) -> int:
+    """From which number on an index numbers its owners: a broker with several stores tells them apart by it."""
+    return int(json.loads(meta).get("first_owner", 0)) if meta else 0
 
 
 class OfflineStore:
@@ -50,7 +56,11 @@ class OfflineStore:
         self._lost: BaseException | None = None
         self._next_path = JournalFiles(directory).next_path(broker_name)
         standby = Standby(
-            directory, index_root or os.path.join(directory, "index"), broker_name, settings or StoreSettings()
+            directory,
+            index_root or os.path.join(directory, "index"),
+            broker_name,
+            settings or StoreSettings(),
+            number_owners=numbering_of,
         )
         try:
             self.store: Store = standby.promote(

@@ -7,7 +7,6 @@ aside, not deleted. A crash leaves the old one in place.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import time
@@ -22,6 +21,7 @@ from journal.files import JournalFiles
 from store.audit import ProducerAudit
 from store.follow import Follower
 from store.index_directory import ASIDE, DATA
+from store.offline import numbering_of
 from store.settings import StoreSettings
 
 # The one in the making is no directory below the root by which somebody would find it.
@@ -145,7 +145,7 @@ class Rebuild:
         return aside
 
     def _first_owner(self) -> int:
-        """From which number on the old index numbers its owners: several stores of one broker number theirs apart."""
+        """As in the old index, so that a broker with several stores need not set the new one aside."""
         try:
             fd = os.open(os.path.join(self._path, DATA), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -154,7 +154,7 @@ class Rebuild:
             roots = decode_roots(read_slots(os, fd))
         finally:
             os.close(fd)
-        return int(json.loads(roots[0].meta)["first_owner"]) if roots and roots[0].meta else 0
+        return numbering_of(roots[0].meta) if roots else 0
 
     def _discard(self) -> None:
         shutil.rmtree(self._making, ignore_errors=True)

@@ -6,7 +6,6 @@ one, and reads the journal from there on, as a standby does.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from journal.files import JournalFiles
 from store.follow import Follower
 from store.index_directory import ASIDE
 from store.index_trust import IndexNotOfThisJournal
+from store.offline import numbering_of
 
 # Held in memory before it goes to the scratch index.
 RECORDS_PER_CHECKPOINT = 100_000
@@ -60,18 +60,13 @@ def _advanced(files: JournalFiles, index: Index, is_final: bool) -> Follower:
             records_per_checkpoint=RECORDS_PER_CHECKPOINT,
             ignores_missing=True,
             is_trial=True,
-            first_owner=_first_owner(index),
+            first_owner=numbering_of(index.meta),
         )
         follower.advance(is_final=is_final)
     except BaseException:
         index.close()
         raise
     return follower
-
-
-def _first_owner(index: Index) -> int:
-    """A broker with several stores numbers their owners apart; here any numbers will do."""
-    return int(json.loads(index.meta)["first_owner"]) if index.meta else 0
 
 
 def indexes_in(root: str) -> list[str]:

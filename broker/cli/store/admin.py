@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -18,10 +20,16 @@ class NoMaster(click.ClickException):
     exit_code = EXIT_NO_BROKER
 
 
-def call(admin: str, page: str, *, is_post: bool = False, seconds_max: float) -> dict[str, Any]:
-    """The JSON of a page; otherwise ends the command, with 3 when there is no broker or no master there."""
+def call(
+    admin: str, page: str, query: Mapping[str, str | None], *, is_post: bool = False, seconds_max: float
+) -> dict[str, Any]:
+    """The JSON of a page; otherwise ends the command, with 3 when there is no broker or no master there.
+
+    What is None in ``query`` is left out.
+    """
+    asked = urllib.parse.urlencode({name: value for name, value in query.items() if value is not None})
     request = urllib.request.Request(
-        f"{admin.rstrip('/')}/{page}",
+        f"{admin.rstrip('/')}/{page}{'?' if asked else ''}{asked}",
         headers={"Accept": "application/json", "Content-Type": "application/json"},
         method="POST" if is_post else "GET",
     )
@@ -53,6 +61,8 @@ def _refusal(admin: str, page: str, error: urllib.error.HTTPError) -> click.Clic
         said = None
     if not isinstance(said, dict) or "error" not in said:
         return click.ClickException(f"{admin} answers {error.code} {error.reason} for /{page}: is that a broker?")
+    if said.get("stores"):
+        return click.UsageError(f"that broker has several stores; --store says which: {', '.join(said['stores'])}")
     if error.code != 409:
         return click.ClickException(str(said["error"]))
     holder = said.get("holder") or {}

@@ -39,6 +39,7 @@ def _admin(context: click.Context, parameter: click.Parameter, value: str | None
 @click.command()
 @click.argument("directory", type=DIRECTORY, required=False)
 @click.option("--admin", metavar="URL", callback=_admin, help=f"Have a running broker do it ({DEFAULT_ADMIN}).")
+@click.option("--store", metavar="NAME", help="With --admin: only this of several stores.")
 @click.option("--config", metavar="FILE", help="The broker's settings: kind of lock, length of files, indexes.")
 @click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
 @click.option("--name", metavar="NAME", help="The broker in whose name it is done.")
@@ -46,6 +47,7 @@ def _admin(context: click.Context, parameter: click.Parameter, value: str | None
 def compact(
     directory: str | None,
     admin: str | None,
+    store: str | None,
     config: str | None,
     index_root: str | None,
     name: str | None,
@@ -59,7 +61,7 @@ def compact(
     if (directory is None) == (admin is None):
         raise click.UsageError("a DIRECTORY that no broker holds, or --admin URL of the broker that does")
     if admin is not None:
-        report = _by_broker(admin)
+        report = _by_broker(admin, store)
         after = report.disk_expected
     else:
         assert directory is not None, "one of the two was given"
@@ -77,8 +79,8 @@ def compact(
         )
 
 
-def _by_broker(admin: str) -> CompactionReport:
-    answer = call(admin, "store/compact", is_post=True, seconds_max=ANSWER_SECONDS_MAX)
+def _by_broker(admin: str, store: str | None) -> CompactionReport:
+    answer = call(admin, "store/compact", {"store": store}, is_post=True, seconds_max=ANSWER_SECONDS_MAX)
     try:
         return CompactionReport(**answer | {"files": tuple(answer["files"])})
     except (KeyError, TypeError) as error:
@@ -102,10 +104,10 @@ def _by_us(
     broker = name or next((os.path.basename(path) for path in indexes_in(root)), OFFLINE)
     with locked(directory, "store compact", settings, "stop it, or give --admin with its address") as has_proof:
         try:
-            with OfflineStore(directory, root, broker, said, has_proof=has_proof) as store:
-                live = store.result(store.store.ask(_live_bytes))
-                with watched("copying", live, lambda: store.store.figures.bytes_copied):
-                    report = store.result(store.store.compact())
+            with OfflineStore(directory, root, broker, said, has_proof=has_proof) as offline:
+                live = offline.result(offline.store.ask(_live_bytes))
+                with watched("copying", live, lambda: offline.store.figures.bytes_copied):
+                    report = offline.result(offline.store.compact())
         except (JournalError, JournalLost, RecordDamaged, IndexTrouble) as error:
             raise click.ClickException(f"{error}; `tandemmq store check {directory}` says more") from error
         except OSError as error:

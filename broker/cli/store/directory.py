@@ -17,6 +17,7 @@ from locker.kinds import create
 from locker.shared_file import SharedFileLocker
 from store.headers import Chronicle
 from store.inspect import read_headers
+from store.several.layout import stores_in
 
 LOCK = "lock"
 DIRECTORY = click.Path(exists=True, file_okay=False)
@@ -32,8 +33,12 @@ def demand_journal(directory: str) -> None:
         names = os.listdir(directory)
     except OSError as error:
         raise WrongDirectory(f"{directory} cannot be read: {error.strerror or error}") from error
-    if not any(file_id(name) is not None for name in names):
-        raise WrongDirectory(f"{directory} holds no journal: there is no file db-1.log, db-2.log, ... in it")
+    if any(file_id(name) is not None for name in names):
+        return
+    below = [os.path.join(directory, name) for name in stores_in(directory)]
+    if below:
+        raise WrongDirectory(f"{directory} holds several stores, name one of them: {', '.join(below)}")
+    raise WrongDirectory(f"{directory} holds no journal: there is no file db-1.log, db-2.log, ... in it")
 
 
 def known_files(directory: str) -> Chronicle:

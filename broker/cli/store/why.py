@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import time
-import urllib.parse
 from typing import Any
 
 import click
@@ -40,9 +39,17 @@ def _admin(context: click.Context, parameter: click.Parameter, value: str | None
 @click.argument("directory", required=False)
 @click.argument("file", required=False)
 @click.option("--admin", metavar="URL", callback=_admin, help=f"Ask a running broker ({DEFAULT_ADMIN}), not the files.")
+@click.option("--store", metavar="NAME", help="With --admin: which store, where the broker has several.")
 @click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON.")
-def why(directory: str | None, file: str | None, admin: str | None, index_root: str | None, as_json: bool) -> None:
+def why(
+    directory: str | None,
+    file: str | None,
+    admin: str | None,
+    store: str | None,
+    index_root: str | None,
+    as_json: bool,
+) -> None:
     """Say of each journal file in DIRECTORY, or of one FILE (db-87.log, db-87 or 87), why it is there.
 
     Who holds it, since when, and the cheapest way to let it go with what that frees; then whether the journal is within
@@ -54,7 +61,7 @@ def why(directory: str | None, file: str | None, admin: str | None, index_root: 
     if admin is not None and directory is not None:
         raise click.UsageError("either DIRECTORY or --admin: a broker speaks of its own")
     only = None if file is None else journal_file(file)
-    found = _from_broker(admin, only) if admin is not None else _from_files(directory, index_root, only)
+    found = _from_broker(admin, store, only) if admin is not None else _from_files(directory, index_root, only)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found)))
     elif only is not None:
@@ -105,9 +112,9 @@ def _file_length(chronicle: Chronicle) -> int:
     return (chronicle.headers[newest].length if newest else 0) or FILE_LENGTH_DEFAULT
 
 
-def _from_broker(admin: str, only: int | None) -> Why:
-    query = "" if only is None else "?" + urllib.parse.urlencode({"file": f"db-{only}"})
-    answer = call(admin, f"store/why{query}", seconds_max=ANSWER_SECONDS_MAX)
+def _from_broker(admin: str, store: str | None, only: int | None) -> Why:
+    query = {"file": None if only is None else f"db-{only}", "store": store}
+    answer = call(admin, "store/why", query, seconds_max=ANSWER_SECONDS_MAX)
     try:
         return _decode(answer)
     except (KeyError, TypeError) as error:
