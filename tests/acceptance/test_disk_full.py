@@ -1,0 +1,296 @@
+"""A full disk under a real broker: producers are refused with the reason, consumers drain, and all resumes by itself.
+
+On a small file system of its own, filled by messages or by somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from broker_process import BrokerProcess, wait_until
+from load import Books, consume, drain
+from stomp_wire import LOST, Wire, connect_any
+
+from store.check import check
+
+MIB = 1 << 20
+VOLUME_BYTES = 10 * MIB
+BODY_BYTES = 20_000
+SETTINGS = {
+    "store.journal_max_file_length": "1mb",
+    "store.checkpoint_interval": "200ms",
+    "store.cleanup_interval": "100ms",
+}
+SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+IS_PROOF = "TANDEMMQ_PROVE_KILLS" in os.environ
+ROUNDS = 50 if IS_PROOF else 1  # so often somebody else fills the disk
+QUEUE = "/queue/q"
+# Nothing for so long: the queue is drained.
+QUIET_SECONDS = 0.5
+
+
+@pytest.fixture
+def volume(tmp_path: Path, require_service: Callable[[object, str], None]) -> Iterator[Path]:
+    """A directory that holds VOLUME_BYTES and no more."""
+    directory = tmp_path / "volume"
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "tmpfs", str(directory)]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    require_service(made.returncode == 0, f"a tmpfs cannot be mounted here: {made.stderr.strip()}")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+@pytest.fixture
+def broker(volume: Path, tmp_path: Path) -> Iterator[BrokerProcess]:
+    options = [option for key, value in SETTINGS.items() for option in ("--set", f"{key}={value}")]
+    made = BrokerProcess(volume / "data", "a", *options)
+    made.log = tmp_path / "log"  # not on the volume
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def full_reason(broker: BrokerProcess) -> str | None:
+    status = broker.status()
+    if status is None or status["role"] != "master":
+        return None
+    return next((warning for warning in status["warnings"] if warning.startswith("disk full")), None)
+
+
+def has_room(broker: BrokerProcess) -> bool:
+    status = broker.status()
+    return status is not None and status["role"] == "master" and full_reason(broker) is None
+
+
+def body_of(name: str) -> bytes:
+    return name.ljust(BODY_BYTES, ".").encode()
+
+
+def send(wire: Wire, name: str, **headers: str) -> None:
+    body = body_of(name)
+    wire.send(
+        "SEND",
+        {"destination": QUEUE, "persistent": "true", "receipt": name, "content-length": str(len(body)), **headers},
+        body,
+    )
+
+
+async def fill(books: Books, wire: Wire, name: str) -> str:
+    """Send until a message is refused; what the refusal said. Everything sent is answered on return."""
+    refusals: list[str] = []
+    waiting = 0
+    for number in itertools.count(1):
+        body = f"{name}-{number}"
+        books.sent.add(body)
+        send(wire, body)
+        waiting += 1
+        while waiting and (waiting >= 5 or refusals):
+            frame = await asyncio.wait_for(wire.read(), 10)
+            waiting -= 1
+            if frame.command == "RECEIPT":
+                books.stored.add(frame.headers["receipt-id"])
+            else:
+                assert frame.command == "ERROR", frame
+                assert frame.headers["receipt-id"] not in books.stored
+                refusals.append(frame.headers["message"])
+        if refusals:
+            return refusals[0]
+    raise AssertionError("a disk is full some day")
+
+
+async def produce_for_long(books: Books, ports: list[int], name: str, stop: asyncio.Event) -> None:
+    """Send until told to stop, over whatever happens; what was refused, or not confirmed, is sent again later."""
+    numbers = itertools.count(1)
+    waiting: dict[str, None] = {}
+    while waiting or not stop.is_set():
+        wire = await connect_any(ports)
+        try:
+            for body in waiting:
+                send(wire, body)
+            while waiting or not stop.is_set():
+                while len(waiting) < 5 and not stop.is_set():
+                    body = f"{name}-{next(numbers)}"
+                    waiting[body] = None
+                    books.sent.add(body)
+                    send(wire, body)
+                frame = await asyncio.wait_for(wire.read(), 20)
+                body = frame.headers["receipt-id"]
+                if frame.command == "RECEIPT":
+                    waiting.pop(body, None)
+                    books.stored.add(body)
+                else:
+                    assert frame.headers["message"].startswith("disk full"), frame
+                    await asyncio.sleep(0.05)
+                    send(wire, body)
+        except LOST:
+            books.reconnects += 1
+        wire.close()
+
+
+async def goes_on(books: Books) -> None:
+    """Wait until a message more is confirmed."""
+    before = len(books.stored)
+    await asyncio.to_thread(wait_until, lambda: len(books.stored) > before, "producers go on", 30)
+
+
+def verify(broker: BrokerProcess, books: Books) -> None:
+    """The books balance, and the store is in order after a clean stop."""
+    books.received = Counter({body.rstrip("."): times for body, times in books.received.items()})
+    assert books.problems() == []
+    assert books.stored - set(books.received) == set()
+    assert broker.terminate() == 0
+    report = check(broker.data)
+    assert report.problems == [], report.problems
+
+
+async def test_producers_are_refused_consumers_drain_and_all_resumes(broker: BrokerProcess) -> None:
+    broker.start().wait_role("master")
+    books = Books()
+    producer = await connect_any([broker.stomp])
+    said = await fill(books, producer, "first")
+    assert said.startswith("disk full: ")
+    assert broker.data in said
+    assert "producers are refused until 3.0 MiB is free (the reserve is 2.0 MiB), since 20" in said
+    assert len(books.stored) * BODY_BYTES > VOLUME_BYTES // 3
+
+    status = broker.status()
+    assert status is not None
+    assert (full_reason(broker) or "").startswith("disk full: ")
+    assert status["problems"] == []
+    assert status["counts"]["sends_refused_store_full_total"] >= 1
+
+    # A transaction is doomed with the reason; what is not stored goes on; the connection is the same.
+    producer.send("BEGIN", {"transaction": "t"})
+    send(producer, "in-transaction", transaction="t")
+    assert "can only be aborted: disk full" in (await producer.read()).headers["message"]
+    producer.send("COMMIT", {"transaction": "t", "receipt": "committed"})
+    assert "rolled back: disk full" in (await producer.read()).headers["message"]
+    producer.send("SEND", {"destination": "/queue/other", "receipt": "volatile"}, b"x")
+    assert (await producer.read()).headers["receipt-id"] == "volatile"
+    # A dead letter moves, and a transaction that only acknowledges is committed.
+    consumer = await connect_any([broker.stomp])
+    headers = {"id": "0", "destination": QUEUE, "ack": "client-individual", "activemq.prefetchSize": "2"}
+    consumer.send("SUBSCRIBE", headers)
+    refused = await consumer.read()
+    taken = await consumer.read()
+    consumer.send("NACK", {"id": refused.headers["ack"], "receipt": "buried"})
+    consumer.send("BEGIN", {"transaction": "u"})
+    consumer.send("ACK", {"id": taken.headers["ack"], "transaction": "u"})
+    consumer.send("COMMIT", {"transaction": "u", "receipt": "taken"})
+    receipts: list[str] = []
+    while len(receipts) < 2:
+        frame = await asyncio.wait_for(consumer.read(), 10)
+        if frame.command == "RECEIPT":
+            receipts.append(frame.headers["receipt-id"])
+    assert receipts == ["buried", "taken"]
+    consumer.close()
+    books.received[taken.body.decode()] += 1
+    assert full_reason(broker) is not None
+
+    await drain(books, [broker.stomp], QUEUE, QUIET_SECONDS)
+    await drain(books, [broker.stomp], "/queue/ActiveMQ.DLQ.Queue.q", QUIET_SECONDS)
+    await asyncio.to_thread(wait_until, lambda: has_room(broker), "producers go on")
+    assert set(books.received.values()) == {1}, "none came twice"
+    send(producer, "again", receipt="again")
+    assert (await asyncio.wait_for(producer.read(), 10)).headers["receipt-id"] == "again"
+    books.stored.add("again")
+    said = await fill(books, producer, "second")
+    assert said.startswith("disk full: ")
+    await drain(books, [broker.stomp], QUEUE, QUIET_SECONDS)
+    producer.close()
+    assert broker.process is not None
+    assert "demoted" not in broker.log.read_text()
+    verify(broker, books)
+
+
+async def test_a_broker_killed_on_a_full_disk_starts_there_again(broker: BrokerProcess, volume: Path) -> None:
+    broker.start().wait_role("master")
+    books = Books()
+    producer = await connect_any([broker.stomp])
+    await fill(books, producer, "first")
+    broker.kill()
+    producer.close()
+    broker.start().wait_role("master")
+    producer = await connect_any([broker.stomp])
+    await fill(books, producer, "second")
+    producer.close()
+
+    # Without a byte for the file with which its term would begin, it says so and ends, and harms nothing.
+    broker.kill()
+    ballast = volume / "ballast"
+    fill_up(ballast)
+    assert broker.start().wait() == 1
+    assert "No space left on device" in broker.log.read_text()
+    ballast.unlink()
+    broker.start().wait_role("master")
+
+    await drain(books, [broker.stomp], QUEUE, QUIET_SECONDS)
+    await asyncio.to_thread(wait_until, lambda: has_room(broker), "producers go on")
+    producer = await connect_any([broker.stomp])
+    await fill(books, producer, "last")
+    producer.close()
+    await drain(books, [broker.stomp], QUEUE, QUIET_SECONDS)
+    assert set(books.received.values()) == {1}
+    verify(broker, books)
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(900 if IS_PROOF else 120)
+async def test_somebody_else_fills_the_disk_to_the_last_byte(broker: BrokerProcess, volume: Path) -> None:
+    """Producers and consumers at work: the broker refuses, or gives up its role; afterwards everything is there."""
+    print(f"seed {SEED} (TANDEMMQ_SEED)")
+    dice = random.Random(SEED)
+    broker.start().wait_role("master")
+    books = Books()
+    stop = asyncio.Event()
+    ports = [broker.stomp]
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(produce_for_long(books, ports, "p", stop))
+        consuming = asyncio.Event()
+        tasks.create_task(consume(books, ports, QUEUE, consuming))
+        for _ in range(ROUNDS):
+            await asyncio.sleep(dice.uniform(0.0, 1.0))
+            ballast = volume / "ballast"
+            await asyncio.to_thread(fill_up, ballast)
+            await asyncio.sleep(dice.uniform(0.3, 1.5))
+            ballast.unlink()
+            await asyncio.to_thread(wait_until, lambda: has_room(broker), "it is master, with room", 30)
+            await goes_on(books)
+        stop.set()
+        consuming.set()
+    await drain(books, ports, QUEUE, QUIET_SECONDS)
+    verify(broker, books)
+
+
+def fill_up(path: Path) -> None:
+    """Take every byte there is, and every one that comes free in the next moment."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        for _ in range(20):
+            try:
+                while os.write(fd, bytes(1 << 16)):
+                    pass
+            except OSError:
+                try:
+                    while os.write(fd, bytes(4096)):
+                        pass
+                except OSError:
+                    pass
+    finally:
+        os.close(fd)
