@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 
+from index.index import Index
 from journal.errors import JournalError
-from store.check import Report, check
-from store.contents import read_contents
+from journal.files import JournalFiles
+from store.check import RECORDS_PER_CHECKPOINT, Report, check
 from store.damage import JournalLost
 from store.filters import OUTCOMES_DIRECTORY
+from store.follow import Follower
 from store.records.errors import RecordDamaged
 from store.records.message import Destination
 from store.records.transactions import transaction_of_key
@@ -55,13 +57,7 @@ def _check_together(directory: str, names: list[str], report: Report, scratch: s
     for name in names:
         path = directory if name == ROOT else os.path.join(directory, name)
         try:
-            with (
-                tempfile.TemporaryDirectory(prefix="tandemmq-check-", dir=scratch) as temporary,
-                read_contents(path, temporary) as contents,
-            ):
-                state = contents.state
-                held = {o.destination for o in state.owners.values() if o.count or o.subscription_name is not None}
-                transactions = [key for key, each in state.transactions.items() if each.is_prepared]
+            held, transactions = _said_by(path, scratch)
         except (OSError, JournalError, JournalLost, RecordDamaged) as error:
             report.problem(f"{name}: {error}")
             return
@@ -84,3 +80,17 @@ def _check_together(directory: str, names: list[str], report: Report, scratch: s
         else:
             outcome = "in doubt: its outcome is its client's to say"
         report.notes.append(f"{key} is prepared in {', '.join(stores)}, {outcome}")
+
+
+def _said_by(path: str, scratch: str | None) -> tuple[set[Destination], list[str]]:
+    """The destinations that a store has something of, and the transactions that are prepared in it."""
+    with tempfile.TemporaryDirectory(prefix="tandemmq-check-", dir=scratch) as temporary:
+        index = Index.open(temporary)
+        try:
+            follower = Follower(JournalFiles(path), index, records_per_checkpoint=RECORDS_PER_CHECKPOINT, is_trial=True)
+            follower.advance(is_final=True)
+            state = follower.state
+            held = {o.destination for o in state.owners.values() if o.count or o.subscription_name is not None}
+            return held, [key for key, each in state.transactions.items() if each.is_prepared]
+        finally:
+            index.close()

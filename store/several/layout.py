@@ -80,7 +80,7 @@ class Layout:
 
     def make(self, name: str) -> None:
         """Make the directory of a store, durable on return; only a master may."""
-        os.makedirs(self.path(name), exist_ok=True)
+        self.disk.makedirs(self.path(name), exist_ok=True)
         JournalFiles(self.directory, self.disk).sync_directory()
 
     def refresh(self) -> None:

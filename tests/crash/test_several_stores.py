@@ -1,0 +1,169 @@
+"""A crash at any moment of a transaction over two stores: afterwards it happened in both, or in neither.
+
+A life is recorded; then images that a power loss may leave (crash_images) at moments all over it are opened. In every
+one of them each transaction is whole or absent, those that were confirmed are there, and in their order. By default a
+seeded sample of images is taken; with TANDEMMQ_PROVE_IMAGES set (``make prove``) a long one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "store"))
+
+from crash_images import Disk, Image
+from explorer import scratch_directory
+from recording_disk import Note, RecordingDisk
+from several_harness import REST, A, B, SeveralTerm
+from store_harness import KIB
+
+from store.filters import FilteredStore
+from store.operations import AddMessage, Atomic
+from store.records.transactions import LocalTransactionId
+from store.settings import StoreSettings
+from store.several.check import check_all
+
+SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+IMAGES = int(os.environ.get("TANDEMMQ_PROVE_IMAGES", "40"))
+TRANSACTIONS = 12
+SETTINGS = StoreSettings(
+    journal_max_file_length=4 * KIB,
+    checkpoint_interval=3600.0,
+    checkpoint_records=10,
+    cleanup_interval=0.0,
+    look_interval=0.002,
+)
+ENTRIES = (FilteredStore(queue="A.>", settings=SETTINGS), FilteredStore(queue="B.>", settings=SETTINGS))
+
+
+def moves(directory: str, disk: RecordingDisk) -> None:
+    """Each transaction takes a message from A and puts one into B and one into a third store."""
+    term = SeveralTerm(directory, ENTRIES, settings=SETTINGS, disk=disk)
+    page = term.page(term.store.queue(A))
+    for number, paged in enumerate(page.messages):
+        identity = LocalTransactionId("ID:c-1", number)
+        body = paged.message.body
+        stored = AddMessage(paged.message, (term.store.queue(A),), b"")
+        stored.order_key, stored.location, stored.size = paged.order_key, paged.location, paged.size
+        parts = [term.adding(B, body, identity), term.removing(stored, identity), term.adding(REST, body, identity)]
+        disk.note(("asked", number))
+        before = len(term.durable_operations)
+        term.committing(parts, identity)
+        if number % 3:  # some follow each other at once
+            term.wait_durable(before + 1)
+            told = sum(isinstance(operation, Atomic) for operation in term.durable_operations)
+            disk.note(("told", told - 1))
+    term.crash()
+
+
+def prepared(directory: str) -> None:
+    term = SeveralTerm(directory, ENTRIES, settings=SETTINGS)
+    for number in range(TRANSACTIONS):
+        term.add_durably(1, A, str(number).encode())
+    term.close()
+
+
+def test_a_transaction_over_several_stores_is_whole_or_absent_after_a_crash_at_any_moment() -> None:
+    print(f"seed {SEED}, {IMAGES} images (TANDEMMQ_SEED, TANDEMMQ_PROVE_IMAGES)")
+    dice = random.Random(SEED)
+    with scratch_directory() as scratch:
+        directory = f"{scratch}/life"
+        os.mkdir(directory)
+        prepared(directory)
+        disk = RecordingDisk(directory)
+        moves(directory, disk)
+        events = disk.events
+        moments = sorted(dice.randrange(disk.start, len(events)) for _ in range(IMAGES))
+        model = Disk(dice)
+        asked = told = -1
+        states = set()
+        for moment, event in enumerate(events):
+            model.apply(event)
+            if isinstance(event, Note):
+                what, number = event.what
+                asked = number if what == "asked" else asked
+                told = number if what == "told" else told
+            while moments and moments[0] == moment:
+                moments.pop(0)
+                states.add(judge(scratch, model.image(), asked, told, moment))
+        print(f"{len(events)} events; transactions that held: {sorted(states)}")
+        assert len(states) > 2, "the moments were not all over the life"
+
+
+def judge(scratch: str, image: Image, asked: int, told: int, moment: int) -> int:
+    """Open the image; how many transactions hold in it."""
+    directory = f"{scratch}/{moment}-{random.randrange(1 << 32)}"
+    os.mkdir(directory)
+    image.put(directory)
+    try:
+        report = check_all(directory, scratch=scratch)
+        assert report.is_clean, f"as the crash left it: {report.problems}"
+        term = SeveralTerm(directory, ENTRIES, "ab"[moment % 2], SETTINGS)
+        try:
+            found = {destination: [int(body) for body in term.bodies(destination)] for destination in (A, B, REST)}
+        finally:
+            term.crash() if moment % 3 else term.close()
+        held = len(found[B])
+        assert found[B] == found[REST] == list(range(held))
+        assert found[A] == list(range(held, TRANSACTIONS))
+        assert told < held <= asked + 1, f"{held} held, asked for up to {asked}, told up to {told}"
+        assert check_all(directory, scratch=scratch).is_clean
+    except BaseException as error:
+        error.add_note(f"after event {moment}: {image.story}")
+        raise
+    shutil.rmtree(directory)
+    return held
+
+
+@pytest.mark.parametrize("keeps_index", [True, False])
+def test_a_recovery_that_crashes_is_recovered(keeps_index: bool) -> None:
+    """A promotion that commits what was decided, killed at each of its calls in turn."""
+    dice = random.Random(SEED)
+    with scratch_directory() as scratch:
+        directory = f"{scratch}/life"
+        os.mkdir(directory)
+        prepared(directory)
+        disk = RecordingDisk(directory)
+        moves(directory, disk)
+        model = Disk(dice)
+        decided = 0
+        for event in disk.events:
+            model.apply(event)
+            if isinstance(event, Note) and event.what[0] == "asked":
+                decided = event.what[1]
+            if decided >= TRANSACTIONS // 2:
+                image = model.image()
+                if any(" decided: the next" in note and "not decided" not in note for note in notes_of(scratch, image)):
+                    break
+        else:
+            pytest.fail("no image had a decided transaction")
+        place = f"{scratch}/recovery"
+        os.mkdir(place)
+        image.put(place)
+        if not keeps_index:
+            for name in os.listdir(place):
+                shutil.rmtree(f"{place}/{name}/index", ignore_errors=True)
+        recovering = RecordingDisk(place)
+        SeveralTerm(place, ENTRIES, settings=SETTINGS, disk=recovering).close()
+        model = Disk(dice)
+        step = max(1, (len(recovering.events) - recovering.start) // (IMAGES // 4))
+        for moment, event in enumerate(recovering.events):
+            model.apply(event)
+            if moment >= recovering.start and moment % step == 0:
+                judge(scratch, model.image(), decided, -1, moment)
+
+
+def notes_of(scratch: str, image: Image) -> list[str]:
+    directory = f"{scratch}/look"
+    os.mkdir(directory)
+    try:
+        image.put(directory)
+        return check_all(directory, scratch=scratch).notes
+    finally:
+        shutil.rmtree(directory)
