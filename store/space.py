@@ -27,6 +27,8 @@ ASK_SECONDS: Final = 0.1
 ASK_BYTES: Final = 4 << 20
 # A checkpoint is not begun with less room than this, or than half of a smaller reserve: it would fail for good.
 CHECKPOINT_ROOM_BYTES: Final = 8 << 20
+# What was known before that is too old to begin one by.
+CHECKPOINT_ASK_SECONDS: Final = 0.01
 # Messages on their way to the disk when it runs short are still written, so they are bounded by a part of what is free,
 # and this much at least.
 IN_FLIGHT_SHARE: Final = 4
@@ -124,7 +126,9 @@ class Space:
 
     @property
     def has_checkpoint_room(self) -> bool:
-        """Whether a checkpoint may be begun. Without a reserve nothing is known, and it is tried."""
+        """Whether a checkpoint may be begun: asks the volumes. Without a reserve it is tried, whatever they say."""
+        if self._clock() - self._asked_at >= CHECKPOINT_ASK_SECONDS:
+            self.ask()
         if self._free >= CHECKPOINT_ROOM_BYTES or not self.reserve_bytes:
             return True
         return self._free >= min(CHECKPOINT_ROOM_BYTES, self.reserve_bytes // 2)

@@ -20,7 +20,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(__file__))
 
 from broker_process import BrokerProcess, wait_until
-from load import Books, consume, drain
+from load import Books, consume, drain, produce
 from stomp_wire import LOST, Wire, connect_any
 
 from store.check import check
@@ -275,6 +275,33 @@ async def test_somebody_else_fills_the_disk_to_the_last_byte(broker: BrokerProce
         stop.set()
         consuming.set()
     await drain(books, ports, QUEUE, QUIET_SECONDS)
+    verify(broker, books)
+
+
+async def test_a_write_that_finds_no_room_costs_the_role_and_nothing_else(broker: BrokerProcess, volume: Path) -> None:
+    """The first file of a term grows as it is written. Without a byte for it, acknowledgements fail: no receipt."""
+    broker.start().wait_role("master")
+    books = Books()
+    stop = asyncio.Event()
+    producing = asyncio.create_task(produce(books, [broker.stomp], QUEUE, "p", 200, stop))
+    await asyncio.to_thread(wait_until, lambda: len(books.stored) >= 2_000, "there is something to acknowledge")
+    stop.set()
+    await producing
+    assert broker.terminate() == 0
+    epoch = broker.start().wait_role("master")["epoch"]
+
+    ballast = volume / "ballast"
+    fill_up(ballast)
+    done = asyncio.Event()
+    consuming = asyncio.create_task(consume(books, [broker.stomp], QUEUE, done))
+    await asyncio.to_thread(wait_until, lambda: (broker.status() or {}).get("role") != "master", "it gave up its role")
+    assert "No space left on device" in broker.log.read_text()
+    assert len(books.acknowledged) < len(books.stored)
+    ballast.unlink()
+    assert broker.wait_role("master", 30)["epoch"] > epoch
+    done.set()
+    await consuming
+    await drain(books, [broker.stomp], QUEUE, QUIET_SECONDS)
     verify(broker, books)
 
 

@@ -12,6 +12,7 @@ import pytest
 from store.space import (
     ASK_BYTES,
     ASK_SECONDS,
+    CHECKPOINT_ASK_SECONDS,
     CHECKPOINT_ROOM_BYTES,
     IN_FLIGHT_BYTES_MIN,
     PREPARE_AGAIN_SECONDS,
@@ -173,6 +174,16 @@ def test_a_volume_that_cannot_be_asked_changes_nothing() -> None:
 def test_a_checkpoint_needs_a_little_room(reserve: int, free: int, has_room: bool) -> None:
     space, _ = space_of(Volumes(a=free), reserve)
     assert space.has_checkpoint_room is has_room
+
+
+def test_a_checkpoint_is_not_begun_by_what_was_known_before() -> None:
+    volumes = Volumes(a=100 * MIB)
+    space, clock = space_of(volumes)
+    assert space.has_checkpoint_room
+    volumes.free["a"] = 0
+    clock.now += 2 * CHECKPOINT_ASK_SECONDS
+    assert not space.has_checkpoint_room
+    assert space.is_short
 
 
 def test_less_is_on_its_way_when_little_is_free() -> None:
