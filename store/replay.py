@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from store.audit import is_made_by_broker
 from store.hints import CopyHint, OperationHint, hint_of
 from store.kahadb.java_objects import decode_audit
 from store.keys import Entry, producer_key
@@ -33,6 +32,7 @@ from store.records.commands import (
 )
 from store.records.errors import RecordDamaged
 from store.records.message import Destination
+from store.records.message_ids import is_made_by_broker
 from store.state import State
 
 log = logging.getLogger(__name__)

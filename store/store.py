@@ -24,7 +24,8 @@ from store.records.transactions import transaction_of_key
 from store.settings import StoreSettings
 from store.space import Space, StoreFull
 from store.state import State
-from store.storage_thread import REPLAY_SECONDS_PER_RECORD, StorageThread
+from store.storage_thread import StorageThread
+from store.upkeep import REPLAY_SECONDS_PER_RECORD
 
 T = TypeVar("T")
 

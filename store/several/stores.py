@@ -28,6 +28,7 @@ from functools import partial
 from typing import Any
 
 from store.compaction import CompactionReport
+from store.figures import Figures
 from store.filters import OUTCOMES_DIRECTORY, directory_name
 from store.operations import (
     AddMessage,
@@ -44,7 +45,6 @@ from store.records.transactions import LocalTransactionId, TransactionId
 from store.several.joint import Joint, Late, Marker, Part, Phase, Step, joint_id, transaction_of
 from store.several.layout import OWNER_BITS, Layout
 from store.several.member import Backlog, Member
-from store.storage_thread import Figures
 from store.store import Store
 
 log = logging.getLogger(__name__)

@@ -32,8 +32,8 @@ def directory(tmp_path: Path) -> Iterator[str]:
 def rule(term: Term, files: int) -> None:
     """Take messages in and acknowledge them, over so many files; most of them are reclaimed."""
     owner = term.store.queue(Q)
-    first = term.store._thread._writer.file
-    while term.store._thread._writer.file < first + files:
+    first = term.store._thread._end.writer.file
+    while term.store._thread._end.writer.file < first + files:
         before = len(term.durable_operations)
         for operation in term.add_durably(10, body=b"x" * 2000):
             term.remove(operation, owner)
@@ -78,8 +78,8 @@ def test_late_writes_of_a_zombie_lie_behind_the_end_for_ever(directory: str) -> 
     zombie.add_durably(2)
     zombie.wait(lambda: zombie.store.figures.checkpoints > 0)  # from here on it sleeps
     successor = Term(directory, "b", SMALL_FILES)
-    zombie.store._thread._writer.append([b"\x01 this would be a message"])
-    zombie.store._thread._writer._files.disk.fsync(zombie.store._thread._writer._fd)
+    zombie.store._thread._end.writer.append([b"\x01 this would be a message"])
+    zombie.store._thread._end.writer._files.disk.fsync(zombie.store._thread._end.writer._fd)
     zombie.crash()
     successor.add_durably(1)
     successor.crash()

@@ -124,7 +124,7 @@ def test_files_that_nobody_needs_are_reclaimed(directory: str) -> None:
         for operation in added:
             term.remove(operation, owner)
         term.wait_durable(before + 40)
-    last = term.store._thread._writer.file
+    last = term.store._thread._end.writer.file
     assert last > 5
 
     def files() -> list[str]:

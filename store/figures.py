@@ -1,0 +1,39 @@
+"""What a storage thread has done so far, for status and metrics."""
+
+from __future__ import annotations
+
+
+class Figures:
+    """What the thread has done so far; written by it alone, read by anybody.
+
+    ``damaged`` counts messages that were not given out, because their batch does not verify any more.
+    """
+
+    __slots__ = (
+        "batches",
+        "bytes_copied",
+        "bytes_written",
+        "checkpoint_seconds",
+        "checkpoints",
+        "compactions",
+        "damaged",
+        "duplicates",
+        "files_reclaimed",
+        "last_seen_alive",
+        "records",
+        "syncs",
+    )
+
+    def __init__(self, now: float) -> None:
+        self.batches = 0
+        self.bytes_copied = 0
+        self.bytes_written = 0
+        self.checkpoint_seconds = 0.0
+        self.checkpoints = 0
+        self.compactions = 0
+        self.damaged = 0
+        self.duplicates = 0
+        self.files_reclaimed = 0
+        self.last_seen_alive = now
+        self.records = 0
+        self.syncs = 0

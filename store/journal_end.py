@@ -1,0 +1,147 @@
+"""The end of the journal, where this epoch writes: batches, syncs, looks, rotation. For the storage thread alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, wait
+
+from journal.writer import JournalWriter
+from store.damage import encode_next
+from store.figures import Figures
+from store.headers import Header, encode_header
+from store.settings import StoreSettings
+from store.space import Space
+from store.state import State
+from store.tail import Position
+
+
+class NoProof(Exception):
+    """The locker cannot prove any more that this broker is the master: no proof, no receipt."""
+
+
+class JournalEnd:
+    """See the module. Every failure of the disk is final: the writer latches, and raises at each later call.
+
+    ``has_proof``: is the locker's last proof of ownership young enough? ``background`` makes the next file.
+    """
+
+    def __init__(
+        self,
+        writer: JournalWriter,
+        state: State,
+        settings: StoreSettings,
+        figures: Figures,
+        space: Space,
+        *,
+        broker: str,
+        epoch: int,
+        has_proof: Callable[[], bool],
+        background: Executor,
+        clock: Callable[[], float],
+    ) -> None:
+        self.writer = writer
+        self.is_unsynced = False
+        self.preparing: Future[None] | None = None
+        self._state = state
+        self._settings = settings
+        self._figures = figures
+        self._space = space
+        self._broker = broker
+        self._epoch = epoch
+        self._has_proof = has_proof
+        self._background = background
+        self._clock = clock
+        self._is_next_ready = False
+        self._last_sync = clock()
+
+    def write(self, payloads: list[bytes], size: int) -> list[int]:
+        """One batch of ``size`` bytes of payloads; the locations of its records. It was looked at on return, and is
+        durable as far as the sync strategy goes."""
+        writer = self.writer
+        if writer.is_full(size + 5 * len(payloads)):
+            self._rotate()
+        start = writer.position[1]
+        locations = writer.append(payloads)
+        self.is_unsynced = True
+        strategy = self._settings.journal_disk_sync_strategy
+        if strategy == "always" or (
+            strategy == "periodic" and self._clock() - self._last_sync >= self._settings.journal_disk_sync_interval
+        ):
+            self.sync()
+        self.look()
+        file, end = writer.position
+        self._state.position = Position(file, end, start, writer.checksum)
+        self._figures.batches += 1
+        self._figures.records += len(payloads)
+        self._figures.bytes_written += size
+        self._space.note_written(size)
+        return locations
+
+    def sync(self) -> None:
+        """All that was written is durable on return."""
+        self.writer.sync()
+        self.is_unsynced = False
+        self._last_sync = self._clock()
+        self._figures.syncs += 1
+
+    def look(self) -> None:
+        """Raises Deposed when another broker is master, NoProof when nobody can tell that it is still this one."""
+        self.writer.look()
+        if not self._has_proof():
+            raise NoProof("the locker's last proof of ownership is too old")
+        if (
+            self.is_unsynced
+            and self._settings.journal_disk_sync_strategy == "periodic"
+            and self._clock() - self._last_sync >= self._settings.journal_disk_sync_interval
+        ):
+            self.sync()
+
+    def settle(self) -> None:
+        """Whatever the strategy: all that was written is durable on return, and was looked at."""
+        if self.is_unsynced:
+            self.sync()
+            self.look()
+
+    def _rotate(self) -> None:
+        """Begin the next file as a promotion does, after the old file's last sync and look."""
+        writer = self.writer
+        if self.is_unsynced:
+            self.sync()
+        self.look()
+        if self.preparing is not None:
+            wait([self.preparing])  # if it failed, the rotation tries itself, and fails for good
+            self.preparing = None
+        self._is_next_ready = False
+        file, end = writer.position
+        header = Header(
+            self._epoch,
+            self._broker,
+            "rotation",
+            {file: end},
+            # Not what the directory lists: a file that was given up may not be unlinked yet.
+            (*sorted(self._state.files.keys() | {file}), file + 1),
+            sync=self._settings.journal_disk_sync_strategy,
+            length=self._settings.journal_max_file_length,
+        )
+        writer.rotate(encode_header(header), encode_next(file + 1))
+        # By itself: were it torn and the next batch whole, that would look like damage in the middle.
+        self.sync()
+        self._state.know_file(writer.position[0])
+
+    def prepare_next(self) -> None:
+        """Have the next file made ahead of need. A full disk is no failure yet: producers are refused then."""
+        preparing = self.preparing
+        if preparing is not None and preparing.done() and not self._is_next_ready:
+            error = preparing.exception()
+            if error is not None and not isinstance(error, OSError):
+                raise error
+            self._space.note_prepared(error)
+            self._is_next_ready = error is None
+            if error is not None:
+                self.preparing = preparing = None
+        if (
+            preparing is None
+            and self.writer.position[1] * 2 > self._settings.journal_max_file_length
+            and self._space.may_prepare
+        ):
+            self.preparing = self._background.submit(self.writer.prepare_next)

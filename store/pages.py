@@ -1,0 +1,114 @@
+"""Stored messages read back from the journal, for queues that page and for copies. Used by the storage thread alone.
+
+What is given out was verified: a record has no checksum of its own, so the batches of a sealed file are looked through
+once, when something of that file is first wanted. What does not verify is given to nobody, and told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from journal.files import JournalFiles
+from journal.reader import JournalReader
+from journal.verify import VerifiedFiles
+from store.figures import Figures
+from store.headers import Chronicle
+from store.keys import Entry
+from store.operations import Page, PagedMessage
+from store.records.commands import AddMessage, UpdateMessage, decode
+from store.records.message import Message
+from store.records.openwire import decode_message
+from store.state import State
+
+log = logging.getLogger(__name__)
+
+DAMAGED_IDS_SHOWN = 20
+
+
+class Pages:
+    """See the module. ``first_file`` is the first that this process writes: what it wrote itself it need not verify."""
+
+    def __init__(
+        self, files: JournalFiles, state: State, chronicle: Chronicle, figures: Figures, *, first_file: int
+    ) -> None:
+        self._reader = JournalReader(files)
+        self._verified = VerifiedFiles(files)
+        self._state = state
+        self._chronicle = chronicle
+        self._figures = figures
+        self._first_file = first_file
+
+    def fill(self, page: Page) -> None:
+        """The next messages of the page's owner, but those that a prepared transaction removes."""
+        found: list[tuple[int, Entry]] = []
+        total = 0
+        page.is_end = True
+        withheld = self._state.withheld.get(page.owner, ())
+        for order_key, entry in self._state.entries(page.owner, page.after):
+            if found and (len(found) >= page.count or total + entry.size > page.bytes_max):
+                page.is_end = False
+                break
+            if order_key in withheld or not self._is_sound(entry):
+                continue
+            found.append((order_key, entry))
+            total += entry.size
+        payloads = self.read([(entry.location, entry.size) for _, entry in found])
+        for (order_key, entry), payload in zip(found, payloads, strict=True):
+            message = _message_in(payload, self.version_at(entry.location >> 32))
+            page.messages.append(PagedMessage(order_key, entry.location, entry.size, message))
+
+    def message_at(self, location: int, size: int) -> Message:
+        """The message that the record at ``location`` stores."""
+        return _message_in(self._reader.read(location, size), self.version_at(location >> 32))
+
+    def _is_sound(self, entry: Entry) -> bool:
+        """Whether the batch in which the entry stands still has its checksum. What has not is given to nobody."""
+        file = entry.location >> 32
+        if file >= self._first_file:  # written by this process, and not older than its memory of it
+            return True
+        damage = self._verified.damage_in(file, self._chronicle.ends.get(file))
+        offset = entry.location & 0xFFFFFFFF
+        if not any(start <= offset < stop for start, stop in damage):
+            return True
+        self._figures.damaged += 1
+        if self._figures.damaged <= DAMAGED_IDS_SHOWN:
+            log.error(
+                "message %s is damaged and is given to nobody: db-%d.log, offset %d", entry.message_id, file, offset
+            )
+        return False
+
+    def version_at(self, file: int) -> int:
+        """The OpenWire version of the messages in a file."""
+        return self._chronicle.version_at(file)
+
+    def read(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Payloads of records, given as (location, size) in any order; neighbours are read together."""
+        ascending = sorted(set(wanted))  # what was copied stands elsewhere than its neighbours in the order
+        found = dict(zip(ascending, self._reader.read_many(ascending), strict=True))
+        return [found[place] for place in wanted]
+
+    def read_record(self, location: int) -> bytes:
+        """The payload of a record whose size is not known."""
+        return self._reader.read(location)
+
+    def is_damaged(self, file: int) -> bool:
+        """Whether anything in the file does not verify. Then it is not copied: a copy gets a checksum of its own."""
+        return file < self._first_file and bool(self._verified.damage_in(file, self._chronicle.ends.get(file)))
+
+    def forget(self, files: Iterable[int]) -> None:
+        """Those files are to be removed."""
+        gone = tuple(files)
+        self._reader.forget(gone)
+        self._verified.forget(gone)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _message_in(payload: bytes, version: int) -> Message:
+    command = decode(payload)
+    if isinstance(command, UpdateMessage):
+        command = command.add
+    assert isinstance(command, AddMessage), "an index entry points to a record that stores a message"
+    return decode_message(command.message, version)

@@ -1,0 +1,373 @@
+"""What keeps a store small and quick to come back: checkpoints, reclaimed files, compaction.
+
+The storage thread calls ``work`` between its batches. A checkpoint is written by a thread of its own, in slices; what
+it tells comes back through the storage thread's inbox (``tell``), as does a removal that failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, wait
+from itertools import chain
+from typing import cast
+
+from index.index import Index
+from journal.files import JournalFiles
+from store.archive import DEFAULT_NAME, Archive
+from store.archive import Disk as ArchiveDisk
+from store.compaction import FACTOR, FACTOR_ASKED, Compaction, CompactionReport, plan
+from store.figures import Figures
+from store.headers import Chronicle
+from store.journal_end import JournalEnd
+from store.kahadb.java_objects import encode_audit
+from store.marks import encode_gone
+from store.pages import Pages
+from store.records.commands import encode_producer_audit
+from store.settings import StoreSettings
+from store.space import Space
+from store.state import State
+from store.tail import Frozen, Position, changes
+
+log = logging.getLogger(__name__)
+
+# A standing checkpoint works in slices of this length and then lets the others run: the loop and the storage thread
+# share one interpreter with it.
+CHECKPOINT_SLICE_SECONDS = 0.001
+CHECKPOINT_PAUSE_SECONDS = 0.001
+# What a replay takes for a record, where it was not measured: half as much again as on the machine of bench/reports.
+REPLAY_SECONDS_PER_RECORD = 12e-6
+# A bound too low for any work: a checkpoint has costs of its own.
+CHECKPOINT_RECORDS_MIN = 1_000
+
+
+class CheckpointDone:
+    """A checkpoint is durable, or failed."""
+
+    __slots__ = ("error", "frozen")
+
+    def __init__(self, frozen: Frozen, error: BaseException | None) -> None:
+        self.frozen = frozen
+        self.error = error
+
+
+class Failed:
+    """What was done in the background failed, and that is final."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Copier:
+    """What a compaction asks of the journal (store.compaction.Journal)."""
+
+    def __init__(self, end: JournalEnd, pages: Pages, figures: Figures) -> None:
+        self._end = end
+        self._figures = figures
+        self.read = pages.read
+        self.read_record = pages.read_record
+        self.version_at = pages.version_at
+
+    def write_copies(self, payloads: list[bytes]) -> list[int]:
+        """Write a batch of a compaction's; durable and looked at on return."""
+        size = sum(map(len, payloads))
+        locations = self._end.write(payloads, size)
+        self._figures.bytes_copied += size
+        return locations
+
+
+class Upkeep:
+    """See the module. ``background`` runs what may take long; ``is_halted`` makes it end soon."""
+
+    def __init__(
+        self,
+        files: JournalFiles,
+        index: Index,
+        state: State,
+        chronicle: Chronicle,
+        end: JournalEnd,
+        pages: Pages,
+        settings: StoreSettings,
+        figures: Figures,
+        space: Space,
+        *,
+        replay_seconds_per_record: float,
+        background: Executor,
+        tell: Callable[[CheckpointDone | Failed], object],
+        clock: Callable[[], float],
+    ) -> None:
+        self.is_halted = False
+        self._files = files
+        self._index = index
+        self._state = state
+        self._chronicle = chronicle
+        self._end = end
+        self._pages = pages
+        self._settings = settings
+        self._figures = figures
+        self._space = space
+        self._background = background
+        self._tell = tell
+        self._clock = clock
+        self._remover = _remover(files, settings)
+        # Two tails are replayed after a crash: the frozen one, and the live one that grew meanwhile.
+        affordable = int(settings.recovery_budget / replay_seconds_per_record / 2)
+        self._checkpoint_records = min(settings.checkpoint_records, max(affordable, CHECKPOINT_RECORDS_MIN))
+        self._checkpoint: Future[None] | None = None
+        self._unlinking: Future[None] | None = None
+        self._compaction: Compaction | None = None
+        self._compacted: list[tuple[Compaction, Position]] = []  # their files go when a checkpoint covers that
+        self._next_step = 0.0
+        self._sizes: dict[int, int] = {}  # of files that do not grow any more
+        self._is_wanted = False
+        self._is_in_a_hurry = False
+        self._last_checkpoint = clock()
+        self._last_cleanup = float("-inf")
+        self._bytes_at_checkpoint = 0
+
+    @property
+    def next_work(self) -> float | None:
+        """When there is something to do again, by the clock; None: after the next batch."""
+        return None if self._compaction is None else self._next_step
+
+    @property
+    def background_work(self) -> tuple[Future[None], ...]:
+        """What may be under way in the background."""
+        return tuple(future for future in (self._checkpoint, self._unlinking) if future is not None)
+
+    def compact(self, report: Future[CompactionReport]) -> None:
+        """Begin to empty all files in which more than a little is dead. ``report`` is told when they are gone."""
+        if self._compaction is None:
+            self._begin_compaction(FACTOR_ASKED)
+        if self._compaction is None:
+            disk = self._disk_bytes()
+            report.set_result(CompactionReport((), 0, 0, disk, disk))
+        else:
+            self._compaction.reports.append(report)
+
+    def cancel_reports(self) -> None:
+        """Nobody will be told of what was not finished."""
+        unfinished = [compaction for compaction, _ in self._compacted]
+        if self._compaction is not None:
+            unfinished.append(self._compaction)
+        for compaction in unfinished:
+            for report in compaction.reports:
+                report.cancel()
+
+    def work(self) -> None:
+        """What is due now: between two batches, and now and then when there are none."""
+        self._end.prepare_next()
+        self._compact_a_little()
+        settings = self._settings
+        tail = self._state.tail
+        if self._checkpoint is not None:
+            if tail.operations > self._checkpoint_records:
+                self._is_in_a_hurry = True
+                self._checkpoint.result()  # the bound of the live tail: producers wait for the checkpoint
+            return
+        now = self._clock()
+        is_due = (
+            tail.operations >= self._checkpoint_records
+            or self._figures.bytes_written - self._bytes_at_checkpoint >= settings.checkpoint_bytes
+            or now - self._last_checkpoint >= settings.checkpoint_interval
+            or self._is_wanted
+            # Until its index stands in it, nothing but the file itself tells that this epoch began.
+            or (
+                self._figures.checkpoints == 0
+                and self._figures.batches > 0
+                and settings.journal_disk_sync_strategy == "always"
+            )
+        )
+        has_room = self._space.has_checkpoint_room or tail.operations >= 2 * self._checkpoint_records
+        if is_due and has_room and (tail.operations or self._is_wanted):
+            self._is_wanted = False
+            self._checkpoint = self._background.submit(self._write_checkpoint, self._freeze())
+
+    def _freeze(self) -> Frozen:
+        self._end.settle()  # a checkpoint covers only what is on the disk, whatever the strategy
+        self._last_checkpoint = self._clock()
+        self._bytes_at_checkpoint = self._figures.bytes_written
+        return self._state.freeze(self._chronicle.first_of_epoch, self._end.writer.position[0])
+
+    def _write_checkpoint(self, frozen: Frozen) -> None:
+        started = time.monotonic()
+        try:
+            # Only when db.free was lost: what it would have said is found here, while others work.
+            steps = chain(self._index.recover_free_pages(), self._index.checkpoint(changes(frozen), frozen.meta))
+            slice_end = time.monotonic() + CHECKPOINT_SLICE_SECONDS
+            for _ in steps:
+                if self.is_halted:
+                    return
+                if time.monotonic() > slice_end and not self._is_in_a_hurry:
+                    time.sleep(CHECKPOINT_PAUSE_SECONDS)
+                    slice_end = time.monotonic() + CHECKPOINT_SLICE_SECONDS
+            self._figures.checkpoint_seconds += time.monotonic() - started
+            self._tell(CheckpointDone(frozen, None))
+        except BaseException as error:
+            self._tell(CheckpointDone(frozen, error))
+            raise
+
+    def checkpoint_done(self, done: CheckpointDone) -> None:
+        """The checkpoint that was under way ended; raises what ended it, if it failed."""
+        self._checkpoint = None
+        if done.error is not None:
+            raise done.error
+        self._is_in_a_hurry = False
+        self._state.thaw()
+        self._figures.checkpoints += 1
+        now = self._clock()
+        if now - self._last_cleanup >= self._settings.cleanup_interval or self._compacted:
+            self._last_cleanup = now
+            if done.frozen.reclaimable:
+                self._reclaim(done.frozen.reclaimable)
+            self._end_compactions(done.frozen.position)
+            if self._settings.enable_compaction and self._compaction is None:
+                self._begin_compaction(FACTOR)
+
+    def _reclaim(self, files: tuple[int, ...]) -> None:
+        """Remove files that nothing needs: first said in the journal, then done, oldest first."""
+        records = [encode_gone(files)]
+        state = self._state
+        audit = state.audit
+        must_tell = audit is not None and len(audit) > 0
+        if must_tell and (state.audit_record[1] != audit.revision or state.audit_record[0] >> 32 in files):  # type: ignore[union-attr]
+            # The messages from which a replay would learn it are to go (AMQ-3833: only if it changed).
+            assert audit is not None, "asked just before"
+            records.insert(0, encode_producer_audit(encode_audit(audit.image())))
+        locations = self._end.write(records, sum(map(len, records)))
+        if audit is not None and len(records) > 1:
+            state.audit_record = (locations[0], audit.revision)
+        self._end.settle()
+        self._pages.forget(files)
+        # A removal that failed is final as a failed write is: what pins a file that is still there must stay.
+        if self._unlinking is not None:
+            self._unlinking.result()
+        state.forget_files(files)
+        for file in files:
+            self._sizes.pop(file, None)
+        self._figures.files_reclaimed += len(files)
+        self._unlinking = self._background.submit(self._unlink, files)
+        self._unlinking.add_done_callback(self._unlinked)
+        log.info("reclaimed %d journal files (%d to %d)", len(files), files[0], files[-1])
+
+    def _unlink(self, files: tuple[int, ...]) -> None:
+        for file in files:
+            # One at a time, each with a sync of the directory: a removed acknowledgement must not be gone while the
+            # message that it killed comes back after a power loss.
+            self._remover.remove([file])
+
+    def _unlinked(self, unlinking: Future[None]) -> None:
+        """In the background: a failure is the storage thread's to raise."""
+        error = None if unlinking.cancelled() else unlinking.exception()
+        if error is not None:
+            self._tell(Failed(error))
+
+    # ---- compaction
+
+    def _disk_bytes(self) -> int:
+        return sum(self._file_sizes().values())
+
+    def _file_sizes(self) -> dict[int, int]:
+        current = self._end.writer.position[0]
+        sizes = {}
+        for file in self._state.files:
+            size = self._sizes.get(file)
+            if size is None:
+                try:
+                    size = self._files.size(file)
+                except FileNotFoundError:
+                    continue
+                if file < current:
+                    self._sizes[file] = size
+            sizes[file] = size
+        return sizes
+
+    def _begin_compaction(self, factor: float) -> None:
+        if self._space.free_bytes < self._settings.journal_max_file_length:
+            return  # copies need room
+        state = self._state
+        sizes = self._file_sizes()
+        current = self._end.writer.position[0]
+        first_of_epoch = self._chronicle.first_of_epoch
+        files = plan(
+            state.files,
+            sizes,
+            current,
+            lambda emptied: state.reclaimable(first_of_epoch, current, emptied),
+            file_length=self._settings.journal_max_file_length,
+            held_by_records=state.held_by_records(),
+            factor=factor,
+        )
+        files = tuple(file for file in files if not self._pages.is_damaged(file))
+        if files:
+            self._compaction = Compaction(
+                state, Copier(self._end, self._pages, self._figures), files, sum(sizes.values())
+            )
+            log.info("compaction begins: %d of %d journal files are to be emptied", len(files), len(sizes))
+
+    def _compact_a_little(self) -> None:
+        compaction = self._compaction
+        if compaction is None or self._clock() < self._next_step:
+            return
+        copied = compaction.step()
+        # The rate bounds what producers and consumers lose to this; checkpoints take what it does to the state.
+        self._next_step = self._clock() + copied / self._settings.compaction_rate
+        if compaction.is_done:
+            self._figures.compactions += 1
+            assert self._state.position is not None, "what was copied stands somewhere"
+            self._compacted.append((compaction, self._state.position))
+            self._compaction = None
+            self._is_wanted = True
+
+    def _end_compactions(self, covered: Position) -> None:
+        """A checkpoint covers what was copied, and the files that it emptied are given up."""
+        while self._compacted and self._compacted[0][1][:2] <= covered[:2]:
+            compaction, _ = self._compacted.pop(0)
+            report = compaction.report(self._disk_bytes())
+            log.info(
+                "compaction: %d messages, %d bytes copied out of %d files; the journal went from %d to %d bytes",
+                report.messages,
+                report.bytes_copied,
+                len(report.files),
+                report.disk_before,
+                report.disk_expected,
+            )
+            if compaction.reports:
+                self._background.submit(_tell, self._unlinking, compaction.reports, report)
+
+    def finish(self) -> None:
+        """A last checkpoint; durable on return."""
+        if self._checkpoint is not None:
+            self._checkpoint.result()
+            self._state.thaw()
+            self._checkpoint = None
+        if self._state.tail.operations and self._space.has_checkpoint_room:
+            frozen = self._freeze()
+            for _ in self._index.checkpoint(changes(frozen), frozen.meta):
+                pass
+            self._state.thaw()
+            if self._settings.cleanup_on_stop and frozen.reclaimable:
+                self._reclaim(frozen.reclaimable)
+        else:
+            self._end.settle()
+
+
+def _remover(files: JournalFiles, settings: StoreSettings) -> JournalFiles | Archive:
+    if not settings.archive_data_logs:
+        return files
+    disk = cast(ArchiveDisk, files.disk)  # a store's disk does all that its rooms ask of one (store.standby.Disk)
+    return Archive(files, settings.directory_archive or os.path.join(files.directory, DEFAULT_NAME), disk)
+
+
+def _tell(
+    unlinking: Future[None] | None, reports: Sequence[Future[CompactionReport]], report: CompactionReport
+) -> None:
+    """Report when the files are really gone."""
+    if unlinking is not None:
+        wait([unlinking])
+    for waiting in reports:
+        waiting.set_result(report)
