@@ -202,7 +202,9 @@ class Truth:
         for file in self._files.list():
             if file < file_of(first):
                 continue
-            is_skipping = False  # a crash ends it, and a new epoch begins with a new file
+            header = self._chronicle.headers.get(file)
+            if header is None or header.reason == "promotion":
+                is_skipping = False  # a crash ended it
             for place, payload in self._records(file, on_corrupt):
                 if place < first:
                     continue

@@ -1,0 +1,300 @@
+"""Directories that the real ActiveMQ wrote are taken over: what it would deliver is there, in its order, once.
+
+Each life of ActiveMQ costs a second, so tests share the directories that a few lives leave; each takes a copy.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from scripted import Answers, Held, Script, Step, compiled, replayed, take_over
+
+from store.check import check
+from store.kahadb.minimal import is_minimal
+
+pytestmark = pytest.mark.service
+
+SMALL = 16_384
+FILL: Step = {"do": "fill", "bytes": 18_000}  # a file and a bit
+
+
+class Left(NamedTuple):
+    """A directory that ActiveMQ left, and what it said of it last."""
+
+    directory: Path
+    answers: Answers
+
+
+@pytest.fixture(scope="module")
+def script(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Script:
+    return compiled(require_service, tmp_path_factory.mktemp("classes"))
+
+
+def opens(directory: Path, **options: Any) -> Step:
+    return {"do": "open", "directory": str(directory), **options}
+
+
+def send(to: str, **options: Any) -> Step:
+    return {"do": "send", "to": to, **options}
+
+
+def receive(source: str, **options: Any) -> Step:
+    return {"do": "receive", "from": source, **options}
+
+
+def with_messages(held: Held) -> Held:
+    return {name: ids for name, ids in held.items() if ids}
+
+
+def copy_of(left: Left, tmp_path: Path) -> Path:
+    directory = tmp_path / "data"
+    shutil.copytree(left.directory, directory)
+    return directory
+
+
+def journal_alone(directory: Path) -> Held:
+    copy = directory.with_name("alone")
+    try:
+        return replayed(directory, copy)
+    finally:
+        shutil.rmtree(copy)
+
+
+def taken_exactly(directory: Path, expected: Held) -> dict[str, int]:
+    """Take over; what is held is exactly that, and a replay of the journal alone says the same. Returns what was
+    corrected."""
+    taken = take_over(directory)
+    assert with_messages(taken.held) == with_messages(expected)
+    assert journal_alone(directory) == taken.held
+    assert is_minimal(str(directory))
+    assert check(str(directory)).is_clean
+    assert taken.report is not None
+    return taken.report.corrected
+
+
+# ---- the defects of KahaDB (kahadb.md 8.1, items 1 to 5)
+
+
+@pytest.fixture(scope="module")
+def defects(script: Script, tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """Items 1, 2 and 3 in one directory: the files whose records they tell of were collected by ActiveMQ."""
+    directory = tmp_path_factory.mktemp("defects")
+    begin = opens(directory, fileLength=SMALL, persistRedelivered=True)
+    script(
+        begin,
+        {"do": "subscribe", "topic": "T", "client": "c", "name": "gone"},
+        {"do": "subscribe", "topic": "T", "client": "c", "name": "stays"},
+        send("queue://keep"),  # pins the first file
+        send("queue://deleted", count=3),
+        send("topic://T", count=2),
+        send("queue://updated"),
+        send("queue://acknowledged"),
+        FILL,
+        receive("queue://updated", redelivered=True),
+        FILL,
+        {"do": "delete", "queue": "deleted"},
+        {"do": "unsubscribe", "client": "c", "name": "gone"},
+        FILL,
+        receive("queue://updated"),
+        FILL,
+        send("queue://x"),
+        receive("queue://x"),
+        {"do": "checkpoint"},  # the ack map is stored, and not again when the next one is added to a set of it
+        receive("queue://acknowledged"),
+        {"do": "stop"},
+    )
+    answers = script(
+        begin,
+        {"do": "fill", "bytes": 40_000},
+        {"do": "cleanup", "times": 4},
+        {"do": "files"},
+        {"do": "dump"},
+        {"do": "stop"},
+    )
+    (files,) = answers.files
+    assert files[0] == 1
+    assert 2 not in files, "ActiveMQ collected the files between"
+    assert with_messages(answers.held).keys() == {"keep", "T for c:stays"}
+    return Left(directory, answers)
+
+
+def test_nothing_comes_back_from_the_dead(defects: Left, tmp_path: Path) -> None:
+    directory = copy_of(defects, tmp_path)
+    dead = journal_alone(directory)
+    assert len(dead["deleted"]) == 3, "item 1: a deleted queue, by the journal alone"
+    assert len(dead["T for c:gone"]) == 2, "item 1: a deleted subscription"
+    assert len(dead["acknowledged"]) == 1, "item 2: an acknowledged message"
+    assert len(dead["updated"]) == 1, "item 3: an updated and acknowledged message"
+    corrected = taken_exactly(directory, defects.answers.held)
+    assert corrected["destinations that had been deleted"] == 1
+    assert corrected["subscriptions that had been deleted"] == 1
+    assert corrected["messages that had been removed"] == 2
+
+
+def test_activemq_may_be_started_right_after(defects: Left, script: Script, tmp_path: Path) -> None:
+    directory = copy_of(defects, tmp_path)
+    take_over(directory)
+    answers = script(opens(directory), {"do": "dump"}, {"do": "halt"})
+    assert with_messages(answers.held) == with_messages(defects.answers.held)
+
+
+def test_a_take_over_that_crashed_anywhere_is_done_again(defects: Left, tmp_path: Path) -> None:
+    for name, options in {
+        "behind its header": {"batches_max": 0, "stop_before_finish": True},
+        "before the index was set aside": {"stop_before_finish": True},
+    }.items():
+        directory = tmp_path / name
+        shutil.copytree(defects.directory, directory)
+        take_over(directory, **options)  # type: ignore[arg-type]
+        assert (directory / "db.data").stat().st_size > 12_288
+        taken = take_over(directory, "b")
+        assert with_messages(taken.held) == with_messages(defects.answers.held), name
+        assert journal_alone(directory) == taken.held, name
+        assert is_minimal(str(directory)), name
+
+
+def test_an_appended_compaction_file_is_read_whole(script: Script, tmp_path: Path) -> None:
+    """Item 4: the file that ActiveMQ compacted into becomes its tail; its own rebuild skips what stands there then."""
+    directory = tmp_path / "data"
+    script(
+        opens(directory, fileLength=SMALL, compact=True),
+        send("queue://keep"),
+        send("queue://a", count=4),
+        receive("queue://a"),
+        FILL,
+        receive("queue://a"),
+        FILL,
+        receive("queue://a"),
+        FILL,
+        {"do": "cleanup", "times": 2, "ms": 400},
+        {"do": "halt"},
+    )
+    answers = script(opens(directory, fileLength=SMALL), send("queue://late", count=5), {"do": "dump"}, {"do": "stop"})
+    assert len(answers.held["late"]) == 5
+    without_index = tmp_path / "without"
+    shutil.copytree(directory, without_index)
+    for name in ("db.data", "db.redo", "db.free"):
+        (without_index / name).unlink(missing_ok=True)
+    taken_exactly(without_index, answers.held)
+    taken_exactly(directory, answers.held)
+
+
+def test_a_rolled_back_branch_is_not_in_doubt_again(script: Script, tmp_path: Path) -> None:
+    """Item 5: ActiveMQ's compaction forwards no rollback."""
+    directory = tmp_path / "data"
+    answers = script(
+        opens(directory, fileLength=SMALL, compact=True),
+        send("queue://keep"),
+        send("queue://a", count=4),
+        send("queue://ghost", xa="G"),
+        {"do": "prepare", "xa": "G"},
+        send("queue://doubt", xa="P"),
+        {"do": "prepare", "xa": "P"},
+        FILL,
+        receive("queue://a"),
+        {"do": "rollback", "xa": "G"},
+        {"do": "commit", "xa": "P"},
+        FILL,
+        receive("queue://a"),
+        FILL,
+        FILL,
+        {"do": "cleanup", "times": 12, "ms": 150},
+        {"do": "files"},
+        {"do": "dump"},
+        {"do": "stop"},
+    )
+    (files,) = answers.files
+    assert 2 not in files
+    assert answers.prepared == []
+    taken = take_over(directory)
+    assert taken.prepared == []
+    assert with_messages(taken.held) == with_messages(answers.held)
+    assert taken.report is not None
+    assert taken.report.corrected["transactions that had been rolled back"] == 1
+    assert journal_alone(directory) == taken.held
+
+
+# ---- all that a store holds
+
+
+def everything(directory: Path, ending: str) -> Iterator[Step]:
+    yield opens(directory, fileLength=65_536, prioritized=True, scheduler=True)
+    yield {"do": "subscribe", "topic": "T", "client": "c", "name": "all"}
+    yield {"do": "subscribe", "topic": "T", "client": "c", "name": "some", "selector": "JMSPriority > 4"}
+    for turn in range(2):
+        yield send("queue://plain", count=6)
+        yield send("queue://prioritized", count=30, priority=[4, 9, 0, 4, 7, 2])
+        yield send("topic://T", count=12, priority=[4, 9, 0])
+        yield send("queue://committed", count=3, commit=True)
+        yield send("queue://committed", count=2, commit=False)
+        yield receive("queue://plain", count=2)
+        yield receive("queue://prioritized", count=4)
+        yield receive("queue://plain", count=1, commit=False)
+        yield {"do": "take", "topic": "T", "client": "c", "name": "all", "count": 3}
+        yield {"do": "take", "topic": "T", "client": "c", "name": "some", "count": 2, "selector": "JMSPriority > 4"}
+        for outcome in ("commit", "rollback"):
+            name = f"{outcome}-{turn}"
+            yield send("queue://branches", count=2, xa=name)
+            yield {"do": "prepare", "xa": name}
+            yield {"do": outcome, "xa": name}
+        yield send("queue://branches", count=2, xa=f"sent-{turn}")
+        yield {"do": "prepare", "xa": f"sent-{turn}"}
+        yield receive("queue://plain", count=1, xa=f"received-{turn}")
+        yield {"do": "prepare", "xa": f"received-{turn}"}
+        yield send("queue://expired", count=2, expires=1)
+        yield send("queue://big", count=3, size=30_000)
+        yield send("queue://left", count=2, commit="open")
+        if turn == 0:
+            yield {"do": "checkpoint"}
+    yield send("queue://scheduled", count=4, delay=3_600_000)
+    yield {"do": "dump"}
+    yield {"do": ending}
+
+
+@pytest.fixture(scope="module")
+def halted(script: Script, tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """Killed: half of it stands behind the last checkpoint."""
+    directory = tmp_path_factory.mktemp("halted") / "kahadb"
+    return Left(directory, script(*everything(directory, "halt")))
+
+
+@pytest.fixture(scope="module")
+def stopped(script: Script, tmp_path_factory: pytest.TempPathFactory) -> Left:
+    directory = tmp_path_factory.mktemp("stopped") / "kahadb"
+    return Left(directory, script(*everything(directory, "stop")))
+
+
+def delivered(left: Left) -> Held:
+    """ActiveMQ's own dump, without what it withholds: messages whose removal is prepared."""
+    return with_messages(left.answers.held)
+
+
+@pytest.mark.parametrize("ending", ["halted", "stopped"])
+@pytest.mark.parametrize("has_index", [True, False])
+def test_all_that_activemq_would_deliver_is_there_in_its_order(
+    request: pytest.FixtureRequest, tmp_path: Path, ending: str, has_index: bool
+) -> None:
+    left: Left = request.getfixturevalue(ending)
+    directory = copy_of(left, tmp_path)
+    if not has_index:
+        for name in ("db.data", "db.redo", "db.free"):
+            (directory / name).unlink(missing_ok=True)
+    taken = take_over(directory)
+    assert with_messages(taken.held) == delivered(left)
+    assert journal_alone(directory) == taken.held
+    assert len(taken.prepared) == len(left.answers.prepared) == 4
+    assert taken.report is not None
+    assert taken.report.has_index == has_index
+    assert taken.report.corrected["messages that stood elsewhere"] > 0
+    assert sum(jobs.pending for jobs in taken.report.scheduled) == 4
+    assert any("4 scheduled jobs are left aside" in line for line in taken.report.lines())
+    assert check(str(directory)).is_clean
