@@ -20,9 +20,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from store.records.message_ids import SEQUENCE_MAX, is_made_by_broker
-
-__all__ = ["AuditImage", "ProducerAudit", "is_made_by_broker"]
+from store.records.message_ids import SEQUENCE_MAX
 
 WORD_BITS = 64
 
