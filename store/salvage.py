@@ -22,6 +22,8 @@ IDS_MAX = 10_000
 _RECORD = re.compile(rb"(?=\x00.{3}\x01[\x00-\x0f])", re.DOTALL)
 # Message ids as brokers and JMS clients make them, in a record that is not whole. No '"': a field begins with it.
 _LOOSE_ID = re.compile(rb"ID:[!#-~]{3,250}")
+# The field of a command that holds the id: its length tells where the id ends, whatever became of what follows.
+_KEY_FIELD = re.compile(rb"\x1a(?=([\x08-\x7f])ID:)")
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ def salvage(data: bytes) -> Shown:
             break
         at = min(places)
     _note_loose(shown, data[torn:])
+    shown.loose = _without_beginnings(shown)
     return shown
 
 
@@ -73,18 +76,26 @@ def _command_at(data: bytes, at: int) -> tuple[Command, int] | None:
     """The command of the record at ``at`` and where the next record should be; the size of either may be damaged."""
     size, kind = RECORD_HEADER.unpack_from(data, at)
     start = at + RECORD_HEADER_SIZE
-    is_size_sane = RECORD_HEADER_SIZE < size <= len(data) - at
+    by_size = at + size
+    is_size_sane = start < by_size <= len(data)
     if not is_size_sane and kind != USER_RECORD:
         return None
     try:
         length, body = decode_varint(data, start + 1)
         framed = body + length
-        if framed > (at + size if is_size_sane else len(data)):
-            return None
-        command = decode(data[start:framed])
+        command = decode(data[start:framed]) if framed <= len(data) else None
     except (RecordDamaged, IndexError, ValueError):
         return None
-    return command, (at + size if is_size_sane else framed)
+    if command is None:
+        return None
+    # Behind the command hints may stand, which only the size tells; it is believed where a record follows it.
+    is_next = is_size_sane and framed <= by_size and (by_size == framed or _may_begin(data, by_size))
+    return command, (by_size if is_next else framed)
+
+
+def _may_begin(data: bytes, at: int) -> bool:
+    """Whether a record or a batch may begin there, or the bytes end."""
+    return at + RECORD_HEADER_SIZE >= len(data) or data.startswith(CONTROL_MARK, at) or bool(_RECORD.match(data, at))
 
 
 def _note(shown: Shown, command: Command) -> None:
@@ -108,11 +119,26 @@ def _inner_id(add: AddMessage) -> tuple[str, ...]:
 
 
 def _note_loose(shown: Shown, data: bytes) -> None:
-    if data:
-        _remember(shown.loose, (found.decode("ascii") for found in _LOOSE_ID.findall(data)))
+    if not data:
+        return
+    for tag in _KEY_FIELD.finditer(data):
+        length = data[tag.end()]
+        key = data[tag.end() + 1 : tag.end() + 1 + length]
+        if len(key) == length and key.isascii() and key.decode().isprintable():
+            _remember(shown.loose, (key.decode(),))
+    _remember(shown.loose, (found.decode("ascii") for found in _LOOSE_ID.findall(data)))
 
 
 def _remember(ids: list[str], more: Iterable[str]) -> None:
     for message_id in more:
         if len(ids) < IDS_MAX:
             ids.append(message_id)
+
+
+def _without_beginnings(shown: Shown) -> list[str]:
+    """The pieces of text, without those that are only the first words of another id: a connection's, a producer's."""
+    beginnings: set[str] = set()
+    for message_id in shown.message_ids:
+        words = message_id.split(":")
+        beginnings.update(":".join(words[:count]) for count in range(2, len(words)))
+    return [piece for piece in dict.fromkeys(shown.loose) if piece not in beginnings]

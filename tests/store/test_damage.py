@@ -1,0 +1,514 @@
+"""Damage in a journal: whom it concerns is told, it is stepped over only where that was declared, and once for all."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from store_harness import KIB, Q, Term
+
+from index.index import Index
+from journal.files import JournalFiles
+from journal.format import encode_batch
+from journal.scan import Batch, scan
+from store.check import check
+from store.damage import IDS_TOLD_MAX, JournalLost, StoreCorrupt
+from store.follow import Follower
+from store.operations import AddMessage, AddSubscription
+from store.records.commands import RemoveMessage as RemoveCommand
+from store.records.commands import decode, encode_add, encode_remove, encode_subscription
+from store.records.message import BodyKind, Destination, DestinationKind, Message
+from store.records.openwire import encode_message
+from store.salvage import salvage
+from store.settings import StoreSettings
+from store.standby import Standby
+
+T = Destination(DestinationKind.TOPIC, "T.A")
+SETTINGS = StoreSettings(
+    journal_max_file_length=8 * KIB,
+    checkpoint_interval=3600.0,
+    look_interval=0.05,
+    disk_reserve=0,
+    enable_compaction=False,
+)
+DECLARED = replace(SETTINGS, ignore_missing_journalfiles=True)
+CHECKED = replace(SETTINGS, check_for_corrupt_journal_files=True)
+
+
+def batches(directory: Path, file: int) -> list[Batch]:
+    return list(scan(JournalFiles(str(directory)), file))
+
+
+def flip(directory: Path, file: int, at: int) -> None:
+    path = directory / f"db-{file}.log"
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x10
+    path.write_bytes(content)
+
+
+def journal(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.glob("db-*.log")}
+
+
+def without_index(directory: Path) -> None:
+    shutil.rmtree(directory / "index")
+
+
+def bodies(directory: Path, settings: StoreSettings = SETTINGS, broker: str = "a") -> list[bytes]:
+    term = Term(str(directory), broker, settings)
+    try:
+        return term.bodies()
+    finally:
+        term.close()
+
+
+def is_clean(directory: Path) -> None:
+    report = check(str(directory))
+    assert report.is_clean, report.problems
+
+
+def three_files(directory: Path) -> list[AddMessage]:
+    """Twelve messages of 1 KiB, four a file or so, each in a batch of its own; closed, so that an index knows all."""
+    term = Term(str(directory), "a", SETTINGS)
+    added = [message for n in range(12) for message in term.add_durably(1, body=b"%02d" % n * 700)]
+    term.close()
+    assert len(journal(directory)) == 3
+    return added
+
+
+def place(message: AddMessage) -> tuple[int, int]:
+    """A byte in the middle of its record."""
+    return message.location >> 32, (message.location & 0xFFFFFFFF) + message.size // 2
+
+
+# --- what damaged bytes still show ---------------------------------------------------------------------------------
+
+
+def some_messages(count: int) -> tuple[bytes, list[str]]:
+    """A batch of Adds and a Remove, and their ids."""
+    ids = [f"ID:host-1-2:1:1:{number}" for number in range(1, count + 1)]
+    payloads = []
+    for message_id in ids[:-1]:
+        message = Message(Q, message_id, b"x" * 50, BodyKind.BYTES, persistent=True, timestamp=1)
+        payloads.append(encode_add(message, encode_message(message)))
+    payloads.append(encode_remove(Q, ids[-1]))
+    return bytes(encode_batch(payloads)[0]), ids
+
+
+def test_whatever_byte_is_wrong_the_stored_messages_of_a_batch_are_named() -> None:
+    batch, ids = some_messages(4)
+    for at in range(len(batch) - 5):
+        data = bytearray(batch)
+        data[at] ^= 0x10
+        shown = salvage(bytes(data)).message_ids
+        assert set(ids[:-1]) <= set(shown), f"byte {at}: {shown}"
+
+
+def test_bytes_that_are_cut_show_what_is_whole() -> None:
+    batch, ids = some_messages(4)
+    assert salvage(batch).removed == [ids[-1]]
+    assert salvage(batch[: len(batch) // 2]).added[:1] == [ids[0]]
+    assert salvage(b"").message_ids == []
+    assert salvage(os.urandom(3000)).added == []
+
+
+# --- refused -------------------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_names_file_range_and_ids_and_bounds_what_it_names(tmp_path: Path) -> None:
+    term = Term(str(tmp_path), "a", SETTINGS)
+    added = [term.add(body=b"x") for _ in range(IDS_TOLD_MAX + 5)]
+    term.wait(lambda: added[-1] in term.durable_operations)
+    term.add_durably(1)
+    term.crash()
+    without_index(tmp_path)
+    file, at = place(added[3])
+    damaged = next(batch for batch in batches(tmp_path, file) if batch.offset < at < batch.end)
+    flip(tmp_path, file, at)
+    before = journal(tmp_path)
+    with pytest.raises(StoreCorrupt) as refusal:
+        Term(str(tmp_path), "a", SETTINGS)
+    text = str(refusal.value)
+    assert f"db-{file}.log is corrupt from offset {damaged.offset} to {damaged.end}" in text
+    assert added[0].message.message_id in text
+    assert re.search(r"and \d more", text)
+    assert {each.message.message_id for each in added} <= set(refusal.value.message_ids)
+    assert {name: journal(tmp_path)[name] for name in before} == before
+
+
+def test_a_lost_file_is_refused_with_the_messages_that_the_index_knows_in_it(tmp_path: Path) -> None:
+    added = three_files(tmp_path)
+    (tmp_path / "db-2.log").unlink()
+    with pytest.raises(JournalLost, match=r"db-2\.log is missing") as refusal:
+        Term(str(tmp_path), "a", SETTINGS)
+    assert set(refusal.value.message_ids) == {each.message.message_id for each in added if each.location >> 32 == 2}
+
+
+@pytest.mark.parametrize("file", [1, 2, 3])
+def test_a_lost_file_is_refused_without_an_index_too_and_again_at_the_next_start(tmp_path: Path, file: int) -> None:
+    three_files(tmp_path)
+    without_index(tmp_path)
+    (tmp_path / f"db-{file}.log").unlink()
+    for _ in range(2):
+        with pytest.raises(JournalLost, match=rf"db-{file}\.log is missing"):
+            Term(str(tmp_path), "a", SETTINGS)
+
+
+def test_damage_that_no_start_would_read_is_found_when_all_files_are_to_be_checked(tmp_path: Path) -> None:
+    added = three_files(tmp_path)
+    flip(tmp_path, *place(added[0]))
+    with pytest.raises(StoreCorrupt, match=r"db-1\.log is corrupt") as refusal:
+        Term(str(tmp_path), "a", CHECKED)
+    assert refusal.value.message_ids == [added[0].message.message_id]
+
+
+def test_damage_that_no_start_read_is_given_to_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    added = three_files(tmp_path)
+    flip(tmp_path, *place(added[5]))
+    found = bodies(tmp_path)
+    assert found == [each.message.body for each in added if each is not added[5]]
+    assert added[5].message.message_id in caplog.text
+
+
+def test_a_damaged_header_of_a_file_that_is_not_read_is_refused(tmp_path: Path) -> None:
+    """It names the end of the file before: a zombie's late writes would count again."""
+    three_files(tmp_path)
+    flip(tmp_path, 2, 60)
+    with pytest.raises(StoreCorrupt, match=r"db-2\.log is corrupt from offset 0"):
+        Term(str(tmp_path), "a", SETTINGS)
+
+
+# --- the end of the journal: torn, or rotten -----------------------------------------------------------------------
+
+
+def test_a_torn_tail_is_forgotten_with_a_word_on_whom_it_held(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    term = Term(str(tmp_path), "a", SETTINGS)
+    term.add_durably(3)
+    term.wait(lambda: term.store.figures.checkpoints > 0)
+    first = len(term.bodies())
+    last = term.add_durably(1)[0]
+    term.crash()
+    flip(tmp_path, *place(last))
+    assert len(bodies(tmp_path)) == first
+    assert "torn" in caplog.text
+    assert last.message.message_id in caplog.text
+    is_clean(tmp_path)
+
+
+@pytest.mark.parametrize("harm", ["flipped", "cut", "zeros"])
+def test_an_index_that_stands_behind_the_end_proves_that_there_was_more(tmp_path: Path, harm: str) -> None:
+    added = three_files(tmp_path)
+    last = added[-1]
+    file, at = place(last)
+    path = tmp_path / f"db-{file}.log"
+    if harm == "flipped":
+        flip(tmp_path, file, at)
+    elif harm == "cut":
+        os.truncate(path, at)
+    else:
+        content = bytearray(path.read_bytes())
+        content[(last.location & 0xFFFFFFFF) - 28 :] = bytes(len(content) - (last.location & 0xFFFFFFFF) + 28)
+        path.write_bytes(content)
+    for _ in range(2):  # what the first refusal left behind does not hide it from the second
+        with pytest.raises(StoreCorrupt) as refusal:
+            Term(str(tmp_path), "a", SETTINGS)
+        assert last.message.message_id in str(refusal.value)
+    assert bodies(tmp_path, DECLARED) == [each.message.body for each in added[:-1]]
+    assert bodies(tmp_path) == [each.message.body for each in added[:-1]]
+    is_clean(tmp_path)
+
+
+def test_a_neighbours_index_is_as_good_a_witness(tmp_path: Path) -> None:
+    added = three_files(tmp_path)
+    flip(tmp_path, *place(added[-1]))
+    # Its own index is new: a standby that never followed.
+    os.rename(tmp_path / "index" / "a", tmp_path / "aside")
+    Index.open(str(tmp_path / "index" / "b")).close()
+    os.rename(tmp_path / "aside", tmp_path / "index" / "a")
+    with pytest.raises(StoreCorrupt) as refusal:
+        Term(str(tmp_path), "b", SETTINGS)
+    assert added[-1].message.message_id in str(refusal.value)
+
+
+def test_a_file_cut_short_is_seen_without_any_index(tmp_path: Path) -> None:
+    added = three_files(tmp_path)
+    without_index(tmp_path)
+    batch = batches(tmp_path, 3)[-1]
+    os.truncate(tmp_path / "db-3.log", batch.offset)  # at a batch: nothing is torn
+    with pytest.raises(StoreCorrupt, match=r"db-3\.log is corrupt .* it was made 8192 bytes long"):
+        Term(str(tmp_path), "a", SETTINGS)
+    assert bodies(tmp_path, DECLARED) == [each.message.body for each in added[:-1]]
+
+
+def test_a_journal_from_a_backup_sets_the_newer_index_aside(tmp_path: Path) -> None:
+    term = Term(str(tmp_path), "a", SETTINGS)
+    term.add_durably(2)
+    backup = (tmp_path / "db-1.log").read_bytes()
+    term.add_durably(2)
+    term.close()
+    (tmp_path / "db-1.log").write_bytes(backup)
+    assert len(bodies(tmp_path)) == 2
+    assert any(".aside-" in name for name in os.listdir(tmp_path / "index"))
+    is_clean(tmp_path)
+
+
+def test_the_last_file_lost_before_any_checkpoint_is_named_by_the_file_before(tmp_path: Path) -> None:
+    term = Term(str(tmp_path), "a", SETTINGS)
+    last = 1
+    while last == 1:  # the checkpoint that opens an epoch is made long before
+        last = term.add_durably(1, body=b"x" * 1000)[0].location >> 32
+    term.crash()
+    (tmp_path / f"db-{last}.log").unlink()
+    for _ in range(2):
+        with pytest.raises(JournalLost, match=rf"db-{last}\.log is missing"):
+            Term(str(tmp_path), "a", SETTINGS)
+    assert bodies(tmp_path, DECLARED)
+    is_clean(tmp_path)
+
+
+# --- stepped over where that was declared ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_declared_damage_is_stepped_over_kept_aside_and_known_from_then_on(tmp_path: Path, has_index: bool) -> None:
+    added = three_files(tmp_path)
+    file, at = place(added[5])
+    damaged = next(batch for batch in batches(tmp_path, file) if batch.offset < at < batch.end)
+    flip(tmp_path, file, at)
+    if not has_index:
+        without_index(tmp_path)
+    before = journal(tmp_path)
+    expected = [each.message.body for each in added if each is not added[5]]
+    settings = replace(DECLARED, check_for_corrupt_journal_files=True)
+    assert bodies(tmp_path, settings) == expected
+
+    aside = tmp_path / "quarantine" / f"db-{file}.{damaged.offset}-{damaged.end}.bin"
+    assert aside.read_bytes() == before[f"db-{file}.log"][damaged.offset : damaged.end]
+    report = json.loads(aside.with_suffix(".json").read_text())
+    assert (report["file"], report["start"], report["stop"]) == (f"db-{file}.log", damaged.offset, damaged.end)
+    message_id = added[5].message.message_id
+    assert [each["message_id"] for each in report["lost"]] == ([message_id] if has_index else [])
+    assert message_id in report["doubtful"]["stored"] + report["doubtful"]["pieces_of_text"]
+    assert {name: journal(tmp_path)[name] for name in before} == before, "nothing is written over or deleted"
+
+    # From now on nobody needs to declare anything, with an index or without.
+    assert bodies(tmp_path, CHECKED) == expected
+    without_index(tmp_path)
+    assert bodies(tmp_path) == expected
+    is_clean(tmp_path)
+
+
+def test_acknowledgements_in_declared_damage_are_said_again(tmp_path: Path) -> None:
+    """The index knows them; a later replay of the journal alone must not bring the messages back."""
+    term = Term(str(tmp_path), "a", SETTINGS)
+    owner = term.store.queue(Q)
+    subscriptions = [term.store.subscription("c", name, T) for name in ("s1", "s2")]
+    for subscription, name in zip(subscriptions, ("s1", "s2"), strict=True):
+        term.store.append(AddSubscription(subscription, encode_subscription(T, "c", name)))
+    added = term.add_durably(4, body=b"x" * 500)
+    topical = [term.add(T, body=b"t", owners=tuple(subscriptions)) for _ in range(2)]
+    term.wait(lambda: topical[-1] in term.durable_operations)
+    removals = [term.remove(each, owner) for each in added[:2]] + [term.remove(topical[0], subscriptions[0], "c:s1")]
+    term.wait(lambda: removals[-1] in term.durable_operations)
+    rest = term.add_durably(8, body=b"y" * 900)
+    term.close()
+
+    removing = [
+        batch
+        for batch in batches(tmp_path, 1)
+        if any(isinstance(decode(payload), RemoveCommand) for _, payload in batch.records)
+    ]
+    for batch in removing:
+        flip(tmp_path, 1, batch.offset + 40)
+    settings = replace(DECLARED, check_for_corrupt_journal_files=True)
+    expected = [each.message.body for each in (*added[2:], *rest)]
+    assert bodies(tmp_path, settings) == expected
+    without_index(tmp_path)
+    again = Term(str(tmp_path), "a", SETTINGS)
+    assert again.bodies() == expected
+    held = {each.subscription_name: each.count for each in again.owners if each.subscription_name}
+    assert held == {"s1": 1, "s2": 2}
+    again.close()
+    is_clean(tmp_path)
+
+
+def test_a_subscription_whose_record_is_damaged_keeps_what_it_has_pending(tmp_path: Path) -> None:
+    term = Term(str(tmp_path), "a", SETTINGS)
+    subscription = term.store.subscription("c", "s", T)
+    term.store.append(AddSubscription(subscription, encode_subscription(T, "c", "s")))
+    term.wait_durable(1)
+    topical = [term.add(T, body=b"t%d" % n, owners=(subscription,)) for n in range(3)]
+    term.wait(lambda: topical[-1] in term.durable_operations)
+    term.add_durably(8, body=b"y" * 900)
+    term.close()
+    flip(tmp_path, 1, batches(tmp_path, 1)[1].offset + 40)
+    for settings in (replace(DECLARED, check_for_corrupt_journal_files=True), SETTINGS):
+        again = Term(str(tmp_path), "a", settings)
+        owner = next(each for each in again.owners if each.subscription_name == "s")
+        assert [paged.message.body for paged in again.page(owner.id).messages] == [b"t0", b"t1", b"t2"]
+        again.close()
+        without_index(tmp_path)
+    assert bodies(tmp_path)
+    is_clean(tmp_path)
+
+
+@pytest.mark.parametrize("file", [1, 2, 3])
+def test_a_declared_lost_file_costs_what_stood_in_it_and_nothing_else(tmp_path: Path, file: int) -> None:
+    added = three_files(tmp_path)
+    (tmp_path / f"db-{file}.log").unlink()
+    expected = [each.message.body for each in added if each.location >> 32 != file]
+    assert bodies(tmp_path, DECLARED) == expected
+    report = json.loads((tmp_path / "quarantine" / f"db-{file}.lost.json").read_text())
+    lost = {each.message.message_id for each in added if each.location >> 32 == file}
+    assert {each["message_id"] for each in report["lost"]} == lost
+    assert bodies(tmp_path) == expected
+    without_index(tmp_path)
+    assert bodies(tmp_path) == expected
+    is_clean(tmp_path)
+
+
+def test_a_message_whose_copy_is_damaged_is_rescued_from_its_older_record(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, enable_compaction=True)
+    term = Term(str(tmp_path), "a", settings)
+    owner = term.store.queue(Q)
+    added = term.add_durably(30, body=b"x" * 1000)
+    before = len(term.durable_operations)
+    for each in added[1:]:
+        term.remove(each, owner)
+    term.wait_durable(before + 29)
+    term.add_durably(6, body=b"z" * 1000)
+    old = (tmp_path / "db-1.log").read_bytes()
+    asked = term.store.compact()
+    term.wait(asked.done)
+    page = term.page(owner)
+    moved = page.messages[0]
+    assert moved.message.message_id == added[0].message.message_id
+    assert moved.location >> 32 != added[0].location >> 32, "it was copied"
+    term.add_durably(1)
+    term.close()
+    if not (tmp_path / "db-1.log").exists():
+        (tmp_path / "db-1.log").write_bytes(old)  # a crash came before its unlink was durable
+    flip(tmp_path, moved.location >> 32, (moved.location & 0xFFFFFFFF) + 40)
+    declared = replace(DECLARED, check_for_corrupt_journal_files=True)
+    found = bodies(tmp_path, declared)
+    assert found.count(b"x" * 1000) <= 1
+    is_clean(tmp_path)
+    without_index(tmp_path)
+    assert bodies(tmp_path) == found
+
+
+# --- standing by ---------------------------------------------------------------------------------------------------
+
+
+def test_a_standby_does_not_step_over_damage_in_a_sealed_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    added = three_files(tmp_path)
+    without_index(tmp_path)
+    flip(tmp_path, *place(added[1]))
+    standby = Standby(str(tmp_path), f"{tmp_path}/index", "b", SETTINGS)
+    for _ in range(3):
+        standby.follow()
+    assert not standby.has_caught_up
+    assert standby.messages <= 1
+    standby.close()
+    assert caplog.text.count("the standby waits") == 1
+    with pytest.raises(StoreCorrupt):
+        Term(str(tmp_path), "b", SETTINGS)
+
+
+# --- store check ---------------------------------------------------------------------------------------------------
+
+
+def test_the_checker_carries_on_and_tells_each_damaged_place(tmp_path: Path) -> None:
+    added = three_files(tmp_path)
+    hurt = [added[1], added[6]]
+    for each in hurt:
+        flip(tmp_path, *place(each))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    steps: list[tuple[int, int]] = []
+    report = check(str(tmp_path), progress=lambda done, total: steps.append((done, total)))
+    assert len(report.damages) == 2
+    for each in hurt:
+        assert any(each.message.message_id in problem and "corrupt" in problem for problem in report.problems)
+    assert report.messages == 10
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert steps[-1][0] == steps[-1][1]
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before, "it reads only"
+
+
+def test_the_checker_tells_a_lost_file_and_a_torn_tail(tmp_path: Path) -> None:
+    added = three_files(tmp_path)
+    without_index(tmp_path)
+    (tmp_path / "db-1.log").unlink()
+    flip(tmp_path, *place(added[-1]))
+    report = check(str(tmp_path))
+    assert any("db-1.log is missing" in problem for problem in report.problems)
+    assert any("torn" in note and added[-1].message.message_id in note for note in report.notes)
+
+
+def change_index(directory: Path, change: Callable[[Follower], None]) -> None:
+    files = JournalFiles(str(directory))
+    with Index.open(str(directory / "index" / "a")) as index:
+        follower = Follower(files, index, records_per_checkpoint=1 << 30, is_trial=True)
+        follower.advance(is_final=True)
+        change(follower)
+        follower.checkpoint()
+
+
+def test_the_checker_misses_a_pin_that_a_replay_finds(tmp_path: Path) -> None:
+    term = Term(str(tmp_path), "a", SETTINGS)
+    owner = term.store.queue(Q)
+    added = term.add_durably(9, body=b"x" * 1000)
+    before = len(term.durable_operations)
+    term.remove(added[0], owner)
+    term.wait_durable(before + 1)
+    file = added[-1].location >> 32
+    assert file != added[0].location >> 32
+    term.close()
+    is_clean(tmp_path)
+
+    def unpin(follower: Follower) -> None:
+        follower.state.files[file].pins.clear()
+        follower.state.tail.touched_files.add(file)
+
+    change_index(tmp_path, unpin)
+    report = check(str(tmp_path))
+    pinned = added[0].location >> 32
+    assert any(f"db-{file}.log does not pin db-{pinned}.log" in problem for problem in report.problems), report.problems
+
+
+def test_the_checker_counts_what_each_owner_has_in_each_file(tmp_path: Path) -> None:
+    three_files(tmp_path)
+
+    def miscount(follower: Follower) -> None:
+        held = follower.state.files[1]
+        held.live_bytes += 1
+        for holder in held.holders.values():
+            holder[1] += 1
+            holder[2] = 1
+        follower.state.tail.touched_files.add(1)
+
+    change_index(tmp_path, miscount)
+    problems = check(str(tmp_path)).problems
+    assert any("live bytes in db-1.log" in problem for problem in problems), problems
+    assert any(f"{Q} has" in problem and "in db-1.log" in problem for problem in problems), problems
+
+
+def test_the_log_is_not_silent_in_the_declared_mode(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    added = three_files(tmp_path)
+    without_index(tmp_path)
+    flip(tmp_path, *place(added[0]))
+    caplog.set_level(logging.ERROR)
+    bodies(tmp_path, DECLARED)
+    assert added[0].message.message_id in caplog.text
+    assert "quarantine" in caplog.text
