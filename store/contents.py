@@ -1,26 +1,20 @@
-"""What a data directory holds, whoever wrote it: read once, then looked at page by page. Nothing is written there.
+"""What a data directory holds, whoever wrote it, looked at page by page.
 
-The journal is replayed into an index of its own (a scratch directory, which the caller removes), so memory stays
-bounded however much is stored. Message bodies may have any version of OpenWire: each frame says it by its layout.
+Message bodies may have any version of OpenWire: each frame says it by its layout.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple
 
 from index.index import Index
 from journal.files import JournalFiles
 from journal.reader import JournalReader
-from journal.scan import scan
 from store.damage import Damage
-from store.follow import Follower
-from store.headers import Chronicle, Header, decode_header, read_chronicle
 from store.keys import Entry
 from store.open_transactions import PendingOperation
 from store.records.acknowledgements import MessageAck, decode_ack, encode_ack
@@ -34,8 +28,6 @@ from store.state import OwnerState, State
 # Read and decoded at once; a longer message comes alone.
 PAGE_MESSAGES = 1_000
 PAGE_BYTES = 8 << 20
-# A replay holds this many operations in memory before they go to the scratch index.
-RECORDS_PER_CHECKPOINT = 100_000
 
 
 class NotTransferable(Exception):
@@ -159,62 +151,6 @@ def _merged(state: State, owners: Sequence[int]) -> Iterator[tuple[int, Entry, l
     for (order_key, _), same in groupby(merged, key=itemgetter(0, 1)):
         found = list(same)
         yield order_key, found[0][3], [owner for _, _, owner, _ in found]
-
-
-def read_contents(directory: str, scratch: str, *, is_final: bool = True, steps_over_damage: bool = False) -> Contents:
-    """Replay the journal in ``directory`` into a new index in ``scratch``; the caller closes it.
-
-    ``is_final`` is False for a directory in use: then what is not settled is left out. Raises JournalCorrupt,
-    JournalLost and RecordDamaged for what is damaged, unless that is to be stepped over, and OSError as the volume
-    gives it.
-    """
-    files = JournalFiles(directory, _ReadingDisk())
-    index = Index.open(scratch)
-    try:
-        follower = Follower(
-            files,
-            index,
-            records_per_checkpoint=RECORDS_PER_CHECKPOINT,
-            ignores_missing=steps_over_damage,
-            is_trial=True,
-        )
-        follower.advance(is_final=is_final)
-        follower.checkpoint()  # so that ids are found by look-up, whatever was read
-    except BaseException:
-        index.close()
-        raise
-    return Contents(files, follower.state, index, follower.damages)
-
-
-class _ReadingDisk:
-    """The disk, for reading alone: what would write, or make durable what others wrote, does nothing or is refused."""
-
-    def __getattr__(self, verb: str) -> Any:
-        return getattr(os, verb)
-
-    def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
-        assert not flags & (os.O_CREAT | os.O_TRUNC), f"{path} is only read"
-        return os.open(path, flags & ~os.O_ACCMODE | os.O_RDONLY, mode)
-
-    def fsync(self, fd: int, /) -> None:
-        pass
-
-    fdatasync = fsync
-
-    def _refuse(self, *arguments: object) -> NoReturn:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    pwrite = link = unlink = _refuse
-
-
-def chronicle_of(files: JournalFiles) -> Chronicle:
-    """What the headers in a directory say: which files count, and where each of them ends."""
-
-    def header_of(file: int) -> Header | None:
-        batch = next(iter(scan(files, file, is_live=True)), None)
-        return decode_header(batch.records[0][1]) if batch is not None and batch.records else None
-
-    return read_chronicle(files.list(), header_of)
 
 
 def owner_name(owner: OwnerState) -> str:

@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from journal.files import JournalFiles
 from journal.scan import scan
 from journal.verify import damage_in
-from store.contents import Contents, Stored, chronicle_of, current_add, owner_name, read_contents
+from store.contents import Contents, Stored, current_add, owner_name
 from store.hints import with_copy_hint, with_operation_hint
 from store.kahadb.minimal import is_minimal, set_index_aside, write_minimal
 from store.keys import Entry
 from store.offline_epoch import OfflineEpoch
 from store.open_transactions import Transaction
+from store.reading import chronicle_of, read_contents
 from store.records.commands import (
     UpdateMessage,
     encode,
@@ -92,6 +93,7 @@ def hand_back(
         report.was_done = report.is_ready = True
         return report
     with OfflineEpoch(directory, os.path.join(scratch, "epoch"), name=NAME, has_proof=has_proof, disk=disk) as epoch:
+        report.set_aside += epoch.set_aside
         ends = chronicle_of(files).ends
         _find_damage(files, ends, report)
         if report.problems:
@@ -114,7 +116,7 @@ def hand_back(
         epoch.write([MARK])
         epoch.flush()
     if not _has_minimal_index(directory, disk):
-        report.set_aside = list(set_index_aside(directory, time.time_ns(), disk))
+        report.set_aside += set_index_aside(directory, time.time_ns(), disk)
         write_minimal(directory, OPENWIRE_VERSION, disk)
     report.is_ready = True
     return report

@@ -12,16 +12,21 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from index.index import Index
-from journal.disk import Disk
 from journal.files import JournalFiles
 from journal.format import FILE_LENGTH_DEFAULT
-from store.contents import RECORDS_PER_CHECKPOINT, Contents
+from journal.writer import JournalWriter
+from store.contents import Contents
+from store.damage import encode_next
 from store.follow import Follower
 from store.headers import Header, encode_header
-from store.promotion import promote
+from store.promotion import Promotion
+from store.standby import Disk
 from store.tail import Position
+from store.takeover import prepare_takeover
 
 BATCH_BYTES = 1 << 20
+# A replay holds this many operations in memory before they go to the scratch index.
+RECORDS_PER_CHECKPOINT = 100_000
 
 
 class LockGone(Exception):
@@ -49,25 +54,37 @@ class OfflineEpoch:
         self._has_proof = has_proof
         self._units: list[bytes] = []
         self._bytes = 0
+        self.set_aside: tuple[str, ...] = ()
+        self._max_file_length = journal_max_file_length
+        self._batch_bytes = min(BATCH_BYTES, journal_max_file_length // 4)
         self._files = JournalFiles(directory, disk)
         self._index = Index.open(scratch)
         try:
             self._follower = Follower(self._files, self._index, records_per_checkpoint=RECORDS_PER_CHECKPOINT)
-            promoted = promote(
-                self._files, self._follower, broker=name, max_file_length=journal_max_file_length, sync="always"
-            )
-            self._writer = promoted.writer
-            self.epoch = promoted.epoch
+            self._writer = self._promote(f"{scratch}.takeover", disk)
             self._follower.checkpoint()
         except BaseException:
             self._index.close()
             raise
+        self.epoch = self._follower.state.epoch
         self.contents = Contents(self._files, self._follower.state)
+
+    def _promote(self, scratch: str, disk: Disk) -> JournalWriter:
+        follower = self._follower
+        promotion = Promotion(self._files, broker=self._name, max_file_length=self._max_file_length, sync="always")
+        promotion.fence()
+        promotion.read(follower)
+        takeover = prepare_takeover(self._files, follower, scratch=scratch, disk=disk)
+        if takeover is None:
+            return promotion.begin(follower).writer
+        promoted = promotion.begin(follower, records=takeover.batches(), foreign_openwire=takeover.foreign_openwire)
+        self.set_aside = takeover.finish().set_aside
+        return promoted.writer
 
     def write(self, payloads: Sequence[bytes]) -> None:
         """Records that belong together: they stand in one batch. Durable when ``flush`` returns."""
         size = sum(map(len, payloads))
-        if self._units and self._bytes + size > BATCH_BYTES:
+        if self._units and self._bytes + size > self._batch_bytes:
             self.flush()
         self._units += payloads
         self._bytes += size
@@ -102,13 +119,22 @@ class OfflineEpoch:
     def _rotate(self) -> None:
         file, end = self._writer.position
         files = (*self._files.list(), file + 1)
-        header = Header(self.epoch, self._name, "rotation", {file: end}, files)
-        self._writer.rotate(encode_header(header))
+        length = self._max_file_length
+        header = Header(self.epoch, self._name, "rotation", {file: end}, files, length=length)
+        self._writer.rotate(encode_header(header), encode_next(file + 1))
         self._writer.sync()
         self._writer.look()
         self._follower.state.know_file(file + 1)
         self._follower.state.position = Position(*self._writer.position, 0, self._writer.checksum)
         self._follower.read_headers()
+
+    def into_contents(self) -> Contents:
+        """End the epoch, and keep what the directory holds; the caller closes it. Nothing else may write there."""
+        self.flush()
+        self.checkpoint()
+        self.contents.close()
+        self._writer.close()
+        return Contents(self._files, self._follower.state, self._index)
 
     def close(self) -> None:
         """Let go. What was not flushed is forgotten."""

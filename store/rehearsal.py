@@ -12,8 +12,9 @@ from itertools import zip_longest
 
 from index.index import Index
 from journal.files import JournalFiles
-from store.contents import RECORDS_PER_CHECKPOINT, Contents, owner_name
+from store.contents import Contents, owner_name
 from store.follow import Follower
+from store.offline_epoch import RECORDS_PER_CHECKPOINT
 from store.records.commands import (
     ADD,
     DEFAULT_PRIORITY,

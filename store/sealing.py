@@ -34,12 +34,19 @@ STEPPED_OVER = 9
 
 
 def what_is_behind(files: JournalFiles, file: int, end: int) -> str | None:
-    """What ActiveMQ would meet at or behind ``end``, in words; None if it ends there, too."""
+    """What ActiveMQ would meet at or behind ``end``, in words; None if nothing that means anything to it.
+
+    A farewell does not: a batch of remarks, which a rotation leaves behind the end of the old file.
+    """
+    for batch in scan(files, file, end, is_live=True):
+        if any(payload[0] != TRACE for _, payload in batch.records):
+            break
+        end = batch.end
     source = FileSource(files, file)
     try:
         mark = source.read(end, END_RECORD_SIZE)
         if mark and mark != END_RECORD and mark != bytes(END_RECORD_SIZE):
-            return "other bytes than an end mark stand at its end"
+            return "other bytes than an end mark stand behind its end"
         size = source.size()
         overlap = CONTROL_MARK_SIZE - 1
         for start in range(end, size, CHUNK_BYTES):

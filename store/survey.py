@@ -6,24 +6,16 @@ settled yet is left out.
 
 from __future__ import annotations
 
-import glob
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from journal.errors import JournalError
-from journal.files import JournalFiles
-from journal.scan import scan
-from store.contents import Contents, owner_name, read_contents
+from store.contents import Contents, owner_name
 from store.damage import JournalLost
 from store.proof import Proof, prove, prove_prepared
-from store.records.commands import Schedule, decode
+from store.reading import read_contents
 from store.records.errors import RecordDamaged
-
-# KahaEntryType numbers of a scheduler's store
-_ADD_JOB, _REMOVE_JOB, _DESTROY = 11, 13, 15
-_SCHEDULER, _JOB = 1, 2  # numbers of fields
-SCHEDULER_DATA = "scheduleDB.data"
+from store.takeover.scheduler import find_scheduled_jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +58,7 @@ def survey(
     directory: str, scratch: str, *, is_live: bool = False, on_read: Callable[[int], object] = lambda size: None
 ) -> Survey:
     """Look at everything in ``directory``. ``is_live``: a broker is writing there. OSError as the volume gives it."""
-    found = Survey(scheduled=scheduled_jobs(directory))
+    found = Survey(scheduled={jobs.directory: jobs.pending for jobs in find_scheduled_jobs(directory)})
     try:
         with read_contents(directory, scratch, is_final=not is_live, steps_over_damage=True) as contents:
             found.damage = [str(damage) for damage in contents.damages]
@@ -100,41 +92,3 @@ def _shares(contents: Contents) -> list[FileShare]:
         )
         for file in there
     ]
-
-
-def scheduled_jobs(directory: str) -> dict[str, int]:
-    """The schedulers of ActiveMQ beside or in a directory, and how many jobs each holds. They are left aside."""
-    parent = glob.escape(os.path.dirname(os.path.abspath(directory)))
-    here = glob.escape(os.path.abspath(directory))
-    places = {
-        os.path.dirname(path)
-        for pattern in (
-            f"{here}/{{}}",
-            f"{here}/scheduler/{{}}",
-            f"{parent}/scheduler/{{}}",
-            f"{parent}/*/scheduler/{{}}",
-        )
-        for path in glob.glob(pattern.format(SCHEDULER_DATA))
-    }
-    return {place: _jobs(JournalFiles(place)) for place in sorted(places)}
-
-
-def _jobs(files: JournalFiles) -> int:
-    jobs: set[tuple[object, object]] = set()
-    for file in files.list():
-        for batch in scan(files, file, is_live=True):
-            for _, payload in batch.records:
-                try:
-                    command = decode(payload)
-                except RecordDamaged:
-                    continue  # before 5.11 the records are bare messages
-                if not isinstance(command, Schedule):
-                    continue
-                job = command.fields.get(_SCHEDULER), command.fields.get(_JOB)
-                if command.kind == _ADD_JOB:
-                    jobs.add(job)
-                elif command.kind == _REMOVE_JOB:
-                    jobs.discard(job)
-                elif command.kind == _DESTROY:
-                    jobs = {known for known in jobs if known[0] != job[0]}
-    return len(jobs)

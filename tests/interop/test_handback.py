@@ -22,9 +22,9 @@ from broker.cli.store import store
 from journal.files import JournalFiles
 from journal.format import encode_batch
 from store.check import check
-from store.contents import chronicle_of, read_contents
 from store.offline_epoch import OfflineEpoch
 from store.operations import AddMessage, AddSubscription
+from store.reading import chronicle_of, read_contents
 from store.records.acknowledgements import SubscriptionInfo, encode_subscription_info
 from store.records.commands import AddMessage as AddCommand
 from store.records.commands import (

@@ -20,10 +20,10 @@ from journal.errors import JournalFailed
 from journal.files import JournalFiles
 from journal.format import encode_batch
 from store.check import check
-from store.contents import chronicle_of, read_contents
 from store.handback import hand_back, is_handed_back, rehearse
 from store.kahadb.minimal import is_minimal
 from store.operations import AddSubscription
+from store.reading import chronicle_of, read_contents
 from store.records.commands import (
     XaTransactionId,
     encode_add,
@@ -186,4 +186,4 @@ def test_a_damaged_file_is_not_handed_back(spoilt: Path, tmp_path: Path) -> None
 
     with pytest.raises(Exception, match=r"db-1\.log is corrupt"):
         hand_back(str(spoilt), str(tmp_path / "work"))
-    assert not (spoilt / "db.data").exists()
+    assert not is_handed_back(JournalFiles(str(spoilt)))

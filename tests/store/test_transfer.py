@@ -23,13 +23,15 @@ sys.path.insert(0, os.path.dirname(__file__))
 from store_harness import Q, Term
 
 from broker.cli.store import store
+from journal.files import JournalFiles
 from journal.format import encode_batch
 from store.check import check
-from store.contents import Contents, NotTransferable, owner_name, read_contents
+from store.contents import Contents, NotTransferable, owner_name
 from store.kahadb.minimal import is_minimal
 from store.offline_epoch import OfflineEpoch
 from store.operations import AddMessage, AddSubscription
 from store.proof import Proof, differences, fingerprint, prove, prove_prepared
+from store.reading import chronicle_of, read_contents
 from store.records.commands import (
     XaTransactionId,
     encode_add,
@@ -146,12 +148,14 @@ def test_an_import_that_was_cut_off_is_completed(source: Path, tmp_path: Path) -
     print(f"TANDEMMQ_SEED={seed}")
     chance = random.Random(seed)
     part.mkdir()
-    # The first files of a whole import, the last one torn somewhere: what a kill leaves.
-    files = sorted(whole.glob("db-*.log"), key=lambda path: int(path.stem[3:]))
-    for path in files[: chance.randrange(1, len(files))]:
-        shutil.copy(path, part)
-    last = max(part.glob("db-*.log"), key=lambda path: int(path.stem[3:]))
-    os.truncate(last, chance.randrange(last.stat().st_size))
+    # The first files of a whole import, the last one torn somewhere behind its header: what a kill leaves.
+    ends = chronicle_of(JournalFiles(str(whole))).ends
+    last = chance.choice([file for file, end in sorted(ends.items()) if end > 1000])
+    for file in range(1, last + 1):
+        shutil.copy(whole / f"db-{file}.log", part)
+    cut = chance.randrange(500, ends[last])
+    os.truncate(part / f"db-{last}.log", cut)
+    os.truncate(part / f"db-{last}.log", (whole / f"db-{last}.log").stat().st_size)
 
     report = copy(source, part)
 

@@ -17,7 +17,8 @@ from store.contents import NotTransferable
 from store.damage import JournalLost
 from store.offline_epoch import LockGone
 from store.records.errors import RecordDamaged, Unencodable
-from store.survey import Survey, scheduled_jobs, survey
+from store.survey import Survey, survey
+from store.takeover.scheduler import find_scheduled_jobs
 from store.transfer import carry_over
 
 FAILURES = (JournalError, JournalLost, RecordDamaged, Unencodable, NotTransferable, LockGone, OSError)
@@ -52,8 +53,8 @@ def import_(source: str, data: str | None, dry_run: bool, scratch: str | None, a
                 carried = carry_over(source, data, temporary, name="import", has_proof=has_proof, progress=progress)
         except FAILURES as error:
             raise click.ClickException(str(error)) from error
-    jobs = [f"{count} scheduled messages in {place}" for place, count in scheduled_jobs(source).items()]
-    show(carried, jobs, as_json)
+    aside = [f"{jobs.pending} scheduled messages in {jobs.directory}" for jobs in find_scheduled_jobs(source)]
+    show(carried, aside, as_json)
     sys.exit(1 if carried.differences else 0)
 
 

@@ -1,0 +1,123 @@
+"""Reads a data directory, ActiveMQ's or ours, and writes nothing there: a source, or a proof of what was written.
+
+The journal is replayed into an index of its own (a scratch directory, which the caller removes), so memory stays
+bounded however much is stored. Where ActiveMQ left an index, the journal alone may not tell the truth: then a broker
+of ours would take the directory over, and say what is missing in an epoch of its own. Just that is done here, in a
+*view*: a directory whose journal files are symbolic links to the source's, but for the epoch that it begins.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any, NoReturn
+
+from index.index import Index
+from journal.errors import JournalCorrupt
+from journal.files import JournalFiles, file_id
+from journal.scan import scan
+from store.contents import Contents
+from store.follow import Follower
+from store.headers import Chronicle, Header, decode_header, read_chronicle
+from store.kahadb.minimal import is_minimal
+from store.kahadb.page_file import DATA, FREE, REDO
+from store.offline_epoch import RECORDS_PER_CHECKPOINT, OfflineEpoch
+
+
+def read_contents(directory: str, scratch: str, *, is_final: bool = True, steps_over_damage: bool = False) -> Contents:
+    """Replay the journal in ``directory`` into a new index in ``scratch``; the caller closes it.
+
+    ``is_final`` is False for a directory in use: then what is not settled is left out. Raises JournalCorrupt,
+    JournalLost and RecordDamaged for what is damaged, unless that is to be stepped over, and OSError as the volume
+    gives it.
+    """
+    files = JournalFiles(directory, _ReadingDisk())
+    if is_final and _is_foreign(files):
+        try:
+            return _view(files, scratch)
+        except JournalCorrupt:
+            if not steps_over_damage:
+                raise  # else the journal alone is asked, and says what is wrong with it
+    return _read(files, os.path.join(scratch, "alone"), is_final, steps_over_damage)
+
+
+def _read(files: JournalFiles, scratch: str, is_final: bool, steps_over_damage: bool) -> Contents:
+    index = Index.open(scratch)
+    try:
+        follower = Follower(
+            files,
+            index,
+            records_per_checkpoint=RECORDS_PER_CHECKPOINT,
+            ignores_missing=steps_over_damage,
+            is_trial=True,
+        )
+        follower.advance(is_final=is_final)
+        follower.checkpoint()  # so that ids are found by look-up, whatever was read
+    except BaseException:
+        index.close()
+        raise
+    return Contents(files, follower.state, index, follower.damages)
+
+
+def chronicle_of(files: JournalFiles) -> Chronicle:
+    """What the headers in a directory say: which files count, and where each of them ends."""
+
+    def header_of(file: int) -> Header | None:
+        batch = next(iter(scan(files, file, is_live=True)), None)
+        return decode_header(batch.records[0][1]) if batch is not None and batch.records else None
+
+    return read_chronicle(files.list(), header_of)
+
+
+def _is_foreign(files: JournalFiles) -> bool:
+    """Whether another broker than ours wrote here last, as far as its index and the files' headers tell."""
+    if is_minimal(files.directory):
+        return False
+    if os.path.exists(os.path.join(files.directory, DATA)):
+        return True
+    chronicle = chronicle_of(files)
+    return any(file not in chronicle.headers and chronicle.ends.get(file) != 0 for file in files.list())
+
+
+def _view(files: JournalFiles, scratch: str) -> Contents:
+    view = os.path.join(scratch, "view")
+    os.makedirs(view)
+    source = os.path.abspath(files.directory)
+    for name in os.listdir(source):
+        if file_id(name) is not None or name in (DATA, REDO, FREE):
+            os.symlink(os.path.join(source, name), os.path.join(view, name))
+    epoch = OfflineEpoch(view, os.path.join(scratch, "told"), name="view", disk=_ViewDisk())
+    return epoch.into_contents()
+
+
+class _ReadingDisk:
+    """The disk, for reading alone: what would write, or make durable what others wrote, does nothing or is refused."""
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(os, verb)
+
+    def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
+        assert not flags & (os.O_CREAT | os.O_TRUNC), f"{path} is only read"
+        return os.open(path, flags & ~os.O_ACCMODE | os.O_RDONLY, mode)
+
+    def fsync(self, fd: int, /) -> None:
+        pass
+
+    fdatasync = fsync
+
+    def _refuse(self, *arguments: object) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    pwrite = link = unlink = _refuse
+
+
+class _ViewDisk:
+    """The disk, for a view: its own files are written, what its links lead to is only read."""
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(os, verb)
+
+    def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
+        if os.path.islink(path):
+            flags = flags & ~os.O_ACCMODE | os.O_RDONLY
+        return os.open(path, flags, mode)
