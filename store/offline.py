@@ -7,7 +7,6 @@ the caller's business, to be held from before the store is opened until after it
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -16,6 +15,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from journal.files import JournalFiles
+from store.index_trust import numbering_of
 from store.operations import Operation, Page, PagedMessage
 from store.settings import StoreSettings
 from store.standby import Standby
@@ -26,11 +26,6 @@ PAGE_MESSAGES = 1_000
 PAGE_BYTES = 8 << 20
 
 T = TypeVar("T")
-
-
-def numbering_of(meta: bytes) -> int:
-    """From which number on an index numbers its owners: a broker with several stores tells them apart by it."""
-    return int(json.loads(meta).get("first_owner", 0)) if meta else 0
 
 
 class OfflineStore:

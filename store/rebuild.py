@@ -21,7 +21,7 @@ from journal.files import JournalFiles
 from store.audit import ProducerAudit
 from store.follow import Follower
 from store.index_directory import ASIDE, DATA
-from store.offline import numbering_of
+from store.index_trust import numbering_of
 from store.settings import StoreSettings
 
 # The one in the making is no directory below the root by which somebody would find it.

@@ -17,8 +17,7 @@ from index.index import DATA_NAME, Index
 from journal.files import JournalFiles
 from store.follow import Follower
 from store.index_directory import ASIDE
-from store.index_trust import IndexNotOfThisJournal
-from store.offline import numbering_of
+from store.index_trust import IndexNotOfThisJournal, numbering_of
 
 # Held in memory before it goes to the scratch index.
 RECORDS_PER_CHECKPOINT = 100_000

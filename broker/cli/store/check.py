@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import asdict
 
 import click
 
-from locker.contract import Holder, LockRequest, LockUnavailable
-from locker.shared_file import SharedFileLocker
+from broker.cli.store.directory import DIRECTORY, demand_journal, demand_unheld
+from broker.cli.store.progress import progress
 from store.check import check as check_store
+from store.why.words import bytes_of
 
 
 @click.command()
-@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@click.argument("directory", type=DIRECTORY)
 @click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
 def check(directory: str, index_root: str | None, as_json: bool) -> None:
@@ -22,31 +24,14 @@ def check(directory: str, index_root: str | None, as_json: bool) -> None:
 
     Reads only. While a broker is master there the answer would mean nothing, so it is refused.
     """
-    request = LockRequest(directory=directory, holder=Holder(name="store check"))
-    try:
-        holder = SharedFileLocker(request).holder()
-    except LockUnavailable as error:
-        raise click.ClickException(str(error)) from error
-    if holder is not None:
-        raise click.ClickException(f"{directory} is in use by {holder}: stop it, or check a copy")
+    demand_journal(directory)
+    demand_unheld(directory, "stop it, or check a copy")
     started = time.monotonic()
-    report = check_store(directory, index_root)
+    with progress("checking", 0) as advance:
+        report = check_store(directory, index_root, progress=lambda done, total: advance(done, total_bytes=total))
     seconds = time.monotonic() - started
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "clean": report.is_clean,
-                    "problems": report.problems,
-                    "notes": report.notes,
-                    "files": report.files,
-                    "records": report.records,
-                    "messages": report.messages,
-                    "owners": report.owners,
-                    "seconds": round(seconds, 3),
-                }
-            )
-        )
+        click.echo(json.dumps({"clean": report.is_clean} | asdict(report) | {"seconds": round(seconds, 3)}))
     else:
         for problem in report.problems:
             click.echo(f"problem: {problem}")
@@ -54,6 +39,7 @@ def check(directory: str, index_root: str | None, as_json: bool) -> None:
             click.echo(f"note: {note}")
         click.echo(
             f"{'clean' if report.is_clean else 'NOT clean'}: {report.files} journal files, {report.records} records, "
-            f"{report.messages} messages in {report.owners} queues and subscriptions, {seconds:.1f} s"
+            f"{report.messages} messages in {report.owners} queues and subscriptions, {seconds:.1f} s "
+            f"({bytes_of(int(report.bytes / max(seconds, 1e-6)))}/s)"
         )
     sys.exit(0 if report.is_clean else 1)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from broker.cli.store.directory import DIRECTORY, demand_journal, holder_of, journal_file
-from broker.cli.store.progress import progress
+from broker.cli.store.progress import progress, unseen
 from journal.errors import JournalMissing
 from journal.files import JournalFiles
 from store.headers import Chronicle
@@ -75,7 +75,7 @@ def inspect(
     chosen = ids if only is None else [only]
     counted = Summary()
     sizes = {file: files.size(file) for file in chosen}
-    watch = progress("reading", sum(sizes.values())) if summary or message_id else nullcontext(_unseen)
+    watch = progress("reading", sum(sizes.values())) if summary or message_id else nullcontext(unseen)
     done = 0
     with watch as advance:
         for file in chosen:
@@ -128,10 +128,6 @@ def _listed(ids: list[int]) -> str:
 
 
 # ---- a line
-
-
-def _unseen(done_bytes: int, detail: str = "") -> None:
-    """Where records are printed there is no bar."""
 
 
 def _line(item: Item, chronicle: Chronicle, bodies: bool, as_json: bool) -> str:

@@ -13,16 +13,20 @@ REFRESH_SECONDS = 0.2
 
 
 class Advance(Protocol):
-    """Told how many bytes are done, and what else is to be shown."""
+    """Told how many bytes are done, what else is to be shown, and how many there are in all if that has changed."""
 
-    def __call__(self, done_bytes: int, detail: str = "") -> None: ...
+    def __call__(self, done_bytes: int, detail: str = "", total_bytes: int | None = None) -> None: ...
+
+
+def unseen(done_bytes: int, detail: str = "", total_bytes: int | None = None) -> None:
+    """An Advance where nobody watches."""
 
 
 @contextmanager
 def progress(what: str, total_bytes: int) -> Iterator[Advance]:
     """Gives a function to be told how many of ``total_bytes`` are done. Where stderr is no terminal, nothing shows."""
     if not sys.stderr.isatty():
-        yield lambda done_bytes, detail="": None
+        yield unseen
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -37,7 +41,11 @@ def progress(what: str, total_bytes: int) -> Iterator[Advance]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total_bytes, detail="")
-        yield lambda done_bytes, detail="": bar.update(task, completed=done_bytes, detail=detail)
+
+        def advance(done_bytes: int, detail: str = "", total_bytes: int | None = None) -> None:
+            bar.update(task, completed=done_bytes, detail=detail, total=total_bytes)
+
+        yield advance
 
 
 @contextmanager
