@@ -22,12 +22,15 @@ from index.index import Index
 from journal.files import JournalFiles
 from journal.format import encode_batch
 from journal.scan import Batch, scan
+from journal.writer import JournalWriter
 from store.check import check
 from store.damage import IDS_TOLD_MAX, JournalLost, StoreCorrupt
 from store.follow import Follower
+from store.headers import Header, encode_header
+from store.hints import with_copy_hint
 from store.operations import AddMessage, AddSubscription
 from store.records.commands import RemoveMessage as RemoveCommand
-from store.records.commands import decode, encode_add, encode_remove, encode_subscription
+from store.records.commands import decode, encode_add, encode_remove, encode_subscription, encode_trace, encode_update
 from store.records.message import BodyKind, Destination, DestinationKind, Message
 from store.records.openwire import encode_message
 from store.salvage import salvage
@@ -378,34 +381,31 @@ def test_a_declared_lost_file_costs_what_stood_in_it_and_nothing_else(tmp_path: 
     is_clean(tmp_path)
 
 
-def test_a_message_whose_copy_is_damaged_is_rescued_from_its_older_record(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, enable_compaction=True)
-    term = Term(str(tmp_path), "a", settings)
-    owner = term.store.queue(Q)
-    added = term.add_durably(30, body=b"x" * 1000)
-    before = len(term.durable_operations)
-    for each in added[1:]:
-        term.remove(each, owner)
-    term.wait_durable(before + 29)
-    term.add_durably(6, body=b"z" * 1000)
-    old = (tmp_path / "db-1.log").read_bytes()
-    asked = term.store.compact()
-    term.wait(asked.done)
-    page = term.page(owner)
-    moved = page.messages[0]
-    assert moved.message.message_id == added[0].message.message_id
-    assert moved.location >> 32 != added[0].location >> 32, "it was copied"
-    term.add_durably(1)
-    term.close()
-    if not (tmp_path / "db-1.log").exists():
-        (tmp_path / "db-1.log").write_bytes(old)  # a crash came before its unlink was durable
-    flip(tmp_path, moved.location >> 32, (moved.location & 0xFFFFFFFF) + 40)
-    declared = replace(DECLARED, check_for_corrupt_journal_files=True)
-    found = bodies(tmp_path, declared)
-    assert found.count(b"x" * 1000) <= 1
-    is_clean(tmp_path)
+def test_a_message_whose_copy_is_damaged_is_rescued_from_its_older_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    added = three_files(tmp_path)
+    moved = added[4]
+    files = JournalFiles(str(tmp_path))
+    files.prepare("x", 8 * KIB)
+    files.publish("x", 4)
+    writer = JournalWriter(files, "x", 4)
+    ends = {3: batches(tmp_path, 3)[-1].end}
+    writer.append([encode_header(Header(4, "x", "promotion", ends, (1, 2, 3, 4), length=8 * KIB))])
+    copy = encode_update(moved.message, encode_message(moved.message))
+    (location,) = writer.append([with_copy_hint(copy, moved.order_key, moved.location)])
+    writer.append([encode_trace("more")])
+    writer.sync()
+    writer.close()
+    expected = [each.message.body for each in added]
+    assert bodies(tmp_path) == expected, "the index knows the copy now"
+
+    flip(tmp_path, 4, (location & 0xFFFFFFFF) + 40)
+    assert bodies(tmp_path, replace(DECLARED, check_for_corrupt_journal_files=True)) == expected
+    assert "rescued from older records" in caplog.text
     without_index(tmp_path)
-    assert bodies(tmp_path) == found
+    assert bodies(tmp_path) == expected
+    is_clean(tmp_path)
 
 
 # --- standing by ---------------------------------------------------------------------------------------------------
@@ -468,11 +468,9 @@ def change_index(directory: Path, change: Callable[[Follower], None]) -> None:
 def test_the_checker_misses_a_pin_that_a_replay_finds(tmp_path: Path) -> None:
     term = Term(str(tmp_path), "a", SETTINGS)
     owner = term.store.queue(Q)
-    added = term.add_durably(9, body=b"x" * 1000)
-    before = len(term.durable_operations)
+    added = [message for _ in range(9) for message in term.add_durably(1, body=b"x" * 1000)]
     term.remove(added[0], owner)
-    term.wait_durable(before + 1)
-    file = added[-1].location >> 32
+    file = term.add_durably(1)[0].location >> 32
     assert file != added[0].location >> 32
     term.close()
     is_clean(tmp_path)
