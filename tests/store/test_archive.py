@@ -5,14 +5,23 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from journal.files import JournalFiles
+sys.path.insert(0, os.path.dirname(__file__))
+
+from store_harness import KIB, Q, Term
+
+from journal.files import JournalFiles, file_id
+from journal.scan import MemorySource, Scan
 from store.archive import CHUNK_BYTES, Archive
+from store.check import check
+from store.settings import StoreSettings
 
 CONTENT = {1: b"one" * 1000, 2: b"two" * (CHUNK_BYTES // 2), 7: b"seven" * 10}
 
@@ -236,3 +245,56 @@ def test_a_real_second_volume(journal: Path, require_service: Callable[[object, 
         assert archive.problem is None
         assert contents(Path(kept)) == {f"db-{file}.log": content for file, content in CONTENT.items()}
         assert contents(journal) == {}
+
+
+# ---- a real store
+
+
+def reclaiming(archive: Path | None) -> StoreSettings:
+    return StoreSettings(
+        journal_max_file_length=64 * KIB,
+        checkpoint_interval=0.05,
+        cleanup_interval=0.0,
+        look_interval=0.01,
+        archive_data_logs=True,
+        directory_archive=None if archive is None else str(archive),
+    )
+
+
+def journal_ids(directory: Path) -> set[int]:
+    return {number for name in os.listdir(directory) if (number := file_id(name)) is not None}
+
+
+@pytest.mark.parametrize("ends_by", ["close", "crash"])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_store_keeps_every_file_that_it_gives_up(tmp_path: Path, ends_by: str, is_elsewhere: bool) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    archive = tmp_path / "kept" if is_elsewhere else directory / "data-archive"
+    for life in (1, 2):
+        term = Term(str(directory), settings=reclaiming(archive if is_elsewhere else None))
+        owner = term.store.queue(Q)
+
+        def work(term: Term = term, owner: int = owner, wanted: int = 5 * life) -> bool:
+            before = len(term.durable_operations)
+            for operation in term.add_durably(20, body=b"x" * 4 * KIB):
+                term.remove(operation, owner)
+            term.wait_durable(before + 40)
+            return archive.exists() and len(journal_ids(archive)) >= wanted
+
+        term.wait(work)
+        kept = term.add_durably(1)
+        if ends_by == "crash":
+            term.crash()
+        else:
+            term.close()
+        last = max(journal_ids(directory))
+        assert journal_ids(directory) | journal_ids(archive) == set(range(1, last + 1)), "none is in neither"
+    term = Term(str(directory), settings=reclaiming(archive if is_elsewhere else None))
+    assert len(term.bodies()) == 2, "what lives is no archive's affair"
+    assert kept[0].message.body in term.bodies()
+    term.close()
+    assert check(str(directory)).problems == []
+    for file in sorted(journal_ids(archive)):
+        content = (archive / f"db-{file}.log").read_bytes()
+        assert list(Scan(partial(MemorySource, content), file)), "it can be read where it is"
