@@ -11,7 +11,7 @@ from store_harness import SMALL, Term
 from store.filters import FilteredStore, Filters
 from store.operations import AddMessage, Atomic, Operation, RemoveMessage
 from store.records.commands import encode_add, encode_commit, encode_remove
-from store.records.message import Destination, DestinationKind
+from store.records.message import BodyKind, Destination, DestinationKind, Message
 from store.records.openwire import encode_message
 from store.records.transactions import LocalTransactionId, TransactionId
 from store.settings import StoreSettings
@@ -74,9 +74,24 @@ class SeveralTerm(Term):
         self.owners = self.several.owners()
         self.several.start(self)
 
-    def adding(self, destination: Destination, body: bytes, transaction: TransactionId | None = None) -> AddMessage:
+    def add_message(self, message: Message) -> AddMessage:
+        """Hand over a message."""
+        operation = AddMessage(
+            message, (self.store.queue(message.destination),), encode_add(message, encode_message(message))
+        )
+        self.store.append(operation)
+        return operation
+
+    def adding(
+        self,
+        destination: Destination,
+        body: bytes,
+        transaction: TransactionId | None = None,
+        kind: BodyKind = BodyKind.BYTES,
+    ) -> AddMessage:
         """A message as a part of something, not handed over."""
         message = self.message(destination, body)
+        message.body_kind = kind
         payload = encode_add(message, encode_message(message), transaction)
         return AddMessage(message, (self.store.queue(destination),), payload)
 

@@ -1,0 +1,136 @@
+"""Several stores: what ActiveMQ's mKahaDB wrote opens here, what we wrote opens in mKahaDB."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "store"))
+
+from several_harness import REST, TWO, A, B, SeveralTerm
+
+from store.filters import FilteredStore
+from store.records.message import BodyKind, Destination
+from store.records.transactions import LocalTransactionId
+from store.several.check import check_all
+from store.several.joint import Joint, Phase
+from store.several.layout import stores_in
+
+pytestmark = pytest.mark.service
+
+LIBRARIES = Path("/usr/share/activemq/lib")
+SOURCE = Path(__file__).parent / "java" / "Several.java"
+JAVA_SECONDS_MAX = 90
+ENTRIES = (*TWO, FilteredStore())
+STORES = ["#210", "queue#3a#2f#2fA.#3e", "queue#3a#2f#2fB.#3e", "txStore"]
+
+Held = dict[str, list[str]]
+MKahaDB = Callable[..., Held]
+
+
+@pytest.fixture(scope="session")
+def mkahadb(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> MKahaDB:
+    """`mkahadb("produce" | "consume", directory)`: what Several.java prints."""
+    java, javac = shutil.which("java"), shutil.which("javac")
+    require_service(java and javac, "no JDK: java and javac are not in the path")
+    require_service((LIBRARIES / "activemq-kahadb-store.jar").exists(), f"no ActiveMQ: {LIBRARIES} has no KahaDB")
+    classes = tmp_path_factory.mktemp("classes")
+
+    def run(*command: str) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=JAVA_SECONDS_MAX, check=False)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
+    run(str(javac), "-nowarn", "-encoding", "UTF-8", "-cp", f"{LIBRARIES}/*", "-d", str(classes), str(SOURCE))
+
+    def drive(verb: str, directory: Path, *options: str) -> Held:
+        path = f"{classes}:{LIBRARIES}/*"
+        output = run(str(java), "-Xmx256m", "-cp", path, "Several", verb, str(directory), *options)
+        found: Held = json.loads(output) if output.strip() else {}
+        return found
+
+    return drive
+
+
+def held(term: SeveralTerm) -> Held:
+    found = {}
+    for destination in (A, B, REST):
+        page = term.page(term.store.queue(destination))
+        found[destination.name] = [paged.message.body.decode() for paged in page.messages]
+    return found
+
+
+@pytest.mark.parametrize("ending", ["stopped", "halted"])
+def test_stores_of_mkahadb_open_here(mkahadb: MKahaDB, tmp_path: Path, ending: str) -> None:
+    mkahadb("produce", tmp_path, *(["halt"] if ending == "halted" else []))
+    term = SeveralTerm(str(tmp_path), ENTRIES)
+    assert held(term) == {
+        "A.one": ["A.one 2"],
+        "B.one": ["B.one 0", "B.one 1", "B.one 2", "moved A.one 0", "moved A.one 1"],
+        "other": ["other 0", "other 1", "other 2", "told A.one 0", "told A.one 1"],
+    }
+    term.close()
+    assert stores_in(str(tmp_path)) == STORES
+    assert check_all(str(tmp_path)).is_clean
+
+
+def text(term: SeveralTerm, destination: Destination, body: str) -> None:
+    message = term.message(destination, body.encode())
+    message.body_kind = BodyKind.TEXT
+    term.durable_operations.clear()
+    term.add_message(message)
+    term.wait_durable(1)
+
+
+class _Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("moment", ["done", "decided", "prepared"])
+def test_our_stores_open_in_mkahadb(
+    mkahadb: MKahaDB, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when we crashed in the middle of a transaction over two stores: what was decided is committed there, what
+    was not is rolled back."""
+    directory = tmp_path / "data"
+    directory.mkdir()
+    term = SeveralTerm(str(directory), ENTRIES)
+    for destination in (A, B, REST):
+        text(term, destination, f"{destination.name} 0")
+    identity = LocalTransactionId("ID:c-1", 1)
+    parts = [term.adding(A, b"joint", identity, BodyKind.TEXT), term.adding(B, b"joint", identity, BodyKind.TEXT)]
+
+    def stop(joint: Joint, phase: Phase) -> None:
+        if phase is Phase.DECIDE or moment == "prepared":
+            raise _Stopped
+        go_on(joint, phase)
+
+    go_on = term.several._stepped
+    before = len(term.durable_operations)
+    if moment == "done":
+        term.committing(parts, identity)
+        term.wait_durable(before + 1)
+        term.close()
+    else:
+        monkeypatch.setattr(term.several, "_stepped", stop)
+        term.committing(parts, identity)
+        with pytest.raises(_Stopped):
+            term.wait_durable(before + 1)
+        term.crash()
+    assert check_all(str(directory)).is_clean
+    expected = {"A.one": ["A.one 0", "joint"], "B.one": ["B.one 0", "joint"], "other": ["other 0"]}
+    if moment == "prepared":
+        expected = {"A.one": ["A.one 0"], "B.one": ["B.one 0"], "other": ["other 0"]}
+    copy = tmp_path / "copy"
+    shutil.copytree(directory, copy)
+    assert mkahadb("consume", directory) == expected
+    again = SeveralTerm(str(copy), ENTRIES, "b")
+    assert held(again) == expected
+    again.close()
