@@ -39,6 +39,8 @@ TORN_AT_ONCE = 1
 FILE_IMAGES_MAX = 128
 # Different images at one moment; likewise.
 MOMENT_IMAGES_MAX = 2048
+# Of random images this share has lost no name at all.
+SHARE_OF_ALL_NAMES = 0.5
 
 Name = Link | Unlink | Move
 
@@ -173,12 +175,19 @@ class Disk:
                 yield Image(tuple(zip(paths, choice, strict=True)), lost)
 
     def image(self) -> Image:
-        """One of the images that are possible now, by the dice."""
-        namings = list(self._namings())
-        names, lost = self.dice.choice(namings)
+        """One of the images that are possible now, by the dice; without looking at all of them."""
+        nodes = list(self._directories)
+        while True:
+            lengths = [self.dice.randint(0, len(self._directories[node].changes)) for node in nodes]
+            if self.dice.random() < SHARE_OF_ALL_NAMES:
+                lengths = [len(self._directories[node].changes) for node in nodes]
+            found = self._naming(dict(zip(nodes, lengths, strict=True)))
+            if found is not None:
+                break
+        names, lost = found
         visible = list(self._walk(names, ROOT, ""))
         return Image(
-            tuple((path, None if node is None else self.dice.choice(self._contents(node))) for path, node in visible),
+            tuple((path, None if node is None else self._random_content(node)) for path, node in visible),
             lost,
         )
 
@@ -186,21 +195,23 @@ class Disk:
         """What the directories may hold, and in words what was lost."""
         nodes = list(self._directories)
         for lengths in product(*(range(len(self._directories[node].changes) + 1) for node in nodes)):
-            kept = {node: self._directories[node].changes[:n] for node, n in zip(nodes, lengths, strict=True)}
-            if not all(
-                (change in kept[change.directory]) == (change in kept[change.into])
-                for node in nodes
-                for change in self._directories[node].changes
-                if isinstance(change, Move)
-            ):
-                continue
-            names = {node: dict(self._directories[node].sure) for node in nodes}
-            lost: list[str] = []
-            for node, n in zip(nodes, lengths, strict=True):
-                for change in kept[node]:
-                    _rename(names[node], node, change)
-                lost += [_in_words(change) for change in self._directories[node].changes[n:]]
-            yield names, "; ".join(lost)
+            found = self._naming(dict(zip(nodes, lengths, strict=True)))
+            if found is not None:
+                yield found
+
+    def _naming(self, lengths: dict[int, int]) -> tuple[dict[int, dict[str, int]], str] | None:
+        """With so many of each directory's unsynced changes; None if that would tear a rename apart."""
+        kept = {node: self._directories[node].changes[:length] for node, length in lengths.items()}
+        names = {node: dict(directory.sure) for node, directory in self._directories.items()}
+        lost: list[str] = []
+        for node, length in lengths.items():
+            for change in self._directories[node].changes:
+                if isinstance(change, Move) and (change in kept[change.directory]) != (change in kept[change.into]):
+                    return None
+            for change in kept[node]:
+                _rename(names[node], node, change)
+            lost += [_in_words(change) for change in self._directories[node].changes[length:]]
+        return names, "; ".join(lost)
 
     def _walk(self, names: dict[int, dict[str, int]], node: int, path: str) -> Iterator[tuple[str, int | None]]:
         for name, child in sorted(names[node].items()):
@@ -214,23 +225,24 @@ class Disk:
         file = self._files[node]
         if file.contents is None:
             unsure = [number for number, (_, is_sure) in enumerate(file.operations) if not is_sure]
-            found: dict[bytes, Content] = {}
             fates = list(_fates([file.operations[number][0] for number in unsure]))
             if len(fates) > FILE_IMAGES_MAX:
                 self.is_capped = True
                 # The first is the one where all is there, the second where nothing is.
                 fates = fates[:2] + self.dice.sample(fates[2:], FILE_IMAGES_MAX - 2)
-            for choice in fates:
-                fate = dict(zip(unsure, choice, strict=True))
-                data = file.sure
-                for number, (operation, _) in enumerate(file.operations):
-                    chosen = fate.get(number, WHOLE)
-                    if chosen != DROPPED:
-                        data = _applied(data, operation, None if chosen == WHOLE else chosen)
-                content = Content(_digest(data), data, _fates_in_words(choice))
-                found.setdefault(content.digest, content)
-            file.contents = list(found.values())
+            contents = (_content(file, dict(zip(unsure, fate, strict=True))) for fate in fates)
+            file.contents = list({content.digest: content for content in contents}.values())
         return file.contents
+
+    def _random_content(self, node: int) -> Content:
+        file = self._files[node]
+        unsure = [number for number, (_, is_sure) in enumerate(file.operations) if not is_sure]
+        share = self.dice.choice((0.0, 0.5, 0.9, 1.0))  # of the writes that made it
+        fate = {number: WHOLE if self.dice.random() < share else DROPPED for number in unsure}
+        if unsure and self.dice.random() < 0.5:
+            torn = self.dice.choice(unsure)
+            fate[torn] = self.dice.choice(_tears(file.operations[torn][0]) or [DROPPED])
+        return _content(file, fate)
 
     def _bounded(self, choices: list[list[Content | None]], limit: int) -> Iterator[tuple[Content | None, ...]]:
         """All combinations, or a sample of so many."""
@@ -247,6 +259,16 @@ class Disk:
 
 WHOLE = "whole"
 DROPPED = "dropped"
+
+
+def _content(file: _File, fate: dict[int, str]) -> Content:
+    """The file with this fate of each of its operations that no sync covers."""
+    data = file.sure
+    for number, (operation, _) in enumerate(file.operations):
+        chosen = fate.get(number, WHOLE)
+        if chosen != DROPPED:
+            data = _applied(data, operation, None if chosen == WHOLE else chosen)
+    return Content(hashlib.blake2b(data, digest_size=16).digest(), data, _in_words_of(tuple(fate.values())))
 
 
 def _fates(operations: list[Write | Truncate]) -> Iterator[tuple[str, ...]]:
@@ -318,11 +340,7 @@ def _in_words(change: Name) -> str:
     return f"{change.name} is not yet {change.as_name}"
 
 
-def _fates_in_words(fates: tuple[str, ...]) -> str:
+def _in_words_of(fates: tuple[str, ...]) -> str:
     if all(fate == WHOLE for fate in fates):
         return ""
     return ", ".join(f"write {number} of {len(fates)} {fate}" for number, fate in enumerate(fates, 1) if fate != WHOLE)
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()

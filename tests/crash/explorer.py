@@ -10,12 +10,12 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from crash_images import Disk, Image
-from promises import Began, Ledger, PromisingTerm, State, difference, seen
+from promises import Ledger, PromisingTerm, State, difference, seen
 from recording_disk import Event, Note, RecordingDisk
 from store_harness import Q, Term
 
@@ -103,11 +103,21 @@ def sampled(
 
 
 class Judge:
-    """Opens images below ``scratch`` with a store of these settings, as one of these brokers after the other."""
+    """Opens images below ``scratch`` with a store of these settings, as one of these brokers after the other.
 
-    def __init__(self, scratch: str, settings: StoreSettings, brokers: Sequence[str] = ("a", "b")) -> None:
+    ``also`` is asked of the directory, as the crash left it and in the end: it asserts what else must hold.
+    """
+
+    def __init__(
+        self,
+        scratch: str,
+        settings: StoreSettings,
+        also: Callable[[str], None] = lambda directory: None,
+        brokers: Sequence[str] = ("a", "b"),
+    ) -> None:
         self.scratch = scratch
         self.settings = settings
+        self.also = also
         self.brokers = brokers
         self.opened = 0
 
@@ -164,6 +174,7 @@ class Judge:
     def _sound(self, directory: str, when: str) -> None:
         report = check(directory, scratch=self.scratch)
         assert report.is_clean, f"{when}: {report.problems}"
+        self.also(directory)
 
     @contextmanager
     def _directory(self, candidate: Candidate, has_index: bool) -> Iterator[str]:
@@ -191,6 +202,3 @@ def scratch_directory() -> Iterator[str]:
         prefix="tandemmq-crash-", dir=TMPFS if os.access(TMPFS, os.W_OK) else None
     ) as directory:
         yield directory
-
-
-__all__ = ["Began", "Candidate", "Exploration", "Judge", "explore", "sampled", "scratch_directory"]

@@ -19,22 +19,29 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "sto
 from recording_disk import Event, Note, RecordingDisk
 from store_harness import Q, Term
 
+from store.compaction import CompactionReport
 from store.operations import (
     AddMessage,
     AddSubscription,
     Atomic,
+    EndTransaction,
     Operation,
     Page,
     PagedMessage,
+    PrepareTransaction,
     RemoveMessage,
     RemoveOwner,
 )
 from store.records.commands import (
     LocalTransactionId,
+    TransactionId,
+    XaTransactionId,
     encode_add,
     encode_commit,
+    encode_prepare,
     encode_remove,
     encode_remove_destination,
+    encode_rollback,
     encode_subscription,
     encode_unsubscribe,
 )
@@ -43,13 +50,18 @@ from store.records.openwire import encode_message
 from store.settings import StoreSettings
 from store.standby import Disk
 
-# What can be seen of a store: owner in words -> the ids of its messages, in order. A queue without any is left out.
+# What can be seen of a store: owner in words -> the ids of its messages, in order. A queue without any is left out. A
+# prepared transaction counts as an owner; instead of ids it has its figures.
 State = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One change of what can be seen. ``kind``: add, remove, begin (a subscription), end (an owner)."""
+    """One change of what can be seen.
+
+    ``kind``: add, remove, return (to its old place), begin (a subscription, a prepared transaction), end (an owner, a
+    prepared transaction).
+    """
 
     kind: str
     owner: str
@@ -89,11 +101,21 @@ def after(state: State, effects: Iterable[Effect]) -> State:
             owners.setdefault(effect.owner, []).append(effect.message_id)
         elif effect.kind == "remove":
             owners[effect.owner].remove(effect.message_id)
+        elif effect.kind == "return":
+            ids = owners.setdefault(effect.owner, [])
+            later = [place for place, other in enumerate(ids) if _age(other) > _age(effect.message_id)]
+            ids.insert(later[0] if later else len(ids), effect.message_id)
         elif effect.kind == "begin":
-            owners.setdefault(effect.owner, [])
+            owners.setdefault(effect.owner, [effect.message_id] if effect.message_id else [])
         else:
             owners.pop(effect.owner, None)
     return canonical(owners)
+
+
+def _age(message_id: str) -> tuple[int, int]:
+    """Messages that were not in a transaction are in the order of their ids (``Term.message``)."""
+    epoch, _, number = message_id.removeprefix("ID:").partition("-")
+    return int(epoch), int(number.rpartition(":")[2])
 
 
 def canonical(owners: dict[str, list[str]]) -> State:
@@ -187,7 +209,26 @@ def seen(term: Term) -> State:
         owners[owner_in_words(owner.destination, owner.client_id, owner.subscription_name)] = [
             paged.message.message_id for paged in page.messages
         ]
+    for transaction, added, removed in term.store.prepared():
+        owners[prepared_in_words(transaction)] = [figures_in_words(added, removed)]
     return canonical(owners)
+
+
+def prepared_in_words(transaction: TransactionId) -> str:
+    return f"prepared {transaction}"
+
+
+def figures_in_words(added: int, removed: int) -> str:
+    return f"{added} in, {removed} out"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A transaction that waits for its outcome, and what each outcome does."""
+
+    transaction: XaTransactionId
+    on_commit: tuple[Effect, ...]
+    on_rollback: tuple[Effect, ...]
 
 
 class PromisingTerm(Term):
@@ -265,6 +306,48 @@ class PromisingTerm(Term):
     ) -> Atomic:
         """Some messages in, some out, in one local transaction; order keys are filled in when it is durable."""
         transaction = LocalTransactionId("ID:client", number)
+        parts, effects = self._parts(transaction, added, removed)
+        operation = Atomic(parts, encode_commit(transaction))
+        self.ask(operation, *effects)
+        return operation
+
+    def prepare(
+        self,
+        number: int,
+        added: list[tuple[Destination, tuple[int, ...]]],
+        removed: list[tuple[AddMessage | PagedMessage, int, str | None]],
+    ) -> Prepared:
+        """The first half of an XA transaction: nothing of it is seen, but what it removes is withheld."""
+        transaction = XaTransactionId(1, b"global", b"%d" % number)
+        parts, effects = self._parts(transaction, added, removed)
+        begun = Effect("begin", prepared_in_words(transaction), figures_in_words(len(added), len(removed)))
+        removals = [effect for effect in effects if effect.kind == "remove"]
+        self.ask(PrepareTransaction(transaction, parts, encode_prepare(transaction)), begun, *removals)
+        ended = Effect("end", prepared_in_words(transaction))
+        return Prepared(
+            transaction,
+            (ended, *(effect for effect in effects if effect.kind == "add")),
+            (ended, *(Effect("return", effect.owner, effect.message_id) for effect in removals)),
+        )
+
+    def end(self, prepared: Prepared, *, is_commit: bool) -> None:
+        """The second half."""
+        encode = encode_commit if is_commit else encode_rollback
+        operation = EndTransaction(prepared.transaction, is_commit, encode(prepared.transaction))
+        self.ask(operation, *(prepared.on_commit if is_commit else prepared.on_rollback))
+
+    def compact(self) -> CompactionReport:
+        """Until all that can be emptied is."""
+        report = self.store.compact()
+        self.wait(report.done)
+        return report.result()
+
+    def _parts(
+        self,
+        transaction: TransactionId,
+        added: list[tuple[Destination, tuple[int, ...]]],
+        removed: list[tuple[AddMessage | PagedMessage, int, str | None]],
+    ) -> tuple[list[AddMessage | RemoveMessage], list[Effect]]:
         parts: list[AddMessage | RemoveMessage] = []
         effects: list[Effect] = []
         for destination, owners in added:
@@ -277,9 +360,7 @@ class PromisingTerm(Term):
             removal = self._removal(message_in, owner, transaction, key)
             parts.append(removal)
             effects.append(self._removed(removal))
-        operation = Atomic(parts, encode_commit(transaction))
-        self.ask(operation, *effects)
-        return operation
+        return parts, effects
 
     def subscribe(self, destination: Destination, name: str) -> int:
         owner = self.store.subscription("client", name, destination)
@@ -301,7 +382,7 @@ class PromisingTerm(Term):
         self,
         added: AddMessage | PagedMessage,
         owner: int,
-        transaction: LocalTransactionId | None,
+        transaction: TransactionId | None,
         key: str | None,
     ) -> RemoveMessage:
         message = added.message

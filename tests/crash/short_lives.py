@@ -6,12 +6,14 @@ checkpoints. CrashMonkey's finding: what short workloads do not break, long ones
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from failing_disk import FailingDisk, Failure
 from promises import PromisingTerm, messages_of
 from recording_disk import RecordingDisk
-from store_harness import KIB
+from store_harness import KIB, Q
 
 from index.errors import IndexTrouble
 from journal.errors import JournalError
@@ -27,9 +29,20 @@ SETTINGS = StoreSettings(
     cleanup_interval=0.0,
     look_interval=0.002,
 )
+BY_HAND = replace(SETTINGS, enable_compaction=False)  # only when it is asked for
+ARCHIVING = replace(SETTINGS, archive_data_logs=True)
 OTHER = Destination(DestinationKind.QUEUE, "Q.B")
 TOPIC = Destination(DestinationKind.TOPIC, "T.A")
 Life = Callable[[str, RecordingDisk], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ShortLife:
+    """``also`` is asked of each image, and again after its recovery, beside what every store promises."""
+
+    live: Life
+    settings: StoreSettings = SETTINGS
+    also: Callable[[str], None] = lambda directory: None
 
 
 def begin(
@@ -199,11 +212,117 @@ def killed_at(call: int) -> Life:
     return life
 
 
-LIVES: dict[str, Life] = {
-    "adds and acks": adds_and_acks,
-    "a message that stays": a_message_that_stays,
-    "a second master": a_second_master,
-    "a deposed master writes on": a_deposed_master_writes_on,
-    "transactions": transactions,
-    "subscriptions and queues end": subscriptions_and_queues_end,
+def sparse_files(term: PromisingTerm, files: int) -> list[AddMessage]:
+    """One message in each of so many files stays."""
+    kept: list[AddMessage] = []
+    for _ in range(files):
+        kept += round_of(term, 7, 1)
+    return kept
+
+
+def compaction(directory: str, disk: RecordingDisk) -> None:
+    """Sparse files are emptied; what was moved is acknowledged, moved again, and kept in order."""
+    term = begin(directory, disk, settings=BY_HAND)
+    owner = term.queue()
+    kept = sparse_files(term, 5)
+    assert term.compact().messages > 2
+    for operation in kept[1::2]:
+        term.remove(operation, owner)
+    term.wait_all()
+    kept += sparse_files(term, 2)
+    report = term.store.compact()
+    for operation in kept[2:7:2]:  # while it is under way
+        term.add()
+        term.remove(operation, owner)
+    term.wait_all()
+    term.wait(report.done)
+    term.crash()
+    again = begin(directory, disk, "b", settings=BY_HAND)
+    round_of(again, 2, 1)
+    again.compact()
+    again.close()
+
+
+def compaction_of_all_kinds(directory: str, disk: RecordingDisk) -> None:
+    """What a sparse file holds is subscriptions, what they have pending in part, and a prepared transaction."""
+    term = begin(directory, disk, settings=BY_HAND)
+    one, two = term.subscribe(TOPIC, "one"), term.subscribe(TOPIC, "two")
+    term.wait_all()
+    added = [term.add(TOPIC, owners=(one, two)) for _ in range(2)]
+    queued = [term.add() for _ in range(2)]
+    term.wait_all()
+    term.remove(added[0], one, "client:one")
+    term.remove(added[1], two, "client:two")
+    prepared = term.prepare(1, [(Q, ())], [(queued[0], term.queue(), None), (added[1], one, "client:one")])
+    term.remove(queued[1], term.queue())
+    term.wait_all()
+    for _ in range(6):
+        round_of(term, 7, 4)
+    term.compact()
+    assert not os.path.exists(f"{directory}/db-1.log"), "all of it was moved"
+    term.unsubscribe(TOPIC, "two", two)
+    term.wait_all()
+    term.end(prepared, is_commit=False)
+    term.wait_all()
+    sparse_files(term, 2)
+    term.compact()
+    term.close()
+
+
+def prepared_transactions(directory: str, disk: RecordingDisk) -> None:
+    """Of two, one is committed, and one rolled back by the next master."""
+    term = begin(directory, disk)
+    added = [term.add() for _ in range(4)]
+    term.wait_all()
+    owner, other = term.queue(), term.queue(OTHER)
+    first = term.prepare(1, [(OTHER, (other,))] * 2, [(added[0], owner, None)])
+    second = term.prepare(2, [(OTHER, (other,))], [(added[1], owner, None), (added[3], owner, None)])
+    term.wait_all()
+    round_of(term, 7, 1)
+    term.end(first, is_commit=True)
+    term.wait_all()
+    round_of(term, 4, 0)
+    term.crash()
+    again = begin(directory, disk, "b")
+    round_of(again, 3, 1)
+    again.end(second, is_commit=False)
+    again.wait_all()
+    round_of(again, 7, 0)
+    again.close()
+
+
+def files_go_to_the_archive(directory: str, disk: RecordingDisk) -> None:
+    term = begin(directory, disk, settings=ARCHIVING)
+    for _ in range(3):
+        round_of(term, 6, 0)
+    kept = round_of(term, 5, 1)
+    round_of(term, 7, 0)
+    term.remove(kept[0], term.queue())
+    term.wait_all()
+    round_of(term, 7, 0)
+    term.close()
+
+
+def every_file_is_somewhere(directory: str) -> None:
+    """In the journal or in its archive: of one master's files none is missing before the last."""
+    there = {name for name in os.listdir(directory) if name.startswith("db-")}
+    archive = f"{directory}/data-archive"
+    if os.path.isdir(archive):
+        there |= {name for name in os.listdir(archive) if name.startswith("db-")}
+    last = max((int(name[3:-4]) for name in there), default=0)
+    missing = {f"db-{number}.log" for number in range(1, last + 1)} - there
+    assert not missing, f"neither in the journal nor in its archive: {missing}"
+
+
+LIVES: dict[str, ShortLife] = {
+    "adds and acks": ShortLife(adds_and_acks),
+    "a message that stays": ShortLife(a_message_that_stays),
+    "a second master": ShortLife(a_second_master),
+    "a deposed master writes on": ShortLife(a_deposed_master_writes_on),
+    "transactions": ShortLife(transactions),
+    "prepared transactions": ShortLife(prepared_transactions),
+    "subscriptions and queues end": ShortLife(subscriptions_and_queues_end),
+    "compaction": ShortLife(compaction, BY_HAND),
+    "compaction of all kinds": ShortLife(compaction_of_all_kinds, BY_HAND),
+    "files go to the archive": ShortLife(files_go_to_the_archive, ARCHIVING, every_file_is_somewhere),
 }

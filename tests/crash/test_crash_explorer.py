@@ -24,14 +24,14 @@ from short_lives import LIVES, SETTINGS, Life, killed_at
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 IS_PROOF = "TANDEMMQ_PROVE_IMAGES" in os.environ
 # What the default run opens of each life.
-IMAGES = 40
-RECOVERIES = 4
-IMAGES_OF_A_RECOVERY = 8
-KILLS = 6
+IMAGES = 20
+RECOVERIES = 3
+IMAGES_OF_A_RECOVERY = 5
+KILLS = 5
 # A proof crashes the recovery of so many images of each life, at every moment and with every image.
 RECOVERIES_PROVED = 60
 # So many random images are more than enough to come upon what a lie about syncs makes possible.
-IMAGES_TO_FIND_A_LIE = 400
+IMAGES_TO_FIND_A_LIE = 2000
 # A master's life under ``killed_at`` has about so many calls.
 CALLS_OF_A_LIFE = 75
 
@@ -60,9 +60,10 @@ def some(candidates: Sequence[Candidate], count: int, dice: random.Random) -> Se
 @pytest.mark.parametrize("name", LIVES)
 def test_whatever_a_power_loss_leaves_every_promise_holds(scratch: str, name: str) -> None:
     dice = random.Random(SEED)
-    disk = lived(scratch, LIVES[name])
+    life = LIVES[name]
+    disk = lived(scratch, life.live)
     exploration = explore(disk.events, disk.start, dice)
-    judge = Judge(scratch, SETTINGS)
+    judge = Judge(scratch, life.settings, life.also)
     started = time.monotonic()
     for candidate in some(exploration.candidates, IMAGES, dice):
         judge.hold(candidate)
@@ -76,9 +77,10 @@ def test_whatever_a_power_loss_leaves_every_promise_holds(scratch: str, name: st
 def test_a_crash_during_recovery_breaks_no_promise_either(scratch: str, name: str) -> None:
     """What the first recovery found stays, from the moment on at which it could be seen."""
     dice = random.Random(SEED)
-    disk = lived(scratch, LIVES[name])
+    life = LIVES[name]
+    disk = lived(scratch, life.live)
     candidates = explore(disk.events, disk.start, dice).candidates
-    judge = Judge(scratch, SETTINGS)
+    judge = Judge(scratch, life.settings, life.also)
     images = 0
     started = time.monotonic()
     for candidate in dice.sample(candidates, RECOVERIES_PROVED if IS_PROOF else RECOVERIES):
@@ -125,8 +127,9 @@ class LyingDisk(RecordingDisk):
 @pytest.mark.parametrize("lies_about", ["names", "db-", "db.data", "db.free"])
 def test_the_explorer_finds_a_sync_that_is_missing(scratch: str, lies_about: str) -> None:
     dice = random.Random(SEED)
-    disk = lived(scratch, LIVES["a second master"], lambda root: LyingDisk(root, lies_about))
-    assert count_syncs(disk.events) < count_syncs(lived_again(LIVES["a second master"]).events)
+    life = LIVES["a message that stays"].live
+    disk = lived(scratch, life, lambda root: LyingDisk(root, lies_about))
+    assert count_syncs(disk.events) < count_syncs(lived_again(life).events)
     judge = Judge(scratch, SETTINGS)
     found = 0
     for candidate in sampled(disk.events, disk.start, IMAGES_TO_FIND_A_LIE, dice):

@@ -30,8 +30,8 @@ from store.space import StoreFull
 
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 IS_PROOF = "TANDEMMQ_PROVE_IMAGES" in os.environ
-LIVES = 60
-IMAGES_OF_A_LIFE = 3
+LIVES = 50
+IMAGES_OF_A_LIFE = 2
 WAYS = [
     (Failure.ONCE, errno.EIO),
     (Failure.LASTING, errno.EIO),
