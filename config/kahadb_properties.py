@@ -81,13 +81,14 @@ KAHADB: Final = (
     _accepted(
         "checkForCorruptJournalFiles",
         "`false`",
-        "All of the journal is verified at start. What is damaged is left out, with the ids of the messages concerned; "
-        "nothing is deleted.",
+        "Every byte of the journal is verified at start. Damage stops it, with the ids of the messages concerned, "
+        "unless `ignore_missing_journalfiles` steps over it. Without, files are verified as they are read.",
     ),
     _accepted(
         "ignoreMissingJournalfiles",
         "`false`",
-        "Start with journal files missing. What was in them is lost, and said; without, the start is refused.",
+        "As there, and for what is damaged, too: the messages concerned are lost, and told by id. Nothing is deleted: "
+        "damaged bytes are kept in `quarantine/`. Without, the start is refused.",
     ),
     _accepted("archiveDataLogs", "`false`", "As there, and durably: a file is in one place at least at any moment."),
     _accepted(

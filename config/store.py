@@ -102,10 +102,13 @@ class StoreHabits(Section):
     )
     check_for_corrupt_journal_files: bool = Field(
         False,
-        description="Verify all of the journal at start. What is damaged is left out and reported, not refused.",
+        description="Verify every byte of the journal at start, not only what is read then. Damage stops the start, "
+        "with the messages concerned, unless `ignore_missing_journalfiles` steps over it.",
     )
     ignore_missing_journalfiles: bool = Field(
-        False, description="Start although journal files are missing; the messages in them are lost, and reported."
+        False,
+        description="Start although journal files are missing or damaged. The messages in them are lost, and told by "
+        "id; what is damaged is kept in `quarantine/`.",
     )
     failover_producers_audit_depth: Count = Field(
         2_048,

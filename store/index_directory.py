@@ -15,7 +15,7 @@ import time
 from index.copy import copy
 from index.disk import Disk
 from index.errors import IndexDamaged, IndexInUse
-from index.index import Index
+from index.index import CACHE_PAGES_DEFAULT, Index
 from index.lock import lock_directory
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,14 @@ DATA = "db.data"
 ASIDE = ".aside-"
 
 
-def open_index(root: str, broker: str, disk: Disk = os, *, may_copy: bool = True) -> tuple[str, Index]:
+def open_index(
+    root: str,
+    broker: str,
+    disk: Disk = os,
+    *,
+    may_copy: bool = True,
+    cache_pages: int = CACHE_PAGES_DEFAULT,
+) -> tuple[str, Index]:
     """The broker's index and its directory. When there is none it begins as a copy of a neighbour's, if it may, or
     empty. Raises OSError as the volume gives it."""
     for number in range(1, DIRECTORIES_MAX + 1):
@@ -36,12 +43,12 @@ def open_index(root: str, broker: str, disk: Disk = os, *, may_copy: bool = True
         try:
             if may_copy and not _is_index(path):
                 _copy_neighbour(root, path, disk)
-            return path, Index.open(path, disk)
+            return path, Index.open(path, disk, cache_pages=cache_pages)
         except IndexInUse:
             log.warning("index directory %s is in use by another process; trying the next name", path)
         except IndexDamaged as reason:
             set_aside(path, str(reason))
-            return path, Index.open(path, disk)
+            return path, Index.open(path, disk, cache_pages=cache_pages)
     raise IndexInUse(f"all {DIRECTORIES_MAX} index directories of {broker} are in use")
 
 

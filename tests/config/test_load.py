@@ -262,3 +262,8 @@ def test_the_example_is_right_and_says_the_defaults() -> None:
 def test_the_documentation_has_every_setting() -> None:
     # To print it anew: python -c "from config.show import table; print(table())"
     assert table() in (ROOT / "docs" / "settings.md").read_text()
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)
+def test_every_example_is_right(example: Path) -> None:
+    assert load(example, {}).store.directory == "/var/lib/tandemmq"
