@@ -15,6 +15,7 @@ from journal.files import JournalFiles
 from journal.reader import JournalReader
 from store.hints import with_copy_hint
 from store.keys import Entry
+from store.marks import encode_settled
 from store.records.commands import (
     AddMessage,
     UpdateMessage,
@@ -37,23 +38,25 @@ Name = tuple[Destination, str | None]
 
 @dataclass(slots=True)
 class Amends:
-    """``payloads`` are to be written in this order. ``rescued`` (name of the owner, message id) were believed lost with
-    the damage, but an older record of them is whole. ``rolled_back``: prepared transactions that lost a part."""
+    """``payloads`` are to be written in this order, into files that pin those in ``pins``: there stands what they kill.
+
+    ``rescued`` (name of the owner, message id) were believed lost with the damage, but an older record of them is
+    whole. ``rolled_back``: prepared transactions that lost a part.
+    """
 
     payloads: list[bytes] = field(default_factory=list)
+    pins: set[int] = field(default_factory=set)
     rescued: set[tuple[Name, str]] = field(default_factory=set)
     rolled_back: list[str] = field(default_factory=list)
 
 
-def make_amends(
-    files: JournalFiles, state: State, truth: State, dropped: Iterable[tuple[Name, Entry]], into: int
-) -> Amends:
+def make_amends(files: JournalFiles, state: State, truth: State, dropped: Iterable[tuple[Name, Entry]]) -> Amends:
     """Compare ``state``, the index brought up to the journal's end, with ``truth``, a replay that stepped over the
-    damage. ``dropped`` is what ``state`` let go of with it; ``into`` the file that the records will stand in."""
+    damage. ``dropped`` is what ``state`` let go of with it. Neither state is changed."""
     amends = Amends()
     reader = JournalReader(files)
     try:
-        _Comparison(state, truth, {(name, entry.message_id) for name, entry in dropped}, into, reader, amends).run()
+        _Comparison(state, truth, {(name, entry.message_id) for name, entry in dropped}, reader, amends).run()
     finally:
         reader.close()
     return amends
@@ -70,14 +73,12 @@ class _Comparison:
         state: State,
         truth: State,
         dropped: set[tuple[Name, str]],
-        into: int,
         reader: JournalReader,
         amends: Amends,
     ) -> None:
         self._state = state
         self._truth = truth
         self._dropped = dropped
-        self._into = into
         self._reader = reader
         self._amends = amends
         self._mine = {name_of(owner): owner for owner in state.owners.values()}
@@ -89,6 +90,9 @@ class _Comparison:
         destinations = dict.fromkeys(destination for destination, _ in (*self._mine, *self._theirs))
         for destination in destinations:
             self._messages(destination)
+        for name in self._mine.keys() - self._theirs.keys():
+            if name[1] is not None:  # all that it has pending was copied: nothing older is needed
+                self._amends.payloads.append(encode_settled(name[1]))
 
     def _transactions(self) -> None:
         mine, theirs = self._state.transactions, self._truth.transactions
@@ -98,7 +102,7 @@ class _Comparison:
             if not is_whole or (known is not None and known.is_prepared != transaction.is_prepared):
                 self._amends.payloads.append(encode_rollback(transaction_of_key(key)))
                 for operation in transaction.operations:
-                    self._state.pin(self._into, operation.location >> 32)
+                    self._amends.pins.add(operation.location >> 32)
                 if known is not None and known.is_prepared:
                     self._amends.rolled_back.append(key)
         for key, transaction in mine.items():
@@ -116,9 +120,9 @@ class _Comparison:
                 assert owner.client_id is not None, "a subscription has a client"
                 unsubscribe = encode_unsubscribe(owner.destination, owner.client_id, owner.subscription_name)
                 self._amends.payloads.append(unsubscribe)
-                self._state.pin(self._into, owner.record_location >> 32)
+                self._amends.pins.add(owner.record_location >> 32)
             for _, entry in self._truth.entries(owner.id, 0):
-                self._state.pin(self._into, entry.location >> 32)
+                self._amends.pins.add(entry.location >> 32)
         for name in self._mine.keys() - self._theirs.keys():
             owner = self._mine[name]
             if owner.subscription_name is not None:  # its selector was in the record that is lost
@@ -144,7 +148,7 @@ class _Comparison:
                     copies[message_id] = place
                 else:
                     self._amends.payloads.append(encode_remove(destination, message_id, None, name[1]))
-                    self._state.pin(self._into, place[1].location >> 32)
+                    self._amends.pins.add(place[1].location >> 32)
             copies.update((message_id, place) for message_id, place in should.items() if message_id not in has)
         for message_id, (order_key, entry) in sorted(copies.items(), key=lambda item: item[1][0]):
             copy = self._copy(order_key, entry)
@@ -170,6 +174,6 @@ class _Comparison:
             command = command.add
         if not isinstance(command, AddMessage):
             return None
-        self._state.pin(self._into, entry.location >> 32)
+        self._amends.pins.add(entry.location >> 32)
         payload = encode(UpdateMessage(command._replace(transaction=None)))
         return with_copy_hint(payload, order_key, entry.location)

@@ -109,6 +109,7 @@ class Follower:
         self.damages: list[Damage] = []  # what was stepped over, in the order in which it was met
         self.torn: list[Damage] = []  # tails that were promised to nobody, and are forgotten
         self.repairs: list[bytes] = []
+        self._repairs_pin: set[int] = set()
         self._should_halt = should_halt
         self._ignores_missing = ignores_missing
         self._has_foreign_index = has_foreign_index
@@ -234,7 +235,8 @@ class Follower:
         self.has_caught_up = True
         self._drop_what_is_gone(set(ids), is_final=is_final)
         if is_final and self.damages and not self._is_trial:
-            self._work_out_repairs(found, start)
+            self._work_out_repairs(found)
+            self.pin_for_repairs(ids[-1])
         return found
 
     def _has_batches(self, file: int) -> bool:
@@ -369,10 +371,10 @@ class Follower:
         state = self.state
         report = "" if self._is_trial else quarantine(self.files, damage)
         names = {owner.id: name_of(owner) for owner in state.owners.values()}
+        # Subscriptions and transactions stay: their records are written anew (store.amends).
+        dropped = state.drop_range(damage.file, damage.start, damage.stop)
         if damage.is_lost:
-            dropped = state.lose_file(damage.file)
-        else:
-            dropped = state.drop_range(damage.file, damage.start, damage.stop)
+            state.forget_files((damage.file,))
         self._dropped += [(names[owner], entry) for owner, _, entry in dropped]
         self.damages.append(damage)
         if not self._is_trial:
@@ -451,13 +453,12 @@ class Follower:
 
     # ---- so that a later replay agrees
 
-    def _work_out_repairs(self, found: dict[int, int], start: Position) -> None:
-        into = self._ids[-1]
+    def _work_out_repairs(self, found: dict[int, int]) -> None:
         for damage in self.damages:
             end = found.get(damage.file)
             if not damage.is_lost and (end is None or damage.start < end):
                 self.repairs.append(encode_lost(damage.file, damage.start, damage.stop))
-                self.state.pin(into, damage.file)
+                self._repairs_pin.add(damage.file)
         if self._began_at is None or all(
             (damage.file, damage.start) >= (self._began_at.file, self._began_at.offset) for damage in self.damages
         ):
@@ -475,9 +476,16 @@ class Follower:
                 is_trial=True,
             )
             truth.advance(is_final=True)
-            amends = make_amends(self.files, self.state, truth.state, self._dropped, into)
+            amends = make_amends(self.files, self.state, truth.state, self._dropped)
         self.repairs += amends.payloads
+        self._repairs_pin |= amends.pins
         if amends.rescued:
             log.warning("rescued from older records: %s", told([message_id for _, message_id in amends.rescued]))
         for key in amends.rolled_back:
             log.error("prepared transaction %s lost a part of its operations, and is rolled back", key)
+
+    def pin_for_repairs(self, file: int) -> None:
+        """Repairs stand in ``file``: it is needed as long as what they kill. ``advance`` says so of the newest file;
+        who writes them into later ones says it of those."""
+        for pinned in self._repairs_pin:
+            self.state.pin(file, pinned)
