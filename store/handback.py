@@ -25,10 +25,11 @@ from journal.verify import damage_in
 from store.contents import Contents, Stored, current_add, owner_name
 from store.hints import with_copy_hint, with_operation_hint
 from store.kahadb.minimal import is_minimal, set_index_aside, write_minimal
+from store.kahadb.page_file import FREE, REDO
 from store.keys import Entry
 from store.offline_epoch import OfflineEpoch
 from store.open_transactions import Transaction
-from store.reading import chronicle_of, read_contents
+from store.reading import chronicle_of, files_to_read, read_contents
 from store.records.commands import (
     UpdateMessage,
     encode,
@@ -80,30 +81,36 @@ def hand_back(
     *,
     accepts_order: bool = False,
     has_proof: Callable[[], bool] = lambda: True,
+    says: Callable[[str], object] = lambda step: None,
     disk: Disk = os,
 ) -> Report:
     """Do all that the module says; blocking, under the lock. ``is_ready`` when ActiveMQ may be started.
 
-    ``accepts_order``: an order that ActiveMQ would not keep is reported, and does no further harm. Raises as
-    ``store.offline_epoch.OfflineEpoch`` does.
+    ``accepts_order``: an order that ActiveMQ would not keep is reported, and does no further harm. ``says`` is told
+    each step, for somebody who waits. Raises as ``store.offline_epoch.OfflineEpoch`` does.
     """
     files = JournalFiles(directory, disk)
     report = Report()
     if is_handed_back(files):
         report.was_done = report.is_ready = True
         return report
+    says("reading the journal")
     with OfflineEpoch(directory, os.path.join(scratch, "epoch"), name=NAME, has_proof=has_proof, disk=disk) as epoch:
         report.set_aside += epoch.set_aside
         ends = chronicle_of(files).ends
+        says("verifying the journal")
         _find_damage(files, ends, report)
         if report.problems:
             return report
         for file, end, reason, unmarks in _unsealed(files, ends):
+            epoch.look()
             aside = unmark_file(files, file, end, disk) if unmarks else end_file(files, file, end, disk)
             report.ended.append(f"db-{file}.log: {reason}; the original is {aside}")
         rehearsal = Rehearsal(files, os.path.join(scratch, "rehearsal"))
         try:
+            says("rehearsing by ActiveMQ's rules")
             rehearsal.advance()
+            says("comparing")
             _Corrections(epoch.contents, rehearsal, report, _Scribe(epoch)).make()
             epoch.flush()
             epoch.checkpoint()
@@ -115,7 +122,8 @@ def hand_back(
             return report
         epoch.write([MARK])
         epoch.flush()
-    if not _has_minimal_index(directory, disk):
+        epoch.look()
+    if not _has_minimal_index(directory):
         report.set_aside += set_index_aside(directory, time.time_ns(), disk)
         write_minimal(directory, OPENWIRE_VERSION, disk)
     report.is_ready = True
@@ -124,7 +132,7 @@ def hand_back(
 
 def rehearse(directory: str, scratch: str) -> Report:
     """A dry run: what a hand-back would have to do. Writes nothing but to ``scratch``."""
-    files = JournalFiles(directory)
+    files = files_to_read(directory)
     report = Report()
     if is_handed_back(files):
         report.was_done = report.is_ready = True
@@ -154,19 +162,19 @@ def rehearse(directory: str, scratch: str) -> Report:
 
 
 def is_handed_back(files: JournalFiles) -> bool:
-    """Whether a hand-back was the last that happened to a directory."""
+    """Whether a hand-back was the last that happened to a directory, and no zombie has written since."""
     ids = files.list()
-    if not ids or not _has_minimal_index(files.directory, files.disk):
+    if not ids or not _has_minimal_index(files.directory):
         return False
     last = b""
     for batch in scan(files, ids[-1], is_live=True):
         for _, payload in batch.records:
             last = payload
-    return last == MARK
+    return last == MARK and not any(_unsealed(files, chronicle_of(files).ends))
 
 
-def _has_minimal_index(directory: str, disk: object) -> bool:
-    others = [name for name in ("db.redo", "db.free") if os.path.exists(os.path.join(directory, name))]
+def _has_minimal_index(directory: str) -> bool:
+    others = [name for name in (REDO, FREE) if os.path.exists(os.path.join(directory, name))]
     return not others and is_minimal(directory)
 
 

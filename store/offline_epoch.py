@@ -104,6 +104,12 @@ class OfflineEpoch:
         """Put what was flushed into the index: ids are then found by look-up."""
         self._follower.checkpoint()
 
+    def look(self) -> None:
+        """Raises LockGone or Deposed when the directory is not ours to change any more."""
+        if not self._has_proof():
+            raise LockGone(f"the lock on {self._files.directory} is not ours any more")
+        self._writer.look()
+
     def _append(self, payloads: list[bytes]) -> None:
         if not self._has_proof():
             raise LockGone(f"the lock on {self._files.directory} is not ours any more")

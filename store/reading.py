@@ -24,6 +24,11 @@ from store.kahadb.page_file import DATA, FREE, REDO
 from store.offline_epoch import RECORDS_PER_CHECKPOINT, OfflineEpoch
 
 
+def files_to_read(directory: str) -> JournalFiles:
+    """The journal files of a directory, by a disk that cannot write."""
+    return JournalFiles(directory, _ReadingDisk())
+
+
 def read_contents(directory: str, scratch: str, *, is_final: bool = True, steps_over_damage: bool = False) -> Contents:
     """Replay the journal in ``directory`` into a new index in ``scratch``; the caller closes it.
 
@@ -31,7 +36,7 @@ def read_contents(directory: str, scratch: str, *, is_final: bool = True, steps_
     JournalLost and RecordDamaged for what is damaged, unless that is to be stepped over, and OSError as the volume
     gives it.
     """
-    files = JournalFiles(directory, _ReadingDisk())
+    files = files_to_read(directory)
     if is_final and _is_foreign(files):
         try:
             return _view(files, scratch)

@@ -75,7 +75,7 @@ class Rehearsal:
 
     def __init__(self, files: JournalFiles, scratch: str, unmarked: frozenset[int] = frozenset()) -> None:
         self._index = Index.open(scratch)
-        self._follower = Follower(files, self._index, records_per_checkpoint=RECORDS_PER_CHECKPOINT)
+        self._follower = Follower(files, self._index, records_per_checkpoint=RECORDS_PER_CHECKPOINT, is_trial=True)
         self._replay = _AsActiveMQ(self._follower.state, frozenset(files.list()), unmarked)
         self._follower.replay = self._replay
         self.contents = Contents(files, self._follower.state)
@@ -122,9 +122,11 @@ def order_trouble(truth: Contents, rehearsal: Rehearsal, owner: OwnerState) -> s
     there = rehearsal.owner(owner)
     if there is None:
         return None
-    ours = (
-        e.message_id for _, e in truth.state.entries(owner.id, 0) if rehearsal.contents.holds(there.id, e.message_id)
-    )
+    ids = (entry.message_id for _, entry in truth.state.entries(owner.id, 0))
+    if all(mine == other for mine, other in zip_longest(ids, rehearsal.delivered(there))):
+        return None
+    held_there = rehearsal.contents.holds
+    ours = (e.message_id for _, e in truth.state.entries(owner.id, 0) if held_there(there.id, e.message_id))
     theirs = (id for id in rehearsal.delivered(there) if truth.holds(owner.id, id))
     for place, (mine, other) in enumerate(zip_longest(ours, theirs), 1):
         if mine != other:

@@ -22,6 +22,7 @@ from journal.format import encode_batch
 from store.check import check
 from store.handback import hand_back, is_handed_back, rehearse
 from store.kahadb.minimal import is_minimal
+from store.offline_epoch import LockGone
 from store.operations import AddSubscription
 from store.reading import chronicle_of, read_contents
 from store.records.commands import (
@@ -177,6 +178,32 @@ def test_what_came_after_a_handback_is_handed_back_anew(spoilt: Path, tmp_path: 
 
     assert (report.was_done, report.is_ready) == (False, True)
     assert check(str(spoilt)).is_clean
+
+
+def test_a_zombie_that_wakes_after_a_handback_is_found(spoilt: Path, tmp_path: Path) -> None:
+    assert hand_back(str(spoilt), str(tmp_path / "work")).is_ready
+    files = JournalFiles(str(spoilt))
+    end = chronicle_of(files).ends[4]
+    with open(files.path(4), "r+b") as stream:
+        stream.seek(end)
+        stream.write(encode_batch([encode_remove(Q, "ID:x:1:1:0")])[0])
+
+    report = hand_back(str(spoilt), str(tmp_path / "again"))
+
+    assert [text.split(":")[0] for text in report.ended] == ["db-4.log"]
+    assert report.is_ready
+    assert hand_back(str(spoilt), str(tmp_path / "third")).was_done
+
+
+def test_a_lock_that_is_lost_ends_it(spoilt: Path, tmp_path: Path) -> None:
+    mine = contents(spoilt, tmp_path / "scratch")
+    answers = iter([True, False])
+
+    with pytest.raises(LockGone):
+        hand_back(str(spoilt), str(tmp_path / "work"), has_proof=lambda: next(answers))
+
+    assert contents(spoilt, tmp_path / "scratch") == mine
+    assert hand_back(str(spoilt), str(tmp_path / "again")).is_ready
 
 
 def test_a_damaged_file_is_not_handed_back(spoilt: Path, tmp_path: Path) -> None:

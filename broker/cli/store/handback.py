@@ -37,7 +37,7 @@ def handback(directory: str, dry_run: bool, accept_order: bool, scratch: str | N
                 report = rehearse(directory, temporary)
             else:
                 with locked(directory, "store handback") as has_proof:
-                    report = hand_back(directory, temporary, accepts_order=accept_order, has_proof=has_proof)
+                    report = hand_back(directory, temporary, accepts_order=accept_order, has_proof=has_proof, says=_say)
     except FAILURES as error:
         raise click.ClickException(str(error)) from error
     if as_json:
@@ -45,6 +45,11 @@ def handback(directory: str, dry_run: bool, accept_order: bool, scratch: str | N
     else:
         _tell(report, dry_run)
     sys.exit(0 if report.is_ready else 1)
+
+
+def _say(step: str) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"{step} ...", err=True)
 
 
 def _tell(report: Report, is_dry: bool) -> None:

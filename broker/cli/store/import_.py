@@ -105,7 +105,7 @@ def _tell(found: Survey) -> None:
         if share.pins:
             held.append("acknowledgements of what is in " + ", ".join(f"db-{file}.log" for file in share.pins))
         click.echo(f"db-{share.file}.log, {share.bytes} bytes: {'; '.join(held) or 'nothing that is needed'}")
-    click.echo(f"{found.bytes} bytes of journal; compaction would free {found.bytes_freed_by_compaction} of them")
+    click.echo(f"{found.bytes} bytes of journal; compaction would free up to {found.bytes_freed_by_compaction} of them")
     for text in found.transactions:
         click.echo(f"will be left aside: {text}")
     for place, count in found.scheduled.items():
