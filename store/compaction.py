@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 
 FACTOR = 2.0
 FILES_BEYOND = 2
-# When an operator asks for it: no more than a tenth of what is left is dead.
-FACTOR_ASKED = 1.1
+# When an operator asks for it, every file goes of which less than this share lives.
+DENSE_SHARE = 0.9
 STEP_BYTES = 256 << 10
 STEP_RECORDS = 500
 
@@ -66,7 +66,6 @@ def plan(
     *,
     file_length: int,
     held_by_records: Set[int] = frozenset(),
-    factor: float = FACTOR,
 ) -> tuple[int, ...]:
     """The files to empty, oldest first, so that the journal is within its bound again; none when it is already.
 
@@ -75,7 +74,7 @@ def plan(
     """
     disk = sum(sizes.values())
     live = sum(min(held.live_bytes, sizes.get(file, 0)) for file, held in files.items())
-    bound = factor * live + FILES_BEYOND * file_length
+    bound = FACTOR * live + FILES_BEYOND * file_length
     if disk <= bound:
         return ()
     by_share = sorted((files[file].live_bytes / max(size, 1), file) for file, size in sizes.items() if file < before)
@@ -98,6 +97,19 @@ def plan(
     gone = set(reclaimable(frozenset(candidates[:high])))
     return tuple(
         sorted(file for file in candidates[:high] if file in gone and (files[file].live > 0 or file in held_by_records))
+    )
+
+
+def sparse(
+    files: Mapping[int, FileState], sizes: Mapping[int, int], before: int, held_by_records: Set[int]
+) -> tuple[int, ...]:
+    """All files worth emptying, whatever the bound: less than DENSE_SHARE of each lives. Oldest first."""
+    return tuple(
+        file
+        for file in sorted(sizes)
+        if file < before
+        and files[file].live_bytes < DENSE_SHARE * sizes[file]
+        and (files[file].live > 0 or file in held_by_records)
     )
 
 

@@ -239,6 +239,8 @@ class Replay:
 
     def _know(self, owner: int, message_id: str, order_key: int) -> None:
         self._places[owner, message_id] = order_key
+        if self._state.unresolved:
+            self._state.resolve(owner, order_key, message_id)
         producer, _, digits = message_id.rpartition(":")
         if digits.isdecimal():
             sequence = int(digits)

@@ -216,7 +216,11 @@ class Standby:
             foreign_openwire=0 if takeover is None else takeover.foreign_openwire,
         )
         if takeover is not None:
-            takeover.finish()
+            try:
+                takeover.finish()
+            except BaseException:
+                promoted.writer.close()
+                raise
         self._say(promoted)
         for path in remove_stale(self._index_root, self._path):
             log.info("removed the stale index %s", path)

@@ -20,7 +20,7 @@ from store import keys
 from store.audit import AuditImage, ProducerAudit
 from store.keys import SHARED, SIZE_MASK, Entry
 from store.open_transactions import PendingOperation, Transaction, decode_transactions, encode_transactions
-from store.records.commands import subscription_key
+from store.records.commands import REMOVE, subscription_key
 from store.records.message import Destination
 from store.tail import Frozen, Position, Tail, keys_after
 
@@ -143,6 +143,8 @@ class State:
         self.moved_from: set[int] = set()
         # owner -> order keys of messages whose removal is prepared: nobody gets them until it is decided
         self.withheld: dict[int, set[int]] = {}
+        # Prepared removals of messages that were not met yet: a copy may stand behind the Prepare
+        self.unresolved: dict[tuple[Destination, str | None, str], str] = {}
         # Client-made ids of messages in the live and in the frozen tail
         self._audited: set[tuple[int, str]] = set()
         self._audited_frozen: set[tuple[int, str]] = set()
@@ -175,9 +177,9 @@ class State:
         blob = self._chunks(keys.TRANSACTIONS, self.transaction_chunks)
         if blob:
             self.transactions = decode_transactions(blob)
-            for transaction in self.transactions.values():
+            for name, transaction in self.transactions.items():
                 if transaction.is_prepared:
-                    self._withhold(transaction)
+                    self._withhold(name, transaction)
         if self.audit is not None:
             blob = self._chunks(keys.AUDIT, self.audit_chunks)
             if blob:
@@ -593,12 +595,33 @@ class State:
             for operation, place in zip(transaction.operations, places, strict=True)
         ]
         self.transactions_touched = True
-        self._withhold(transaction)
+        self._withhold(key, transaction)
 
-    def _withhold(self, transaction: Transaction) -> None:
+    def _withhold(self, key: str, transaction: Transaction) -> None:
         for operation in transaction.operations:
             if operation.order_key:
                 self.withheld.setdefault(operation.owner, set()).add(operation.order_key)
+            elif operation.kind == REMOVE:
+                self.unresolved[operation.destination, operation.subscription_key, operation.message_id] = key
+
+    def resolve(self, owner: int, order_key: int, message_id: str) -> None:
+        """A replay met a message: should a prepared transaction remove it, nobody gets it until that is decided."""
+        known = self.owners[owner]
+        subscription = None if known.subscription_name is None else known.key
+        key = self.unresolved.pop((known.destination, subscription, message_id), None)
+        if key is None:
+            return
+        transaction = self.transactions[key]
+        transaction.operations = [
+            operation._replace(owner=owner, order_key=order_key)
+            if operation.kind == REMOVE
+            and (operation.destination, operation.subscription_key, operation.message_id)
+            == (known.destination, subscription, message_id)
+            else operation
+            for operation in transaction.operations
+        ]
+        self.withheld.setdefault(owner, set()).add(order_key)
+        self.transactions_touched = True
 
     def end_transaction(self, key: str, location: int) -> Transaction | None:
         """The outcome stands at ``location``; what the transaction withheld is free. None: it was not open."""
@@ -613,6 +636,8 @@ class State:
             self.pin(file, operation.location >> 32)
             if operation.order_key:
                 self.withheld.get(operation.owner, set()).discard(operation.order_key)
+            elif operation.kind == REMOVE:
+                self.unresolved.pop((operation.destination, operation.subscription_key, operation.message_id), None)
         if transaction.prepared_at:
             self.pin(file, transaction.prepared_at >> 32)
         return transaction
@@ -742,6 +767,7 @@ class State:
         dropped = self.drop_range(file, 0, 1 << 32)
         for owner in list(self.owners.values()):
             if owner.latest_record and owner.latest_record >> 32 == file:
+                dropped += [(owner.id, order_key, entry) for order_key, entry in self.entries(owner.id, 0)]
                 self.drop_owner(owner.id, file)
             elif owner.record_location and owner.record_location >> 32 == file:
                 self.settle_record(owner.id)

@@ -18,7 +18,7 @@ from index.index import Index
 from journal.files import JournalFiles
 from store.archive import DEFAULT_NAME, Archive
 from store.archive import Disk as ArchiveDisk
-from store.compaction import FACTOR, FACTOR_ASKED, Compaction, CompactionReport, plan
+from store.compaction import Compaction, CompactionReport, plan, sparse
 from store.figures import Figures
 from store.headers import Chronicle
 from store.journal_end import JournalEnd
@@ -142,7 +142,7 @@ class Upkeep:
     def compact(self, report: Future[CompactionReport]) -> None:
         """Begin to empty all files in which more than a little is dead. ``report`` is told when they are gone."""
         if self._compaction is None:
-            self._begin_compaction(FACTOR_ASKED)
+            self._begin_compaction(is_asked=True)
         if self._compaction is None:
             disk = self._disk_bytes()
             report.set_result(CompactionReport((), 0, 0, disk, disk))
@@ -226,7 +226,7 @@ class Upkeep:
                 self._reclaim(done.frozen.reclaimable)
             self._end_compactions(done.frozen.position)
             if self._settings.enable_compaction and self._compaction is None:
-                self._begin_compaction(FACTOR)
+                self._begin_compaction()
 
     def _reclaim(self, files: tuple[int, ...]) -> None:
         """Remove files that nothing needs: first said in the journal, then done, oldest first."""
@@ -286,22 +286,25 @@ class Upkeep:
             sizes[file] = size
         return sizes
 
-    def _begin_compaction(self, factor: float) -> None:
+    def _begin_compaction(self, *, is_asked: bool = False) -> None:
         if self._space.free_bytes < self._settings.journal_max_file_length:
             return  # copies need room
         state = self._state
         sizes = self._file_sizes()
         current = self._end.writer.position[0]
         first_of_epoch = self._chronicle.first_of_epoch
-        files = plan(
-            state.files,
-            sizes,
-            current,
-            lambda emptied: state.reclaimable(first_of_epoch, current, emptied),
-            file_length=self._settings.journal_max_file_length,
-            held_by_records=state.held_by_records(),
-            factor=factor,
-        )
+        held_by_records = state.held_by_records()
+        if is_asked:
+            files = sparse(state.files, sizes, current, held_by_records)
+        else:
+            files = plan(
+                state.files,
+                sizes,
+                current,
+                lambda emptied: state.reclaimable(first_of_epoch, current, emptied),
+                file_length=self._settings.journal_max_file_length,
+                held_by_records=held_by_records,
+            )
         files = tuple(file for file in files if not self._pages.is_damaged(file))
         if files:
             self._compaction = Compaction(

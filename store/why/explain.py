@@ -18,7 +18,7 @@ from journal.errors import JournalError, JournalMissing
 from journal.files import JournalFiles
 from journal.format import offset_of
 from journal.reader import JournalReader
-from store.compaction import FACTOR, FACTOR_ASKED, FILES_BEYOND
+from store.compaction import DENSE_SHARE, FACTOR, FILES_BEYOND
 from store.headers import Chronicle
 from store.inspect import Seen, walk
 from store.keys import Entry
@@ -92,12 +92,11 @@ def explain(
         ]
     finally:
         reader.close()
-    journal_bytes = sum(sizes.values())
-    may_compact = journal_bytes > FACTOR_ASKED * live_bytes + FILES_BEYOND * place.file_length
     for why in described:
-        why.action = action_for(why, now, may_compact=may_compact)
+        why.action = action_for(why, now)
     if only is not None:
         described[0].acknowledgements = _acknowledgements(place.files, chronicle, only)
+    journal_bytes = sum(sizes.values())
     return Why(
         place.files.directory,
         described,
@@ -171,9 +170,15 @@ def _describe(
         why.roots = sorted(graph.roots[file])
         why.moves = sum(facts.files[root].live_bytes for root in why.roots)
         why.frees = sum(facts.files[gone].size for gone in graph.freed_with(set(why.roots)))
+        why.may_compact = bool(why.roots) and all(_is_sparse(facts, root) for root in why.roots)
     elif why.state == RECLAIMABLE:
         why.frees = known.size
     return why
+
+
+def _is_sparse(facts: Facts, file: int) -> bool:
+    """Whether a compaction that is asked for empties it."""
+    return file < facts.tail and facts.files[file].live_bytes < DENSE_SHARE * facts.files[file].size
 
 
 def _state_of(facts: Facts, file: int) -> str:

@@ -10,8 +10,6 @@ _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 _AGES: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 # Named in a sentence; the rest is counted.
 NAMED_MAX: Final = 3
-# A file with a larger share of live bytes is not worth copying.
-SPARSE_SHARE: Final = 0.5
 
 
 def bytes_of(size: int) -> str:
@@ -38,11 +36,8 @@ def counted(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
-def action_for(why: FileWhy, now: int, *, may_compact: bool) -> str:
-    """Who holds the file, and the cheapest way to let it go, with the figure that it frees.
-
-    ``may_compact``: the journal is so much longer than what lives in it that a compaction would begin.
-    """
+def action_for(why: FileWhy, now: int) -> str:
+    """Who holds the file, and the cheapest way to let it go, with the figure that it frees."""
     if why.state == TAIL:
         return "it is written to"
     if why.state == GOING:
@@ -51,7 +46,7 @@ def action_for(why: FileWhy, now: int, *, may_compact: bool) -> str:
         return f"nothing needs it: the next checkpoint frees {bytes_of(why.bytes)}"
     said, deeds = _own(why, now)
     waits = _waits(why)
-    compaction = _compaction(why) if may_compact else ""
+    compaction = _compaction(why)
     if not said:
         return f"{waits}: {compaction or 'it goes when those are empty'}" if waits else "nothing known here keeps it"
     if waits:
@@ -132,6 +127,6 @@ def names(files: list[int]) -> str:
 
 def _compaction(why: FileWhy) -> str:
     """Empty when it would not pay."""
-    if not why.frees or why.moves > SPARSE_SHARE * why.frees:
+    if not why.may_compact or why.moves >= why.frees:
         return ""
     return f"`tandemmq store compact` moves {bytes_of(why.moves)} and frees {bytes_of(why.frees)}"

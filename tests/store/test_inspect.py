@@ -217,6 +217,7 @@ def test_a_torn_tail_is_shown_as_one(directory: str) -> None:
 def test_what_a_deposed_master_wrote_late_is_shown_and_does_not_count(directory: str) -> None:
     zombie = Term(directory, "zombie", replace(STILL, look_interval=60.0))  # it sleeps
     zombie.add_durably(1)
+    zombie.wait(lambda: zombie.store.figures.checkpoints > 0)
     successor = Term(directory, "successor", STILL)
     late = zombie.add()
     zombie.wait_lost()

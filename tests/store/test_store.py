@@ -248,7 +248,7 @@ def test_the_periodic_strategy_syncs_what_lies_around_when_nothing_comes(directo
     settings = StoreSettings(journal_disk_sync_strategy="periodic", journal_disk_sync_interval=0.05, look_interval=0.02)
     term = Term(directory, settings=settings)
     term.add_durably(3)
-    term.wait(lambda: not term.store._thread._is_unsynced)
+    term.wait(lambda: not term.store._thread._end.is_unsynced)
     assert term.store.figures.syncs > 0
     term.close()
 
