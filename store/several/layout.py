@@ -12,12 +12,13 @@ A store that has a journal is opened whether a filter names it or not: what it h
 
 from __future__ import annotations
 
-import json
 import os
+import zlib
 from dataclasses import replace
 
 from journal.files import JournalFiles, file_id
 from store.filters import DIRECTORY_NAME_MAX, MATCH_ALL_DIRECTORY, OUTCOMES_DIRECTORY, Filters, StoresClash
+from store.index_trust import numbering_of
 from store.settings import StoreSettings
 from store.standby import Disk, Standby
 
@@ -106,7 +107,7 @@ class Layout:
         """Open a store to follow it. Its number is that of its index, if it is free, so that the index is of use."""
 
         def number_owners(meta: bytes) -> int:
-            return self._number(name, json.loads(meta).get("first_owner", 0) >> OWNER_BITS if meta else 0) << OWNER_BITS
+            return self._number(name, numbering_of(meta) >> OWNER_BITS) << OWNER_BITS
 
         index_root = os.path.join(self.path(name), "index")
         if self._index_directory is not None:
@@ -121,17 +122,19 @@ class Layout:
 
     def _number(self, name: str, wished: int) -> int:
         number = self._numbers.get(name)
-        if number is None:
+        if number is not None:
+            return number
+        if name == ROOT:
+            number = 0  # as when it stands alone
+        else:
+            # Without an index a number by the name: it is not that of an index that is opened later, as a rule.
+            first = wished or zlib.crc32(name.encode()) % STORES_MAX + 1
             taken = set(self._numbers.values())
-            if name == ROOT:
-                number = 0  # as when it stands alone
-            elif wished and wished not in taken and wished <= STORES_MAX:
-                number = wished
-            else:
-                number = next((free for free in range(1, STORES_MAX + 1) if free not in taken), 0)
-                if not number:
-                    raise TooManyStores(f"{self.directory} has more than {STORES_MAX} stores")
-            self._numbers[name] = number
+            free = (n for n in (*range(first, STORES_MAX + 1), *range(1, first)) if n not in taken)
+            number = next(free, 0)
+            if not number:
+                raise TooManyStores(f"{self.directory} has more than {STORES_MAX} stores")
+        self._numbers[name] = number
         return number
 
     @property

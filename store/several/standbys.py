@@ -14,7 +14,9 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from store.filters import OUTCOMES_DIRECTORY, Filters, StoresClash
 from store.promotion import Outcome
@@ -29,6 +31,10 @@ from store.state import State
 from store.store import Store
 
 log = logging.getLogger(__name__)
+
+PROMOTING_THREADS = 8
+
+T = TypeVar("T")
 
 
 class DestinationInTwoStores(StoresClash):
@@ -139,14 +145,12 @@ class SeveralStandbys:
             return store
 
         outcomes = self._fence_all()
-        for standby in self._standbys.values():
-            standby.read()
+        _each(Standby.read, self._standbys.values())
         epoch = max(standby.next_epoch for standby in self._standbys.values())
         outcome_of = _outcomes(outcomes.state, outcome_by(self.settings))
         states = {name: standby.state for name, standby in self._standbys.items() if standby is not outcomes}
         try:
-            for name in states:
-                begin(name, self._standbys[name], epoch, outcome_of)
+            _each(lambda name: begin(name, self._standbys[name], epoch, outcome_of), states)
             homes = _homes(states)
             # Not before every store is free of what was decided.
             begin(OUTCOMES_DIRECTORY, outcomes, epoch, _complete)
@@ -171,7 +175,7 @@ class SeveralStandbys:
         term = Term(
             epoch,
             time.monotonic() - started,
-            {name: stores[name] for name in states},
+            {name: stores[name] for name in sorted(states)},
             stores[OUTCOMES_DIRECTORY],
             homes,
             _prepared(states),
@@ -191,9 +195,16 @@ class SeveralStandbys:
             layout.make(name)
             self._standbys[name] = layout.open(name)
         self._open_found()
-        for name in sorted(self._standbys.keys() - {OUTCOMES_DIRECTORY}):
-            self._standbys[name].fence()
+        _each(Standby.fence, [standby for standby in self._standbys.values() if standby is not outcomes])
         return outcomes
+
+
+def _each(step: Callable[[T], object], items: Iterable[T]) -> None:
+    """One step of the promotion for each store; mostly waiting for the disk. All are done on return, or raising."""
+    with ThreadPoolExecutor(PROMOTING_THREADS, "tandemmq-promoting") as pool:
+        done = [pool.submit(step, item) for item in items]
+    for each in done:
+        each.result()
 
 
 class _First:

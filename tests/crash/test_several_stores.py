@@ -30,7 +30,7 @@ from store.settings import StoreSettings
 from store.several.check import check_all
 
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
-IMAGES = int(os.environ.get("TANDEMMQ_PROVE_IMAGES", "40"))
+IMAGES = int(os.environ.get("TANDEMMQ_PROVE_IMAGES", "24"))
 TRANSACTIONS = 12
 SETTINGS = StoreSettings(
     journal_max_file_length=4 * KIB,
