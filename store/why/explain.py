@@ -45,9 +45,10 @@ from store.why.words import action_for
 
 # Oldest messages looked up at once: the storage thread serves clients in between.
 MESSAGES_A_PIECE = 20
-# Holders of a file that are named, and whose oldest message is looked up.
-HOLDERS_MAX = 5
-HOLDERS_OF_ONE_FILE_MAX = 1_000
+# Holders of a file that are named, and those of them whose oldest message is looked up: of one of many files, and of
+# the only one that was asked for.
+HOLDERS_MAX = 20, 5
+HOLDERS_OF_ONE_FILE_MAX = 1_000, 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ def _describe(
     reader: JournalReader,
     ask: Ask,
     consumers: Mapping[str, int] | None,
-    holders_max: int,
+    holders_max: tuple[int, int],
 ) -> FileWhy:
     known = facts.files[file]
     why = FileWhy(
@@ -195,13 +196,14 @@ def _holders(
     reader: JournalReader,
     ask: Ask,
     consumers: Mapping[str, int] | None,
-    holders_max: int,
+    holders_max: tuple[int, int],
 ) -> list[Holder]:
     """The largest first."""
-    ranked = sorted(facts.files[file].holders.items(), key=lambda holder: (-holder[1][1], holder[0]))[:holders_max]
+    named, dated = holders_max
+    ranked = sorted(facts.files[file].holders.items(), key=lambda holder: (-holder[1][1], holder[0]))[:named]
     first: dict[int, Entry] = {}
-    for start in range(0, len(ranked), MESSAGES_A_PIECE):
-        piece = [owner for owner, _ in ranked[start : start + MESSAGES_A_PIECE]]
+    for start in range(0, min(dated, len(ranked)), MESSAGES_A_PIECE):
+        piece = [owner for owner, _ in ranked[start : min(dated, start + MESSAGES_A_PIECE)]]
         first |= ask(partial(_first_messages, owners=piece, file=file))
     found = []
     for number, (count, size) in ranked:

@@ -31,7 +31,7 @@ class Thing:
 _FILES: Final[tuple[tuple[str, str, str], ...]] = (
     (r"lock", "lock", "the lock file, and who holds it"),
     (re.escape(NEXT_PREFIX) + r".+", "next", "made ahead, to become the next journal file of that broker"),
-    (r"db\.(data|redo|free)", "activemq", "ActiveMQ's index: it would rebuild it from the journal"),
+    (r"db\.(data|redo|free)", "activemq", "ActiveMQ's index, for its next start: it rebuilds it from the journal"),
     (r"(db\.(data|redo|free)|scheduleDB\..+)[.-].+", "aside", "set aside when the directory was taken over; not read"),
     (r"tx-.+\.tmp", "activemq", "ActiveMQ's spilled index pages, left by a crash; not read"),
     (r"db-log\.template", "activemq", "ActiveMQ's pattern for new journal files; not read"),

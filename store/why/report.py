@@ -62,7 +62,8 @@ class OpenTransaction:
 class FileWhy:
     """One journal file. ``pins`` are the files in which its acknowledgements and deletions shadow something, of those
     that stay; ``pinned_by`` the inverse. ``roots`` are the files that must be emptied for this one to go; then
-    ``frees`` bytes go, and ``moves`` are those that would have to be copied. ``action`` says so in words.
+    ``frees`` bytes go, and ``moves`` are those that would have to be copied; ``may_compact`` says whether a compaction
+    that is asked for does it. ``action`` says so in words.
     ``acknowledgements`` are those in the file, by destination; counted only when one file is asked for."""
 
     file: int
@@ -82,6 +83,7 @@ class FileWhy:
     roots: list[int] = field(default_factory=list)
     moves: int = 0
     frees: int = 0
+    may_compact: bool = False
     action: str = ""
     acknowledgements: dict[str, int] = field(default_factory=dict)
 
