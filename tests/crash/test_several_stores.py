@@ -31,6 +31,7 @@ from store.several.check import check_all
 
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 IMAGES = int(os.environ.get("TANDEMMQ_PROVE_IMAGES", "24"))
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(120 + IMAGES)]
 TRANSACTIONS = 12
 SETTINGS = StoreSettings(
     journal_max_file_length=4 * KIB,
@@ -93,7 +94,7 @@ def test_a_transaction_over_several_stores_is_whole_or_absent_after_a_crash_at_a
                 moments.pop(0)
                 states.add(judge(scratch, model.image(), asked, told, moment))
         print(f"{len(events)} events; transactions that held: {sorted(states)}")
-        assert len(states) > 2, "the moments were not all over the life"
+        assert len(states) > 2 or IMAGES < 20, "the moments were not all over the life"
 
 
 def judge(scratch: str, image: Image, asked: int, told: int, moment: int) -> int:
@@ -152,7 +153,7 @@ def test_a_recovery_that_crashes_is_recovered(keeps_index: bool) -> None:
         recovering = RecordingDisk(place)
         SeveralTerm(place, ENTRIES, settings=SETTINGS, disk=recovering).close()
         model = Disk(dice)
-        step = max(1, (len(recovering.events) - recovering.start) // (IMAGES // 4))
+        step = max(1, (len(recovering.events) - recovering.start) // max(1, IMAGES // 4))
         for moment, event in enumerate(recovering.events):
             model.apply(event)
             if moment >= recovering.start and moment % step == 0:
