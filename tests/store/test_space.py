@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+sys.path.insert(0, os.path.dirname(__file__))
+
+from store_harness import KIB, SMALL, Q, Term
+
+from store.check import check
+from store.operations import AddMessage
+from store.settings import StoreSettings
 from store.space import (
     ASK_BYTES,
     ASK_SECONDS,
@@ -17,6 +27,7 @@ from store.space import (
     IN_FLIGHT_BYTES_MIN,
     PREPARE_AGAIN_SECONDS,
     Space,
+    StoreFull,
 )
 
 MIB = 1 << 20
@@ -206,3 +217,81 @@ def test_a_real_directory_answers(tmp_path: Any) -> None:
     assert not space.is_short
     with pytest.raises(FileNotFoundError):
         Space((str(tmp_path / "none"),), 1)
+
+
+# ---- a real store
+
+
+class Quota:
+    """``os``; while ``is_used_up`` no byte of a next journal file can be written, and no free byte less is shown."""
+
+    def __init__(self) -> None:
+        self.is_used_up = False
+        self.refusals = 0
+        self._next: set[int] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        fd = os.open(path, flags, mode)
+        self._next.discard(fd)
+        if "/.next-" in path:
+            self._next.add(fd)
+        return fd
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        if self.is_used_up and fd in self._next:
+            self.refusals += 1
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        return os.pwrite(fd, data, offset)
+
+
+def test_a_store_refuses_by_quota_lets_acknowledgements_through_and_goes_on_by_itself(tmp_path: Path) -> None:
+    disk = Quota()
+    settings = StoreSettings(
+        journal_max_file_length=64 * KIB, checkpoint_interval=0.1, cleanup_interval=0.0, look_interval=0.02
+    )
+    term = Term(str(tmp_path), settings=settings, disk=cast(Any, disk))
+    owner = term.store.queue(Q)
+    disk.is_used_up = True
+    added: list[AddMessage] = []
+    while not term.store.is_full:
+        added += term.add_durably(1, body=b"x" * KIB)
+        assert len(added) < 64, "refused before the file is full"
+    assert "no room for the next journal file (Disk quota exceeded)" in term.store.full_reason
+    with pytest.raises(StoreFull, match="Disk quota exceeded"):
+        term.add()
+    before = len(term.durable_operations)
+    for operation in added[:-1]:
+        term.remove(operation, owner)
+    term.wait_durable(before + len(added) - 1)
+    term.wait(lambda: disk.refusals > 1)
+    assert term.store.is_full
+
+    disk.is_used_up = False
+    term.wait(lambda: not term.store.is_full)
+    added += term.add_durably(200, body=b"y" * KIB)
+    assert term.bodies() == [b"x" * KIB, *[b"y" * KIB] * 200]
+    term.close()
+    assert check(str(tmp_path)).problems == []
+
+
+def test_a_store_below_its_reserve_is_full_from_the_start_and_ends_in_order(tmp_path: Path) -> None:
+    free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
+    term = Term(str(tmp_path))
+    added = term.add_durably(3)
+    term.close()
+    term = Term(str(tmp_path), settings=replace(SMALL, disk_reserve=2 * free))
+    assert term.store.is_full
+    with pytest.raises(StoreFull, match="disk full"):
+        term.add()
+    owner = term.store.queue(Q)
+    page = term.page(owner)
+    term.remove(page.messages[0], owner)
+    term.wait_durable(2)
+    term.close()
+    term = Term(str(tmp_path))
+    assert term.bodies() == [operation.message.body for operation in added[1:]]
+    term.close()
+    assert check(str(tmp_path)).problems == []
