@@ -6,7 +6,7 @@ byte of a file is a record's, a batch's, one of those, or space that was prepare
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -15,8 +15,10 @@ from journal.errors import JournalCorrupt, JournalMissing
 from journal.files import JournalFiles
 from journal.format import CONTROL_SIZE, RECORD_HEADER_SIZE
 from journal.scan import Batch, FileSource, Scan, scan
-from store.headers import MARK, Chronicle, Header, decode_header, read_chronicle
+from store.damage import decode_lost, decode_next
+from store.headers import MARK, Chronicle, Header, decode_header, ranges, read_chronicle
 from store.hints import CopyHint, hint_of
+from store.marks import decode_gone, decode_settled
 from store.records.commands import (
     AckMap,
     AddMessage,
@@ -42,6 +44,8 @@ from store.records.openwire import decode_message, detect_version
 # Read of each file to see its header; a longer one takes a second read.
 HEADER_BYTES: Final = 4096
 
+OUR_TRACES: Final = "TANDEMMQ-"
+
 DAMAGED: Final = "damaged"
 TORN: Final = "torn"
 BEHIND_THE_END: Final = "behind the end"
@@ -59,6 +63,7 @@ SHARES: Final[dict[str, str]] = {
     "unsubscribe": "subscriptions and destinations",
     "remove-destination": "subscriptions and destinations",
     "header": "bookkeeping",
+    "mark": "bookkeeping",
     "trace": "bookkeeping",
     "audit": "bookkeeping",
     "ack-map": "bookkeeping",
@@ -74,7 +79,8 @@ class Seen:
     """A record. ``offset`` is its place in ``file``, ``batch`` that of its batch, ``size`` its bytes with its header.
 
     ``counts`` is False behind the end that a successor named: whoever wrote it was deposed. ``hint_bytes`` stand
-    behind the command, where ActiveMQ does not look. ``says`` is the text of a header or trace, or what else there is.
+    behind the command, where ActiveMQ does not look. ``text`` is that of a header or trace, ``says`` what it means, or
+    what else there is to say.
     """
 
     file: int
@@ -90,6 +96,7 @@ class Seen:
     transaction: str | None = None
     hint_bytes: int = 0
     moved_from: tuple[int, int] | None = None  # (file, offset) of the record that this one is a copy of
+    text: str | None = None
     says: str | None = None
 
 
@@ -141,6 +148,9 @@ def walk(files: JournalFiles, chronicle: Chronicle, file: int, *, is_live: bool 
             return
     assert end is not None, "only behind an end something may stand that does not count"
     for batch in scan(files, file, end, is_live=True):
+        if all(decode_next(payload) is not None for _, payload in batch.records):
+            yield from _records(batch, counts=True)  # whoever rotated says so behind the end
+            continue
         yield Gap(file, batch.offset, batch.end, BEHIND_THE_END, f"a successor's header ends the file at {end}")
         yield from _records(batch, counts=False)
 
@@ -185,7 +195,8 @@ def describe(file: int, offset: int, batch: int, payload: bytes, *, counts: bool
         None if transaction is None else transaction.key,
         hint_bytes,
         None if hint is None else (hint.old_location >> 32, hint.old_location & 0xFFFFFFFF),
-        _says(command),
+        command.message if isinstance(command, Trace) else None,
+        _says(command, payload),
     )
 
 
@@ -206,16 +217,18 @@ _KIND_OF: Final[dict[type, str]] = {
 
 def _kind(command: Command) -> str:
     if isinstance(command, Trace):
-        return "header" if (command.message or "").startswith(MARK) else "trace"
+        text = command.message or ""
+        return "header" if text.startswith(MARK) else "mark" if text.startswith(OUR_TRACES) else "trace"
     if isinstance(command, Subscription):
         return "unsubscribe" if command.info is None else "subscribe"
     return _KIND_OF[type(command)]
 
 
-def _says(command: Command) -> str | None:
+def _says(command: Command, payload: bytes) -> str | None:
     match command:
-        case Trace(message):
-            return message
+        case Trace():
+            header = decode_header(payload)
+            return _mark_says(payload) if header is None else _header_says(header)
         case Subscription(_, _, info) if info is not None and info.selector:
             return f"selector {info.selector}"
         case ProducerAudit(blob) | AckMap(blob):
@@ -225,6 +238,32 @@ def _says(command: Command) -> str | None:
         case Schedule(kind):
             return f"command {kind} of the scheduler"
     return None
+
+
+def _header_says(header: Header) -> str:
+    parts = [f"epoch {header.epoch} of {header.holder}, by {header.reason}"]
+    if header.ends:
+        parts.append("ends " + ", ".join(f"db-{file}.log at {end}" for file, end in sorted(header.ends.items())))
+    parts.append(f"there are {_files(header.files)}, written with sync {header.sync}")
+    return "; ".join(parts)
+
+
+def _mark_says(payload: bytes) -> str | None:
+    gone = decode_gone(payload)
+    if gone:
+        return f"gives up {_files(gone)}"
+    settled = decode_settled(payload)
+    if settled is not None:
+        return f"all that {settled} holds stands behind its newest record"
+    following = decode_next(payload)
+    if following is not None:
+        return f"db-{following}.log follows, and has its header"
+    lost = decode_lost(payload)
+    return None if lost is None else f"db-{lost[0]}.log does not count from {lost[1]} to {lost[2]}: it was lost"
+
+
+def _files(files: Iterable[int]) -> str:
+    return ", ".join(f"db-{a}.log" if a == b else f"db-{a}.log to db-{b}.log" for a, b in ranges(files))
 
 
 def message_of(seen: Seen, chronicle: Chronicle) -> Message | None:

@@ -23,6 +23,7 @@ from store.inspect import read_headers
 from store.state import State
 from store.store import Store
 from store.why.explain import Place, explain
+from store.why.inventory import file_named
 
 # The storage thread answers between two batches; a volume that hangs for longer shows in /health too.
 ANSWER_SECONDS_MAX = 10.0
@@ -65,7 +66,7 @@ class StorePages:
         if store is None:
             return self._no_master()
         text = request.query.get("file")
-        only = None if text is None else number_of(text)
+        only = None if text is None else file_named(text)
         if text is not None and only is None:
             return _json({"error": f"{text!r} is no journal file: db-87.log, db-87 or 87 would be one"}, 400)
         consumers = _consumers(self._status())
@@ -127,12 +128,6 @@ class StorePages:
         if status.get("holder"):
             answer["holder"] = status["holder"]
         return _json(answer, 409)
-
-
-def number_of(text: str) -> int | None:
-    """The id in db-87.log, db-87 or 87; None for anything else."""
-    digits = text.removeprefix("db-").removesuffix(".log")
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 10 else None
 
 
 def _consumers(status: Mapping[str, Any]) -> dict[str, int]:

@@ -50,6 +50,11 @@ _DIRECTORIES: Final[tuple[tuple[str, str, str], ...]] = (
 )
 
 
+def file_named(text: str) -> int | None:
+    """The id in what a person calls a journal file: db-87.log, db-87 or 87. None for anything else."""
+    return next((id for name in (text, f"{text}.log", f"db-{text}.log") if (id := file_id(name)) is not None), None)
+
+
 def inventory(directory: str, index_root: str | None = None, archive: str | None = None) -> list[Thing]:
     """What is in ``directory``, the journal files as one thing; then indexes and archive where they lie elsewhere.
 

@@ -103,8 +103,9 @@ def test_records_are_told_with_place_destination_id_and_size(directory: str) -> 
     assert message is not None
     assert message.body == b"body 1"
     assert header.kind == "header"
-    assert header.says is not None
-    assert json.loads(header.says[len(MARK) :])["holder"] == "a"
+    assert header.text is not None
+    assert json.loads(header.text[len(MARK) :])["holder"] == "a"
+    assert header.says == "epoch 1 of a, by promotion; there are db-1.log, written with sync always"
     assert check(directory).is_clean
 
 
@@ -129,6 +130,8 @@ def test_the_life_of_a_message_is_added_copied_and_removed(directory: str) -> No
     term.remove(kept, owner)
     term.wait_durable(before + 1)
     term.close()
+    marks = [each.says for each in records(directory) if each.kind == "mark"]
+    assert any(said and said.startswith("gives up db-1.log") for said in marks), marks
 
     assert life_of(directory, message_id) == ["copy", "remove"], "the file of the original is gone"
     assert check(directory).is_clean

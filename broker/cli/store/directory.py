@@ -18,6 +18,7 @@ from locker.shared_file import SharedFileLocker
 from store.headers import Chronicle
 from store.inspect import read_headers
 from store.several.layout import stores_in
+from store.why.inventory import file_named
 
 LOCK = "lock"
 DIRECTORY = click.Path(exists=True, file_okay=False)
@@ -54,12 +55,10 @@ def known_files(directory: str) -> Chronicle:
 
 def journal_file(text: str) -> int:
     """The id in db-87.log, db-87 or 87. Raises BadParameter for anything else."""
-    name = os.path.basename(text)
-    for spelled in (name, f"{name}.log", f"db-{name}.log"):
-        number = file_id(spelled)
-        if number is not None:
-            return number
-    raise click.BadParameter(f"{text!r} is no journal file: db-87.log, db-87 or 87 would be one")
+    number = file_named(os.path.basename(text))
+    if number is None:
+        raise click.BadParameter(f"{text!r} is no journal file: db-87.log, db-87 or 87 would be one")
+    return number
 
 
 def lock_place(directory: str) -> str:

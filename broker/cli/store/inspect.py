@@ -165,6 +165,7 @@ def _json_line(seen: Seen, message: Message | None, problem: str | None) -> str:
         "transaction": seen.transaction,
         "hint_bytes": seen.hint_bytes or None,
         "moved_from": None if seen.moved_from is None else dict(zip(("file", "offset"), seen.moved_from, strict=True)),
+        "text": seen.text,
         "says": seen.says,
         "problem": problem,
     }
@@ -223,8 +224,8 @@ def _text_line(seen: Seen, message: Message | None, problem: str | None) -> str:
     parts.append(f"batch {seen.batch}")
     if not seen.counts:
         parts.append("DOES NOT COUNT")
-    if seen.says:
-        parts.append(_short(seen.says))
+    if seen.says or seen.text:
+        parts.append(_short(seen.says or seen.text or ""))
     if problem:
         parts.append(f"body unreadable: {problem}")
     line = "  ".join(parts)

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from broker.admin.store_pages import number_of
 from broker.cli.status import DEFAULT_ADMIN, admin_url
 from broker.cli.store.admin import call
 from broker.cli.store.directory import demand_journal, holder_of, journal_file
@@ -22,7 +21,7 @@ from store.headers import Chronicle
 from store.records.errors import RecordDamaged
 from store.state import State
 from store.why.explain import Place, explain
-from store.why.inventory import UNKNOWN, Thing
+from store.why.inventory import UNKNOWN, Thing, file_named
 from store.why.offline import read_state
 from store.why.report import FileWhy, Holder, Oldest, OpenTransaction, SubscriptionRecord, Why
 from store.why.words import age_of, bytes_of, counted, holder_in_words, names, transaction_in_words
@@ -71,7 +70,7 @@ def why(
 
 
 def _is_file_name(text: str) -> bool:
-    return not os.path.isdir(text) and number_of(os.path.basename(text)) is not None
+    return not os.path.isdir(text) and file_named(os.path.basename(text)) is not None
 
 
 # ---- from where
