@@ -16,6 +16,7 @@ from journal.reader import JournalReader
 from store.hints import with_copy_hint
 from store.keys import Entry
 from store.marks import encode_settled
+from store.owners import OwnerState
 from store.records.commands import (
     AddMessage,
     UpdateMessage,
@@ -30,7 +31,7 @@ from store.records.commands import (
 )
 from store.records.errors import RecordDamaged
 from store.records.message import Destination
-from store.state import OwnerState, State
+from store.state import State
 
 # A queue's destination, or a durable subscription's destination and its key
 Name = tuple[Destination, str | None]

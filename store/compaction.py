@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
+from store.file_states import FileState
 from store.hints import with_copy_hint, with_operation_hint
 from store.keys import Entry
 from store.marks import encode_settled
@@ -36,7 +37,7 @@ from store.records.commands import (
 )
 from store.records.loose import OPENWIRE_VERSION
 from store.records.openwire import decode_message, encode_message
-from store.state import FileState, State
+from store.state import State
 
 log = logging.getLogger(__name__)
 

@@ -17,13 +17,14 @@ from journal.reader import JournalReader
 from store.damage import Damage
 from store.keys import Entry
 from store.open_transactions import PendingOperation
+from store.owners import OwnerState
 from store.records.acknowledgements import MessageAck, decode_ack, encode_ack
 from store.records.commands import AddMessage, Command, RemoveMessage, Subscription, UpdateMessage, decode
 from store.records.errors import RecordDamaged
 from store.records.loose import OPENWIRE_VERSION
 from store.records.message import Message
 from store.records.openwire import VERSIONS_TRIED, decode_message, detect_version, encode_message
-from store.state import OwnerState, State
+from store.state import State
 
 # Read and decoded at once; a longer message comes alone.
 PAGE_MESSAGES = 1_000

@@ -29,6 +29,7 @@ from store.kahadb.page_file import FREE, REDO
 from store.keys import Entry
 from store.offline_epoch import OfflineEpoch
 from store.open_transactions import Transaction
+from store.owners import OwnerState
 from store.reading import chronicle_of, files_to_read, read_contents
 from store.records.commands import (
     UpdateMessage,
@@ -47,7 +48,6 @@ from store.records.openwire import encode_message
 from store.rehearsal import Rehearsal, counterpart, order_trouble
 from store.sealing import end_file, hidden_strays, unmark_file, what_is_behind
 from store.standby import Disk
-from store.state import OwnerState
 
 NAME = "handback"
 MARK = encode_trace("TANDEMMQ-HANDBACK")

@@ -1,10 +1,12 @@
-"""Transactions of the journal that are still open, and how the index keeps them. Pure."""
+"""Transactions of the journal that are still open, what they withhold, and how the index keeps them. Pure."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from store.records.commands import REMOVE
 from store.records.message import Destination, DestinationKind
 
 
@@ -36,6 +38,132 @@ class Transaction:
         self.operations: list[PendingOperation] = []
         self.is_prepared = False
         self.prepared_at = 0
+
+
+# (destination, subscription key, message id): what a Remove names
+Named = tuple[Destination, str | None, str]
+
+
+def _name(operation: PendingOperation) -> Named:
+    return operation.destination, operation.subscription_key, operation.message_id
+
+
+class OpenTransactions:
+    """All that are open. ``pin(file, pinned)`` is told which file must stay for which other.
+
+    ``withheld``: owner -> order keys of messages whose removal is prepared; nobody gets them until it is decided.
+    ``unresolved``: prepared removals whose message a replay has not met yet: its copy may stand behind the Prepare.
+    ``is_touched``: something changed since the index was told.
+    """
+
+    __slots__ = ("_pin", "by_key", "is_touched", "unresolved", "withheld")
+
+    def __init__(self, pin: Callable[[int, int], None]) -> None:
+        self._pin = pin
+        self.by_key: dict[str, Transaction] = {}
+        self.withheld: dict[int, set[int]] = {}
+        self.unresolved: dict[Named, str] = {}
+        self.is_touched = False
+
+    def load(self, blob: bytes) -> None:
+        self.by_key = decode_transactions(blob)
+        for key, transaction in self.by_key.items():
+            if transaction.is_prepared:
+                self._withhold(key, transaction)
+
+    def enlist(self, key: str, operation: PendingOperation, replaces: int = 0) -> None:
+        """One more operation of an open transaction; ``replaces`` is where it stood before it was copied."""
+        transaction = self.by_key.setdefault(key, Transaction())
+        self.is_touched = True
+        if replaces:
+            for number, known in enumerate(transaction.operations):
+                if known.location == replaces:
+                    self._pin(operation.location >> 32, replaces >> 32)
+                    transaction.operations[number] = operation._replace(owner=known.owner, order_key=known.order_key)
+                    return
+        transaction.operations.append(operation)
+
+    def prepare(self, key: str, location: int, places: Iterable[tuple[int, int] | None]) -> None:
+        """The transaction's outcome is somebody else's from here on. ``places`` gives (owner, order key) for each of
+        its operations that removes a message which is there."""
+        transaction = self.by_key.setdefault(key, Transaction())
+        if transaction.prepared_at and transaction.prepared_at != location:
+            self._pin(location >> 32, transaction.prepared_at >> 32)
+        transaction.is_prepared = True
+        transaction.prepared_at = location
+        transaction.operations = [
+            operation if place is None else operation._replace(owner=place[0], order_key=place[1])
+            for operation, place in zip(transaction.operations, places, strict=True)
+        ]
+        self.is_touched = True
+        self._withhold(key, transaction)
+
+    def _withhold(self, key: str, transaction: Transaction) -> None:
+        for operation in transaction.operations:
+            if operation.order_key:
+                self.withheld.setdefault(operation.owner, set()).add(operation.order_key)
+            elif operation.kind == REMOVE:
+                self.unresolved[_name(operation)] = key
+
+    def resolve(self, name: Named, owner: int, order_key: int) -> None:
+        """A replay met a message: should a prepared transaction remove it, nobody gets it until that is decided."""
+        key = self.unresolved.pop(name, None)
+        if key is None:
+            return
+        transaction = self.by_key[key]
+        transaction.operations = [
+            operation._replace(owner=owner, order_key=order_key)
+            if operation.kind == REMOVE and _name(operation) == name
+            else operation
+            for operation in transaction.operations
+        ]
+        self.withheld.setdefault(owner, set()).add(order_key)
+        self.is_touched = True
+
+    def rekey(self, owner: int, old_key: int, order_key: int) -> None:
+        """A message has another place in the order now."""
+        held_back = self.withheld.get(owner)
+        if held_back is None or old_key not in held_back:
+            return
+        held_back.remove(old_key)
+        held_back.add(order_key)
+        for transaction in self.by_key.values():
+            transaction.operations = [
+                operation._replace(order_key=order_key)
+                if (operation.owner, operation.order_key) == (owner, old_key)
+                else operation
+                for operation in transaction.operations
+            ]
+        self.is_touched = True
+
+    def end(self, key: str, location: int) -> Transaction | None:
+        """The outcome stands at ``location``; what the transaction withheld is free. None: it was not open."""
+        transaction = self.by_key.pop(key, None)
+        if transaction is None:
+            return None
+        self.is_touched = True
+        file = location >> 32
+        for operation in transaction.operations:
+            # Without this record the operation would be in doubt again, or forgotten.
+            self._pin(file, operation.location >> 32)
+            if operation.order_key:
+                self.withheld.get(operation.owner, set()).discard(operation.order_key)
+            elif operation.kind == REMOVE:
+                self.unresolved.pop(_name(operation), None)
+        if transaction.prepared_at:
+            self._pin(file, transaction.prepared_at >> 32)
+        return transaction
+
+    def files(self, transaction: Transaction) -> set[int]:
+        """The files in which something of it stands."""
+        found = {operation.location >> 32 for operation in transaction.operations}
+        if transaction.prepared_at:
+            found.add(transaction.prepared_at >> 32)
+        return found
+
+    def encode(self) -> bytes:
+        """What ``load`` reads; empty if none is open."""
+        return encode_transactions(self.by_key) if self.by_key else b""
 
 
 def encode_transactions(transactions: dict[str, Transaction]) -> bytes:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from store.contents import Contents, Stored, owner_name, read_message
+from store.owners import OwnerState
 from store.records.commands import AddMessage
 from store.records.message import Destination, Message
 from store.records.properties import encode_properties
-from store.state import OwnerState
 
 PREPARED = "prepared transaction "
 

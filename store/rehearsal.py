@@ -15,6 +15,7 @@ from journal.files import JournalFiles
 from store.contents import Contents, owner_name
 from store.follow import Follower
 from store.offline_epoch import RECORDS_PER_CHECKPOINT
+from store.owners import OwnerState
 from store.records.commands import (
     ADD,
     DEFAULT_PRIORITY,
@@ -28,7 +29,7 @@ from store.records.commands import (
 )
 from store.records.message import Destination
 from store.replay import Replay
-from store.state import OwnerState, State
+from store.state import State
 
 _PRIORITY_SUPPORTED = b"\x30\x01"  # field 6 of an Add, true
 

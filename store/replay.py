@@ -239,7 +239,7 @@ class Replay:
 
     def _know(self, owner: int, message_id: str, order_key: int) -> None:
         self._places[owner, message_id] = order_key
-        if self._state.unresolved:
+        if self._state.open.unresolved:
             self._state.resolve(owner, order_key, message_id)
         producer, _, digits = message_id.rpartition(":")
         if digits.isdecimal():

@@ -14,97 +14,16 @@ import json
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Set
 from heapq import merge
-from typing import Protocol
 
 from store import keys
 from store.audit import AuditImage, ProducerAudit
+from store.file_states import FileState, Snapshot, file_changes, reclaimable
 from store.keys import SHARED, SIZE_MASK, Entry
-from store.open_transactions import PendingOperation, Transaction, decode_transactions, encode_transactions
-from store.records.commands import REMOVE, subscription_key
+from store.known_ids import KnownIds
+from store.open_transactions import OpenTransactions, PendingOperation, Transaction
+from store.owners import OwnerState
 from store.records.message import Destination
 from store.tail import Frozen, Position, Tail, keys_after
-
-
-class Snapshot(Protocol):
-    """What the state reads of the index: the last published root."""
-
-    def get(self, key: bytes) -> bytes | None: ...
-
-    def scan(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]: ...
-
-
-class OwnerState:
-    """A queue or durable subscription, and how much it holds.
-
-    A subscription's record at ``record_location`` is older than all it holds, so it is needed; ``latest_record`` says
-    what the subscription is now.
-    """
-
-    __slots__ = (
-        "bytes",
-        "client_id",
-        "count",
-        "destination",
-        "id",
-        "latest_record",
-        "record_location",
-        "subscription_name",
-    )
-
-    def __init__(
-        self,
-        id: int,
-        destination: Destination,
-        client_id: str | None = None,
-        subscription_name: str | None = None,
-        record_location: int = 0,
-        count: int = 0,
-        bytes: int = 0,
-        latest_record: int = 0,
-    ) -> None:
-        self.id = id
-        self.destination = destination
-        self.client_id = client_id
-        self.subscription_name = subscription_name
-        self.record_location = record_location
-        self.latest_record = latest_record or record_location
-        self.count = count
-        self.bytes = bytes
-
-    @property
-    def key(self) -> str:
-        """A durable subscription's name in KahaDB."""
-        assert self.client_id is not None, "a queue has no subscription key"
-        assert self.subscription_name is not None, "a queue has no subscription key"
-        return subscription_key(self.client_id, self.subscription_name)
-
-    def record(self) -> keys.OwnerRecord:
-        return keys.OwnerRecord(
-            self.destination,
-            self.client_id,
-            self.subscription_name,
-            self.record_location,
-            self.count,
-            self.bytes,
-            self.latest_record,
-        )
-
-
-class FileState:
-    """What holds a journal file.
-
-    ``holders``: owner -> [live messages whose newest record stands here, their bytes, changed since a checkpoint];
-    ``live`` is their sum. ``live_bytes`` counts each record once, though several subscriptions hold it. ``pins`` are
-    the files whose dead messages, subscriptions and transactions the records of this file killed.
-    """
-
-    __slots__ = ("holders", "live", "live_bytes", "pins")
-
-    def __init__(self, live_bytes: int = 0, pins: Iterable[int] = ()) -> None:
-        self.holders: dict[int, list[int]] = {}
-        self.live = 0
-        self.live_bytes = live_bytes
-        self.pins = set(pins)
 
 
 class OtherNumbering(Exception):
@@ -135,19 +54,12 @@ class State:
         self.subscriptions: dict[str, int] = {}  # KahaDB's subscription key -> owner
         self.topics: dict[Destination, tuple[int, ...]] = {}
         self.files: dict[int, FileState] = {}
-        self.transactions: dict[str, Transaction] = {}
+        self.open = OpenTransactions(self.pin)
         self.transaction_chunks = 0
-        self.transactions_touched = False
         self.next_owner = first_owner + 1
         # Files from which something was moved: whoever remembers a place in them has to ask again.
         self.moved_from: set[int] = set()
-        # owner -> order keys of messages whose removal is prepared: nobody gets them until it is decided
-        self.withheld: dict[int, set[int]] = {}
-        # Prepared removals of messages that were not met yet: a copy may stand behind the Prepare
-        self.unresolved: dict[tuple[Destination, str | None, str], str] = {}
-        # Client-made ids of messages in the live and in the frozen tail
-        self._audited: set[tuple[int, str]] = set()
-        self._audited_frozen: set[tuple[int, str]] = set()
+        self._ids = KnownIds()
         self.position: Position | None = None
         self.epoch = 0  # in which the file of ``position`` was written
         self._load(meta)
@@ -176,10 +88,7 @@ class State:
             held.live += count
         blob = self._chunks(keys.TRANSACTIONS, self.transaction_chunks)
         if blob:
-            self.transactions = decode_transactions(blob)
-            for name, transaction in self.transactions.items():
-                if transaction.is_prepared:
-                    self._withhold(name, transaction)
+            self.open.load(blob)
         if self.audit is not None:
             blob = self._chunks(keys.AUDIT, self.audit_chunks)
             if blob:
@@ -267,7 +176,7 @@ class State:
         self.tail.touched_owners.discard(owner)
         self.tail.dropped_owners.add(owner)
         self.tail.operations += 1
-        self.withheld.pop(owner, None)
+        self.open.withheld.pop(owner, None)
 
     # ---- messages
 
@@ -316,9 +225,7 @@ class State:
         is_new = tail.added[owner].pop(order_key, None) is not None and location == order_key >> 32
         if not is_new or state.subscription_name is not None:  # a subscription's may be a changed older one
             self._tombstone(owner, order_key, location, message_id)
-        if self._audited or self._audited_frozen:
-            self._audited.discard((owner, message_id))
-            self._audited_frozen.discard((owner, message_id))
+        self._ids.discard((owner, message_id))
 
     def move(self, owner: int, order_key: int, location: int, size: int, *, is_shared: bool = False) -> None:
         """A message that ``owner`` holds stands at another place now (an Update, a compacted copy)."""
@@ -357,21 +264,7 @@ class State:
             tail.displaced[location >> 32, owner, order_key] = True
         tail.operations += 1
         tail.touched_owners.add(owner)
-        held_back = self.withheld.get(owner)
-        if held_back is not None and old_key in held_back:
-            held_back.remove(old_key)
-            held_back.add(order_key)
-            self._rekey_prepared(owner, old_key, order_key)
-
-    def _rekey_prepared(self, owner: int, old_key: int, order_key: int) -> None:
-        for transaction in self.transactions.values():
-            transaction.operations = [
-                operation._replace(order_key=order_key)
-                if (operation.owner, operation.order_key) == (owner, old_key)
-                else operation
-                for operation in transaction.operations
-            ]
-        self.transactions_touched = True
+        self.open.rekey(owner, old_key, order_key)
 
     def _count_by_another(self, owner: int, order_key: int, location: int, size: int) -> None:
         """``owner``, which counted a topic's record, lets go of it: another subscription that has it counts it now."""
@@ -540,107 +433,58 @@ class State:
 
     def know_id(self, owner: int, message_id: str) -> None:
         """``owner`` has just got a message whose id a client made."""
-        self._audited.add((owner, message_id))
+        self._ids.add((owner, message_id))
 
     def note_id(self, owners: Iterable[int], message_id: str) -> None:
         """A prepared message with a client-made id takes effect: sent again, it is a duplicate."""
         if self.audit is not None:
             self.audit.note(message_id)
         for owner in owners:
-            self.know_id(owner, message_id)
+            self._ids.add((owner, message_id))
 
     def forget_id(self, owners: Iterable[int], message_id: str) -> None:
         """A prepared message with a client-made id was rolled back: it may come again."""
         if self.audit is not None:
             self.audit.forget(message_id)
         for owner in owners:
-            self._audited.discard((owner, message_id))
-            self._audited_frozen.discard((owner, message_id))
+            self._ids.discard((owner, message_id))
 
     def has_id(self, owner: int, message_id: str) -> bool:
         """Whether ``owner`` holds a message of that client-made id: sure, however long ago it came."""
         place = (owner, message_id)
-        if place in self._audited:
+        if self._ids.is_live(place):
             return True
         order_key = self.place_of(owner, message_id)
         if order_key is None:
-            return place in self._audited_frozen
+            return self._ids.is_frozen(place)
         return self._raw(owner, order_key) is not None
 
-    # ---- transactions
+    # ---- transactions (store.open_transactions says what each does)
+
+    @property
+    def transactions(self) -> dict[str, Transaction]:
+        return self.open.by_key
+
+    @property
+    def withheld(self) -> dict[int, set[int]]:
+        return self.open.withheld
 
     def enlist(self, key: str, operation: PendingOperation, replaces: int = 0) -> None:
-        """One more operation of an open transaction; ``replaces`` is where it stood before it was copied."""
-        transaction = self.transactions.setdefault(key, Transaction())
-        self.transactions_touched = True
         self.tail.operations += 1
-        if replaces:
-            for number, known in enumerate(transaction.operations):
-                if known.location == replaces:
-                    self.pin(operation.location >> 32, replaces >> 32)
-                    transaction.operations[number] = operation._replace(owner=known.owner, order_key=known.order_key)
-                    return
-        transaction.operations.append(operation)
+        self.open.enlist(key, operation, replaces)
 
     def prepare(self, key: str, location: int, places: Iterable[tuple[int, int] | None]) -> None:
-        """The transaction's outcome is somebody else's from here on. ``places`` gives (owner, order key) for each of
-        its operations that removes a message which is there."""
-        transaction = self.transactions.setdefault(key, Transaction())
-        if transaction.prepared_at and transaction.prepared_at != location:
-            self.pin(location >> 32, transaction.prepared_at >> 32)
-        transaction.is_prepared = True
-        transaction.prepared_at = location
-        transaction.operations = [
-            operation if place is None else operation._replace(owner=place[0], order_key=place[1])
-            for operation, place in zip(transaction.operations, places, strict=True)
-        ]
-        self.transactions_touched = True
-        self._withhold(key, transaction)
-
-    def _withhold(self, key: str, transaction: Transaction) -> None:
-        for operation in transaction.operations:
-            if operation.order_key:
-                self.withheld.setdefault(operation.owner, set()).add(operation.order_key)
-            elif operation.kind == REMOVE:
-                self.unresolved[operation.destination, operation.subscription_key, operation.message_id] = key
+        self.tail.operations += 1
+        self.open.prepare(key, location, places)
 
     def resolve(self, owner: int, order_key: int, message_id: str) -> None:
-        """A replay met a message: should a prepared transaction remove it, nobody gets it until that is decided."""
         known = self.owners[owner]
         subscription = None if known.subscription_name is None else known.key
-        key = self.unresolved.pop((known.destination, subscription, message_id), None)
-        if key is None:
-            return
-        transaction = self.transactions[key]
-        transaction.operations = [
-            operation._replace(owner=owner, order_key=order_key)
-            if operation.kind == REMOVE
-            and (operation.destination, operation.subscription_key, operation.message_id)
-            == (known.destination, subscription, message_id)
-            else operation
-            for operation in transaction.operations
-        ]
-        self.withheld.setdefault(owner, set()).add(order_key)
-        self.transactions_touched = True
+        self.open.resolve((known.destination, subscription, message_id), owner, order_key)
 
     def end_transaction(self, key: str, location: int) -> Transaction | None:
-        """The outcome stands at ``location``; what the transaction withheld is free. None: it was not open."""
-        transaction = self.transactions.pop(key, None)
-        if transaction is None:
-            return None
-        self.transactions_touched = True
         self.tail.operations += 1
-        file = location >> 32
-        for operation in transaction.operations:
-            # Without this record the operation would be in doubt again, or forgotten.
-            self.pin(file, operation.location >> 32)
-            if operation.order_key:
-                self.withheld.get(operation.owner, set()).discard(operation.order_key)
-            elif operation.kind == REMOVE:
-                self.unresolved.pop((operation.destination, operation.subscription_key, operation.message_id), None)
-        if transaction.prepared_at:
-            self.pin(file, transaction.prepared_at >> 32)
-        return transaction
+        return self.open.end(key, location)
 
     # ---- checkpoint
 
@@ -653,16 +497,16 @@ class State:
         reclaimable = self.reclaimable(first_of_epoch, min(current_file, self.position.file))
         small: list[tuple[bytes, bytes | None]] = []
         for file in sorted(tail.touched_files):
-            small.extend(self._file_changes(file))
+            small.extend(file_changes(self.index, file, self.files.get(file)))
         for owner in tail.touched_owners | tail.dropped_owners:
             state = self.owners.get(owner)
             small.append((keys.owner_key(owner), None if state is None else keys.owner_value(state.record())))
-        if self.transactions_touched:
-            blob = encode_transactions(self.transactions) if self.transactions else b""
+        if self.open.is_touched:
+            blob = self.open.encode()
             changes, self.transaction_chunks = _chunk_changes(keys.TRANSACTIONS, blob, self.transaction_chunks)
             small.extend(changes)
-            self.transactions_touched = False
-        self._audited, self._audited_frozen = set(), self._audited
+            self.open.is_touched = False
+        self._ids.freeze()
         if self.audit is not None and self.audit.revision != self.audit_saved:
             self.audit_saved = self.audit.revision
             changes, self.audit_chunks = _chunk_changes(keys.AUDIT, _audit_bytes(self.audit), self.audit_chunks)
@@ -682,33 +526,10 @@ class State:
         ).encode()
         return Frozen(tail, small, meta, self.position, reclaimable)
 
-    def _file_changes(self, file: int) -> Iterator[tuple[bytes, bytes | None]]:
-        held = self.files.get(file)
-        # The scan finds the chunks of a file that is gone, or that has fewer pins than before.
-        before = [key for key, _ in self.index.scan(*_file_range(keys.FILE, file))]
-        if held is None:
-            yield from ((key, None) for key in before)
-            yield from ((key, None) for key, _ in self.index.scan(*_file_range(keys.HOLDER, file)))
-            return
-        values = dict(keys.file_values(file, held.live_bytes, held.pins))
-        yield from values.items()
-        yield from ((key, None) for key in before if key not in values)
-        # A file that was given up and is known again: the index may have holders of its former life.
-        for key, _ in self.index.scan(*_file_range(keys.HOLDER, file)):
-            if keys.holder_owner(key) not in held.holders:
-                yield key, None
-        for owner, holder in list(held.holders.items()):
-            if holder[2]:
-                holder[2] = False
-                key = keys.holder_key(file, owner)
-                yield key, keys.holder_value(holder[0], holder[1]) if holder[0] else None
-            if holder[0] == 0:
-                del held.holders[owner]
-
     def thaw(self) -> None:
         """The checkpoint is durable: the index now says what the frozen tail said."""
         self.frozen = None
-        self._audited_frozen = set()
+        self._ids.thaw()
 
     # ---- reclaiming
 
@@ -717,39 +538,14 @@ class State:
         held = {state.record_location >> 32 for state in self.owners.values() if state.record_location}
         held.update(state.latest_record >> 32 for state in self.owners.values() if state.latest_record)
         for transaction in self.transactions.values():
-            held.update(operation.location >> 32 for operation in transaction.operations)
-            if transaction.prepared_at:
-                held.add(transaction.prepared_at >> 32)
+            held.update(self.open.files(transaction))
         return held
 
     def reclaimable(
         self, first_of_epoch: Callable[[int], bool], before: int, emptied: Set[int] = frozenset()
     ) -> tuple[int, ...]:
-        """The files below ``before`` that nothing needs, oldest first (safety.md 5, kahadb.md 4.7).
-
-        A file stays while it holds a live message, a subscription's record or an operation of an open transaction;
-        while its records kill something in a file that stays; and, if it fenced off an epoch, while any file
-        before it stays. ``emptied``: as if nothing stood in those any more.
-        """
-        held_by_records = self.held_by_records()
-        going: list[int] = []
-        gone: set[int] = set()
-        is_oldest_kept = False
-        for file in sorted(self.files):
-            if file >= before:
-                break
-            held = self.files[file]
-            stays = (
-                (file not in emptied and (held.live > 0 or file in held_by_records))
-                or any(pin in self.files and pin not in gone for pin in held.pins)
-                or (is_oldest_kept and first_of_epoch(file))
-            )
-            if stays:
-                is_oldest_kept = True
-            else:
-                going.append(file)
-                gone.add(file)
-        return tuple(going)
+        """The files below ``before`` that nothing needs, oldest first: see ``store.file_states.reclaimable``."""
+        return reclaimable(self.files, self.held_by_records(), first_of_epoch, before, emptied)
 
     def know_file(self, file: int) -> None:
         """A journal file exists; without this an empty one would never be reclaimed."""
@@ -772,8 +568,7 @@ class State:
             elif owner.record_location and owner.record_location >> 32 == file:
                 self.settle_record(owner.id)
         for key, transaction in list(self.transactions.items()):
-            places = {operation.location >> 32 for operation in transaction.operations}
-            if file in places | {transaction.prepared_at >> 32}:
+            if file in self.open.files(transaction):
                 self.end_transaction(key, file << 32)
         self.forget_files((file,))
         return dropped
@@ -796,10 +591,6 @@ class State:
         for file in files:
             if self.files.pop(file, None) is not None:
                 self.tail.touched_files.add(file)
-
-
-def _file_range(kind: bytes, file: int) -> tuple[bytes, bytes]:
-    return keys.file_prefix(kind, file), keys.file_prefix(kind, file + 1)
 
 
 def _chunk_changes(kind: bytes, blob: bytes, before: int) -> tuple[list[tuple[bytes, bytes | None]], int]:

@@ -22,11 +22,11 @@ from operator import attrgetter
 from journal.files import JournalFiles
 from store.contents import Contents, NotTransferable, Stored, current_add, owner_name
 from store.offline_epoch import OfflineEpoch
+from store.owners import OwnerState
 from store.proof import Proof, Summing, begin, differences, fingerprint, prove, prove_prepared
 from store.reading import read_contents
 from store.records.commands import encode, encode_prepare, encode_remove, transaction_of_key
 from store.records.message import Destination
-from store.state import OwnerState
 
 Selects = Callable[[Destination], bool]
 # Shows how far a phase is: its name, its bytes -> a function that is told how many of them are done.

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from journal.format import Location
 from store.keys import Entry
+from store.owners import OwnerState
 from store.records.message import Destination
-from store.state import OwnerState, State
+from store.state import State
 from store.takeover.order import ordered_keys
 from store.takeover.truth import Ranks, Truth, in_order_of_delivery
 
@@ -102,7 +103,7 @@ def reordered(journal: State, ranks: Ranks) -> Plan:
     journal alone is to be believed."""
     plan = Plan()
     for destination in _destinations(journal):
-        if not ranks.is_ordered(destination):
+        if ranks.has_classes(destination):
             present = _held(journal, destination, None)
             wanted = _held(journal, destination, ranks)
             _plan_order(plan, journal, destination, present, wanted)
@@ -191,7 +192,7 @@ def _held(state: State, destination: Destination, ranks: Ranks | None) -> dict[s
 
     def place(item: tuple[str, _Message]) -> tuple[int, int]:
         message_id, message = item
-        rank = 0 if ranks is None else ranks.rank(destination, message.key, message_id)
+        rank = 0 if ranks is None else ranks.rank(destination, message_id)
         return rank, message.key
 
     return dict(sorted(found.items(), key=place))

@@ -1,0 +1,36 @@
+"""The ids that clients made, of messages in the tails: those that the index does not tell yet. Pure."""
+
+from __future__ import annotations
+
+# (owner, message id)
+Place = tuple[int, str]
+
+
+class KnownIds:
+    """One set for each tail: ``freeze`` and ``thaw`` go with those of the state."""
+
+    __slots__ = ("_frozen", "_live")
+
+    def __init__(self) -> None:
+        self._live: set[Place] = set()
+        self._frozen: set[Place] = set()
+
+    def add(self, place: Place) -> None:
+        self._live.add(place)
+
+    def discard(self, place: Place) -> None:
+        if self._live or self._frozen:
+            self._live.discard(place)
+            self._frozen.discard(place)
+
+    def is_live(self, place: Place) -> bool:
+        return place in self._live
+
+    def is_frozen(self, place: Place) -> bool:
+        return place in self._frozen
+
+    def freeze(self) -> None:
+        self._live, self._frozen = set(), self._live
+
+    def thaw(self) -> None:
+        self._frozen = set()
