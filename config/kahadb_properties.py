@@ -62,8 +62,8 @@ KAHADB: Final = (
         "preallocationScope",
         "`ENTIRE_JOURNAL`",
         ("entire_journal_async", "entire_journal"),
-        "A journal file is always made whole before its first record, and the next one ahead of time: so "
-        "acknowledgements find room on a full disk.",
+        "The next journal file is always made whole, and ahead of time: so acknowledgements find room on a full disk. "
+        "Only the first one of a term as master begins short, and grows.",
     ),
     _fixed(
         "preallocationStrategy",
@@ -281,8 +281,7 @@ MKAHADB: Final = (
     _refused(
         "checkForCorruption",
         "`true`",
-        "There of the journal of transactions alone, which is always verified here. For the stores set "
-        "check_for_corrupt_journal_files.",
+        "There of the journal of transactions alone. Set check_for_corrupt_journal_files.",
     ),
 )
 
