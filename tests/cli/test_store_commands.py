@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -373,3 +374,60 @@ def test_damage_is_told_with_the_messages_concerned(directory: str) -> None:
     refused = store("compact", directory)
     assert refused.exit_code == 1
     assert "store check" in refused.stderr
+
+
+# ---- several stores, and settings
+
+
+def test_one_of_several_stores_is_named_and_has_the_lock_of_all(directory: str, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    one = whole / "queue#3a#2f#2fORDERS.#3e"
+    whole.mkdir()
+    os.rename(directory, one)
+    result = store("why", str(whole))
+    assert result.exit_code == 2
+    assert f"holds several stores, name one of them: {one}" in result.stderr
+    assert store("why", str(one)).exit_code == 0
+
+    locker = SharedFileLocker(LockRequest(directory=str(whole), holder=Holder("master-1")))
+    assert locker.try_acquire()
+    refused = store("compact", str(one))
+    assert refused.exit_code == 1
+    assert "is in use by master-1" in refused.stderr
+    assert "in use by master-1" in store("why", str(one)).stderr
+    locker.release()
+    assert store("compact", str(one)).exit_code == 0
+    assert not (one / "lock").exists()
+    assert check(str(one)).problems == []
+
+
+def test_compact_takes_the_settings_of_the_broker(directory: str, tmp_path: Path) -> None:
+    settings = tmp_path / "tandemmq.toml"
+    index = tmp_path / "indexes"
+    settings.write_text(f'[store]\njournal_max_file_length = "128kb"\nindex_directory = "{index}"\n')
+    assert store("compact", directory, "--config", str(settings), "--name", "b").exit_code == 0
+    assert os.listdir(index) == ["b"]
+    assert check(directory, str(index)).problems == []
+    settings.write_text("[store]\nno_such_key = 1\n")
+    wrong = store("compact", directory, "--config", str(settings))
+    assert wrong.exit_code == 2
+    assert "no_such_key" in wrong.stderr
+
+
+def test_a_compaction_that_is_killed_leaves_everything_as_it_was(directory: str) -> None:
+    arguments = [sys.executable, "-m", "tandemmq", "store", "compact", directory]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    before = JournalFiles(directory).list()[-1]
+    deadline = time.monotonic() + 30
+    while JournalFiles(directory).list()[-1] == before and process.poll() is None:
+        assert time.monotonic() < deadline, "it began an epoch"
+    process.kill()
+    process.communicate()
+
+    assert check(directory).problems == []
+    result = store("compact", directory)
+    assert result.exit_code == 0, result.output
+    term = Term(directory, settings=STILL)
+    assert term.bodies() == [b"kept %d" % number for number in range(10)]
+    term.close()
+    assert check(directory).problems == []
