@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from index.disk import Disk
-from journal.errors import JournalMissing
+from journal.errors import JournalCorrupt, JournalMissing
 from journal.files import JournalFiles
 from journal.format import Location
 from journal.reader import JournalReader
@@ -102,9 +102,14 @@ class _Work:
     directory: str
     disk: Disk
     follower: Follower
+    ignores_missing: bool
     openwire_version: int = OPENWIRE_VERSION
     has_foreign_files: bool = False
     is_foreign: bool = False
+
+    @property
+    def on_corrupt(self) -> OnCorrupt | None:
+        return _step_over if self.ignores_missing else None
 
     @property
     def chronicle(self) -> Chronicle:
@@ -116,6 +121,10 @@ class _Work:
         return self.chronicle.version_at(file) if is_told else self.openwire_version
 
 
+def _step_over(damage: JournalCorrupt) -> None:
+    log.warning("a take-over steps over %s", damage)
+
+
 def prepare_takeover(
     files: JournalFiles,
     follower: Follower,
@@ -123,17 +132,18 @@ def prepare_takeover(
     scratch: str,
     index_directory: str | None = None,
     disk: Disk = os,
-    on_corrupt: OnCorrupt | None = None,
+    ignores_missing: bool = False,
 ) -> Takeover | None:
     """Look whether ActiveMQ left an index, and what it knows that the journal does not tell. Reads only; blocking.
 
     ``follower`` has read the journal to its end. ``scratch`` is a path for a temporary index, private to this broker;
     it is removed. ``index_directory`` is ActiveMQ's, that of the journal by default. None: there is only a minimal
-    index, and nothing to do. Raises JournalLost when the truth needs a file that is not there, JournalCorrupt for
-    damage (unless ``on_corrupt`` takes it), OSError.
+    index, and nothing to do. Raises JournalLost when the truth needs a file that is not there, and JournalCorrupt for
+    damage; with ``ignores_missing`` both are stepped over, as the follower did and said. OSError as the volume gives
+    it.
     """
     started = time.monotonic()
-    work = _Work(files, index_directory or files.directory, disk, follower)
+    work = _Work(files, index_directory or files.directory, disk, follower, ignores_missing)
     kaha, damage = _open(work)
     plan, subscriptions = Plan(), list[bytes]()
     has_index = False
@@ -146,7 +156,7 @@ def prepare_takeover(
         work.openwire_version = _openwire_version(work, foreign, kaha)
         if kaha is not None and kaha.last_update is not None:
             try:
-                plan, subscriptions = _by_index(work, kaha, kaha.last_update, scratch, on_corrupt)
+                plan, subscriptions = _by_index(work, kaha, kaha.last_update, scratch)
                 has_index = True
             except KahaIndexDamaged as reason:
                 damage = str(reason)
@@ -156,7 +166,7 @@ def prepare_takeover(
     if damage is not None:
         log.warning("the journal alone is believed, and the index set aside: %s", damage)
     if not has_index and foreign:
-        plan = _by_journal(work, foreign, on_corrupt)
+        plan = _by_journal(work, foreign)
     report = Report(
         work.directory,
         has_index,
@@ -188,9 +198,7 @@ def _is_minimal(kaha: KahaIndex) -> bool:
         return False  # its reader will say what is wrong
 
 
-def _by_index(
-    work: _Work, kaha: KahaIndex, last_update: Location, scratch: str, on_corrupt: OnCorrupt | None
-) -> tuple[Plan, list[bytes]]:
+def _by_index(work: _Work, kaha: KahaIndex, last_update: Location, scratch: str) -> tuple[Plan, list[bytes]]:
     journal = work.follower.state
     reader = JournalReader(work.files)
 
@@ -203,15 +211,17 @@ def _by_index(
 
     truth = Truth(work.files, work.chronicle, scratch, work.disk)
     try:
-        truth.read(kaha, size_of, record_of, on_corrupt)
+        truth.read(kaha, size_of, record_of, work.on_corrupt)
         if truth.is_told:
             return Plan(), []
         lost = [
             Damage(file, 0, WHOLE_FILE, f"ActiveMQ's index knows {live} messages in it", is_lost=True)
             for file, live in missing_files(truth.state, work.files.list())
         ]
-        if lost:
+        if lost and not work.ignores_missing:
             raise JournalLost(lost)
+        for damage in lost:
+            truth.state.lose_file(damage.file)
         plan = difference(journal, truth)
         subscriptions = []
         for owner in plan.subscribed:
@@ -226,11 +236,11 @@ def _by_index(
         reader.close()
 
 
-def _by_journal(work: _Work, foreign: Sequence[int], on_corrupt: OnCorrupt | None) -> Plan:
+def _by_journal(work: _Work, foreign: Sequence[int]) -> Plan:
     """Without an index only the order of prioritized destinations is to be told."""
     ranks = Ranks()
     for file in foreign:
-        for batch in scan(work.files, file, 0, work.chronicle.ends.get(file), on_corrupt=on_corrupt):
+        for batch in scan(work.files, file, 0, work.chronicle.ends.get(file), on_corrupt=work.on_corrupt):
             for _, payload in batch.records:
                 ranks.note(payload)
     return reordered(work.follower.state, ranks)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from itertools import chain
+from heapq import merge
+from itertools import chain, repeat
 
 from index.disk import Disk
 from index.index import Index
@@ -59,41 +60,31 @@ class Ranks:
 
     def __init__(self) -> None:
         self._told: dict[tuple[Destination, str], int] = {}
-        self._unordered: set[Destination] = set()
-        # Of what the index holds, the classes stand one behind the other: the last key of each.
-        self._ends: dict[Destination, tuple[int, int, int]] = {}
+        self._ordered: set[Destination] = set()
 
-    def classes_end(self, destination: Destination, high: int, default: int, low: int) -> None:
-        """Keys up to ``high``, from there up to ``default``, and from there up to ``low`` are of these classes."""
-        self._ends[destination] = high, default, low
-        if low > default:  # what comes later mostly goes before those
-            self._unordered.add(destination)
+    def tell(self, destination: Destination, message_id: str, rank: int) -> None:
+        place = destination, message_id
+        if rank != DEFAULT or place in self._told:
+            self._told[place] = rank
+            self._ordered.add(destination)
 
     def note(self, payload: bytes) -> None:
         """An Add or Update tells the class of its message, if its destination is prioritized."""
-        if not payload.endswith(_PRIORITIZED) or payload[0] not in (ADD, UPDATE):
-            return
-        command = decode(payload)
-        add = command.add if isinstance(command, UpdateMessage) else command
-        if isinstance(add, AddMessage) and add.priority_supported:
-            rank = HIGH if add.priority > DEFAULT_PRIORITY else LOW if add.priority < DEFAULT_PRIORITY else DEFAULT
-            place = add.destination, add.message_id
-            if rank != DEFAULT or place in self._told or add.destination in self._ends:
-                self._told[place] = rank
-                self._unordered.add(add.destination)
+        kind = payload[0]
+        if kind == UPDATE or (kind == ADD and payload.endswith(_PRIORITIZED)):
+            command = decode(payload)
+            add = command.add if isinstance(command, UpdateMessage) else command
+            assert isinstance(add, AddMessage), "its number says so"
+            priority = add.priority if add.priority_supported else DEFAULT_PRIORITY
+            rank = HIGH if priority > DEFAULT_PRIORITY else LOW if priority < DEFAULT_PRIORITY else DEFAULT
+            self.tell(add.destination, add.message_id, rank)
 
-    def is_ordered(self, destination: Destination) -> bool:
-        """Whether keys alone give the order of delivery."""
-        return destination not in self._unordered
+    def has_classes(self, destination: Destination) -> bool:
+        """Whether keys alone do not give the order of delivery."""
+        return destination in self._ordered
 
-    def rank(self, destination: Destination, order_key: int, message_id: str) -> int:
-        told = self._told.get((destination, message_id))
-        if told is not None:
-            return told
-        high, default, low = self._ends.get(destination, (0, 0, 0))
-        if order_key <= high:
-            return HIGH
-        return LOW if default < order_key <= low else DEFAULT
+    def rank(self, destination: Destination, message_id: str) -> int:
+        return self._told.get((destination, message_id), DEFAULT)
 
 
 class Truth:
@@ -133,6 +124,7 @@ class Truth:
         assert kaha.last_update is not None, "an index without a last update knows nothing"
         for destination in kaha.destinations():
             self._load(destination, kaha.last_update, size_of, record_of)
+        self._checkpoint()  # a replay looks for messages in the index, and among those that it added itself
         first = kaha.last_update if kaha.first_in_progress is None else min(kaha.first_in_progress, kaha.last_update)
         self._follow(first, kaha.last_update, on_corrupt)
         self._checkpoint()
@@ -150,18 +142,17 @@ class Truth:
         destination = kaha.destination
         held_by = self._subscribe(kaha, last_update, record_of)
         queue = () if destination.is_topic else (state.queue(destination),)
+        classes = ((HIGH, kaha.high()), (DEFAULT, kaha.default()), (LOW, kaha.low()))
         key = 0
-        ends = []
-        for entries in (kaha.high(), kaha.default(), kaha.low()):
-            for entry in entries:
-                if entry.location > last_update:
-                    continue
-                owners = queue or tuple(owner for owner, kept in held_by if entry.sequence in kept.pending)
-                # Mostly the key that the journal gives it; behind the one before, in any case.
-                key = max(key + 1, entry.location << 32)
-                self._add(owners, key, entry, size_of)
-            ends.append(key)
-        self.ranks.classes_end(destination, *ends)
+        # In the order in which they came: an Update may yet move a message into another class.
+        for entry, rank in merge(*(zip(entries, repeat(rank)) for rank, entries in classes)):
+            if entry.location > last_update:
+                continue
+            owners = queue or tuple(owner for owner, kept in held_by if entry.sequence in kept.pending)
+            # Mostly the key that the journal gives it; behind the one before, in any case.
+            key = max(key + 1, entry.location << 32)
+            self._add(owners, key, entry, size_of)
+            self.ranks.tell(destination, entry.message_id, rank)
 
     def _subscribe(
         self, kaha: KahaDestination, last_update: Location, record_of: Callable[[str], Location]
@@ -199,6 +190,7 @@ class Truth:
 
     def _follow(self, first: Location, last_update: Location, on_corrupt: OnCorrupt | None) -> None:
         is_skipping = False  # the records of a take-over that did not come to its end
+        is_behind = False
         for file in self._files.list():
             if file < file_of(first):
                 continue
@@ -211,6 +203,9 @@ class Truth:
                 if place <= last_update:
                     self._collect(place, payload)
                     continue
+                if not is_behind:
+                    is_behind = True
+                    self._end_what_was_committed()
                 if payload[0] == 0 and is_mark(payload):
                     is_skipping = payload == BEGIN
                     self.is_told = self.is_told or payload == END
@@ -219,6 +214,8 @@ class Truth:
                     self._replay.apply(place, payload)
             if self.state.tail.operations >= OPERATIONS_MAX:
                 self._checkpoint()
+        if not is_behind:
+            self._end_what_was_committed()
 
     def _records(self, file: int, on_corrupt: OnCorrupt | None) -> Iterator[tuple[Location, bytes]]:
         end = self._chronicle.ends.get(file)
@@ -254,6 +251,24 @@ class Truth:
         elif kind == PREPARE:
             self._replay.apply(place, payload)
 
+    def _end_what_was_committed(self) -> None:
+        """A transaction whose messages are in db.data was committed, also where its Commit was collected since."""
+        state = self.state
+        for key, transaction in list(state.transactions.items()):
+            if any(operation.kind == ADD and self._is_held(operation) for operation in transaction.operations):
+                state.end_transaction(key, transaction.operations[-1].location)
+
+    def _is_held(self, operation: PendingOperation) -> bool:
+        state = self.state
+        destination = operation.destination
+        owners = state.topics.get(destination, ()) if destination.is_topic else (state.queues.get(destination, 0),)
+        for owner in owners:
+            order_key = self.place_of(owner, operation.message_id)
+            entry = None if order_key is None else state.entry(owner, order_key)
+            if entry is not None and entry.location == operation.location:
+                return True
+        return False
+
     # ---- asking
 
     def place_of(self, owner: int, message_id: str) -> int | None:
@@ -267,9 +282,9 @@ def in_order_of_delivery(
 ) -> Iterator[tuple[int, Entry]]:
     """What ``owner`` of ``destination`` holds: high, default, low, and in each class by key. With classes that keys do
     not tell, all of it is in memory."""
-    if ranks.is_ordered(destination):
+    if not ranks.has_classes(destination):
         return state.entries(owner, 0)
     classes: tuple[list[tuple[int, Entry]], ...] = ([], [], [])
     for order_key, entry in state.entries(owner, 0):
-        classes[ranks.rank(destination, order_key, entry.message_id)].append((order_key, entry))
+        classes[ranks.rank(destination, entry.message_id)].append((order_key, entry))
     return chain(*classes)

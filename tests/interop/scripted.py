@@ -1,30 +1,24 @@
-"""The real ActiveMQ, driven step by step by java/Script.java; and a take-over of what it left, without a broker."""
+"""The real ActiveMQ, driven step by step by java/Script.java."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
+sys.path.insert(0, str(Path(__file__).parent.parent / "store"))
 
-from index.index import Index
-from journal.files import JournalFiles
-from store.follow import Follower
-from store.promotion import Promotion
-from store.takeover import Report, prepare_takeover
+from takeover_harness import Held
 
 LIBRARIES = Path("/usr/share/activemq/lib")
 SOURCE = Path(__file__).parent / "java" / "Script.java"
 JAVA_SECONDS_MAX = 90
-FILE_BYTES_MAX = 1 << 20
 
 Step = dict[str, Any]
-# An owner of messages in words -> their ids in order of delivery
-Held = dict[str, list[str]]
 
 
 class Answers(NamedTuple):
@@ -69,63 +63,3 @@ def _run(command: list[str], text: str) -> str:
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=JAVA_SECONDS_MAX, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
-
-
-class Taken(NamedTuple):
-    """A directory after a take-over."""
-
-    held: Held
-    prepared: list[str]
-    report: Report | None
-    records: int
-
-
-def held_by(follower: Follower, *, with_empty: bool = True) -> Held:
-    state = follower.state
-    found: Held = {}
-    for owner, known in state.owners.items():
-        name = known.destination.name
-        if known.subscription_name is not None:
-            name = f"{name} for {known.key}"
-        found[name] = [entry.message_id for _, entry in state.entries(owner, 0)]
-    return found if with_empty else {name: ids for name, ids in found.items() if ids}
-
-
-def take_over(
-    directory: Path, broker: str = "a", *, stop_before_finish: bool = False, batches_max: int = 1 << 30
-) -> Taken:
-    """One promotion with its take-over; the broker then dies. ``batches_max``: it died after so many batches."""
-    files = JournalFiles(str(directory))
-    follower = Follower(files, Index.open(f"{directory}/index/{broker}"), records_per_checkpoint=100_000)
-    try:
-        promotion = Promotion(files, broker=broker, max_file_length=FILE_BYTES_MAX, sync="always")
-        promotion.fence()
-        promotion.read(follower)
-        takeover = prepare_takeover(files, follower, scratch=f"{directory}/index/{broker}.takeover")
-        batches = [] if takeover is None else list(takeover.batches())
-        records = sum(map(len, batches))
-        foreign = 0 if takeover is None else takeover.foreign_openwire
-        promotion.begin(follower, records=batches[:batches_max], foreign_openwire=foreign).writer.close()
-        report = None
-        if takeover is not None and not stop_before_finish:
-            report = takeover.finish()
-        prepared = [key for key, open_ in follower.state.transactions.items() if open_.is_prepared]
-        return Taken(held_by(follower), prepared, report, records)
-    finally:
-        follower.index.close()
-
-
-def replayed(directory: Path, copy: Path) -> Held:
-    """What the journal alone says, read from its beginning in a copy of the directory."""
-    shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("index", "db.*"))
-    follower = Follower(JournalFiles(str(copy)), Index.open(f"{copy}/index/x"), records_per_checkpoint=100_000)
-    try:
-        follower.advance(is_final=True)
-        return held_by(follower)
-    finally:
-        follower.index.close()
-
-
-@pytest.fixture(scope="session")
-def script(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Script:
-    return compiled(require_service, tmp_path_factory.mktemp("classes"))

@@ -39,6 +39,9 @@ import org.apache.activemq.command.ActiveMQTopic;
 import org.apache.activemq.command.MessageId;
 import org.apache.activemq.command.SubscriptionInfo;
 import org.apache.activemq.command.XATransactionId;
+import org.apache.activemq.filter.BooleanExpression;
+import org.apache.activemq.filter.MessageEvaluationContext;
+import org.apache.activemq.selector.SelectorParser;
 import org.apache.activemq.store.MessageRecoveryListener;
 import org.apache.activemq.store.MessageStore;
 import org.apache.activemq.store.TopicMessageStore;
@@ -331,7 +334,7 @@ public final class Script {
         }
         for (ActiveMQDestination destination : sorted.values()) {
             if (destination.isQueue()) {
-                Listed listed = new Listed();
+                Listed listed = new Listed(null);
                 MessageStore store = adapter.createQueueMessageStore((ActiveMQQueue) destination);
                 store.recover(listed);
                 print(line(destination.getQualifiedName(), null, listed.found));
@@ -339,7 +342,8 @@ public final class Script {
             }
             TopicMessageStore store = adapter.createTopicMessageStore((ActiveMQTopic) destination);
             for (SubscriptionInfo info : store.getAllSubscriptions()) {
-                Listed listed = new Listed();
+                // From the oldest unacknowledged message on, KahaDB recovers what a selector passed over too.
+                Listed listed = new Listed(info.getSelector());
                 store.recoverSubscription(info.getClientId(), info.getSubscriptionName(), listed);
                 String key = info.getClientId() + ":" + info.getSubscriptionName();
                 print(line(destination.getQualifiedName(), key, listed.found));
@@ -362,10 +366,19 @@ public final class Script {
 
     private static final class Listed implements MessageRecoveryListener {
         final List<Object> found = new ArrayList<>();
+        private final BooleanExpression selector;
+
+        Listed(String selector) throws Exception {
+            this.selector = selector == null ? null : SelectorParser.parse(selector);
+        }
 
         @Override
         public boolean recoverMessage(org.apache.activemq.command.Message message) throws Exception {
-            found.add(message.getMessageId().toProducerKey());
+            MessageEvaluationContext context = new MessageEvaluationContext();
+            context.setMessageReference(message);
+            if (selector == null || selector.matches(context)) {
+                found.add(message.getMessageId().toProducerKey());
+            }
             return true;
         }
 
