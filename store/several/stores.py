@@ -21,6 +21,7 @@ directories after it fenced txStore, so either it finds the new store, or the ol
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -187,7 +188,8 @@ class SeveralStores:
 
     @property
     def full_reason(self) -> str:
-        return "; ".join(sorted({store.full_reason for store in self.members().values() if store.is_full}))
+        reasons = [store.full_reason for store in self.members().values() if store.is_full]
+        return f"{reasons[0]} (so are {len(reasons) - 1} more stores)" if len(reasons) > 1 else "".join(reasons)
 
     def compact(self) -> Future[CompactionReport]:
         """Empty, now, all files in which more than a little is dead, in all stores. The report sums up; its ``files``
@@ -502,12 +504,15 @@ class SeveralStores:
     def drop(self, wait_seconds: float = 1.0) -> None:
         """Let go without writing anything: another broker may be master. Blocking, about ``wait_seconds`` at most."""
         self.halt()
-        self._founding.shutdown(wait=False, cancel_futures=True)
+        # A store that is being made is dropped by who makes it; a volume that hangs is not waited for.
+        making = threading.Thread(target=lambda: self._founding.shutdown(cancel_futures=True), daemon=True)
+        making.start()
         self._drop_unopened()
         stores = [*self.members().values(), self.outcomes]
         with ThreadPoolExecutor(max(CLOSING_THREADS, len(stores)), "tandemmq-dropping") as dropping:
             for store in stores:
                 dropping.submit(store.drop, wait_seconds)
+        making.join(wait_seconds)
 
 
 class _Ear:

@@ -34,8 +34,9 @@ def standbys(
     settings: StoreSettings = SMALL,
     *,
     disk: Disk = os,
+    index_directory: str | None = None,
 ) -> SeveralStandbys:
-    return SeveralStandbys(directory, None, broker, settings, Filters(entries), disk=disk)
+    return SeveralStandbys(directory, index_directory, broker, settings, Filters(entries), disk=disk)
 
 
 class SeveralTerm(Term):
@@ -51,6 +52,7 @@ class SeveralTerm(Term):
         settings: StoreSettings = SMALL,
         *,
         disk: Disk = os,
+        index_directory: str | None = None,
     ) -> None:
         self.loop: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.turn: list[Callable[[], None]] = []
@@ -59,7 +61,7 @@ class SeveralTerm(Term):
         self.has_proof = True
         self.drained_count = 0
         self.sequence = 0
-        following = standbys(directory, entries, broker, settings, disk=disk)
+        following = standbys(directory, entries, broker, settings, disk=disk, index_directory=index_directory)
         try:
             self.several = following.promote(
                 has_proof=lambda: self.has_proof,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +15,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(__file__))
 
 from several_harness import A2, REST, TOPIC, TWO, A, B, SeveralTerm, standbys
-from store_harness import KIB, Q, Term
+from store_harness import KIB, SMALL, Q, Term
 
 from journal.files import JournalFiles
 from store.filters import FilteredStore
@@ -39,9 +42,11 @@ from store.records.message import Destination, DestinationKind
 from store.records.openwire import encode_message
 from store.records.transactions import LocalTransactionId
 from store.settings import StoreSettings
+from store.several import member
 from store.several.check import check_all
 from store.several.layout import has_several, stores_in
 from store.several.standbys import DestinationInTwoStores
+from store.space import StoreFull
 
 A_DIRECTORY = "queue#3a#2f#2fA.#3e"
 B_DIRECTORY = "queue#3a#2f#2fB.#3e"
@@ -469,3 +474,128 @@ def test_a_client_made_id_is_stored_once_also_in_a_transaction(directory: str) -
     assert term.bodies(A) == [b"once"]
     assert term.bodies(B) == [b"once"]
     term.close()
+
+
+# ---- room, failures, the end
+
+
+def test_producers_wait_while_too_much_waits_for_a_new_store(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member, "WAITING_OPERATIONS_MAX", 5)
+    term = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
+    for _ in range(10):
+        term.add(A)
+    assert term.store.is_congested
+    term.wait_durable(10)
+    assert not term.store.is_congested
+    assert term.drained_count > 0
+    term.close()
+
+
+def test_a_full_store_refuses_messages_but_not_those_that_it_took_before_it_was_made(directory: str) -> None:
+    full = dataclasses.replace(SMALL, disk_reserve=1 << 60)
+    term = SeveralTerm(directory, [FilteredStore(is_per_destination=True, settings=full)])
+    term.add(A, b"taken")
+    term.wait_durable(1)
+    assert term.several.is_full
+    assert "producers are refused" in term.several.full_reason
+    with pytest.raises(StoreFull):
+        term.add(A, b"refused")
+    assert term.bodies(A) == [b"taken"]
+    term.close()
+
+
+def test_a_store_that_fails_ends_all_of_them(directory: str) -> None:
+    class Failing:
+        is_failing = False
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(os, name)
+
+        def fdatasync(self, fd: int) -> None:
+            if self.is_failing and B_DIRECTORY in os.readlink(f"/proc/self/fd/{fd}"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            os.fdatasync(fd)
+
+    disk = Failing()
+    term = SeveralTerm(directory, disk=disk)  # type: ignore[arg-type]
+    term.add_durably(1, A)
+    disk.is_failing = True
+    identity = LocalTransactionId("ID:c-1", 1)
+    atomic = term.committing([term.adding(A, b"x", identity), term.adding(B, b"y", identity)], identity)
+    error = term.wait_lost()
+    assert "sync" in str(error)
+    term.add(A)
+    term.end_turn()
+    time.sleep(0.1)
+    while not term.loop.empty():
+        term.loop.get()()
+    assert atomic not in term.durable_operations
+    assert len(term.durable_operations) == 1
+    term.crash()
+    again = SeveralTerm(directory)
+    assert len(again.bodies(A)) == 1
+    assert again.bodies(B) == []
+    again.close()
+
+
+def test_an_end_in_the_middle_of_a_transaction_leaves_it_whole_or_absent(directory: str) -> None:
+    for number in range(0, 12, 2):
+        term = SeveralTerm(directory)
+        identity = LocalTransactionId("ID:c-1", 1)
+        body = str(number).encode()
+        term.committing([term.adding(A, body, identity), term.adding(B, body, identity)], identity)
+        deadline = time.monotonic() + 0.001 * number
+        term.end_turn()
+        while time.monotonic() < deadline:
+            if not term.loop.empty():
+                term.loop.get()()
+                term.end_turn()
+        (term.close if number % 4 else term.crash)()
+    again = SeveralTerm(directory)
+    assert again.bodies(A) == again.bodies(B)
+    again.close()
+
+
+def test_a_store_may_be_dropped_while_another_is_made(directory: str) -> None:
+    entries = [FilteredStore(is_per_destination=True)]
+    for number in range(4):
+        term = SeveralTerm(directory, entries)
+        added = term.add(Destination(DestinationKind.QUEUE, f"new {number}"))
+        term.end_turn()
+        if number % 2:
+            time.sleep(0.005 * number)
+            while not term.loop.empty():
+                term.loop.get()()
+                term.end_turn()
+        (term.close if number % 4 < 2 else term.crash)()
+        while not term.loop.empty():
+            term.loop.get()()
+        assert added is not None
+    assert not [path for path in Path(directory).glob("*/index/*") if path.name != "a"], "an index was still held"
+    again = SeveralTerm(directory, entries)
+    again.close()
+
+
+def test_indexes_may_go_elsewhere(directory: str, tmp_path: Path) -> None:
+    elsewhere = str(tmp_path / "indexes")
+    term = SeveralTerm(directory, index_directory=elsewhere)
+    term.add_durably(1, A)
+    term.close()
+    assert not os.path.exists(os.path.join(directory, A_DIRECTORY, "index"))
+    assert os.path.exists(os.path.join(elsewhere, A_DIRECTORY, "a", "db.data"))
+    assert check_all(directory, elsewhere).is_clean
+
+
+def test_several_stores_know_their_indexes_again(directory: str) -> None:
+    """Each store keeps its number, whichever of them have an index."""
+    entries = [FilteredStore(is_per_destination=True)]
+    term = SeveralTerm(directory, entries)
+    for number in range(6):
+        term.add_durably(3, Destination(DestinationKind.QUEUE, f"q{number}"))
+    term.close()
+    for name in ("a", "b", "a"):
+        again = SeveralTerm(directory, entries, name)
+        assert again.store.records_replayed < 3 * 8
+        again.add_durably(1, A)
+        again.close()
+    assert not [str(path) for path in Path(directory).glob("**/*.aside-*")]
