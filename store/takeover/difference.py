@@ -82,11 +82,12 @@ def difference(journal: State, truth: Truth) -> Plan:
     """What makes the state that the journal gives the same as the truth."""
     plan = Plan()
     for key, transaction in journal.transactions.items():
-        if transaction.is_prepared and key not in truth.state.transactions:
+        known = truth.state.transactions.get(key)
+        if transaction.is_prepared and (known is None or not known.is_prepared):
             plan.rolled_back.append(key)
     for destination in _destinations(journal):
-        known = truth.state.topics if destination.is_topic else truth.state.queues
-        if not known.get(destination):
+        there = truth.state.topics if destination.is_topic else truth.state.queues
+        if not there.get(destination):
             if destination.is_topic:
                 plan.unsubscribed += [journal.owners[owner] for owner in journal.topics[destination]]
             else:

@@ -33,6 +33,7 @@ from store.records.commands import (
     UPDATE,
     AddMessage,
     Commit,
+    Prepare,
     RemoveMessage,
     Rollback,
     Subscription,
@@ -211,7 +212,7 @@ class Truth:
                     self.is_told = self.is_told or payload == END
                 elif not is_skipping:
                     self.ranks.note(payload)
-                    self._replay.apply(place, payload)
+                    self._apply(place, payload)
             if self.state.tail.operations >= OPERATIONS_MAX:
                 self._checkpoint()
         if not is_behind:
@@ -249,7 +250,15 @@ class Truth:
             assert isinstance(command, Commit | Rollback), "its number says so"
             self.state.end_transaction(command.transaction.key, place)
         elif kind == PREPARE:
-            self._replay.apply(place, payload)
+            self._apply(place, payload)
+
+    def _apply(self, place: Location, payload: bytes) -> None:
+        if payload[0] == PREPARE:
+            command = decode(payload)
+            assert isinstance(command, Prepare), "its number says so"
+            if command.transaction.key not in self.state.transactions:
+                return  # all of it was collected: it is over
+        self._replay.apply(place, payload)
 
     def _end_what_was_committed(self) -> None:
         """A transaction whose messages are in db.data was committed, also where its Commit was collected since."""
