@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -401,12 +402,27 @@ def test_one_of_several_stores_is_named_and_has_the_lock_of_all(directory: str, 
     assert check(str(one)).problems == []
 
 
+def test_files_are_as_long_as_they_were_though_an_epochs_first_one_begins_short(tmp_path: Path) -> None:
+    long = replace(STILL, journal_max_file_length=512 * KIB)
+    term = Term(str(tmp_path), settings=long)
+    term.add_durably(60, body=b"x" * 10_000)
+    term.close()
+    Term(str(tmp_path), settings=long).close()
+    whole = json.loads(store("why", str(tmp_path), "--json").stdout)
+    assert whole["bound_bytes"] == 2 * whole["live_bytes"] + 2 * 512 * KIB
+    assert check(str(tmp_path)).problems == []
+
+
 def test_compact_takes_the_settings_of_the_broker(directory: str, tmp_path: Path) -> None:
     settings = tmp_path / "tandemmq.toml"
     index = tmp_path / "indexes"
-    settings.write_text(f'[store]\njournal_max_file_length = "128kb"\nindex_directory = "{index}"\n')
+    settings.write_text(f'[store]\narchive_data_logs = true\nindex_directory = "{index}"\n')
+    files = set(JournalFiles(directory).list())
     assert store("compact", directory, "--config", str(settings), "--name", "b").exit_code == 0
     assert os.listdir(index) == ["b"]
+    archived = set(JournalFiles(f"{directory}/data-archive").list())
+    assert archived == files - set(JournalFiles(directory).list()), "what went is kept"
+    assert len(archived) >= 8
     assert check(directory, str(index)).problems == []
     settings.write_text("[store]\nno_such_key = 1\n")
     wrong = store("compact", directory, "--config", str(settings))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 
 import click
@@ -11,7 +12,7 @@ import click
 from broker.cli.options import load_settings
 from broker.cli.status import DEFAULT_ADMIN, admin_url
 from broker.cli.store.admin import call
-from broker.cli.store.directory import DIRECTORY, known_files, locked
+from broker.cli.store.directory import DIRECTORY, file_length, known_files, locked
 from broker.cli.store.progress import watched
 from config.settings import Settings
 from index.errors import IndexTrouble
@@ -40,7 +41,7 @@ def _admin(context: click.Context, parameter: click.Parameter, value: str | None
 @click.argument("directory", type=DIRECTORY, required=False)
 @click.option("--admin", metavar="URL", callback=_admin, help=f"Have a running broker do it ({DEFAULT_ADMIN}).")
 @click.option("--store", metavar="NAME", help="With --admin: only this of several stores.")
-@click.option("--config", metavar="FILE", help="The broker's settings: kind of lock, length of files, indexes.")
+@click.option("--config", metavar="FILE", help="The broker's settings: its kind of lock, files, indexes, archive.")
 @click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
 @click.option("--name", metavar="NAME", help="The broker in whose name it is done.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
@@ -92,19 +93,13 @@ def _by_us(
 ) -> tuple[CompactionReport, int]:
     """The report, and the bytes of the journal afterwards."""
     files = JournalFiles(directory)
-    chronicle = known_files(directory)
-    length = chronicle.headers[max(chronicle.headers)].length
-    if settings is not None:
-        length = settings.store.journal_max_file_length
-    said = StoreSettings(compaction_rate=NO_RATE_LIMIT)
-    if length:
-        said = replace(said, journal_max_file_length=length)
+    habits = _habits(file_length(known_files(directory)), settings)
     root = index_root or (settings and settings.store.index_directory) or os.path.join(directory, "index")
     # In the name of the broker with the freshest index: that one is then true to the end, and a start is quick.
     broker = name or next((os.path.basename(path) for path in indexes_in(root)), OFFLINE)
     with locked(directory, "store compact", settings, "stop it, or give --admin with its address") as has_proof:
         try:
-            with OfflineStore(directory, root, broker, said, has_proof=has_proof) as offline:
+            with OfflineStore(directory, root, broker, habits, has_proof=has_proof) as offline:
                 live = offline.result(offline.store.ask(_live_bytes))
                 with watched("copying", live, lambda: offline.store.figures.bytes_copied):
                     report = offline.result(offline.store.compact())
@@ -112,7 +107,30 @@ def _by_us(
             raise click.ClickException(f"{error}; `tandemmq store check {directory}` says more") from error
         except OSError as error:
             raise click.ClickException(str(error)) from error
-        return report, sum(files.size(file) for file in files.list())
+    after = sum(files.size(file) for file in files.list())
+    free = shutil.disk_usage(directory).free
+    if not report.files and free < habits.journal_max_file_length:
+        raise click.ClickException(
+            f"copies need room for a journal file of {bytes_of(habits.journal_max_file_length)}, and {directory} has "
+            f"{bytes_of(free)}"
+        )
+    return report, after
+
+
+def _habits(length: int, settings: Settings | None) -> StoreSettings:
+    """How the store is to be written: as the broker's settings say where they are known, but at full speed."""
+    habits = StoreSettings(compaction_rate=NO_RATE_LIMIT, journal_max_file_length=length)
+    if settings is None:
+        return habits
+    said = settings.store
+    return replace(
+        habits,
+        journal_max_file_length=said.journal_max_file_length,
+        archive_data_logs=said.archive_data_logs,
+        directory_archive=said.directory_archive,
+        failover_producers_audit_depth=said.failover_producers_audit_depth,
+        max_failover_producers_to_track=said.max_failover_producers_to_track,
+    )
 
 
 def _live_bytes(state: State) -> int:

@@ -12,6 +12,7 @@ import click
 
 from config.settings import Settings
 from journal.files import JournalFiles, file_id
+from journal.format import FILE_LENGTH_DEFAULT
 from locker.contract import Holder, Locker, LockError, LockRequest, LockSettings, LockUnavailable
 from locker.kinds import create
 from locker.shared_file import SharedFileLocker
@@ -51,6 +52,13 @@ def known_files(directory: str) -> Chronicle:
             f"the journal in {directory} is ActiveMQ's, and was not taken over yet: start a broker on it, or import it"
         )
     return chronicle
+
+
+def file_length(chronicle: Chronicle) -> int:
+    """How long journal files get here, in bytes: as long as the newest that a rotation began, for an epoch's first file
+    begins short. KahaDB's default where there is none."""
+    rotated = [file for file, header in chronicle.headers.items() if header.reason == "rotation" and header.length]
+    return chronicle.headers[max(rotated)].length if rotated else FILE_LENGTH_DEFAULT
 
 
 def journal_file(text: str) -> int:

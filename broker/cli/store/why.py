@@ -12,12 +12,10 @@ import click
 
 from broker.cli.status import DEFAULT_ADMIN, admin_url
 from broker.cli.store.admin import call
-from broker.cli.store.directory import demand_journal, holder_of, journal_file
+from broker.cli.store.directory import demand_journal, file_length, holder_of, journal_file
 from index.errors import IndexTrouble
 from journal.errors import JournalError
 from journal.files import JournalFiles
-from journal.format import FILE_LENGTH_DEFAULT
-from store.headers import Chronicle
 from store.records.errors import RecordDamaged
 from store.state import State
 from store.why.explain import Place, explain
@@ -88,9 +86,8 @@ def _from_files(directory: str | None, index_root: str | None, only: int | None)
         notes.append(f"in use by {holder}: what it wrote last may be missing{ask}")
     try:
         with read_state(directory, index_root, is_live=holder is not None) as follower:
-            place = Place(
-                JournalFiles(directory), _file_length(follower.chronicle), holder is not None, index_root, None
-            )
+            length = file_length(follower.chronicle)
+            place = Place(JournalFiles(directory), length, holder is not None, index_root)
             notes += [f"damaged: {damage}" for damage in follower.damages]
             if not follower.has_caught_up:
                 notes.append("the journal could not be read to its end: `tandemmq store check` says why")
@@ -103,12 +100,6 @@ def _from_files(directory: str | None, index_root: str | None, only: int | None)
         raise click.ClickException(f"{error}; `tandemmq store check {directory}` says more") from error
     except OSError as error:
         raise click.ClickException(str(error)) from error
-
-
-def _file_length(chronicle: Chronicle) -> int:
-    """How long files get, as far as the newest header says."""
-    newest = max(chronicle.headers, default=0)
-    return (chronicle.headers[newest].length if newest else 0) or FILE_LENGTH_DEFAULT
 
 
 def _from_broker(admin: str, store: str | None, only: int | None) -> Why:
