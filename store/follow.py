@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -56,6 +57,8 @@ log = logging.getLogger(__name__)
 
 # Read of each file to see its header; a longer one takes a second read.
 HEADER_BYTES = 4096
+# A standby whose index is ahead of the journal reads a file to the end to see whether it still is: this often.
+JUDGE_SECONDS = 5.0
 # Torn tails and damage in a file without syncs, as told in `Follower.torn`
 TORN_TOLD_MAX = 100
 
@@ -133,10 +136,13 @@ class Follower:
     # ---- the index and the journal belong together
 
     def _judge(self, ids: Sequence[int]) -> None:
+        self._judged_at = time.monotonic()
         try:
             self._standing = judge(self.files, ids, self.chronicle, self.state, self._has_batches)
         except IndexDamaged as error:
             raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
+        except JournalMissing:
+            self._standing = None  # reclaimed while we looked
 
     def _header_of(self, file: int) -> Header | None:
         """The header of a file. It does not change any more, so it is read once; whoever has none may yet get one."""
@@ -194,7 +200,7 @@ class Follower:
         ids = self.read_headers()
         state = self.state
         found: dict[int, int] = {}
-        if self._standing is not None:
+        if self._standing is not None and (is_final or time.monotonic() - self._judged_at > JUDGE_SECONDS):
             self._judge(ids)  # it may have been a matter of what this host could see
         if self._standing is not None:
             if not is_final:

@@ -180,9 +180,14 @@ def places_of_indexes(root: str) -> Iterator[tuple[str, Position]]:
         path = os.path.join(root, name)
         if ASIDE in name or not os.path.exists(os.path.join(path, DATA)):
             continue
-        fd = os.open(os.path.join(path, DATA), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fd = os.open(os.path.join(path, DATA), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue  # gone meanwhile, or not ours to read: no witness
         try:
             roots = decode_roots(read_slots(os, fd))
+        except OSError:
+            continue
         finally:
             os.close(fd)
         if roots and roots[0].meta:
