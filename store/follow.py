@@ -25,25 +25,12 @@ from journal.files import JournalFiles
 from journal.format import RECORD_HEADER_SIZE, location
 from journal.scan import Batch, EndingKind, FileSource, Scan, scan
 from journal.verify import damage_in
-from store.amends import Name, make_amends, name_of
+from store.amends import make_amends
 from store.audit import ProducerAudit
-from store.damage import (
-    WHOLE_FILE,
-    Damage,
-    DeclaredLosses,
-    JournalLost,
-    StoreCorrupt,
-    decode_lost,
-    decode_next,
-    encode_lost,
-    examine,
-    quarantine,
-    shown_in,
-    told,
-)
+from store.damage import WHOLE_FILE, Damage, JournalLost, StoreCorrupt, decode_next, encode_lost, told
 from store.headers import Chronicle, Header, decode_header, read_chronicle
 from store.index_trust import IndexNotOfThisJournal, Standing, is_blank, judge
-from store.keys import Entry
+from store.ledger import DamageLedger
 from store.marks import decode_gone
 from store.neighbours import told_by_neighbours
 from store.records.errors import RecordDamaged
@@ -59,8 +46,6 @@ log = logging.getLogger(__name__)
 HEADER_BYTES = 4096
 # A standby whose index is ahead of the journal reads a file to the end to see whether it still is: this often.
 JUDGE_SECONDS = 5.0
-# Torn tails and damage in a file without syncs, as told in `Follower.torn`
-TORN_TOLD_MAX = 100
 
 
 class _Hole(Exception):
@@ -109,13 +94,19 @@ class Follower:
         self.records_per_checkpoint = records_per_checkpoint
         self.chronicle = Chronicle({}, {})
         self.has_caught_up = False
-        self.damages: list[Damage] = []  # what was stepped over, in the order in which it was met
-        self.torn: list[Damage] = []  # tails that were promised to nobody, and are forgotten
+        self._ledger = DamageLedger(
+            files,
+            self.state,
+            self._later_files,
+            ignores_missing=ignores_missing,
+            is_trial=is_trial,
+            has_foreign_index=has_foreign_index,
+        )
+        self.damages = self._ledger.damages  # what was stepped over
+        self.torn = self._ledger.torn  # tails that were promised to nobody, and are forgotten
         self.repairs: list[bytes] = []
         self._repairs_pin: set[int] = set()
         self._should_halt = should_halt
-        self._ignores_missing = ignores_missing
-        self._has_foreign_index = has_foreign_index
         self._checks_all = checks_all
         self._index_root = index_root
         self._is_trial = is_trial
@@ -126,8 +117,6 @@ class Follower:
         self._given_up: set[int] = set()  # files that a master said it would remove, as far as was read
         self._known_then = set(self.state.files)
         self._began_at = self.state.position
-        self._dropped: list[tuple[Name, Entry]] = []
-        self._losses = DeclaredLosses(files)
         self._went_on: tuple[int, int] | None = None  # (file, the next one), where nothing else names the next
         self._standing: Standing | None = None
         self._is_waiting = False
@@ -206,7 +195,7 @@ class Follower:
             if not is_final:
                 self._wait("; ".join(map(str, self._standing.damages)))
                 return found
-            self._meet(self._standing.damages)
+            self._ledger.meet(self._standing.damages)
             state.position, self._standing = self._standing.resume, None
         for file in ids:
             state.know_file(file)
@@ -260,7 +249,7 @@ class Follower:
         is_unsynced = is_final and end is None and self.chronicle.may_have_holes(file)
 
         def on_corrupt(damage: JournalCorrupt) -> None:
-            if self._is_declared(damage.file, damage.start, damage.stop):
+            if self._ledger.is_declared(damage.file, damage.start, damage.stop):
                 return
             if not is_final:
                 raise damage
@@ -281,7 +270,7 @@ class Follower:
                     return False
                 held = batch
         except _Hole as hole:
-            self._forget(file, hole.offset, "it was never synced; that and what stands behind it is forgotten")
+            self._ledger.forget(file, hole.offset, "it was never synced; that and what stands behind it is forgotten")
         else:
             if is_final and end is None:
                 self._look_at_the_end(file, batches.ending.offset, batches.ending.kind)
@@ -317,11 +306,7 @@ class Follower:
         following = decode_next(payload)
         if following is not None:
             self._went_on = file, following
-        lost = decode_lost(payload)
-        if lost is not None:
-            self._losses.note(*lost)
-            self.state.drop_range(*lost)
-            self.state.pin(file, lost[0])  # the mark is needed as long as that file is there
+        self._ledger.note_mark(file, payload)
 
     def checkpoint(self) -> None:
         """Write the state into the index; durable on return. Nothing is reclaimed: only a master may."""
@@ -342,70 +327,25 @@ class Follower:
 
     # ---- damage
 
-    def _is_declared(self, file: int, start: int, stop: int) -> bool:
-        later = {number: self.chronicle.ends.get(number) for number in self._ids if number > file}
-        return self._losses.covers(file, start, stop, later)
-
     def _on_corrupt(self, damage: JournalCorrupt) -> None:
-        self._meet([Damage(damage.file, damage.start, damage.stop, damage.reason)])
+        self._ledger.meet([Damage(damage.file, damage.start, damage.stop, damage.reason)])
 
-    def _meet(self, damages: Sequence[Damage]) -> None:
-        """Refuse, or step over what nobody declared before."""
-        met = {(damage.file, damage.start, damage.stop) for damage in self.damages}
-        new = [
-            damage
-            for damage in damages
-            if (damage.file, damage.start, damage.stop) not in met
-            and (damage.is_lost or not self._is_declared(damage.file, damage.start, damage.stop))
-        ]
-        for damage in new:
-            doubts = damage.known
-            examine(self.files, self.state, damage)
-            damage.known = list(dict.fromkeys((*damage.known, *doubts)))  # a neighbour's index may know more
-        if self._has_foreign_index():
-            # ActiveMQ collects files without a word; whether anything needs them, its index tells (store.takeover).
-            for damage in new:
-                if damage.is_lost:
-                    self.state.lose_file(damage.file)
-            new = [damage for damage in new if not damage.is_lost]
-        if new and not self._ignores_missing:
-            raise (JournalLost if any(damage.is_lost for damage in new) else StoreCorrupt)(new)
-        for damage in new:
-            self._step_over(damage)
-
-    def _step_over(self, damage: Damage) -> None:
-        state = self.state
-        report = "" if self._is_trial else quarantine(self.files, damage)
-        names = {owner.id: name_of(owner) for owner in state.owners.values()}
-        # Subscriptions and transactions stay: their records are written anew (store.amends).
-        dropped = state.drop_range(damage.file, damage.start, damage.stop)
-        if damage.is_lost:
-            state.forget_files((damage.file,))
-        self._dropped += [(names[owner], entry) for owner, _, entry in dropped]
-        self.damages.append(damage)
-        if not self._is_trial:
-            log.error("stepped over: %s; the report is %s", damage, report)
-
-    def _forget(self, file: int, start: int, reason: str) -> None:
-        """A tail that was promised to nobody: its bytes stay, behind the end."""
-        shown = shown_in(self.files, self.state, file, start, self.files.size(file))
-        torn = Damage(file, start, self.files.size(file), reason, shown=shown)
-        if len(self.torn) < TORN_TOLD_MAX:
-            self.torn.append(torn)
-        ids = told(torn.message_ids) or "no message"
-        log.warning("db-%d.log is torn at offset %d: %s; its bytes show %s", file, start, reason, ids)
+    def _later_files(self, file: int) -> dict[int, int | None]:
+        return {number: self.chronicle.ends.get(number) for number in self._ids if number > file}
 
     def _look_at_the_end(self, file: int, end: int, kind: EndingKind) -> None:
         """The last batch of all was good and ends at ``end``. What is behind it, and was it always the last?"""
         header = self.chronicle.headers.get(file)
         size = self.files.size(file)
         if header is not None and size < header.length and kind is not EndingKind.END_RECORD:
-            self._meet([Damage(file, end, header.length, f"it was made {header.length} bytes long and has {size}")])
+            self._ledger.meet(
+                [Damage(file, end, header.length, f"it was made {header.length} bytes long and has {size}")]
+            )
         elif self._index_root is not None:
             root, place = self._index_root, (file, end)
-            self._meet(told_by_neighbours(root, self.files, self._ids, self.chronicle, self._has_batches, place))
+            self._ledger.meet(told_by_neighbours(root, self.files, self._ids, self.chronicle, self._has_batches, place))
         if kind is EndingKind.TORN and not any(each.file == file and each.start <= end for each in self.damages):
-            self._forget(file, end, "the last write was not whole, and was promised to nobody")
+            self._ledger.forget(file, end, "the last write was not whole, and was promised to nobody")
 
     def _look_at_what_was_not_read(self, ids: Sequence[int], start: Position) -> None:
         """Of files that the index knows: are they as long as they were, and their headers whole? With ``checks_all``
@@ -418,7 +358,7 @@ class Follower:
             is_short = end is not None and self.files.size(file) < end
             if self._checks_all or is_headless or is_short:
                 reason = "it does not verify"
-                self._meet([Damage(file, *found, reason) for found in damage_in(self.files, file, end)])
+                self._ledger.meet([Damage(file, *found, reason) for found in damage_in(self.files, file, end)])
 
     def _drop_what_is_gone(self, existing: set[int], *, is_final: bool) -> None:
         """Let go of files that are not there. Those that the newest header does not name were reclaimed before it, and
@@ -453,7 +393,7 @@ class Follower:
             if following > max(headers, default=0) and is_blank(self.files, following):
                 reason = f"db-{former}.log was ended when this one had its header"
                 lost.append(Damage(following, 0, WHOLE_FILE, reason, is_lost=True))
-        self._meet(lost)
+        self._ledger.meet(lost)
         for file in existing:  # given up, yet a crash came before its unlink: to be reclaimed anew
             state.know_file(file)
 
@@ -482,7 +422,7 @@ class Follower:
                 is_trial=True,
             )
             truth.advance(is_final=True)
-            amends = make_amends(self.files, self.state, truth.state, self._dropped)
+            amends = make_amends(self.files, self.state, truth.state, self._ledger.dropped)
         self.repairs += amends.payloads
         self._repairs_pin |= amends.pins
         if amends.rescued:
