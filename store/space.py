@@ -36,6 +36,7 @@ IN_FLIGHT_BYTES_MIN: Final = 1 << 20
 # A next journal file that could not be made is tried again so often.
 PREPARE_AGAIN_SECONDS: Final = 1.0
 
+NOT_KNOWN: Final = 1 << 62  # bytes free, where the file system cannot say
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -140,14 +141,14 @@ class Space:
     def _measure(self) -> None:
         self._asked_at = self._clock()
         self._written = 0
-        least: tuple[int, str] | None = None
+        least, where = NOT_KNOWN, self._volumes[0]
         for directory in self._volumes:
             found = self._disk.statvfs(directory)
             free = found.f_bavail * found.f_frsize
-            if least is None or free < least[0]:
-                least = free, directory
-        assert least is not None, "there is a volume"
-        self._free, self._directory = least
+            # A file system that counts no blocks (some of FUSE) does not know what is free.
+            if found.f_blocks and free < least:
+                least, where = free, directory
+        self._free, self._directory = least, where
 
     def _decide(self) -> None:
         was_short = self.is_short
@@ -167,12 +168,15 @@ class Space:
 
     def _sentence(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._since))
-        where = f"disk full: {show(self._free)} free in {self._directory}"
         if self._failed is not None and self._free >= self.reserve_bytes:
-            return f"{where}, yet no room for the next journal file ({self._failed.strerror}), since {since}"
+            free = "" if self._free == NOT_KNOWN else f" with {show(self._free)} free"
+            return (
+                f"disk full: no room for the next journal file ({self._failed.strerror}) in {self._directory}{free}, "
+                f"producers are refused until there is, since {since}"
+            )
         return (
-            f"{where}, producers are refused until {show(self.resume_bytes)} is free "
-            f"(the reserve is {show(self.reserve_bytes)}), since {since}"
+            f"disk full: {show(self._free)} free in {self._directory}, producers are refused until "
+            f"{show(self.resume_bytes)} is free (the reserve is {show(self.reserve_bytes)}), since {since}"
         )
 
 

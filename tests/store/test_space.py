@@ -40,6 +40,7 @@ class Volumes:
     def __init__(self, **free: int) -> None:
         self.free = free
         self.asked = 0
+        self.blocks = 1 << 40
         self.error: OSError | None = None
 
     def stat(self, path: str) -> Any:
@@ -49,7 +50,8 @@ class Volumes:
         self.asked += 1
         if self.error is not None:
             raise self.error
-        return SimpleNamespace(f_bavail=self.free[path.split("/")[1]] // BLOCK, f_frsize=BLOCK)
+        free = self.free[path.split("/")[1]]
+        return SimpleNamespace(f_blocks=self.blocks, f_bavail=free // BLOCK, f_frsize=BLOCK)
 
 
 class Clock:
@@ -195,6 +197,17 @@ def test_a_checkpoint_is_not_begun_by_what_was_known_before() -> None:
     clock.now += 2 * CHECKPOINT_ASK_SECONDS
     assert not space.has_checkpoint_room
     assert space.is_short
+
+
+def test_a_file_system_that_counts_no_blocks_is_not_taken_for_full() -> None:
+    volumes = Volumes(a=0)
+    volumes.blocks = 0
+    space, _ = space_of(volumes)
+    assert not space.is_short
+    assert space.has_checkpoint_room
+    space.note_prepared(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    said = "disk full: no room for the next journal file (No space left on device) in /a/data, producers are refused"
+    assert space.reason.startswith(said)
 
 
 def test_less_is_on_its_way_when_little_is_free() -> None:
