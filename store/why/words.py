@@ -38,13 +38,13 @@ def counted(number: int, word: str) -> str:
 
 def action_for(why: FileWhy, now: int) -> str:
     """Who holds the file, and the cheapest way to let it go, with the figure that it frees."""
+    said, deeds = _own(why, now)
     if why.state == TAIL:
-        return "it is written to"
+        return "; ".join(["it is written to", *said])
     if why.state == GOING:
         return "given up already, it is being removed"
     if why.state == RECLAIMABLE:
         return f"nothing needs it: the next checkpoint frees {bytes_of(why.bytes)}"
-    said, deeds = _own(why, now)
     waits = _waits(why)
     compaction = _compaction(why)
     if not said:

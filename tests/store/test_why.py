@@ -248,7 +248,9 @@ def test_the_tail_and_what_goes_by_itself_are_told_apart(directory: str) -> None
     term = Placed(directory)
     for _ in range(3):
         churn(term)
+    term.add_durably(2, EU)
     why = why_online(term)
+    assert why.files[-1].action == "it is written to; 2 messages of queue://ORDERS.EU, oldest 9 days"
     assert [known.state for known in why.files][-1] == "tail"
     assert why.reclaimable == [known.file for known in why.files if known.state == "reclaimable"]
     assert why.reclaimable
