@@ -8,7 +8,7 @@ import tempfile
 from index.index import Index
 from journal.errors import JournalError
 from journal.files import JournalFiles
-from store.check import RECORDS_PER_CHECKPOINT, Report, check
+from store.check import RECORDS_PER_CHECKPOINT, Progress, Report, check
 from store.damage import JournalLost
 from store.filters import OUTCOMES_DIRECTORY
 from store.follow import Follower
@@ -19,7 +19,13 @@ from store.several.joint import is_joint
 from store.several.layout import ROOT, stores_in
 
 
-def check_all(directory: str, index_directory: str | None = None, *, scratch: str | None = None) -> Report:
+def check_all(
+    directory: str,
+    index_directory: str | None = None,
+    *,
+    scratch: str | None = None,
+    progress: Progress | None = None,
+) -> Report:
     """Check every store in ``directory`` as ``store.check.check`` does, and what they say of each other.
 
     No destination is in two stores, txStore has no messages; of each transaction that several stores prepared the
@@ -31,23 +37,32 @@ def check_all(directory: str, index_directory: str | None = None, *, scratch: st
     except FileNotFoundError:
         names = []
     if names in ([], [ROOT]):
-        return check(directory, index_directory, scratch=scratch)
+        return check(directory, index_directory, scratch=scratch, progress=progress)
     total = Report()
     for name in names:
         path = directory if name == ROOT else os.path.join(directory, name)
         index_root = index_directory
         if index_directory is not None and name != ROOT:
             index_root = os.path.join(index_directory, name)
-        report = check(path, index_root, scratch=scratch)
+        report = check(path, index_root, scratch=scratch, progress=_behind(progress, total.bytes))
         total.problems += [f"{name}: {problem}" for problem in report.problems]
         total.notes += [f"{name}: {note}" for note in report.notes]
+        total.damages += [{"store": name, **damage} for damage in report.damages]
         total.files += report.files
+        total.bytes += report.bytes
         total.records += report.records
         total.messages += report.messages
         total.owners += report.owners
     if total.is_clean:
         _check_together(directory, names, total, scratch)
     return total
+
+
+def _behind(progress: Progress | None, before: int) -> Progress | None:
+    """The progress of one store, behind ``before`` bytes of those that are done."""
+    if progress is None:
+        return None
+    return lambda done, all_bytes: progress(before + done, before + all_bytes)
 
 
 def _check_together(directory: str, names: list[str], report: Report, scratch: str | None) -> None:

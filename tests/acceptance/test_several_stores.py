@@ -17,9 +17,11 @@ import pytest
 sys.path.insert(0, os.path.dirname(__file__))
 
 from broker_process import BrokerProcess, wait_until
+from click.testing import CliRunner
 from load import Books, drain
 from stomp_wire import LOST, Wire, connect_any
 
+from broker.cli.store.check import check
 from store.several.check import check_all
 from store.several.layout import stores_in
 
@@ -193,7 +195,9 @@ async def test_status_and_why_name_the_stores(tmp_path: Path) -> None:
         assert await asyncio.to_thread(broker.terminate) == 0
     finally:
         broker.stop()
-    assert check_all(str(tmp_path / "data")).is_clean
+    checked = CliRunner().invoke(check, [str(tmp_path / "data"), "--json"])
+    assert checked.exit_code == 0, checked.output
+    assert json.loads(checked.output)["messages"] == 9
 
 
 def test_clashing_filters_end_the_start_with_their_names(tmp_path: Path) -> None:

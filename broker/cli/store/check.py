@@ -12,6 +12,8 @@ import click
 from broker.cli.store.directory import DIRECTORY, demand_journal, demand_unheld
 from broker.cli.store.progress import progress
 from store.check import check as check_store
+from store.several.check import check_all
+from store.several.layout import has_several
 from store.why.words import bytes_of
 
 
@@ -22,13 +24,17 @@ from store.why.words import bytes_of
 def check(directory: str, index_root: str | None, as_json: bool) -> None:
     """Read everything in DIRECTORY and say what does not agree. Exit code 1 if anything does not.
 
-    Reads only. While a broker is master there the answer would mean nothing, so it is refused.
+    Where there are several stores, all of them are checked, and what they say of each other. Reads only. While a
+    broker is master there the answer would mean nothing, so it is refused.
     """
-    demand_journal(directory)
+    is_several = has_several(directory)
+    if not is_several:
+        demand_journal(directory)
     demand_unheld(directory, "stop it, or check a copy")
     started = time.monotonic()
     with progress("checking", 0) as advance:
-        report = check_store(directory, index_root, progress=lambda done, total: advance(done, total_bytes=total))
+        check_it = check_all if is_several else check_store
+        report = check_it(directory, index_root, progress=lambda done, total: advance(done, total_bytes=total))
     seconds = time.monotonic() - started
     if as_json:
         click.echo(json.dumps({"clean": report.is_clean} | asdict(report) | {"seconds": round(seconds, 3)}))
