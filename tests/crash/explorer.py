@@ -15,14 +15,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from crash_images import Disk, Image
-from promises import Ledger, PromisingTerm, State, difference, seen
+from promises import Ledger, PromisingTerm, State, difference, drained, seen
 from recording_disk import Event, Note, RecordingDisk
 from store_harness import Q, Term
 
 from store.check import check
+from store.records.message import Destination, DestinationKind
 from store.settings import StoreSettings
 
 TMPFS = "/dev/shm"
+# One image in so many is lived on with until its files are gone, and then opened without an index.
+LIVES_ON_EVERY = 4
+ROUNDS_OF_FILLER = 6
+FILLER = Destination(DestinationKind.QUEUE, "filler")
 
 
 @dataclass(slots=True)
@@ -136,7 +141,12 @@ class Judge:
             else:
                 first.close()
             again = self._open(directory, self.brokers[(self.opened + 1) % len(self.brokers)], frozenset([state]))
-            self._go_on(again)
+            if self.opened % LIVES_ON_EVERY:
+                self._go_on(again)
+            else:
+                self._live_on(again)
+                shutil.rmtree(f"{directory}/index")
+                self._open(directory, "c", frozenset([drained(state)])).close()
             self._sound(directory, "after it was opened twice")
             assert not [name for name in os.listdir(f"{directory}/index") if ".aside-" in name], "an index is set aside"
         return state
@@ -166,6 +176,28 @@ class Judge:
             before = len(term.durable_operations)
             term.remove(added[0], term.store.queue(Q))
             term.wait_durable(before + 1)
+        except BaseException:
+            term.crash()
+            raise
+        term.close()
+
+    def _live_on(self, term: Term) -> None:
+        """Everything is acknowledged, and files come and go: nothing of it may be there again."""
+        try:
+            for owner in term.owners:
+                key = owner.subscription_name and f"{owner.client_id}:{owner.subscription_name}"
+                before = len(term.durable_operations)
+                messages = term.page(owner.id).messages
+                for paged in messages:
+                    term.remove(paged, owner.id, key)
+                term.wait_durable(before + 1 + len(messages))
+            queue = term.store.queue(FILLER)
+            for _ in range(ROUNDS_OF_FILLER):
+                added = term.add_durably(5, FILLER, b"x" * 400)
+                before = len(term.durable_operations)
+                for operation in added:
+                    term.remove(operation, queue)
+                term.wait_durable(before + 5)
         except BaseException:
             term.crash()
             raise

@@ -54,6 +54,8 @@ from store.standby import Disk
 # prepared transaction counts as an owner; instead of ids it has its figures.
 State = tuple[tuple[str, tuple[str, ...]], ...]
 
+PREPARED = "prepared "
+
 
 @dataclass(frozen=True, slots=True)
 class Effect:
@@ -120,6 +122,16 @@ def _age(message_id: str) -> tuple[int, int]:
 
 def canonical(owners: dict[str, list[str]]) -> State:
     return tuple(sorted((owner, tuple(ids)) for owner, ids in owners.items() if ids or is_subscription(owner)))
+
+
+def drained(state: State) -> State:
+    """The state when all that can be seen of messages was acknowledged."""
+    owners = {owner: [] if is_subscription(owner) else list(ids) for owner, ids in state}
+    return canonical({owner: ids for owner, ids in owners.items() if is_subscription(owner) or is_prepared(owner)})
+
+
+def is_prepared(owner: str) -> bool:
+    return owner.startswith(PREPARED)
 
 
 def is_subscription(owner: str) -> bool:
@@ -215,7 +227,7 @@ def seen(term: Term) -> State:
 
 
 def prepared_in_words(transaction: TransactionId) -> str:
-    return f"prepared {transaction}"
+    return f"{PREPARED}{transaction}"
 
 
 def figures_in_words(added: int, removed: int) -> str:
