@@ -35,6 +35,8 @@ IN_FLIGHT_SHARE: Final = 4
 IN_FLIGHT_BYTES_MIN: Final = 1 << 20
 # A next journal file that could not be made is tried again so often.
 PREPARE_AGAIN_SECONDS: Final = 1.0
+# A failure that was not repeated for so long is over: a rotation made the file, and the next one is not due yet.
+FAILURE_SECONDS_MAX: Final = 10.0
 
 NOT_KNOWN: Final = 1 << 62  # bytes free, where the file system cannot say
 NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -152,6 +154,8 @@ class Space:
 
     def _decide(self) -> None:
         was_short = self.is_short
+        if self._failed is not None and self._clock() - self._failed_at >= FAILURE_SECONDS_MAX:
+            self._failed = None
         is_short = self._failed is not None or self._free < (self.resume_bytes if was_short else self.reserve_bytes)
         if is_short and not was_short:
             self._since = self._now()

@@ -24,6 +24,7 @@ from store.space import (
     ASK_SECONDS,
     CHECKPOINT_ASK_SECONDS,
     CHECKPOINT_ROOM_BYTES,
+    FAILURE_SECONDS_MAX,
     IN_FLIGHT_BYTES_MIN,
     PREPARE_AGAIN_SECONDS,
     Space,
@@ -139,6 +140,18 @@ def test_a_journal_file_that_found_no_room_refuses_producers_until_one_was_made(
     assert space.may_prepare
     assert space.is_short
     space.note_prepared(None)
+    assert not space.is_short
+
+
+def test_a_failure_that_is_not_repeated_is_over() -> None:
+    """Acknowledgements filled the file, the rotation made the next one by itself, and nobody prepares another yet."""
+    space, clock = space_of(Volumes(a=1 << 40))
+    space.note_prepared(OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)))
+    let_pass(space, clock, FAILURE_SECONDS_MAX - 1)
+    space.note_prepared(OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)))
+    let_pass(space, clock, FAILURE_SECONDS_MAX - 1)
+    assert space.is_short
+    let_pass(space, clock, 1)
     assert not space.is_short
 
 
