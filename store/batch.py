@@ -13,11 +13,15 @@ from store.operations import (
     AddMessage,
     AddSubscription,
     Atomic,
+    EndTransaction,
     Operation,
+    Page,
     PrepareTransaction,
     RemoveMessage,
     RemoveOwner,
 )
+from store.outcomes import end_transaction
+from store.pages import Pages
 from store.records.commands import ADD, REMOVE, Subscription, decode
 from store.records.commands import RemoveMessage as RemoveCommand
 from store.records.message import Destination
@@ -42,14 +46,24 @@ Part = AddMessage | RemoveMessage
 class Batch:
     """One write in the making. The storage thread owns it, as it owns ``state``."""
 
-    __slots__ = ("_state", "bytes", "duplicates", "operations", "payloads")
+    __slots__ = ("_ended", "_pages", "_prepared", "_state", "bytes", "duplicates", "operations", "payloads")
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, pages: Pages) -> None:
         self._state = state
+        self._pages = pages
+        self._prepared: set[str] = set()
+        self._ended: set[str] = set()
         self.operations: list[Operation | NewQueue] = []
         self.payloads: list[bytes] = []
         self.bytes = 0
         self.duplicates = 0
+
+    def must_come_first(self, operation: Operation | NewQueue) -> bool:
+        """Whether ``operation`` can be formed only when this batch was applied: it asks what the batch changes."""
+        if isinstance(operation, EndTransaction):
+            return operation.transaction.key in self._prepared
+        # Which ids are known, and which transactions are open, only the applied outcome tells.
+        return bool(self._ended) or isinstance(operation, Page)
 
     def payloads_of(self, operation: Operation | NewQueue) -> Sequence[bytes]:
         """The records that ``operation`` needs, none for a duplicate. To be asked once, in the order of operations:
@@ -68,10 +82,18 @@ class Batch:
                 more.append(operation.commit)
             return more
         if isinstance(operation, PrepareTransaction):
-            operation.is_refused = operation.transaction.key in self._state.transactions
+            key = operation.transaction.key
+            operation.is_refused = key in self._state.transactions or key in self._prepared
             if operation.is_refused:
                 return ()
+            self._prepared.add(key)
             return [*self._payloads_together(operation.operations), operation.prepare]
+        if isinstance(operation, EndTransaction):
+            key = operation.transaction.key
+            known = self._state.transactions.get(key)
+            operation.is_unknown = known is None or not known.is_prepared or key in self._ended
+            self._ended.add(key)
+            return () if operation.is_unknown else (operation.payload,)
         if isinstance(operation, AddSubscription | RemoveOwner):
             return (operation.payload,)
         return ()
@@ -155,6 +177,11 @@ class Batch:
             if operation.is_refused:
                 return 0
             return self._apply_prepare(operation, locations, number)
+        if isinstance(operation, EndTransaction):
+            if operation.is_unknown:
+                return 0
+            end_transaction(state, self._pages, operation, locations[number])
+            return 1
         if isinstance(operation, AddSubscription):
             command = decode(operation.payload)
             assert isinstance(command, Subscription)

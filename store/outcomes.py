@@ -1,8 +1,8 @@
-"""The end of a prepared transaction: commit or rollback, and what becomes visible by it. On the storage thread."""
+"""The end of a prepared transaction: what becomes visible by it, what goes, what comes back. On the storage thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from store.open_transactions import PendingOperation
 from store.operations import EndTransaction, PagedMessage
@@ -12,18 +12,10 @@ from store.records.message_ids import is_made_by_broker
 from store.state import State
 
 
-def end_transaction(
-    state: State, pages: Pages, end: EndTransaction, write: Callable[[list[bytes], int], list[int]]
-) -> None:
-    """Write the outcome (``write`` returns when it is durable and looked at, with its location) and apply it."""
-    key = end.transaction.key
-    known = state.transactions.get(key)
-    if known is None or not known.is_prepared:
-        end.is_unknown = True
-        return
-    location = write([end.payload], len(end.payload))[0]
-    transaction = state.end_transaction(key, location)
-    assert transaction is not None, "it was there a moment ago"
+def end_transaction(state: State, pages: Pages, end: EndTransaction, location: int) -> None:
+    """The outcome stands durably at ``location``: apply it, and say in ``end`` what that did."""
+    transaction = state.end_transaction(end.transaction.key, location)
+    assert transaction is not None, "it was in doubt when the batch was formed"
     added: dict[tuple[int, str], int] = {}
     for number, operation in enumerate(transaction.operations):
         if operation.kind == ADD:

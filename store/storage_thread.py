@@ -23,8 +23,7 @@ from store.compaction import CompactionReport
 from store.figures import Figures
 from store.headers import Chronicle
 from store.journal_end import JournalEnd
-from store.operations import EndTransaction, Operation, Page
-from store.outcomes import end_transaction
+from store.operations import Operation, Page
 from store.pages import Pages
 from store.settings import StoreSettings
 from store.space import Space
@@ -254,22 +253,20 @@ class StorageThread:
 
     def _process(self, operations: list[Operation | NewQueue]) -> None:
         limit = self._settings.journal_max_write_batch_size
-        batch = Batch(self._state)
+        batch = Batch(self._state, self._pages)
         for operation in operations:
-            if isinstance(operation, Page | EndTransaction):  # rest on all that came before
+            if batch.must_come_first(operation):
                 self._commit(batch)
-                batch = Batch(self._state)
-                if isinstance(operation, Page):
-                    self._pages.fill(operation)
-                else:
-                    end_transaction(self._state, self._pages, operation, self._end.write)
+                batch = Batch(self._state, self._pages)
+            if isinstance(operation, Page):
+                self._pages.fill(operation)
                 self._report([operation])
                 continue
             payloads = batch.payloads_of(operation)
             length = sum(map(len, payloads))
             if batch.payloads and batch.bytes + length > limit:
                 self._commit(batch)
-                batch = Batch(self._state)
+                batch = Batch(self._state, self._pages)
             batch.append(operation, payloads, length)
         self._commit(batch)
 
