@@ -22,7 +22,7 @@ from store.compaction import CompactionReport
 from store.inspect import read_headers
 from store.state import State
 from store.store import Store
-from store.why.explain import Place, explain
+from store.why.explain import NoSuchFile, Place, explain
 from store.why.inventory import file_named
 
 # The storage thread answers between two batches; a volume that hangs for longer shows in /health too.
@@ -88,8 +88,8 @@ class StorePages:
                     only=only,
                 )
             )
-        except KeyError:
-            return _json({"error": f"there is no db-{only}.log in {self._place.files.directory}"}, 404)
+        except NoSuchFile as error:
+            return _json({"error": str(error)}, 404)
         except TimeoutError:
             return _json({"error": f"the storage thread gave no answer in {ANSWER_SECONDS_MAX:.0f} s"}, 503)
         except _Ended:

@@ -51,6 +51,13 @@ HOLDERS_MAX = 20, 5
 HOLDERS_OF_ONE_FILE_MAX = 1_000, 1_000
 
 
+class NoSuchFile(Exception):
+    """The journal has no file of that number."""
+
+    def __init__(self, file: int, directory: str) -> None:
+        super().__init__(f"there is no db-{file}.log in {directory}")
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where things lie, and how long a file may get, for the bound. ``is_written``: by a master, now."""
@@ -75,12 +82,12 @@ def explain(
     """Say of every file, or of ``only`` one, why it is there. Blocking; reads from the disk.
 
     ``consumers``: how many a queue ("queue://A"), or a durable subscription ("client:name"), has now; None: nobody
-    knows. ``now`` is in ms since 1970. Raises KeyError for an ``only`` that the store does not have.
+    knows. ``now`` is in ms since 1970. Raises NoSuchFile for an ``only`` that is not there.
     """
     sizes = {file: size for file in place.files.list() if (size := _size(place.files, file)) is not None}
     facts = Facts(ask, chronicle, sizes, is_written=place.is_written)
     if only is not None and only not in facts.files:
-        raise KeyError(only)
+        raise NoSuchFile(only, place.files.directory)
     graph = Graph(facts, chronicle)
     live_bytes = sum(min(known.live_bytes, known.size) for known in facts.files.values())
     bound = int(FACTOR * live_bytes) + FILES_BEYOND * place.file_length

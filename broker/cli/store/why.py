@@ -18,7 +18,7 @@ from journal.errors import JournalError
 from journal.files import JournalFiles
 from store.records.errors import RecordDamaged
 from store.state import State
-from store.why.explain import Place, explain
+from store.why.explain import NoSuchFile, Place, explain
 from store.why.inventory import UNKNOWN, Thing, file_named
 from store.why.offline import read_state
 from store.why.report import FileWhy, Holder, Oldest, OpenTransaction, SubscriptionRecord, Why
@@ -94,8 +94,8 @@ def _from_files(directory: str | None, index_root: str | None, only: int | None)
             state: State = follower.state
             now = int(time.time() * 1000)
             return explain(lambda function: function(state), place, follower.chronicle, now, only=only, notes=notes)
-    except KeyError as error:
-        raise click.UsageError(f"there is no db-{only}.log in {directory}") from error
+    except NoSuchFile as error:
+        raise click.UsageError(str(error)) from error
     except (JournalError, RecordDamaged, IndexTrouble) as error:
         raise click.ClickException(f"{error}; `tandemmq store check {directory}` says more") from error
     except OSError as error:
