@@ -3,13 +3,15 @@
     1  our fence and header                nobody else writes any more, every earlier file has an end
     2  files end where headers say         store.sealing: copy and rename; the originals stay in quarantine
     3  a rehearsal by ActiveMQ's rules     store.rehearsal: what would it find, in which order?
-    4  what differs is said in records     removes, unsubscribes, copies; then the rehearsal goes on, and must agree
+    4  what differs is said in records     removes, unsubscribes, copies, an order; then the rehearsal goes on, and
+                                           must agree
     5  a mark                              so that a second run finds that there is nothing to do
     6  ActiveMQ's index                    set aside, and the smallest one written in its place
 
 Each step leaves a directory that opens here, and is repeated without harm: a kill in the middle costs a second run.
-Two things cannot be said in records. The order of a queue that a compaction has copied is lost to ActiveMQ: it is
-reported, and ``export`` is the way. And a topic's message that one subscription lacks while another has it.
+Two things cannot always be said in records. The order of what a compaction has copied is lost to ActiveMQ: queues get
+it back (store.reordering), unless they are too long; these, and subscriptions, are reported, and ``export`` is the way.
+And a topic's message that one subscription lacks while another has it.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from store.open_transactions import Transaction
 from store.owners import OwnerState
 from store.reading import chronicle_of, files_to_read, read_contents
 from store.records.commands import (
+    LocalTransactionId,
     UpdateMessage,
     encode,
     encode_add,
@@ -46,24 +49,27 @@ from store.records.loose import OPENWIRE_VERSION
 from store.records.message import Message
 from store.records.openwire import encode_message
 from store.rehearsal import Rehearsal, counterpart, order_trouble
+from store.reordering import Bounds, add_again, out_of_order
 from store.sealing import end_file, hidden_strays, unmark_file, what_is_behind
 from store.standby import Disk
 
 NAME = "handback"
 MARK = encode_trace("TANDEMMQ-HANDBACK")
 PROBLEMS_MAX = 100
+BOUNDS = Bounds()
 
 
 @dataclass(slots=True)
 class Report:
-    """What was done, or with a dry run what there is to do. ``order`` and ``problems`` say why a directory is not
-    ready; ``was_done`` that nothing had to be done."""
+    """What was done, or with a dry run what there is to do. ``reordered`` are queues that were given their order again;
+    ``order`` and ``problems`` say why a directory is not ready; ``was_done`` that nothing had to be done."""
 
     ended: list[str] = field(default_factory=list)
     removed: int = 0
     copied: int = 0
     subscriptions: int = 0
     transactions: int = 0
+    reordered: list[str] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     set_aside: list[str] = field(default_factory=list)
@@ -82,12 +88,14 @@ def hand_back(
     accepts_order: bool = False,
     has_proof: Callable[[], bool] = lambda: True,
     says: Callable[[str], object] = lambda step: None,
+    bounds: Bounds = BOUNDS,
     disk: Disk = os,
 ) -> Report:
     """Do all that the module says; blocking, under the lock. ``is_ready`` when ActiveMQ may be started.
 
     ``accepts_order``: an order that ActiveMQ would not keep is reported, and does no further harm. ``says`` is told
-    each step, for somebody who waits. Raises as ``store.offline_epoch.OfflineEpoch`` does.
+    each step, for somebody who waits. ``bounds`` are those of a queue's messages that are added again for their order.
+    Raises as ``store.offline_epoch.OfflineEpoch`` does.
     """
     files = JournalFiles(directory, disk)
     report = Report()
@@ -115,6 +123,8 @@ def hand_back(
             epoch.flush()
             epoch.checkpoint()
             rehearsal.advance()
+            if _reorder(epoch, rehearsal, report, bounds):
+                rehearsal.advance()
             _judge(epoch.contents, rehearsal, report)
         finally:
             rehearsal.close()
@@ -151,8 +161,10 @@ def rehearse(directory: str, scratch: str) -> Report:
             _Corrections(truth, rehearsal, report, None).make()
             for owner in truth.owners():
                 trouble = order_trouble(truth, rehearsal, owner)
-                if trouble is not None:
-                    report.order.append(trouble)
+                if trouble is None:
+                    continue
+                can_be_mended = out_of_order(truth, rehearsal, owner, BOUNDS) is not None
+                (report.reordered if can_be_mended else report.order).append(trouble)
         finally:
             rehearsal.close()
     finally:
@@ -210,6 +222,19 @@ def _unsealed(files: JournalFiles, ends: Mapping[int, int]) -> Iterator[tuple[in
 
 
 # ---- what the journal says
+
+
+def _reorder(epoch: OfflineEpoch, rehearsal: Rehearsal, report: Report, bounds: Bounds) -> bool:
+    """Give queues the order that a compaction took from them, as far as the bounds allow; whether any needed it."""
+    truth = epoch.contents
+    for number, owner in enumerate(truth.owners(), 1):
+        messages = out_of_order(truth, rehearsal, owner, bounds)
+        if messages:
+            add_again(truth, messages, LocalTransactionId(f"ID:tandemmq-handback-{epoch.epoch}", number), epoch.write)
+            epoch.flush()
+            report.reordered.append(f"{owner_name(owner)}: {len(messages)} messages were added again, in their order")
+    epoch.checkpoint()
+    return bool(report.reordered)
 
 
 def _judge(truth: Contents, rehearsal: Rehearsal, report: Report) -> None:

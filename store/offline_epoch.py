@@ -19,6 +19,8 @@ from store.contents import Contents
 from store.damage import encode_next
 from store.follow import Follower
 from store.headers import Header, encode_header
+from store.kahadb.minimal import is_minimal
+from store.kahadb.page_file import DATA
 from store.promotion import Promotion
 from store.standby import Disk
 from store.tail import Position
@@ -27,6 +29,11 @@ from store.takeover import prepare_takeover
 BATCH_BYTES = 1 << 20
 # A replay holds this many operations in memory before they go to the scratch index.
 RECORDS_PER_CHECKPOINT = 100_000
+
+
+def has_foreign_index(directory: str) -> bool:
+    """Whether ActiveMQ was here since a broker of ours: it leaves an index, and collects files without a word."""
+    return os.path.exists(os.path.join(directory, DATA)) and not is_minimal(directory)
 
 
 class LockGone(Exception):
@@ -60,7 +67,12 @@ class OfflineEpoch:
         self._files = JournalFiles(directory, disk)
         self._index = Index.open(scratch)
         try:
-            self._follower = Follower(self._files, self._index, records_per_checkpoint=RECORDS_PER_CHECKPOINT)
+            self._follower = Follower(
+                self._files,
+                self._index,
+                records_per_checkpoint=RECORDS_PER_CHECKPOINT,
+                has_foreign_index=lambda: has_foreign_index(directory),
+            )
             self._writer = self._promote(f"{scratch}.takeover", disk)
             self._follower.checkpoint()
         except BaseException:

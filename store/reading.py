@@ -21,7 +21,7 @@ from store.follow import Follower
 from store.headers import Chronicle, Header, decode_header, read_chronicle
 from store.kahadb.minimal import is_minimal
 from store.kahadb.page_file import DATA, FREE, REDO
-from store.offline_epoch import RECORDS_PER_CHECKPOINT, OfflineEpoch
+from store.offline_epoch import RECORDS_PER_CHECKPOINT, OfflineEpoch, has_foreign_index
 
 
 def files_to_read(directory: str) -> JournalFiles:
@@ -54,6 +54,7 @@ def _read(files: JournalFiles, scratch: str, is_final: bool, steps_over_damage: 
             index,
             records_per_checkpoint=RECORDS_PER_CHECKPOINT,
             ignores_missing=steps_over_damage,
+            has_foreign_index=lambda: has_foreign_index(files.directory),
             is_trial=True,
         )
         follower.advance(is_final=is_final)
@@ -76,10 +77,10 @@ def chronicle_of(files: JournalFiles) -> Chronicle:
 
 def _is_foreign(files: JournalFiles) -> bool:
     """Whether another broker than ours wrote here last, as far as its index and the files' headers tell."""
+    if has_foreign_index(files.directory):
+        return True
     if is_minimal(files.directory):
         return False
-    if os.path.exists(os.path.join(files.directory, DATA)):
-        return True
     chronicle = chronicle_of(files)
     return any(file not in chronicle.headers and chronicle.ends.get(file) != 0 for file in files.list())
 

@@ -76,7 +76,13 @@ class Rehearsal:
 
     def __init__(self, files: JournalFiles, scratch: str, unmarked: frozenset[int] = frozenset()) -> None:
         self._index = Index.open(scratch)
-        self._follower = Follower(files, self._index, records_per_checkpoint=RECORDS_PER_CHECKPOINT, is_trial=True)
+        self._follower = Follower(
+            files,
+            self._index,
+            records_per_checkpoint=RECORDS_PER_CHECKPOINT,
+            has_foreign_index=lambda: True,  # which files are needed is judged elsewhere
+            is_trial=True,
+        )
         self._replay = _AsActiveMQ(self._follower.state, frozenset(files.list()), unmarked)
         self._follower.replay = self._replay
         self.contents = Contents(files, self._follower.state)

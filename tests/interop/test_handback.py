@@ -24,6 +24,7 @@ from journal.files import JournalFiles
 from journal.format import encode_batch
 from journal.scan import scan_bytes
 from store.check import check
+from store.handback import hand_back
 from store.offline_epoch import OfflineEpoch
 from store.operations import AddMessage, AddSubscription
 from store.reading import chronicle_of, read_contents
@@ -44,6 +45,7 @@ from store.records.commands import (
 )
 from store.records.message import BodyKind, Destination, DestinationKind, Message
 from store.records.openwire import encode_message
+from store.reordering import Bounds
 from store.settings import StoreSettings
 
 pytestmark = pytest.mark.service
@@ -225,7 +227,9 @@ def test_a_prepared_transaction_is_handed_back(activemq: ActiveMQ, tmp_path: Pat
     assert (prepared["owner"], bytes.fromhex(prepared["globalId"])) == ("prepared", b"global")
 
 
-def test_an_order_that_a_compaction_changed_is_reported_and_export_keeps_it(activemq: ActiveMQ, tmp_path: Path) -> None:
+@pytest.fixture
+def compacted(tmp_path: Path) -> Path:
+    """A queue whose oldest messages a compaction has copied behind the younger ones."""
     directory = tmp_path / "data"
     directory.mkdir()
     term = Term(str(directory), settings=SMALL_FILES)
@@ -241,21 +245,38 @@ def test_an_order_that_a_compaction_changed_is_reported_and_export_keeps_it(acti
     term.wait(compaction.done)
     assert compaction.result().messages
     term.close()
-    mine = held_here(directory, tmp_path / "scratch")
-    copy = tmp_path / "copy"
-    shutil.copytree(directory, copy)
+    return directory
 
-    code, report = tell("handback", directory)
 
-    assert (code, report["is_ready"]) == (1, False)
-    assert [text.split(":")[0] for text in report["order"]] == ["queue"]
-    assert report["problems"] == []
+def test_an_order_that_a_compaction_changed_is_told(activemq: ActiveMQ, compacted: Path, tmp_path: Path) -> None:
+    mine = held_here(compacted, tmp_path / "scratch")
+    code, dry = tell("handback", compacted, "--dry-run")
+    assert (code, len(dry["reordered"]), dry["order"]) == (0, 1, [])
+
+    code, report = tell("handback", compacted)
+
+    assert (code, report["is_ready"], len(report["reordered"]), report["order"]) == (0, True, 1, [])
+    assert check(str(compacted)).is_clean
+    assert held_there(activemq("dump", compacted)) == mine
+    assert held_here(compacted, tmp_path / "scratch") == mine, "read as ActiveMQ left it"
+
+
+def test_an_order_that_is_too_long_to_tell_is_reported_and_export_keeps_it(
+    activemq: ActiveMQ, compacted: Path, tmp_path: Path
+) -> None:
+    mine = held_here(compacted, tmp_path / "scratch")
+
+    report = hand_back(str(compacted), str(tmp_path / "work"), bounds=Bounds(messages=50))
+
+    assert not report.is_ready
+    assert [text.split(":")[0] for text in report.order] == ["queue"]
+    assert (report.problems, report.reordered) == ([], [])
     exported = tmp_path / "exported"
-    code, proof = tell("export", directory, "--to", exported)
+    code, proof = tell("export", compacted, "--to", exported)
     assert (code, proof["proved"]) == (0, True)
     assert held_there(activemq("dump", exported)) == mine
-    code, report = tell("handback", copy, "--accept-order")
-    assert (code, report["is_ready"], len(report["order"])) == (0, True, 1)
+    again = hand_back(str(compacted), str(tmp_path / "again"), accepts_order=True, bounds=Bounds(messages=50))
+    assert (again.is_ready, len(again.order)) == (True, 1)
 
 
 def test_what_activemq_holds_comes_here_and_back(activemq: ActiveMQ, tmp_path: Path) -> None:

@@ -17,9 +17,7 @@ from store.handback import Report, hand_back, rehearse
 @click.command()
 @click.argument("directory", type=DIRECTORY)
 @click.option("--dry-run", is_flag=True, help="Only say what there is to do.")
-@click.option(
-    "--accept-order", is_flag=True, help="Hand back though ActiveMQ would deliver some queue in another order."
-)
+@click.option("--accept-order", is_flag=True, help="Hand back though ActiveMQ would deliver in another order.")
 @click.option("--scratch", type=DIRECTORY, help="Where temporary indexes go; default: the system's place.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
 def handback(directory: str, dry_run: bool, accept_order: bool, scratch: str | None, as_json: bool) -> None:
@@ -64,6 +62,8 @@ def _tell(report: Report, is_dry: bool) -> None:
         f"said in records: {report.removed} messages removed, {report.copied} copied, "
         f"{report.subscriptions} subscriptions and {report.transactions} transactions repeated"
     )
+    for text in report.reordered:
+        click.echo(f"{'would mend the order of' if is_dry else 'order mended:'} {text}")
     for text in report.problems:
         click.echo(f"PROBLEM: {text}")
     for text in report.order:
