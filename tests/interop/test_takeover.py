@@ -17,8 +17,10 @@ import pytest
 sys.path.insert(0, os.path.dirname(__file__))
 
 from scripted import Answers, Script, Step, compiled
+from store_harness import Term
 from takeover_harness import Held, replayed, take_over
 
+from journal.files import JournalFiles
 from store.check import check
 from store.kahadb.minimal import is_minimal
 
@@ -302,3 +304,53 @@ def test_all_that_activemq_would_deliver_is_there_in_its_order(
     assert sum(jobs.pending for jobs in taken.report.scheduled) == 4
     assert any("4 scheduled jobs are left aside" in line for line in taken.report.lines())
     assert check(str(directory)).is_clean
+
+
+# ---- there, back and there again
+
+
+def held_in_term(term: Term) -> Held:
+    found: Held = {}
+    for owner in term.owners:
+        name = owner.destination.name
+        if owner.subscription_name is not None:
+            name = f"{name} for {owner.client_id}:{owner.subscription_name}"
+        found[name] = [paged.message.message_id for paged in term.page(owner.id).messages]
+    return with_messages(found)
+
+
+def test_brokers_take_turns_over_one_directory(defects: Left, script: Script, tmp_path: Path) -> None:
+    """ActiveMQ, we, ActiveMQ that collects files of ours, and we again: each goes on where the other stopped."""
+    directory = copy_of(defects, tmp_path)
+    first = Term(str(directory))
+    held = held_in_term(first)
+    assert held == with_messages(defects.answers.held)
+    first.add_durably(1)
+    for _ in range(40):  # files whose acknowledgements concern nothing but themselves
+        before = len(first.durable_operations)
+        (operation,) = first.add_durably(1, body=b"x" * 4000)
+        first.remove(operation, first.store.queue(operation.message.destination))
+        first.wait_durable(before + 2)
+    first.close()
+    ours = set(JournalFiles(str(directory)).list())
+    between = script(
+        opens(directory, fileLength=SMALL),
+        send("queue://back", count=3),
+        receive("queue://keep"),
+        FILL,
+        FILL,
+        {"do": "cleanup", "times": 4},
+        {"do": "files"},
+        {"do": "dump"},
+        {"do": "stop"},
+    )
+    assert len(between.held["back"]) == 3
+    assert ours - set(between.files[0]), "ActiveMQ collected some, and told nobody"
+    second = Term(str(directory), "b")
+    assert held_in_term(second) == with_messages(between.held)
+    second.close()
+    assert is_minimal(str(directory))
+    assert check(str(directory)).is_clean
+    third = Term(str(directory))  # whose own index is of long before
+    assert held_in_term(third) == with_messages(between.held)
+    third.crash()
