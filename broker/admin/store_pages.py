@@ -27,6 +27,8 @@ from store.why.inventory import file_named
 
 # The storage thread answers between two batches; a volume that hangs for longer shows in /health too.
 ANSWER_SECONDS_MAX = 10.0
+# Answered at the same time; each reads from the disk on a thread.
+QUESTIONS_MAX = 2
 
 Status = dict[str, Any]
 T = TypeVar("T")
@@ -53,6 +55,7 @@ class StorePages:
         self._store = store
         self._status = status
         self._compaction: asyncio.Future[CompactionReport] | None = None
+        self._questions = 0
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -69,6 +72,15 @@ class StorePages:
         only = None if text is None else file_named(text)
         if text is not None and only is None:
             return _json({"error": f"{text!r} is no journal file: db-87.log, db-87 or 87 would be one"}, 400)
+        if self._questions >= QUESTIONS_MAX:
+            return _json({"error": f"{QUESTIONS_MAX} such questions are being answered: ask again"}, 503)
+        self._questions += 1
+        try:
+            return await self._why(store, only)
+        finally:
+            self._questions -= 1
+
+    async def _why(self, store: Store, only: int | None) -> web.Response:
         consumers = _consumers(self._status())
 
         def ask(function: Callable[[State], T]) -> T:

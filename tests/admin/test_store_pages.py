@@ -168,6 +168,19 @@ async def test_why_may_be_asked_while_messages_come_and_go(broker: Broker, clien
     assert min(asked) >= 1
 
 
+async def test_more_than_a_few_questions_at_once_are_put_off(broker: Broker, client: aiohttp.ClientSession) -> None:
+    await broker.fill_sparsely(2)
+
+    async def ask() -> int:
+        async with client.get("/store/why") as answer:
+            await answer.read()
+            return answer.status
+
+    codes = await asyncio.gather(*(ask() for _ in range(20)))
+    assert set(codes) == {200, 503}
+    assert await ask() == 200
+
+
 async def test_compaction_answers_when_the_files_are_gone(broker: Broker, client: aiohttp.ClientSession) -> None:
     await broker.fill_sparsely(8)
     async with client.post("/store/compact", json={}) as answer:
