@@ -17,6 +17,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from journal.disk import write_at
 from journal.errors import JournalCorrupt, JournalError, JournalMissing
@@ -24,13 +25,15 @@ from journal.files import JournalFiles
 from journal.scan import FileSource, Scan
 from store.keys import Entry
 from store.records.commands import Trace, decode, encode_trace
-from store.salvage import Shown, salvage
+from store.salvage import Shown, differences, salvage
 from store.state import State
 
 # Ids that an error or a line of the log names; the report in quarantine has them all.
 IDS_TOLD_MAX = 20
 # Of a damaged range so many bytes are searched for ids.
 SEARCHED_BYTES_MAX = 64 << 20
+# Of the live messages so many are held against ids that are damaged themselves.
+SEARCHED_MESSAGES_MAX = 100_000
 COPY_BYTES = 1 << 20
 QUARANTINE = "quarantine"
 WHOLE_FILE = 1 << 32
@@ -171,11 +174,28 @@ def shown_in(files: JournalFiles, state: State, file: int, start: int, stop: int
         shown = salvage(source.read(start, min(stop - start, SEARCHED_BYTES_MAX)).rstrip(b"\0"))
     finally:
         source.close()
+    shown.loose += _likely(state, shown)
     for key in shown.ended:
         transaction = state.transactions.get(key)
         if transaction is not None:
             shown.loose += [operation.message_id for operation in transaction.operations]
     return shown
+
+
+def _likely(state: State, shown: Shown) -> list[str]:
+    """Live messages whose ids are nearly what the bytes show: an acknowledgement names its message only once, and it
+    may be there that it is damaged."""
+    near = [*((each, 8) for each in shown.spoilt), *((each, 1) for each in shown.removed if shown.is_whole)]
+    if not near:
+        return []
+    lengths = {len(each) for each, _ in near}
+    entries = (entry for owner in state.owners for _, entry in state.entries(owner, 0))
+    return [
+        entry.message_id
+        for entry in islice(entries, SEARCHED_MESSAGES_MAX)
+        if len(entry.message_id) in lengths
+        and any(0 < differences(entry.message_id, each) <= bits for each, bits in near)
+    ]
 
 
 # ---- quarantine

@@ -10,12 +10,22 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from journal.format import CONTROL_MARK, CONTROL_SIZE, RECORD_HEADER, RECORD_HEADER_SIZE, USER_RECORD
+from journal.format import (
+    CONTROL,
+    CONTROL_MARK,
+    CONTROL_SIZE,
+    RECORD_HEADER,
+    RECORD_HEADER_SIZE,
+    USER_RECORD,
+    decode_records,
+)
 from store.records.commands import AddMessage, Command, Commit, RemoveMessage, Rollback, UpdateMessage, decode
 from store.records.errors import RecordDamaged
 from store.records.openwire import decode_message
 from store.records.protobuf import decode_varint
 
+# What may stand behind a command in its record (store.hints)
+HINT_BYTES = (0, 9, 21)
 # Ids of one range that are remembered; what is beyond is counted.
 IDS_MAX = 10_000
 # Beginning of a record of less than 16 MiB that holds one of KahaDB's commands
@@ -23,20 +33,27 @@ _RECORD = re.compile(rb"(?=\x00.{3}\x01[\x00-\x0f])", re.DOTALL)
 # Message ids as brokers and JMS clients make them, in a record that is not whole. No '"': a field begins with it.
 _LOOSE_ID = re.compile(rb"ID:[!#-~]{3,250}")
 # The field of a command that holds the id: its length tells where the id ends, whatever became of what follows.
-_KEY_FIELD = re.compile(rb"\x1a(?=([\x08-\x7f])ID:)")
+_KEY_FIELD = re.compile(rb"\x1a(?=[\x08-\x7f])")
+
+# An OpenWire message as the store keeps it: its length, then its type
+_FRAME = re.compile(rb"(?=(\x00.{3})[\x17-\x1d])", re.DOTALL)
 
 
 @dataclass(slots=True)
 class Shown:
     """Ids of messages that records in the bytes stored or removed, and keys of transactions that they ended.
 
-    ``loose`` are pieces of text in what is no whole record any more that look like message ids.
+    ``loose`` are pieces of text in what is no whole record any more that look like message ids. ``spoilt`` are
+    texts that were ids, by their place, and are none as they stand. ``is_whole``: the first batch has all its
+    records, so that no byte is missing in it, and one at least is wrong.
     """
 
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     loose: list[str] = field(default_factory=list)
+    spoilt: list[str] = field(default_factory=list)
+    is_whole: bool = False
 
     @property
     def message_ids(self) -> list[str]:
@@ -46,19 +63,22 @@ class Shown:
 
 def salvage(data: bytes) -> Shown:
     """Look through the bytes of a damaged range, which begins where a batch should."""
-    shown = Shown()
+    shown = Shown(is_whole=_is_whole(data))
     at = 0
     torn = 0  # from here to ``at`` no whole record was found
+    is_sought = False  # ``at`` was found by its looks: then all of it must agree
     while at + RECORD_HEADER_SIZE < len(data):
         if data.startswith(CONTROL_MARK, at):
             _note_loose(shown, data[torn:at])
             at = torn = at + CONTROL_SIZE
+            is_sought = False
             continue
-        found = _command_at(data, at)
+        found = _command_at(data, at, is_sought)
         if found is not None:
             _note_loose(shown, data[torn:at])
             command, at = found
             torn = at
+            is_sought = False
             _note(shown, command)
             continue
         following = _RECORD.search(data, at + 1)
@@ -67,18 +87,26 @@ def salvage(data: bytes) -> Shown:
         if not places:
             break
         at = min(places)
+        is_sought = True
     _note_loose(shown, data[torn:])
     shown.loose = _without_beginnings(shown)
     return shown
 
 
-def _command_at(data: bytes, at: int) -> tuple[Command, int] | None:
+def _is_whole(data: bytes) -> bool:
+    if len(data) < CONTROL_SIZE or not data.startswith(CONTROL_MARK):
+        return False
+    stop = CONTROL_SIZE + int(CONTROL.unpack_from(data)[1])
+    return CONTROL_SIZE < stop <= len(data) and decode_records(data, CONTROL_SIZE, stop, 0) is not None
+
+
+def _command_at(data: bytes, at: int, is_sought: bool) -> tuple[Command, int] | None:
     """The command of the record at ``at`` and where the next record should be; the size of either may be damaged."""
     size, kind = RECORD_HEADER.unpack_from(data, at)
     start = at + RECORD_HEADER_SIZE
     by_size = at + size
     is_size_sane = start < by_size <= len(data)
-    if not is_size_sane and kind != USER_RECORD:
+    if not is_size_sane and (is_sought or kind != USER_RECORD):
         return None
     try:
         length, body = decode_varint(data, start + 1)
@@ -86,7 +114,7 @@ def _command_at(data: bytes, at: int) -> tuple[Command, int] | None:
         command = decode(data[start:framed]) if framed <= len(data) else None
     except (RecordDamaged, IndexError, ValueError):
         return None
-    if command is None:
+    if command is None or (is_sought and by_size - framed not in HINT_BYTES):
         return None
     # Behind the command hints may stand, which only the size tells; it is believed where a record follows it.
     is_next = is_size_sane and framed <= by_size and (by_size == framed or _may_begin(data, by_size))
@@ -111,11 +139,14 @@ def _note(shown: Shown, command: Command) -> None:
 
 def _inner_id(add: AddMessage) -> tuple[str, ...]:
     """A message carries its id in its own bytes, too: should either be damaged, both are told."""
+    return tuple(inner for inner in _id_in(add.message) if inner != add.message_id)
+
+
+def _id_in(frame: bytes) -> tuple[str, ...]:
     try:
-        inner = decode_message(add.message).message_id
+        return (decode_message(frame).message_id,)
     except (RecordDamaged, ValueError, IndexError):
         return ()
-    return () if inner == add.message_id else (inner,)
 
 
 def _note_loose(shown: Shown, data: bytes) -> None:
@@ -123,9 +154,15 @@ def _note_loose(shown: Shown, data: bytes) -> None:
         return
     for tag in _KEY_FIELD.finditer(data):
         length = data[tag.end()]
-        key = data[tag.end() + 1 : tag.end() + 1 + length]
-        if len(key) == length and key.isascii() and key.decode().isprintable():
-            _remember(shown.loose, (key.decode(),))
+        key = data[tag.end() + 1 : tag.end() + 1 + length].decode("latin-1")
+        if len(key) == length and key.isascii() and key.isprintable() and key.startswith("ID:"):
+            _remember(shown.loose, (key,))
+        elif len(key) == length:
+            _remember(shown.spoilt, (key,))
+    for frame in _FRAME.finditer(data):
+        stop = frame.start() + 4 + int.from_bytes(frame[1], "big")
+        if stop <= len(data):
+            _remember(shown.loose, _id_in(data[frame.start() : stop]))
     _remember(shown.loose, (found.decode("ascii") for found in _LOOSE_ID.findall(data)))
 
 
@@ -142,3 +179,10 @@ def _without_beginnings(shown: Shown) -> list[str]:
         words = message_id.split(":")
         beginnings.update(":".join(words[:count]) for count in range(2, len(words)))
     return [piece for piece in dict.fromkeys(shown.loose) if piece not in beginnings]
+
+
+def differences(one: str, other: str) -> int:
+    """In how many bits two ids differ; many when they are not of the same length."""
+    if len(one) != len(other):
+        return 8 * max(len(one), len(other))
+    return sum((ord(a) ^ ord(b)).bit_count() for a, b in zip(one, other, strict=True))

@@ -112,10 +112,11 @@ def some_messages(count: int) -> tuple[bytes, list[str]]:
 def test_whatever_byte_is_wrong_the_stored_messages_of_a_batch_are_named() -> None:
     batch, ids = some_messages(4)
     for at in range(len(batch) - 5):
-        data = bytearray(batch)
-        data[at] ^= 0x10
-        shown = salvage(bytes(data)).message_ids
-        assert set(ids[:-1]) <= set(shown), f"byte {at}: {shown}"
+        for bit in range(8):
+            data = bytearray(batch)
+            data[at] ^= 1 << bit
+            shown = salvage(bytes(data)).message_ids
+            assert set(ids[:-1]) <= set(shown), f"bit {bit} of byte {at}: {shown}"
 
 
 def test_bytes_that_are_cut_show_what_is_whole() -> None:
