@@ -30,6 +30,7 @@ from config.settings import ConnectorSettings, Settings
 from config.store import StoreSettings as StoreTable
 from locker.contract import Holder, Locker, LockRequest, LockSettings
 from locker.kinds import create
+from store.archive import DEFAULT_NAME
 from store.filters import FilteredStore, Filters
 from store.settings import StoreSettings
 from store.several.layout import ROOT, has_several
@@ -211,13 +212,16 @@ class Broker:
             index_root = said.index_directory
             if index_root is not None and name != ROOT:
                 index_root = os.path.join(index_root, name)
+            archive = None
+            if said.archive_data_logs:
+                archive = said.directory_archive or os.path.join(self._directory, name, DEFAULT_NAME)
             return StorePages(
                 os.path.normpath(os.path.join(self._directory, name)),
                 said.journal_max_file_length,
                 store,
                 self.status,
                 index_root=index_root,
-                archive=None,
+                archive=archive,
             )
 
         # Of several, the whole is asked for a compaction only.
@@ -268,6 +272,8 @@ class Broker:
         warnings = list(self._warnings)
         if store is not None and store.is_full:
             warnings.append(store.full_reason)
+        if store is not None and store.archive_problem is not None:
+            warnings.append(store.archive_problem)
         figures = None if store is None else store.figures
         if figures is not None and figures.damaged:
             problems.append(f"{figures.damaged} times a damaged message was met, and given to nobody (see the log)")

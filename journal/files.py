@@ -97,10 +97,10 @@ class JournalFiles:
             write_at(disk, fd, END_RECORD, 0)
             disk.fsync(fd)
             identity = identity_of(disk.fstat(fd))
-        except OSError:
+        except OSError as error:
             disk.close(fd)
             self._unlink_if_there(path)  # a full disk gets its space back
-            raise
+            raise OSError(error.errno, error.strerror, path) from error
         self._prepared[broker] = fd, identity
 
     def publish(self, broker: str, file: int) -> Identity:

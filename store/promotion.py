@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from journal.errors import Deposed
 from journal.files import JournalFiles
@@ -140,12 +139,11 @@ class Promotion:
             _write(writer, follower, [encode_header(header)])
             follower.state.epoch = epoch
             follower.read_headers()
-            for batch in chain(_batches(follower.repairs), records):
-                if writer.is_full(sum(map(len, batch))):
-                    self._rotate(writer, follower, epoch)
-                _write(writer, follower, batch)
-                if follower.state.tail.operations >= follower.records_per_checkpoint:
-                    follower.checkpoint()
+            for batch in _batches(follower.repairs):
+                self._write_more(writer, follower, epoch, batch)
+                follower.pin_for_repairs(writer.file)
+            for records_of_one in records:
+                self._write_more(writer, follower, epoch, records_of_one)
             commits, rollbacks = _outcomes(follower, outcome_of)
             if commits or rollbacks:
                 _write(writer, follower, [*commits, *rollbacks])
@@ -155,6 +153,14 @@ class Promotion:
             raise
         self._seconds += time.monotonic() - started
         return Promoted(writer, epoch, self._seconds, self._records, len(rollbacks))
+
+    def _write_more(self, writer: JournalWriter, follower: Follower, epoch: int, batch: Sequence[bytes]) -> None:
+        """A batch that may need a file more, and that a checkpoint may have to make room for."""
+        if writer.is_full(sum(map(len, batch))):
+            self._rotate(writer, follower, epoch)
+        _write(writer, follower, batch)
+        if follower.state.tail.operations >= follower.records_per_checkpoint:
+            follower.checkpoint()
 
     def _rotate(self, writer: JournalWriter, follower: Follower, epoch: int) -> None:
         file, end = writer.position

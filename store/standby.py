@@ -74,14 +74,20 @@ class Standby:
         self._path, self._follower = self._open()
 
     def _open(self) -> tuple[str, Follower]:
-        path, index = open_index(self._index_root, self.broker, self._disk)
+        path, index = open_index(self._index_root, self.broker, self._disk, cache_pages=self.settings.index_cache_size)
         try:
             return path, self._follower_with(index)
         except IndexNotOfThisJournal as reason:
             index.close()
             set_aside(path, str(reason))
             # A neighbour's may be as wrong: now the journal alone is believed.
-            path, index = open_index(self._index_root, self.broker, self._disk, may_copy=False)
+            path, index = open_index(
+                self._index_root,
+                self.broker,
+                self._disk,
+                may_copy=False,
+                cache_pages=self.settings.index_cache_size,
+            )
             return path, self._follower_with(index)
 
     def _follower_with(self, index: Index) -> Follower:

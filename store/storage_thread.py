@@ -127,6 +127,11 @@ class StorageThread:
         """Hand over operations, in order. Never blocks; the caller bounds what waits."""
         self._inbox.put(operations)
 
+    @property
+    def archive_problem(self) -> str | None:
+        """See Upkeep. Any thread."""
+        return self._upkeep.archive_problem
+
     def ask(self, function: Callable[[], T]) -> Future[T]:
         """Have ``function`` called on this thread, between two batches; it must be short. The Future is cancelled when
         the thread ends before."""

@@ -132,6 +132,11 @@ class Store:
     def full_reason(self) -> str:
         return self._space.reason
 
+    @property
+    def archive_problem(self) -> str | None:
+        """Why files that were given up are not in the archive yet; None: nothing is wrong."""
+        return self._thread.archive_problem
+
     def ask(self, function: Callable[[State], T]) -> Future[T]:
         """Have a short function of the state called on the storage thread, between two batches. Any thread.
 

@@ -7,6 +7,7 @@ it tells comes back through the storage thread's inbox (``tell``), as does a rem
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -126,8 +127,14 @@ class Upkeep:
         self._is_wanted = False
         self._is_in_a_hurry = False
         self._last_checkpoint = clock()
-        self._last_cleanup = float("-inf")
+        # With an interval of 0 (infinite) at a stop only; else the first checkpoint may.
+        self._last_cleanup = clock() if math.isinf(settings.cleanup_interval) else -math.inf
         self._bytes_at_checkpoint = 0
+
+    @property
+    def archive_problem(self) -> str | None:
+        """Why files that were given up are not in the archive; None: they are, or there is none."""
+        return self._remover.problem if isinstance(self._remover, Archive) else None
 
     @property
     def next_work(self) -> float | None:
@@ -182,8 +189,12 @@ class Upkeep:
                 and settings.journal_disk_sync_strategy == "always"
             )
         )
-        has_room = self._space.has_checkpoint_room or tail.operations >= 2 * self._checkpoint_records
-        if is_due and has_room and (tail.operations or self._is_wanted):
+        if (
+            is_due
+            and (tail.operations or self._is_wanted)
+            # Asked last: the volume is asked, too.
+            and (tail.operations >= 2 * self._checkpoint_records or self._space.has_checkpoint_room)
+        ):
             self._is_wanted = False
             self._checkpoint = self._background.submit(self._write_checkpoint, self._freeze())
 

@@ -191,6 +191,11 @@ class SeveralStores:
         reasons = [store.full_reason for store in self.members().values() if store.is_full]
         return f"{reasons[0]} (so are {len(reasons) - 1} more stores)" if len(reasons) > 1 else "".join(reasons)
 
+    @property
+    def archive_problem(self) -> str | None:
+        """Why files that some store gave up are not in its archive yet; None: nothing is wrong."""
+        return next((store.archive_problem for store in self.members().values() if store.archive_problem), None)
+
     def compact(self) -> Future[CompactionReport]:
         """Empty, now, all files in which more than a little is dead, in all stores. The report sums up; its ``files``
         are none, for each store has its own. Cancelled when a store ends before."""
