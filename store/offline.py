@@ -107,14 +107,12 @@ class OfflineStore:
                 return
             after = page.messages[-1].order_key
 
-    def result(self, future: Future[T], *, while_waiting: Callable[[], object] = lambda: None) -> T:
-        """What the storage thread promised (``Store.ask``, ``Store.compact``). ``while_waiting`` is called whenever
-        something came from the store meanwhile."""
+    def result(self, future: Future[T]) -> T:
+        """What the storage thread promised (``Store.ask``, ``Store.compact``)."""
         future.add_done_callback(lambda _: self._arrived.put(lambda: None))
         self._end_turn()
-        while not future.done():
+        while not future.done() or future.cancelled():  # cancelled: the thread has ended, and says why
             self._wait()
-            while_waiting()
         return future.result()
 
     def close(self) -> None:

@@ -72,3 +72,17 @@ def test_a_successor_ends_the_command_and_not_the_store(tmp_path: Path) -> None:
     assert term.bodies() == [b"1"]
     term.close()
     assert check(directory).problems == []
+
+
+def test_what_ends_the_store_ends_a_compaction_that_is_waited_for(tmp_path: Path) -> None:
+    directory = str(tmp_path)
+    term = Term(directory)
+    term.add_durably(3)
+    term.close()
+    store = OfflineStore(directory, broker_name="command")
+    successor = Term(directory)
+    with pytest.raises(Deposed):
+        store.result(store.store.compact())
+    store.drop()
+    successor.close()
+    assert check(directory).problems == []
