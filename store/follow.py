@@ -390,9 +390,11 @@ class Follower:
             return
         if self._went_on is not None:
             former, following = self._went_on
-            if following > max(headers, default=0) and is_blank(self.files, following):
+            if following > max(headers, default=0) and not self._has_batches(following):
                 reason = f"db-{former}.log was ended when this one had its header"
-                lost.append(Damage(following, 0, WHOLE_FILE, reason, is_lost=True))
+                is_lost = is_blank(self.files, following)
+                stop = WHOLE_FILE if is_lost else self.files.size(following)
+                lost.append(Damage(following, 0, stop, reason, is_lost=is_lost))
         self._ledger.meet(lost)
         for file in existing:  # given up, yet a crash came before its unlink: to be reclaimed anew
             state.know_file(file)

@@ -267,15 +267,19 @@ def test_a_journal_from_a_backup_sets_the_newer_index_aside(tmp_path: Path) -> N
     is_clean(tmp_path)
 
 
-def test_the_last_file_lost_before_any_checkpoint_is_named_by_the_file_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_cut", [False, True], ids=["lost", "cut within its header"])
+def test_the_last_file_lost_before_any_checkpoint_is_named_by_the_file_before(tmp_path: Path, is_cut: bool) -> None:
     term = Term(str(tmp_path), "a", SETTINGS)
     last = 1
     while last == 1:  # the checkpoint that opens an epoch is made long before
         last = term.add_durably(1, body=b"x" * 1000)[0].location >> 32
     term.crash()
-    (tmp_path / f"db-{last}.log").unlink()
+    if is_cut:
+        os.truncate(tmp_path / f"db-{last}.log", 50)
+    else:
+        (tmp_path / f"db-{last}.log").unlink()
     for _ in range(2):
-        with pytest.raises(JournalLost, match=rf"db-{last}\.log is missing"):
+        with pytest.raises((JournalLost, StoreCorrupt), match=rf"db-{last}\.log is (missing|corrupt from offset 0)"):
             Term(str(tmp_path), "a", SETTINGS)
     assert bodies(tmp_path, DECLARED)
     is_clean(tmp_path)
