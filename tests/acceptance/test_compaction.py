@@ -1,0 +1,141 @@
+"""Bounded disk under real load: a queue that nobody reads, beside one that everybody does, and kill -9 in between."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from broker_process import BrokerProcess, wait_until
+from load import Books, consume, produce
+from stomp_wire import Wire
+
+from bench.journals import FILE_BYTES, QUEUE, write_journal
+from store.check import check
+
+KILLS = max(3, int(os.environ.get("TANDEMMQ_PROVE_KILLS", "3")) // 5)
+SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+GIB = 1 << 30
+
+
+def journal_bytes(data: Path) -> int:
+    total = 0
+    for path in data.glob("db-*.log"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:  # reclaimed meanwhile
+            pass
+    return total
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    settings = {
+        "journal_max_file_length": "256kb",
+        "checkpoint_interval": "100ms",
+        "cleanup_interval": "50ms",
+        "compaction_rate": "1mb",
+    }
+    options = [word for key, value in settings.items() for word in ("--set", f"store.{key}={value}")]
+    broker = BrokerProcess(tmp_path / "data", "a", *options)
+    broker.start().wait_role("master")
+    yield broker
+    broker.stop()
+    report = check(str(tmp_path / "data"))
+    assert report.is_clean, report.problems
+
+
+async def keep_one_in_a_while(port: int, kept: list[str], stop: asyncio.Event) -> None:
+    """A queue that nobody reads gets a message now and then, each with a receipt."""
+    wire = await Wire.open(port)
+    while not stop.is_set():
+        body = f"kept {len(kept)}"
+        wire.send("SEND", {"destination": "/queue/kept", "persistent": "true", "receipt": body}, body.encode())
+        await asyncio.wait_for(wire.read(), 20)
+        kept.append(body)
+        await asyncio.sleep(0.01)
+    wire.close()
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(120 + 20 * KILLS)
+async def test_the_disk_stays_bounded_whatever_nobody_reads_and_however_it_dies(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    print(f"seed {SEED}, {KILLS} kills (TANDEMMQ_SEED, TANDEMMQ_PROVE_KILLS)")
+    dice = random.Random(SEED)
+    kept: list[str] = []
+    books = Books()
+    for _ in range(KILLS):
+        stop = asyncio.Event()
+        tasks = [
+            asyncio.create_task(produce(books, [broker.stomp], "/queue/busy", f"p{len(kept)}", 20, stop)),
+            asyncio.create_task(consume(books, [broker.stomp], "/queue/busy", stop)),
+            asyncio.create_task(keep_one_in_a_while(broker.stomp, kept, stop)),
+        ]
+        await asyncio.sleep(dice.uniform(1.0, 2.5))
+        broker.kill()
+        stop.set()
+        broker.start().wait_role("master")
+        await asyncio.wait(tasks, timeout=30)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    status = broker.status()
+    assert status is not None
+    stop = asyncio.Event()
+    drain = asyncio.create_task(consume(books, [broker.stomp], "/queue/busy", stop))
+    await asyncio.to_thread(wait_until, lambda: not books.stored - set(books.received), "all of it was drained", 60)
+    await asyncio.to_thread(
+        wait_until,
+        lambda: journal_bytes(tmp_path / "data") <= 4 * 256 * 1024 + 20 * len(kept) * 400,
+        "the journal is within its bound",
+        30,
+    )
+    stop.set()
+    await drain
+    assert books.problems() == []
+    wire = await Wire.open(broker.stomp)
+    wire.send("SUBSCRIBE", {"id": "0", "destination": "/queue/kept", "ack": "client-individual"})
+    found = [(await asyncio.wait_for(wire.read(), 10)).body.decode() for _ in kept]
+    wire.close()
+    assert found == kept, "all of them, in their order"
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(900)
+def test_one_message_in_each_file_of_two_gigabytes(tmp_path: Path) -> None:
+    """In the default run a tenth of it."""
+    scale = 1.0 if "TANDEMMQ_PROVE_IMAGES" in os.environ else 0.1
+    data = tmp_path / "data"
+    per_file = FILE_BYTES // 1360
+    files = int(2 * GIB * scale / FILE_BYTES)
+    messages = per_file * files
+    before = write_journal(data, messages, 1024, live_every=per_file)
+    assert before > 0.9 * 2 * GIB * scale
+    live = [f"ID:bench-1:1:1:{n}" for n in range(1, messages + 1) if n % per_file == 0 or n > messages - 100]
+    broker = BrokerProcess(data, "a")
+    bound = 4 * FILE_BYTES
+    try:
+        broker.start().wait_role("master", 120)
+        wait_until(lambda: (broker.status() or {})["counts"].get("compaction_bytes_total", 0) > 0, "it has begun", 60)
+        broker.kill()
+        broker.start().wait_role("master", 120)
+        wait_until(lambda: journal_bytes(data) <= bound, f"the journal shrinks to {bound} bytes", 120)
+        status = broker.status()
+        assert status is not None
+        counts = {queue["name"]: queue["messages"] for queue in status["queues"]}
+        assert counts[QUEUE.name] == len(live)
+        assert broker.terminate() == 0
+    finally:
+        broker.stop()
+    report = check(str(data))
+    assert report.problems == []
+    assert report.messages == len(live)
