@@ -43,7 +43,8 @@ class LockGone(Exception):
 class OfflineEpoch:
     """``contents`` says what the directory holds, the records written here included once they are flushed.
 
-    ``scratch`` is where the index goes, which serves this epoch only. Raises as ``store.promotion.promote`` does;
+    ``scratch`` is where the index goes, which serves this epoch only. ``on_read`` is told how far the journal was read.
+    Raises as ``store.promotion.promote`` does;
     JournalFailed and Deposed end it, as they end any writer.
     """
 
@@ -56,6 +57,7 @@ class OfflineEpoch:
         has_proof: Callable[[], bool] = lambda: True,
         journal_max_file_length: int = FILE_LENGTH_DEFAULT,
         disk: Disk = os,
+        on_read: Callable[[Position], None] | None = None,
     ) -> None:
         self._name = name
         self._has_proof = has_proof
@@ -72,6 +74,7 @@ class OfflineEpoch:
                 self._index,
                 records_per_checkpoint=RECORDS_PER_CHECKPOINT,
                 has_foreign_index=lambda: has_foreign_index(directory),
+                on_read=on_read,
             )
             self._writer = self._promote(f"{scratch}.takeover", disk)
             self._follower.checkpoint()

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 from index.index import Index
@@ -22,6 +24,16 @@ from store.headers import Chronicle, Header, decode_header, read_chronicle
 from store.kahadb.minimal import is_minimal
 from store.kahadb.page_file import DATA, FREE, REDO
 from store.offline_epoch import RECORDS_PER_CHECKPOINT, OfflineEpoch, has_foreign_index
+from store.tail import Position
+
+# Shows how far a phase is: its name, its bytes -> a function that is told how many of them are done.
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+OnRead = Callable[[Position], None]
+
+
+def unseen(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+    """A Progress that nobody watches."""
+    return nullcontext(lambda done: None)
 
 
 def files_to_read(directory: str) -> JournalFiles:
@@ -29,7 +41,14 @@ def files_to_read(directory: str) -> JournalFiles:
     return JournalFiles(directory, _ReadingDisk())
 
 
-def read_contents(directory: str, scratch: str, *, is_final: bool = True, steps_over_damage: bool = False) -> Contents:
+def read_contents(
+    directory: str,
+    scratch: str,
+    *,
+    is_final: bool = True,
+    steps_over_damage: bool = False,
+    progress: Progress = unseen,
+) -> Contents:
     """Replay the journal in ``directory`` into a new index in ``scratch``; the caller closes it.
 
     ``is_final`` is False for a directory in use: then what is not settled is left out. Raises JournalCorrupt,
@@ -37,16 +56,22 @@ def read_contents(directory: str, scratch: str, *, is_final: bool = True, steps_
     gives it.
     """
     files = files_to_read(directory)
-    if is_final and _is_foreign(files):
-        try:
-            return _view(files, scratch)
-        except JournalCorrupt:
-            if not steps_over_damage:
-                raise  # else the journal alone is asked, and says what is wrong with it
-    return _read(files, os.path.join(scratch, "alone"), is_final, steps_over_damage)
+    sizes = {file: files.size(file) for file in files.list()}
+    with progress("reading", sum(sizes.values())) as advance:
+
+        def on_read(position: Position) -> None:
+            advance(sum(size for file, size in sizes.items() if file < position.file) + position.offset)
+
+        if is_final and _is_foreign(files):
+            try:
+                return _view(files, scratch, on_read)
+            except JournalCorrupt:
+                if not steps_over_damage:
+                    raise  # else the journal alone is asked, and says what is wrong with it
+        return _read(files, os.path.join(scratch, "alone"), is_final, steps_over_damage, on_read)
 
 
-def _read(files: JournalFiles, scratch: str, is_final: bool, steps_over_damage: bool) -> Contents:
+def _read(files: JournalFiles, scratch: str, is_final: bool, steps_over_damage: bool, on_read: OnRead) -> Contents:
     index = Index.open(scratch)
     try:
         follower = Follower(
@@ -56,6 +81,7 @@ def _read(files: JournalFiles, scratch: str, is_final: bool, steps_over_damage: 
             ignores_missing=steps_over_damage,
             has_foreign_index=lambda: has_foreign_index(files.directory),
             is_trial=True,
+            on_read=on_read,
         )
         follower.advance(is_final=is_final)
         follower.checkpoint()  # so that ids are found by look-up, whatever was read
@@ -85,14 +111,14 @@ def _is_foreign(files: JournalFiles) -> bool:
     return any(file not in chronicle.headers and chronicle.ends.get(file) != 0 for file in files.list())
 
 
-def _view(files: JournalFiles, scratch: str) -> Contents:
+def _view(files: JournalFiles, scratch: str, on_read: OnRead) -> Contents:
     view = os.path.join(scratch, "view")
     os.makedirs(view)
     source = os.path.abspath(files.directory)
     for name in os.listdir(source):
         if file_id(name) is not None or name in (DATA, REDO, FREE):
             os.symlink(os.path.join(source, name), os.path.join(view, name))
-    epoch = OfflineEpoch(view, os.path.join(scratch, "told"), name="view", disk=_ViewDisk())
+    epoch = OfflineEpoch(view, os.path.join(scratch, "told"), name="view", disk=_ViewDisk(), on_read=on_read)
     return epoch.into_contents()
 
 

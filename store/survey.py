@@ -6,14 +6,13 @@ settled yet is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from journal.errors import JournalError
 from store.contents import Contents, owner_name
 from store.damage import JournalLost
 from store.proof import Proof, prove, prove_prepared
-from store.reading import read_contents
+from store.reading import Progress, read_contents, unseen
 from store.records.errors import RecordDamaged
 from store.takeover.scheduler import find_scheduled_jobs
 
@@ -54,15 +53,15 @@ class Survey:
         return max(0, self.bytes - sum(share.live_bytes for share in self.files))
 
 
-def survey(
-    directory: str, scratch: str, *, is_live: bool = False, on_read: Callable[[int], object] = lambda size: None
-) -> Survey:
+def survey(directory: str, scratch: str, *, is_live: bool = False, progress: Progress = unseen) -> Survey:
     """Look at everything in ``directory``. ``is_live``: a broker is writing there. OSError as the volume gives it."""
     found = Survey(scheduled={jobs.directory: jobs.pending for jobs in find_scheduled_jobs(directory)})
     try:
-        with read_contents(directory, scratch, is_final=not is_live, steps_over_damage=True) as contents:
+        with read_contents(
+            directory, scratch, is_final=not is_live, steps_over_damage=True, progress=progress
+        ) as contents:
             found.damage = [str(damage) for damage in contents.damages]
-            found.proof = prove(contents, contents.owners(), on_read=on_read) | prove_prepared(contents)
+            found.proof = prove(contents, contents.owners()) | prove_prepared(contents)
             found.files = _shares(contents)
             for key, transaction in contents.state.transactions.items():
                 if not transaction.is_prepared:

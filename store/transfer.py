@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -24,13 +23,11 @@ from store.contents import Contents, NotTransferable, Stored, current_add, owner
 from store.offline_epoch import OfflineEpoch
 from store.owners import OwnerState
 from store.proof import Proof, Summing, begin, differences, fingerprint, prove, prove_prepared
-from store.reading import read_contents
+from store.reading import Progress, read_contents, unseen
 from store.records.commands import encode, encode_prepare, encode_remove, transaction_of_key
 from store.records.message import Destination
 
 Selects = Callable[[Destination], bool]
-# Shows how far a phase is: its name, its bytes -> a function that is told how many of them are done.
-Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
 @dataclass(slots=True)
@@ -110,7 +107,7 @@ def carry_over(
     name: str,
     selects: Selects = lambda destination: True,
     has_proof: Callable[[], bool] = lambda: True,
-    progress: Progress = lambda what, total: nullcontext(lambda done: None),
+    progress: Progress = unseen,
 ) -> Carried:
     """Transfer from directory to directory, then read the target's journal again and compare.
 
@@ -120,7 +117,7 @@ def carry_over(
     """
     files = JournalFiles(source)
     before = _looks(files)
-    with read_contents(source, os.path.join(scratch, "source")) as held:
+    with read_contents(source, os.path.join(scratch, "source"), progress=progress) as held:
         with (
             OfflineEpoch(target, os.path.join(scratch, "target"), name=name, has_proof=has_proof) as epoch,
             progress("copying", sum(owner.bytes for owner in held.owners())) as advance,
@@ -133,7 +130,7 @@ def carry_over(
 
 
 def _proof_of_target(source: Contents, target: str, scratch: str, wanted: Proof, progress: Progress) -> Proof:
-    with read_contents(target, scratch) as held:
+    with read_contents(target, scratch, progress=progress) as held:
         known = {owner_name(owner): owner.id for owner in source.owners()}
         owners = [owner for owner in held.owners() if owner_name(owner) in wanted]
 

@@ -61,7 +61,7 @@ def import_(source: str, data: str | None, dry_run: bool, scratch: str | None, a
 def _look(source: str, scratch: str, as_json: bool) -> None:
     holder = holder_of(source)
     try:
-        found = survey(source, scratch, is_live=holder is not None)
+        found = survey(source, scratch, is_live=holder is not None, progress=progress)
     except FAILURES as error:
         raise click.ClickException(str(error)) from error
     if holder is not None:
