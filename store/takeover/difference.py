@@ -49,6 +49,7 @@ class Plan:
     unsubscribed: list[OwnerState] = field(default_factory=list)
     removed_destinations: list[Destination] = field(default_factory=list)
     subscribed: list[OwnerState] = field(default_factory=list)  # as they are in truth
+    repeated: list[bytes] = field(default_factory=list)  # payloads that ActiveMQ would not meet (store.takeover.strays)
     removals: list[Removal] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
 
@@ -59,6 +60,7 @@ class Plan:
             or self.unsubscribed
             or self.removed_destinations
             or self.subscribed
+            or self.repeated
             or self.removals
             or self.copies
         )
@@ -72,7 +74,7 @@ class _Message:
     def __init__(self, key: int, entry: Entry) -> None:
         self.key = key
         self.entry = entry
-        self.owners: set[str] = set()
+        self.owners: frozenset[str] = frozenset()
 
 
 QUEUE = ""  # the holder of a queue's messages, where a topic's have the key of their subscription
@@ -184,12 +186,14 @@ def _compare_owner(
 def _held(state: State, destination: Destination, ranks: Ranks | None) -> dict[str, _Message]:
     """All messages of a destination by id: in the order of their keys, or with ``ranks`` in that of delivery."""
     found: dict[str, _Message] = {}
+    sets: dict[frozenset[str], frozenset[str]] = {}  # most messages have the same owners
     for key, owner in _owners(state, destination).items():
         for order_key, entry in state.entries(owner, 0):
             message = found.get(entry.message_id)
             if message is None:
                 message = found[entry.message_id] = _Message(order_key, entry)
-            message.owners.add(key)
+            owners = message.owners | {key}
+            message.owners = sets.setdefault(owners, owners)
 
     def place(item: tuple[str, _Message]) -> tuple[int, int]:
         message_id, message = item

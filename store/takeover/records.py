@@ -5,6 +5,7 @@
     Subscription        without description: subscriptions that are gone
     RemoveDestination   destinations that are gone
     Subscription        those that the journal lost
+    ...                 what ActiveMQ itself would not meet again, as it is
     Remove              messages that are gone, of a queue or of one subscription
     Update, [Remove]    messages that the journal lost, or that stand elsewhere; each with a hint that carries its
                         place, and a Remove for each subscription of its topic that does not have it pending
@@ -77,6 +78,7 @@ def _groups(
         yield [encode_unsubscribe(owner.destination, owner.client_id, owner.subscription_name)]
     yield from ([encode_remove_destination(destination)] for destination in plan.removed_destinations)
     yield from ([payload] for payload in subscriptions)
+    yield from ([payload] for payload in plan.repeated)
     yield from ([_removal(removal)] for removal in plan.removals)
     for copy in plan.copies:
         yield _copied(copy, reader, version_at)

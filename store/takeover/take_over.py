@@ -35,6 +35,7 @@ from store.takeover.difference import Plan, difference, missing_files, reordered
 from store.takeover.records import LAYOUT_VERSION_MIN, batches
 from store.takeover.report import Report
 from store.takeover.scheduler import find_scheduled_jobs
+from store.takeover.strays import say_again, skipped_files
 from store.takeover.truth import OnCorrupt, Ranks, Truth
 
 log = logging.getLogger(__name__)
@@ -167,6 +168,9 @@ def prepare_takeover(
         log.warning("the journal alone is believed, and the index set aside: %s", damage)
     if not has_index and foreign:
         plan = _by_journal(work, foreign)
+    skipped = skipped_files(files, foreign)
+    if skipped:
+        say_again(plan, follower, skipped)
     report = Report(
         work.directory,
         has_index,
