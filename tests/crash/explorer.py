@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from crash_images import Disk, Image
-from promises import Ledger, PromisingTerm, State, difference, drained, seen
+from promises import Ledger, PromisingTerm, State, difference, drained, seen, words_of
 from recording_disk import Event, Note, RecordingDisk
 from store_harness import Q, Term
 
@@ -144,9 +144,9 @@ class Judge:
             if self.opened % LIVES_ON_EVERY:
                 self._go_on(again)
             else:
-                self._live_on(again)
+                kept = self._live_on(again)
                 shutil.rmtree(f"{directory}/index")
-                self._open(directory, "c", frozenset([drained(state)])).close()
+                self._open(directory, "c", frozenset([drained(state, kept)])).close()
             self._sound(directory, "after it was opened twice")
             assert not [name for name in os.listdir(f"{directory}/index") if ".aside-" in name], "an index is set aside"
         return state
@@ -181,10 +181,17 @@ class Judge:
             raise
         term.close()
 
-    def _live_on(self, term: Term) -> None:
-        """Everything is acknowledged, and files come and go: nothing of it may be there again."""
+    def _live_on(self, term: Term) -> str:
+        """Everything is acknowledged, but what one owner has, and files come and go; whose it is, empty for nobody's.
+
+        Nothing of the others may be there again, though that one may hold a file that held theirs.
+        """
+        owners = [*term.owners, None]
+        kept = owners[self.opened // LIVES_ON_EVERY % len(owners)]
         try:
             for owner in term.owners:
+                if owner is kept:
+                    continue
                 key = owner.subscription_name and f"{owner.client_id}:{owner.subscription_name}"
                 before = len(term.durable_operations)
                 messages = term.page(owner.id).messages
@@ -202,6 +209,7 @@ class Judge:
             term.crash()
             raise
         term.close()
+        return "" if kept is None else words_of(kept)
 
     def _sound(self, directory: str, when: str) -> None:
         report = check(directory, scratch=self.scratch)

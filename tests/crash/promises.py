@@ -26,6 +26,7 @@ from store.operations import (
     Atomic,
     EndTransaction,
     Operation,
+    Owner,
     Page,
     PagedMessage,
     PrepareTransaction,
@@ -124,10 +125,9 @@ def canonical(owners: dict[str, list[str]]) -> State:
     return tuple(sorted((owner, tuple(ids)) for owner, ids in owners.items() if ids or is_subscription(owner)))
 
 
-def drained(state: State) -> State:
-    """The state when all that can be seen of messages was acknowledged."""
-    owners = {owner: [] if is_subscription(owner) else list(ids) for owner, ids in state}
-    return canonical({owner: ids for owner, ids in owners.items() if is_subscription(owner) or is_prepared(owner)})
+def drained(state: State, kept: str) -> State:
+    """The state when all that can be seen of messages was acknowledged, but what the owner ``kept`` has."""
+    return canonical({owner: list(ids) if owner == kept or is_prepared(owner) else [] for owner, ids in state})
 
 
 def is_prepared(owner: str) -> bool:
@@ -205,6 +205,10 @@ def owner_in_words(destination: Destination, client_id: str | None, name: str | 
     return str(destination) if name is None else f"{destination} for {client_id}:{name}"
 
 
+def words_of(owner: Owner) -> str:
+    return owner_in_words(owner.destination, owner.client_id, owner.subscription_name)
+
+
 def body_of(message_id: str, length: int) -> bytes:
     """A body that tells whose it is."""
     return (message_id.encode() + b" ").ljust(length, b"=")
@@ -218,9 +222,7 @@ def seen(term: Term) -> State:
         for paged in page.messages:
             message_id = paged.message.message_id
             assert paged.message.body.startswith(message_id.encode() + b" "), f"{message_id} has another body"
-        owners[owner_in_words(owner.destination, owner.client_id, owner.subscription_name)] = [
-            paged.message.message_id for paged in page.messages
-        ]
+        owners[words_of(owner)] = [paged.message.message_id for paged in page.messages]
     for transaction, added, removed in term.store.prepared():
         owners[prepared_in_words(transaction)] = [figures_in_words(added, removed)]
     return canonical(owners)
@@ -266,7 +268,7 @@ class PromisingTerm(Term):
         PromisingTerm._lives += 1
         self.life = PromisingTerm._lives
         for owner in self.owners:
-            self.names[owner.id] = owner_in_words(owner.destination, owner.client_id, owner.subscription_name)
+            self.names[owner.id] = words_of(owner)
         disk.note(Began(self.life, seen(self)))
 
     def durable(self, operations: list[Operation]) -> None:
