@@ -24,6 +24,8 @@ from store.damage import JournalLost, as_json, holder_name, told
 from store.file_states import FileState
 from store.follow import Follower, IndexNotOfThisJournal
 from store.index_trust import numbering_of
+from store.kahadb.minimal import is_minimal
+from store.kahadb.page_file import DATA
 from store.keys import Entry
 from store.records.commands import AddMessage, UpdateMessage, decode
 from store.records.errors import RecordDamaged
@@ -136,6 +138,9 @@ class _Steps:
 
 
 def _replay(files: JournalFiles, index: Index, root: str, report: Report, steps: _Steps) -> Follower | None:
+    has_foreign_index = os.path.exists(os.path.join(files.directory, DATA)) and not is_minimal(files.directory)
+    if has_foreign_index:
+        report.notes.append("ActiveMQ's index is there: files that it collected are not told from lost ones")
     follower = Follower(
         files,
         index,
@@ -143,6 +148,7 @@ def _replay(files: JournalFiles, index: Index, root: str, report: Report, steps:
         ignores_missing=True,
         index_root=root,
         is_trial=True,
+        has_foreign_index=lambda: has_foreign_index,
         on_read=steps.at,
     )
     try:
