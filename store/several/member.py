@@ -42,7 +42,19 @@ class Member:
     that is visible in this store already, is not ended in all others.
     """
 
-    __slots__ = ("_backlog", "_new", "_plain", "first_owner", "gate", "name", "steps", "store", "unreported", "waiting")
+    __slots__ = (
+        "_backlog",
+        "_new",
+        "_plain",
+        "_unprepared",
+        "first_owner",
+        "gate",
+        "name",
+        "steps",
+        "store",
+        "unreported",
+        "waiting",
+    )
 
     def __init__(self, name: str, first_owner: int, store: Store | None, backlog: Backlog) -> None:
         self.name = name
@@ -53,6 +65,7 @@ class Member:
         self.gate: Joint | None = None
         self.steps = 0  # how many of the operations under way are not the engine's own
         self._backlog = backlog
+        self._unprepared = 0  # how many joint operations among them this store was not asked to prepare yet
         self._plain = 0  # how many of those that wait are no joint operations
         self._new: list[_NewOwner] = []  # those that a store is to be told that is not there yet
 
@@ -124,6 +137,7 @@ class Member:
         """Take part in a joint operation, behind all that was handed over before."""
         self._wait(joint)
         if self._plain or self.store is None:
+            self._unprepared += joint.must_prepare
             return
         if joint.must_prepare_in(self.name):
             self.ask(joint, Phase.PREPARE)
@@ -139,7 +153,8 @@ class Member:
         while waiting:
             item = waiting[0]
             if isinstance(item, Joint):
-                self._prepare_joints()
+                if self._unprepared:
+                    self._prepare_joints()
                 if not item.may_go_on:
                     return
             waiting.popleft()
@@ -161,6 +176,7 @@ class Member:
             if not isinstance(item, Joint):
                 return
             if item.must_prepare_in(self.name):
+                self._unprepared -= 1
                 self.ask(item, Phase.PREPARE)
 
     def ask(self, joint: Joint, phase: Phase) -> None:
