@@ -24,12 +24,12 @@ from short_lives import LIVES, SETTINGS, Life, killed_at
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 IS_PROOF = "TANDEMMQ_PROVE_IMAGES" in os.environ
 # What the default run opens of each life.
-IMAGES = 20
-RECOVERIES = 3
+IMAGES = 12
+RECOVERIES = 2
 IMAGES_OF_A_RECOVERY = 5
-KILLS = 5
+KILLS = 4
 # A proof crashes the recovery of so many images of each life, at every moment and with every image.
-RECOVERIES_PROVED = 60
+RECOVERIES_PROVED = 25
 # So many random images are more than enough to come upon what a lie about syncs makes possible.
 IMAGES_TO_FIND_A_LIE = 2000
 # A master's life under ``killed_at`` has about so many calls.

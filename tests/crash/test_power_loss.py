@@ -22,7 +22,7 @@ from store_harness import KIB
 from store.operations import AddMessage
 from store.settings import StoreSettings
 
-IMAGES = int(os.environ.get("TANDEMMQ_PROVE_IMAGES", "80"))
+IMAGES = int(os.environ.get("TANDEMMQ_PROVE_IMAGES", "40"))
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 ROUNDS = 16
 

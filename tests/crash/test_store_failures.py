@@ -30,7 +30,7 @@ from store.space import StoreFull
 
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 IS_PROOF = "TANDEMMQ_PROVE_IMAGES" in os.environ
-LIVES = 50
+LIVES = 40
 IMAGES_OF_A_LIFE = 2
 WAYS = [
     (Failure.ONCE, errno.EIO),
