@@ -74,11 +74,19 @@ class ForeignStore:
     """``prioritized`` destinations deliver by priority. Every call is one record, applied as ActiveMQ does."""
 
     def __init__(
-        self, directory: Path, *, records_per_file: int = 5, prioritized: frozenset[Destination] = frozenset()
-    ):
+        self,
+        directory: Path,
+        *,
+        records_per_file: int = 5,
+        prioritized: frozenset[Destination] = frozenset(),
+        frame: bytes | None = None,
+        openwire: int = 11,
+    ) -> None:
         self.directory = directory
         self.records_per_file = records_per_file
         self.prioritized = prioritized
+        self.frame = frame  # the body of every message, in the version ``openwire``
+        self.openwire = openwire
         self.held: dict[Destination, Held] = {}
         self.open: dict[str, list[tuple[tuple[int, int], int, AddMessage | RemoveMessage]]] = {}
         self.prepared: dict[str, tuple[int, int]] = {}  # transaction -> where its Prepare stands
@@ -139,9 +147,8 @@ class ForeignStore:
         message = Message(
             destination, message_id, body, BodyKind.BYTES, persistent=True, priority=priority, timestamp=1
         )
-        return AddMessage(
-            destination, message_id, encode_message(message), transaction, priority, destination in self.prioritized
-        )
+        frame = self.frame or encode_message(message)
+        return AddMessage(destination, message_id, frame, transaction, priority, destination in self.prioritized)
 
     def update(self, destination: Destination, message_id: str, priority: int = 4) -> None:
         add = self._add(destination, message_id, priority, None)
@@ -243,7 +250,7 @@ class ForeignStore:
         """Write db.data as of now."""
         operations = [where for open_ in self.open.values() for where, _, _ in open_]
         image = Image()
-        image.metadata(last_update=self.last, in_progress=min(operations, default=None))
+        image.metadata(last_update=self.last, in_progress=min(operations, default=None), openwire=self.openwire)
         entries = []
         for destination, held in sorted(self.held.items()):
             name = f"{int(destination.kind)}:{destination.name}"

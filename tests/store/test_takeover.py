@@ -5,6 +5,7 @@ The real ActiveMQ is in tests/interop/test_takeover.py; here each case is built 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -18,11 +19,18 @@ sys.path.insert(0, os.path.dirname(__file__))
 from foreign_store import ForeignStore, queue, topic
 from takeover_harness import Held, Taken, replayed, take_over
 
+from index.index import Index
+from journal.files import JournalFiles
+from journal.reader import JournalReader
 from store.check import check
 from store.damage import JournalLost
+from store.follow import Follower
 from store.kahadb.minimal import is_minimal
 from store.records.commands import LocalTransactionId, XaTransactionId
+from store.records.message import Message
+from store.records.openwire import decode_message
 from store.takeover import records, truth
+from store.takeover.records import added_at
 
 LIVES = int(os.environ.get("TANDEMMQ_PROVE_LIVES", 25))
 SEED = int(os.environ.get("TANDEMMQ_SEED", random.randrange(1 << 32)))
@@ -236,6 +244,50 @@ def test_a_take_over_that_crashed_between_its_batches_begins_again(
         taken = take_over(directory, "c")
         assert with_messages(taken.held) == expected, crashed_at
         assert alone(directory) == taken.held, crashed_at
+
+
+def fields_of(message: Message) -> list[object]:
+    return [getattr(message, name) for name in Message.__slots__]
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_bodies_of_an_old_version_are_read_and_copied_in_ours(tmp_path: Path, has_index: bool) -> None:
+    frames = json.loads((Path(__file__).parent.parent / "records" / "frames.json").read_text())
+    frame = bytes.fromhex(frames["ActiveMQTextMessage-properties v6"])
+    store = store_in(tmp_path, prioritized=frozenset((Q,)), frame=frame, openwire=6)
+    for priority in (4, 9, 0, 4, 7, 2):
+        store.send(Q, priority)
+    store.checkpoint()
+    store.write()
+    if not has_index:
+        (store.directory / "db.data").unlink()
+    taken = taken_exactly(store)
+    assert taken.report is not None
+    assert taken.report.openwire_version == 6
+    files = JournalFiles(str(store.directory))
+    follower = Follower(files, Index.open(str(tmp_path / "index")), records_per_checkpoint=1000)
+    follower.advance(is_final=True)
+    reader = JournalReader(files)
+    versions = set()
+    for owner in follower.state.owners:
+        for _, entry in follower.state.entries(owner, 0):
+            version = follower.chronicle.version_at(entry.location >> 32)
+            versions.add(version)
+            message = decode_message(added_at(reader, entry.location, entry.size).message, version)
+            assert fields_of(message) == fields_of(decode_message(frame, 6))
+    assert versions == {6, 11}, "some stand where they stood"
+    reader.close()
+    follower.index.close()
+
+
+def test_an_index_that_errs_about_the_version_is_not_believed(tmp_path: Path) -> None:
+    store = store_in(tmp_path, openwire=6)  # and bodies of version 11
+    store.send(Q)
+    store.checkpoint()
+    store.write()
+    taken = taken_exactly(store)
+    assert taken.report is not None
+    assert taken.report.openwire_version == 11
 
 
 # ---- random lives
