@@ -17,7 +17,6 @@ sys.path.insert(0, os.path.dirname(__file__))
 from store_harness import KIB, SMALL, Q, Term
 
 from store.check import check
-from store.operations import AddMessage
 from store.settings import StoreSettings
 from store.space import (
     ASK_BYTES,
@@ -134,6 +133,155 @@ def test_a_journal_file_that_found_no_room_refuses_producers_until_one_was_made(
     assert space.may_prepare
     space.note_prepared(OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)))
     assert space.is_short
+    assert "no room for the next journal file (Disk quota exceeded)" in space.reason
+    assert not space.may_prepare
+    let_pass(space, clock, PREPARE_AGAIN_SECONDS)
+    assert space.may_prepare
+    assert space.is_short
+    space.note_prepared(None)
+    assert not space.is_short
+
+
+def test_a_failure_that_is_not_repeated_is_over() -> None:
+    """Acknowledgements filled the file, the rotation made the next one by itself, and nobody prepares another yet."""
+    space, clock = space_of(Volumes(a=1 << 40))
+    space.note_prepared(OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)))
+    let_pass(space, clock, FAILURE_SECONDS_MAX - 1)
+    space.note_prepared(OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)))
+    let_pass(space, clock, FAILURE_SECONDS_MAX - 1)
+    assert space.is_short
+    let_pass(space, clock, 1)
+    assert not space.is_short
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_another_failure_of_a_preparation_says_nothing_of_space(number: int) -> None:
+    space, _ = space_of(Volumes(a=1 << 40))
+    space.note_prepared(OSError(number, os.strerror(number)))
+    assert not space.is_short
+    assert space.may_prepare
+
+
+def test_without_a_reserve_only_a_failed_journal_file_refuses() -> None:
+    volumes = Volumes(a=0)
+    space, clock = space_of(volumes, 0)
+    assert not space.is_short
+    assert space.has_checkpoint_room
+    space.note_prepared(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    assert space.is_short
+    let_pass(space, clock)
+    assert space.is_short
+    space.note_prepared(None)
+    assert not space.is_short
+
+
+def test_a_volume_that_cannot_be_asked_changes_nothing() -> None:
+    volumes = Volumes(a=1 * MIB)
+    space, clock = space_of(volumes)
+    volumes.error = OSError(errno.ESTALE, "stale")
+    let_pass(space, clock)
+    assert space.is_short
+    volumes.error = None
+    volumes.free["a"] = 1 << 40
+    let_pass(space, clock)
+    assert not space.is_short
+
+
+@pytest.mark.parametrize(
+    ("reserve", "free", "has_room"),
+    [
+        (64 * MIB, CHECKPOINT_ROOM_BYTES, True),
+        (64 * MIB, CHECKPOINT_ROOM_BYTES - BLOCK, False),
+        (2 * MIB, 1 * MIB, True),
+        (2 * MIB, 1 * MIB - BLOCK, False),
+    ],
+)
+def test_a_checkpoint_needs_a_little_room(reserve: int, free: int, has_room: bool) -> None:
+    space, _ = space_of(Volumes(a=free), reserve)
+    assert space.has_checkpoint_room is has_room
+
+
+def test_a_checkpoint_is_not_begun_by_what_was_known_before() -> None:
+    volumes = Volumes(a=100 * MIB)
+    space, clock = space_of(volumes)
+    assert space.has_checkpoint_room
+    volumes.free["a"] = 0
+    clock.now += 2 * CHECKPOINT_ASK_SECONDS
+    assert not space.has_checkpoint_room
+    assert space.is_short
+
+
+def test_a_file_system_that_counts_no_blocks_is_not_taken_for_full() -> None:
+    volumes = Volumes(a=0)
+    volumes.blocks = 0
+    space, _ = space_of(volumes)
+    assert not space.is_short
+    assert space.has_checkpoint_room
+    space.note_prepared(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    said = "disk full: no room for the next journal file (No space left on device) in /a/data, producers are refused"
+    assert space.reason.startswith(said)
+
+
+def test_less_is_on_its_way_when_little_is_free() -> None:
+    """What was handed over before the disk ran short is still written: it must fit the reserve."""
+    volumes = Volumes(a=1 << 40)
+    space, clock = space_of(volumes)
+    assert space.in_flight_max(32 * MIB) == 32 * MIB
+    volumes.free["a"] = 70 * MIB
+    let_pass(space, clock)
+    assert space.in_flight_max(32 * MIB) < 20 * MIB
+    volumes.free["a"] = 0
+    let_pass(space, clock)
+    assert space.in_flight_max(32 * MIB) == IN_FLIGHT_BYTES_MIN
+
+
+def test_a_real_directory_answers(tmp_path: Any) -> None:
+    space = Space((str(tmp_path),), 1)
+    found = os.statvfs(tmp_path)
+    assert abs(space.free_bytes - found.f_bavail * found.f_frsize) < 1 << 30
+    assert not space.is_short
+    with pytest.raises(FileNotFoundError):
+        Space((str(tmp_path / "none"),), 1)
+
+
+# ---- a real store
+
+
+class Quota:
+    """``os``; while ``is_used_up`` no byte of a next journal file can be written, and no free byte less is shown."""
+
+    def __init__(self) -> None:
+        self.is_used_up = False
+        self.refusals = 0
+        self._next: set[int] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        fd = os.open(path, flags, mode)
+        self._next.discard(fd)
+        if "/.next-" in path:
+            self._next.add(fd)
+        return fd
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        if self.is_used_up and fd in self._next:
+            self.refusals += 1
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        return os.pwrite(fd, data, offset)
+
+
+def test_a_store_refuses_by_quota_lets_acknowledgements_through_and_goes_on_by_itself(tmp_path: Path) -> None:
+    disk = Quota()
+    settings = StoreSettings(
+        journal_max_file_length=64 * KIB, checkpoint_interval=0.1, cleanup_interval=0.0, look_interval=0.02
+    )
+    term = Term(str(tmp_path), settings=settings, disk=cast(Any, disk))
+    owner = term.store.queue(Q)
+    disk.is_used_up = True
+    added = term.add_durably(40, body=b"x" * KIB)  # more than half a file: the next one is due
+    term.wait(lambda: term.store.is_full)
     assert "no room for the next journal file (Disk quota exceeded)" in space.reason
     assert not space.may_prepare
     let_pass(space, clock, PREPARE_AGAIN_SECONDS)
