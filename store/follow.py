@@ -112,6 +112,7 @@ class Follower:
         self._is_trial = is_trial
         self._on_read = on_read
         self._headers: dict[int, Header] = {}
+        self._misplaced: dict[int, int] = {}  # files that begin with the header of another one
         self._ends_seen: dict[int, int] = {}  # of files that ActiveMQ wrote and left behind
         self._ids: Sequence[int] = ()
         self._given_up: set[int] = set()  # files that a master said it would remove, as far as was read
@@ -139,6 +140,9 @@ class Follower:
         if header is None:
             payload = self._first_payload(file)
             header = None if payload is None else decode_header(payload)
+            if header is not None and not _is_of(header, file):
+                self._misplaced[file] = header.files[-1]
+                return None
             if header is not None:
                 self._headers[file] = header
         return header
@@ -157,6 +161,7 @@ class Follower:
         ids = self.files.list()
         for file in self._headers.keys() - set(ids):
             del self._headers[file]
+        self._misplaced = {}
         self._ids = ids
         self.chronicle = read_chronicle(ids, self._header_of)
         position = self.state.position
@@ -199,6 +204,11 @@ class Follower:
             state.position, self._standing = self._standing.resume, None
         for file in ids:
             state.know_file(file)
+        for file, other in self._misplaced.items():
+            misplaced = JournalCorrupt(file, 0, self.files.size(file), f"it begins with the header of db-{other}.log")
+            if not is_final:
+                raise misplaced
+            self._on_corrupt(misplaced)
         if not ids:
             self.has_caught_up = True
             return found
@@ -208,13 +218,15 @@ class Follower:
         for number, file in enumerate(ids):
             position = state.position
             if file < position.file:
-                if is_final and file not in self.chronicle.ends:
+                if is_final and file not in self.chronicle.ends and file not in self._misplaced:
                     found[file] = self._ends_seen.get(file) or self._end_of(file)
                 continue
             if file > position.file:
                 state.position = position = Position(file, 0)
             end = self.chronicle.ends.get(file)
-            if end == 0:
+            if file in self._misplaced and end is None:
+                found[file] = 0
+            if end == 0 or file in self._misplaced:
                 continue
             has_successor = number + 1 < len(ids)
             # A file is settled when its end is named, or when ActiveMQ, which names none, has gone on to the next.
@@ -352,7 +364,7 @@ class Follower:
         every byte of every file is verified."""
         for file in ids:
             end = self.chronicle.ends.get(file)
-            if end == 0 or file > start.file or (file == start.file and start.offset == 0):
+            if end == 0 or file in self._misplaced or file > start.file or (file == start.file and start.offset == 0):
                 continue  # nothing counts in it, or all of it was just read
             is_headless = file not in self.chronicle.headers and not self._has_batches(file)
             is_short = end is not None and self.files.size(file) < end
@@ -437,3 +449,11 @@ class Follower:
         who writes them into later ones says it of those."""
         for pinned in self._repairs_pin:
             self.state.pin(file, pinned)
+
+
+def _is_of(header: Header, file: int) -> bool:
+    """Whether a header can have been written into ``file``: it names it, and ends of earlier files only.
+
+    It may name a later one: somebody put up a fence while it was being written.
+    """
+    return (not header.files or header.files[-1] >= file) and all(earlier < file for earlier in header.ends)

@@ -193,6 +193,21 @@ def test_a_damaged_header_of_a_file_that_is_not_read_is_refused(tmp_path: Path) 
         Term(str(tmp_path), "a", SETTINGS)
 
 
+@pytest.mark.parametrize("has_index", [True, False])
+def test_a_file_in_the_place_of_another_is_refused(tmp_path: Path, has_index: bool) -> None:
+    added = three_files(tmp_path)
+    (tmp_path / "db-1.log").write_bytes((tmp_path / "db-2.log").read_bytes())
+    if not has_index:
+        without_index(tmp_path)
+    with pytest.raises(StoreCorrupt, match=r"db-1\.log is corrupt .* begins with the header of db-2\.log"):
+        Term(str(tmp_path), "a", SETTINGS)
+    expected = [each.message.body for each in added if each.location >> 32 != 1]
+    assert bodies(tmp_path, DECLARED) == expected
+    without_index(tmp_path)
+    assert bodies(tmp_path) == expected
+    is_clean(tmp_path)
+
+
 # --- the end of the journal: torn, or rotten -----------------------------------------------------------------------
 
 
