@@ -33,7 +33,7 @@ BODY_BYTES = 20_000
 SETTINGS = {
     "store.journal_max_file_length": "1mb",
     "store.checkpoint_interval": "200ms",
-    "store.cleanup_interval": "100ms",
+    "store.cleanup_interval": "1ms",
 }
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 IS_PROOF = "TANDEMMQ_PROVE_KILLS" in os.environ
