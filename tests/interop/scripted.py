@@ -31,17 +31,23 @@ class Answers(NamedTuple):
 
 Script = Callable[..., Answers]
 
+_classes: list[Path] = []  # where Script was compiled to, once for all tests
+
 
 def compiled(require_service: Callable[[object, str], None], directory: Path) -> Script:
     """`script(step, step, ...)` runs one life of ActiveMQ."""
     java, javac = shutil.which("java"), shutil.which("javac")
     require_service(java and javac, "no JDK: java and javac are not in the path")
     require_service((LIBRARIES / "activemq-kahadb-store.jar").exists(), f"no ActiveMQ: {LIBRARIES} has no KahaDB")
-    _run([str(javac), "-nowarn", "-encoding", "UTF-8", "-cp", f"{LIBRARIES}/*", "-d", str(directory), str(SOURCE)], "")
+    if not _classes:
+        options = ["-J-XX:TieredStopAtLevel=1", "-nowarn", "-encoding", "UTF-8", "-cp", f"{LIBRARIES}/*"]
+        _run([str(javac), *options, "-d", str(directory), str(SOURCE)], "")
+        _classes.append(directory)
+    classes = _classes[0]
 
     def script(*steps: Step) -> Answers:
         lines = "".join(json.dumps(step) + "\n" for step in steps)
-        path = f"{directory}:{LIBRARIES}/*:{LIBRARIES}/optional/*"
+        path = f"{classes}:{LIBRARIES}/*:{LIBRARIES}/optional/*"
         output = _run([str(java), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", path, "Script"], lines)
         answers = Answers({}, [], [])
         for line in map(json.loads, output.splitlines()):
