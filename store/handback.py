@@ -9,9 +9,8 @@
     6  ActiveMQ's index                    set aside, and the smallest one written in its place
 
 Each step leaves a directory that opens here, and is repeated without harm: a kill in the middle costs a second run.
-Two things cannot always be said in records. The order of what a compaction has copied is lost to ActiveMQ: queues get
-it back (store.reordering), unless they are too long; these, and subscriptions, are reported, and ``export`` is the way.
-And a topic's message that one subscription lacks while another has it.
+The order of what a compaction has copied is lost to ActiveMQ, and so may be what a moved subscription has pending: both
+are told again (store.reordering), unless that is too much; then it is reported, and ``export`` is the way.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from store.kahadb.minimal import is_minimal, set_index_aside, write_minimal
 from store.kahadb.page_file import FREE, REDO
 from store.keys import Entry
 from store.offline_epoch import OfflineEpoch
-from store.open_transactions import Transaction
 from store.owners import OwnerState
 from store.reading import chronicle_of, files_to_read, read_contents
 from store.records.commands import (
@@ -46,10 +44,10 @@ from store.records.commands import (
     transaction_of_key,
 )
 from store.records.loose import OPENWIRE_VERSION
-from store.records.message import Message
+from store.records.message import Destination, Message
 from store.records.openwire import encode_message
 from store.rehearsal import Rehearsal, counterpart, order_trouble
-from store.reordering import Bounds, add_again, out_of_order
+from store.reordering import Bounds, Topic, add_again, add_topic_again, judge_topic, out_of_order
 from store.sealing import end_file, hidden_strays, unmark_file, what_is_behind
 from store.standby import Disk
 
@@ -119,12 +117,15 @@ def hand_back(
             says("rehearsing by ActiveMQ's rules")
             rehearsal.advance()
             says("comparing")
-            _Corrections(epoch.contents, rehearsal, report, _Scribe(epoch)).make()
+            corrections = _Corrections(epoch.contents, rehearsal, report, _Scribe(epoch))
+            corrections.make()
+            epoch.checkpoint()
+            rehearsal.advance()
+            _reorder(epoch, rehearsal, report, bounds)
+            corrections.settle_topics()
             epoch.flush()
             epoch.checkpoint()
             rehearsal.advance()
-            if _reorder(epoch, rehearsal, report, bounds):
-                rehearsal.advance()
             _judge(epoch.contents, rehearsal, report)
         finally:
             rehearsal.close()
@@ -159,12 +160,7 @@ def rehearse(directory: str, scratch: str) -> Report:
         try:
             rehearsal.advance()
             _Corrections(truth, rehearsal, report, None).make()
-            for owner in truth.owners():
-                trouble = order_trouble(truth, rehearsal, owner)
-                if trouble is None:
-                    continue
-                can_be_mended = out_of_order(truth, rehearsal, owner, BOUNDS) is not None
-                (report.reordered if can_be_mended else report.order).append(trouble)
+            _foretell(truth, rehearsal, report)
         finally:
             rehearsal.close()
     finally:
@@ -224,17 +220,45 @@ def _unsealed(files: JournalFiles, ends: Mapping[int, int]) -> Iterator[tuple[in
 # ---- what the journal says
 
 
-def _reorder(epoch: OfflineEpoch, rehearsal: Rehearsal, report: Report, bounds: Bounds) -> bool:
-    """Give queues the order that a compaction took from them, as far as the bounds allow; whether any needed it."""
+def _reorder(epoch: OfflineEpoch, rehearsal: Rehearsal, report: Report, bounds: Bounds) -> None:
+    """Give queues and topics what a compaction took from them in ActiveMQ's eyes, as far as the bounds allow."""
     truth = epoch.contents
     for number, owner in enumerate(truth.owners(), 1):
+        if owner.subscription_name is not None:
+            continue
         messages = out_of_order(truth, rehearsal, owner, bounds)
         if messages:
-            add_again(truth, messages, LocalTransactionId(f"ID:tandemmq-handback-{epoch.epoch}", number), epoch.write)
+            transaction = LocalTransactionId(f"ID:tandemmq-handback-{epoch.epoch}", number)
+            add_again(truth, messages, transaction, _prepared(truth), epoch.write)
             epoch.flush()
             report.reordered.append(f"{owner_name(owner)}: {len(messages)} messages were added again, in their order")
-    epoch.checkpoint()
-    return bool(report.reordered)
+    for number, (topic, owners) in enumerate(_topics(truth), 1):
+        if judge_topic(truth, rehearsal, owners, bounds) is Topic.AGAIN:
+            transaction = LocalTransactionId(f"ID:tandemmq-handback-topics-{epoch.epoch}", number)
+            add_topic_again(truth, owners, transaction, _prepared(truth), epoch.write)
+            epoch.flush()
+            report.reordered.append(f"{topic}: what its subscriptions hold was added again")
+
+
+def _foretell(truth: Contents, rehearsal: Rehearsal, report: Report) -> None:
+    """For a dry run: which orders would be mended, and which not."""
+    for owner in truth.owners():
+        trouble = order_trouble(truth, rehearsal, owner) if owner.subscription_name is None else None
+        if trouble is not None:
+            can_be_mended = out_of_order(truth, rehearsal, owner, BOUNDS) is not None
+            (report.reordered if can_be_mended else report.order).append(trouble)
+    for topic, owners in _topics(truth):
+        verdict = judge_topic(truth, rehearsal, owners, BOUNDS)
+        if verdict is not Topic.AS_IT_IS:
+            (report.reordered if verdict is Topic.AGAIN else report.problems).append(f"{topic}: {verdict.value}")
+
+
+def _topics(contents: Contents) -> list[tuple[Destination, list[OwnerState]]]:
+    """The topics, each with its subscriptions."""
+    state = contents.state
+    return [
+        (topic, [state.owners[owner] for owner in owners]) for topic, owners in sorted(state.topics.items()) if owners
+    ]
 
 
 def _judge(truth: Contents, rehearsal: Rehearsal, report: Report) -> None:
@@ -284,11 +308,10 @@ class _Corrections:
                 self._repeat_subscription(owner)
         for owner in self._truth.owners():
             self._copy_missing(owner)
-        self._settle_topics()
         self._transactions()
 
     def _say(self, payloads: Sequence[bytes]) -> None:
-        if self._scribe is not None:
+        if self._scribe is not None and payloads:
             self._scribe.write(payloads)
 
     def _settle(self) -> None:
@@ -333,9 +356,7 @@ class _Corrections:
             foreign = []
             for order_key, entry in page:
                 if there is None or not self._rehearsal.contents.holds(there.id, entry.message_id):
-                    if self._is_known_to_others(owner, entry):
-                        self._report.problem(f"{owner_name(owner)}: {entry.message_id} cannot be given to it alone")
-                    else:
+                    if not self._is_known_to_others(owner, entry):  # else the topic as a whole is told again
                         wanted.append((order_key, entry))
                 elif entry.location >> 32 not in self._headed:
                     foreign.append((order_key, entry))
@@ -365,9 +386,10 @@ class _Corrections:
         others = contents.state.topics.get(owner.destination, ()) if owner.subscription_name is not None else ()
         return any(contents.holds(other, entry.message_id) for other in others)
 
-    def _settle_topics(self) -> None:
-        """Where a subscription stands, ActiveMQ takes from its last acknowledgement, and delivers all behind it again.
+    def settle_topics(self) -> None:
+        """The last word on each topic.
 
+        Where a subscription stands, ActiveMQ takes from its last acknowledgement, and delivers all behind it again.
         With one last message that all of a topic's subscriptions have acknowledged, what is pending decides.
         """
         state = self._truth.state
@@ -390,15 +412,19 @@ class _Corrections:
             if transaction.is_prepared and key not in mine:
                 self._say([encode_rollback(transaction_of_key(key))])
                 self._report.transactions += 1
-        for key, transaction in list(mine.items()):
-            if transaction.is_prepared:
-                self._say(self._whole(key, transaction))
-                self._report.transactions += 1
+        self._say(_prepared(self._truth))
+        self._report.transactions += sum(transaction.is_prepared for transaction in mine.values())
         self._settle()
 
-    def _whole(self, key: str, transaction: Transaction) -> list[bytes]:
-        payloads = [
-            with_operation_hint(encode(self._truth.operation(operation)), operation.location)
-            for operation in transaction.operations
-        ]
-        return [*payloads, encode_prepare(transaction_of_key(key))]
+
+def _prepared(truth: Contents) -> list[bytes]:
+    """All prepared transactions, each whole, as copies of what stands in the journal."""
+    payloads: list[bytes] = []
+    for key, transaction in truth.state.transactions.items():
+        if transaction.is_prepared:
+            payloads += [
+                with_operation_hint(encode(truth.operation(operation)), operation.location)
+                for operation in transaction.operations
+            ]
+            payloads.append(encode_prepare(transaction_of_key(key)))
+    return payloads
