@@ -101,7 +101,10 @@ class Layout:
         archive = settings.directory_archive
         if archive is not None and name != ROOT:
             archive = os.path.join(archive, name)  # each journal has a db-1.log
-        return replace(settings, directory_archive=archive, purge_recovered_xa_transaction_strategy="never")
+        settings = replace(settings, directory_archive=archive, purge_recovered_xa_transaction_strategy="never")
+        if name == OUTCOMES_DIRECTORY:
+            settings = replace(settings, journal_disk_sync_strategy="always")
+        return settings
 
     def open(self, name: str) -> Standby:
         """Open a store to follow it. Its number is that of its index, if it is free, so that the index is of use."""

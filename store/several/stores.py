@@ -324,6 +324,10 @@ class SeveralStores:
             self._join(Joint(atomic, joint_id(transaction), parts))
 
     def _append_prepare(self, prepare: PrepareTransaction) -> None:
+        known = self._prepared_in.get(prepare.transaction.key)
+        if known:
+            self._hand_to(known[0], prepare)  # where it is refused
+            return
         parts = self._by_store(prepare.operations) or {self._layout.rest: []}
         self._prepared_in[prepare.transaction.key] = [self._members[name] for name in parts]
         if len(parts) == 1:

@@ -420,6 +420,22 @@ def _prepare(term: SeveralTerm) -> PrepareTransaction:
     return prepare
 
 
+def test_a_transaction_is_prepared_once(directory: str) -> None:
+    term = SeveralTerm(directory)
+    _prepare(term)
+    again = PrepareTransaction(
+        XID, [term.adding(A, b"more", XID), term.adding(REST, b"more", XID)], encode_prepare(XID)
+    )
+    term.store.append(again)
+    term.wait(lambda: again in term.durable_operations)
+    assert again.is_refused
+    end = EndTransaction(XID, True, encode_commit(XID))
+    term.store.append(end)
+    term.wait(lambda: end in term.durable_operations)
+    assert (term.bodies(A), term.bodies(B), term.bodies(REST)) == ([b"new"], [], [])
+    term.close()
+
+
 @pytest.mark.parametrize("is_commit", [True, False])
 @pytest.mark.parametrize("restarts", [True, False])
 def test_a_clients_xa_transaction_over_two_stores(directory: str, is_commit: bool, restarts: bool) -> None:
