@@ -86,7 +86,7 @@ class Image:
 
 @dataclass(slots=True)
 class _File:
-    """``sure`` and then ``operations``, each with whether a sync covered it; ``is_lost`` when a failed one was to."""
+    """``sure``, and then ``operations``, each with whether a sync covered it."""
 
     sure: bytes = b""
     operations: list[tuple[Write | Truncate, bool]] = field(default_factory=list)
