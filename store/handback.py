@@ -17,35 +17,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 
 from journal.files import JournalFiles
 from journal.scan import scan
 from journal.verify import damage_in
-from store.contents import Contents, Stored, current_add, owner_name
-from store.hints import with_copy_hint, with_operation_hint
+from store.contents import Contents, owner_name
+from store.corrections import Corrections, prepared_again
+from store.handback_report import Report
 from store.kahadb.minimal import is_minimal, set_index_aside, write_minimal
 from store.kahadb.page_file import FREE, REDO
-from store.keys import Entry
 from store.offline_epoch import OfflineEpoch
 from store.owners import OwnerState
 from store.reading import chronicle_of, files_to_read, read_contents
-from store.records.commands import (
-    LocalTransactionId,
-    UpdateMessage,
-    encode,
-    encode_add,
-    encode_prepare,
-    encode_remove,
-    encode_rollback,
-    encode_trace,
-    encode_unsubscribe,
-    transaction_of_key,
-)
+from store.records.commands import LocalTransactionId, encode_trace
 from store.records.loose import OPENWIRE_VERSION
-from store.records.message import Destination, Message
-from store.records.openwire import encode_message
+from store.records.message import Destination
 from store.rehearsal import Rehearsal, counterpart, order_trouble
 from store.reordering import Bounds, Topic, add_again, add_topic_again, judge_topic, out_of_order
 from store.sealing import end_file, hidden_strays, unmark_file, what_is_behind
@@ -53,30 +40,7 @@ from store.standby import Disk
 
 NAME = "handback"
 MARK = encode_trace("TANDEMMQ-HANDBACK")
-PROBLEMS_MAX = 100
 BOUNDS = Bounds()
-
-
-@dataclass(slots=True)
-class Report:
-    """What was done, or with a dry run what there is to do. ``reordered`` are queues that were given their order again;
-    ``order`` and ``problems`` say why a directory is not ready; ``was_done`` that nothing had to be done."""
-
-    ended: list[str] = field(default_factory=list)
-    removed: int = 0
-    copied: int = 0
-    subscriptions: int = 0
-    transactions: int = 0
-    reordered: list[str] = field(default_factory=list)
-    order: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    set_aside: list[str] = field(default_factory=list)
-    was_done: bool = False
-    is_ready: bool = False
-
-    def problem(self, text: str) -> None:
-        if len(self.problems) < PROBLEMS_MAX:
-            self.problems.append(text)
 
 
 def hand_back(
@@ -117,7 +81,7 @@ def hand_back(
             says("rehearsing by ActiveMQ's rules")
             rehearsal.advance()
             says("comparing")
-            corrections = _Corrections(epoch.contents, rehearsal, report, _Scribe(epoch))
+            corrections = Corrections(epoch.contents, rehearsal, report, epoch)
             corrections.make()
             epoch.checkpoint()
             rehearsal.advance()
@@ -159,7 +123,7 @@ def rehearse(directory: str, scratch: str) -> Report:
         )
         try:
             rehearsal.advance()
-            _Corrections(truth, rehearsal, report, None).make()
+            Corrections(truth, rehearsal, report, None).make()
             _foretell(truth, rehearsal, report)
         finally:
             rehearsal.close()
@@ -229,13 +193,13 @@ def _reorder(epoch: OfflineEpoch, rehearsal: Rehearsal, report: Report, bounds: 
         messages = out_of_order(truth, rehearsal, owner, bounds)
         if messages:
             transaction = LocalTransactionId(f"ID:tandemmq-handback-{epoch.epoch}", number)
-            add_again(truth, messages, transaction, _prepared(truth), epoch.write)
+            add_again(truth, messages, transaction, prepared_again(truth), epoch.write)
             epoch.flush()
             report.reordered.append(f"{owner_name(owner)}: {len(messages)} messages were added again, in their order")
     for number, (topic, owners) in enumerate(_topics(truth), 1):
         if judge_topic(truth, rehearsal, owners, bounds) is Topic.AGAIN:
             transaction = LocalTransactionId(f"ID:tandemmq-handback-topics-{epoch.epoch}", number)
-            add_topic_again(truth, owners, transaction, _prepared(truth), epoch.write)
+            add_topic_again(truth, owners, transaction, prepared_again(truth), epoch.write)
             epoch.flush()
             report.reordered.append(f"{topic}: what its subscriptions hold was added again")
 
@@ -279,152 +243,3 @@ def _judge(truth: Contents, rehearsal: Rehearsal, report: Report) -> None:
     for owner in rehearsal.contents.owners():
         if counterpart(owner, truth) is None:
             report.problem(f"{owner_name(owner)}: ActiveMQ would still know it")
-
-
-class _Scribe:
-    """Writes records that belong together, and keeps the state up with them."""
-
-    def __init__(self, epoch: OfflineEpoch) -> None:
-        self.write = epoch.write
-        self.flush = epoch.flush
-        self.epoch = epoch.epoch
-
-
-class _Corrections:
-    """What ActiveMQ would find otherwise, said in records; without a scribe only counted."""
-
-    def __init__(self, truth: Contents, rehearsal: Rehearsal, report: Report, scribe: _Scribe | None) -> None:
-        self._truth = truth
-        self._rehearsal = rehearsal
-        self._report = report
-        self._scribe = scribe
-        self._headed = chronicle_of(truth.files).headers.keys()
-
-    def make(self) -> None:
-        for owner in self._rehearsal.contents.owners():
-            self._remove_extra(owner)
-        for owner in self._truth.owners():
-            if owner.subscription_name is not None:
-                self._repeat_subscription(owner)
-        for owner in self._truth.owners():
-            self._copy_missing(owner)
-        self._transactions()
-
-    def _say(self, payloads: Sequence[bytes]) -> None:
-        if self._scribe is not None and payloads:
-            self._scribe.write(payloads)
-
-    def _settle(self) -> None:
-        """The state knows what was said: locations and counts are those after it."""
-        if self._scribe is not None:
-            self._scribe.flush()
-
-    def _remove_extra(self, there: OwnerState) -> None:
-        """Messages, or a whole subscription, that came back from the dead."""
-        mine = counterpart(there, self._truth)
-        if mine is None and there.subscription_name is not None and there.client_id is not None:
-            self._say([encode_unsubscribe(there.destination, there.client_id, there.subscription_name)])
-            self._report.removed += there.count
-            return
-        key = there.key if there.subscription_name is not None else None
-        for page in self._rehearsal.contents.pages(there.id):
-            extra = [
-                entry.message_id
-                for _, entry in page
-                if mine is None or not self._truth.holds(mine.id, entry.message_id)
-            ]
-            self._report.removed += len(extra)
-            for message_id in extra:
-                self._say([encode_remove(there.destination, message_id, None, key)])
-        self._settle()
-
-    def _repeat_subscription(self, owner: OwnerState) -> None:
-        """A subscription that ActiveMQ would not know just so; ours, too, if its record is of another OpenWire."""
-        command = self._truth.subscription(owner)
-        there = self._rehearsal.owner(owner)
-        is_known = there is not None and self._rehearsal.contents.subscription(there).info == command.info
-        if is_known and self._truth.reader.read(owner.latest_record).startswith(encode(command)):
-            return
-        self._say([encode(command._replace(retroactive=False))])
-        self._report.subscriptions += 1
-
-    def _copy_missing(self, owner: OwnerState) -> None:
-        """Messages that ActiveMQ would not find, or could not read: their version of OpenWire is not ours."""
-        there = self._rehearsal.owner(owner)
-        for page in self._truth.pages(owner.id):
-            wanted = []
-            foreign = []
-            for order_key, entry in page:
-                if there is None or not self._rehearsal.contents.holds(there.id, entry.message_id):
-                    if not self._is_known_to_others(owner, entry):  # else the topic as a whole is told again
-                        wanted.append((order_key, entry))
-                elif entry.location >> 32 not in self._headed:
-                    foreign.append((order_key, entry))
-            places = dict((*wanted, *foreign))
-            for stored in self._truth.read(wanted):
-                self._copy(stored, places[stored.order_key])
-            for stored in self._truth.read(foreign):
-                if not stored.is_current:
-                    self._copy(stored, places[stored.order_key])
-            self._settle()
-
-    def _copy(self, stored: Stored, entry: Entry) -> None:
-        add = current_add(stored.add, stored.message, stored.is_current)._replace(transaction=None)
-        payloads = [with_copy_hint(encode(UpdateMessage(add)), stored.order_key, entry.location)]
-        state = self._truth.state
-        if add.destination.is_topic:
-            for other in state.topics.get(add.destination, ()):
-                held = state.entry(other, stored.order_key)
-                if held is None or held.message_id != add.message_id:
-                    payloads.append(encode_remove(add.destination, add.message_id, None, state.owners[other].key))
-        self._say(payloads)
-        self._report.copied += 1
-
-    def _is_known_to_others(self, owner: OwnerState, entry: Entry) -> bool:
-        """Whether ActiveMQ has the message for another subscription of the topic: it would refuse a second one."""
-        contents = self._rehearsal.contents
-        others = contents.state.topics.get(owner.destination, ()) if owner.subscription_name is not None else ()
-        return any(contents.holds(other, entry.message_id) for other in others)
-
-    def settle_topics(self) -> None:
-        """The last word on each topic.
-
-        Where a subscription stands, ActiveMQ takes from its last acknowledgement, and delivers all behind it again.
-        With one last message that all of a topic's subscriptions have acknowledged, what is pending decides.
-        """
-        state = self._truth.state
-        for number, (destination, owners) in enumerate(sorted(state.topics.items()), 1):
-            if not any(state.owners[owner].count for owner in owners):
-                continue
-            epoch = 0 if self._scribe is None else self._scribe.epoch
-            message = Message(destination, f"ID:tandemmq-handback-{epoch}:1:1:{number}", persistent=True)
-            removes = [
-                encode_remove(destination, message.message_id, None, state.owners[owner].key) for owner in owners
-            ]
-            self._say([encode_add(message, encode_message(message)), *removes])
-
-    # ---- transactions
-
-    def _transactions(self) -> None:
-        """Prepared ones whole and once; those that were ended long ago are ended again."""
-        mine = self._truth.state.transactions
-        for key, transaction in self._rehearsal.contents.state.transactions.items():
-            if transaction.is_prepared and key not in mine:
-                self._say([encode_rollback(transaction_of_key(key))])
-                self._report.transactions += 1
-        self._say(_prepared(self._truth))
-        self._report.transactions += sum(transaction.is_prepared for transaction in mine.values())
-        self._settle()
-
-
-def _prepared(truth: Contents) -> list[bytes]:
-    """All prepared transactions, each whole, as copies of what stands in the journal."""
-    payloads: list[bytes] = []
-    for key, transaction in truth.state.transactions.items():
-        if transaction.is_prepared:
-            payloads += [
-                with_operation_hint(encode(truth.operation(operation)), operation.location)
-                for operation in transaction.operations
-            ]
-            payloads.append(encode_prepare(transaction_of_key(key)))
-    return payloads

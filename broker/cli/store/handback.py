@@ -11,7 +11,8 @@ import click
 
 from broker.cli.store.directory import DIRECTORY, demand_journal, demand_unheld, locked
 from broker.cli.store.import_ import FAILURES
-from store.handback import Report, hand_back, rehearse
+from store.handback import hand_back, rehearse
+from store.handback_report import Report
 
 
 @click.command()

@@ -12,6 +12,7 @@ import click
 from broker.cli.store.directory import DIRECTORY, demand_journal, demand_unheld, holder_of, locked
 from broker.cli.store.progress import progress
 from broker.cli.store.transfers import in_words, proof_as_json, show
+from index.errors import IndexTrouble
 from journal.errors import JournalError
 from store.contents import NotTransferable
 from store.damage import JournalLost
@@ -21,7 +22,7 @@ from store.survey import Survey, survey
 from store.takeover.scheduler import find_scheduled_jobs
 from store.transfer import carry_over
 
-FAILURES = (JournalError, JournalLost, RecordDamaged, Unencodable, NotTransferable, LockGone, OSError)
+FAILURES = (JournalError, IndexTrouble, JournalLost, RecordDamaged, Unencodable, NotTransferable, LockGone, OSError)
 
 
 @click.command("import")
