@@ -124,7 +124,10 @@ class Upkeep:
         self._compacted: list[tuple[Compaction, Position]] = []  # their files go when a checkpoint covers that
         self._next_step = 0.0
         self._sizes: dict[int, int] = {}  # of files that do not grow any more
-        self._is_wanted = False
+        # Until an index stands in its file, nothing but the file itself tells that this epoch began; and what a former
+        # one left to be reclaimed or emptied is seen to at once. A checkpoint syncs: not where syncs are left out.
+        self._is_wanted = settings.journal_disk_sync_strategy == "always"
+        self._has_left_over = False  # files that could go, had the last cleanup not been so recent
         self._is_in_a_hurry = False
         self._last_checkpoint = clock()
         # With an interval of 0 (infinite) at a stop only; else the first checkpoint may.
@@ -182,16 +185,12 @@ class Upkeep:
             or self._figures.bytes_written - self._bytes_at_checkpoint >= settings.checkpoint_bytes
             or now - self._last_checkpoint >= settings.checkpoint_interval
             or self._is_wanted
-            # Until its index stands in it, nothing but the file itself tells that this epoch began.
-            or (
-                self._figures.checkpoints == 0
-                and self._figures.batches > 0
-                and settings.journal_disk_sync_strategy == "always"
-            )
+            # What the last one might not clean up yet must not wait for traffic.
+            or (self._has_left_over and now - self._last_cleanup >= settings.cleanup_interval)
         )
         if (
             is_due
-            and (tail.operations or self._is_wanted)
+            and (tail.operations or self._is_wanted or self._has_left_over)
             # Asked last: the volume is asked, too.
             and (tail.operations >= 2 * self._checkpoint_records or self._space.has_checkpoint_room)
         ):
@@ -231,8 +230,10 @@ class Upkeep:
         self._state.thaw()
         self._figures.checkpoints += 1
         now = self._clock()
+        self._has_left_over = bool(done.frozen.reclaimable)
         if now - self._last_cleanup >= self._settings.cleanup_interval or self._compacted:
             self._last_cleanup = now
+            self._has_left_over = False
             if done.frozen.reclaimable:
                 self._reclaim(done.frozen.reclaimable)
             self._end_compactions(done.frozen.position)
