@@ -32,6 +32,7 @@ from store.records.errors import RecordDamaged
 from store.records.loose import OPENWIRE_VERSION
 from store.records.openwire import decode_message, detect_version
 from store.takeover.difference import Plan, difference, missing_files, reordered
+from store.takeover.marks import END
 from store.takeover.records import LAYOUT_VERSION_MIN, batches
 from store.takeover.report import Report
 from store.takeover.scheduler import find_scheduled_jobs
@@ -152,9 +153,11 @@ def prepare_takeover(
         if kaha is not None and _is_minimal(kaha):
             return None
         foreign = _foreign_files(work)
-        work.has_foreign_files = bool(foreign)
+        told = max((file for file, header in work.chronicle.headers.items() if header.foreign_openwire), default=0)
+        untold = [file for file in foreign if file > told]
+        work.has_foreign_files = bool(untold)
         work.is_foreign = bool(foreign) or kaha is not None or damage is not None
-        work.openwire_version = _openwire_version(work, foreign, kaha)
+        work.openwire_version = _openwire_version(work, untold or foreign, kaha)
         if kaha is not None and kaha.last_update is not None:
             try:
                 plan, subscriptions = _by_index(work, kaha, kaha.last_update, scratch)
@@ -167,7 +170,8 @@ def prepare_takeover(
     if damage is not None:
         log.warning("the journal alone is believed, and the index set aside: %s", damage)
     if not has_index and foreign:
-        plan = _by_journal(work, foreign)
+        settled = _taken_over_until(work)
+        plan = _by_journal(work, [file for file in foreign if file > settled])
     skipped = skipped_files(files, foreign)
     if skipped:
         say_again(plan, follower, skipped)
@@ -251,16 +255,29 @@ def _by_journal(work: _Work, foreign: Sequence[int]) -> Plan:
 
 
 def _foreign_files(work: _Work) -> list[int]:
-    """The files that ActiveMQ wrote since the last take-over."""
-    headers = work.chronicle.headers
-    told = max((number for number, header in headers.items() if header.foreign_openwire), default=0)
+    """The files that ActiveMQ wrote."""
     found = []
     for file in work.files.list():
-        if file > told and file not in headers and work.chronicle.ends.get(file) != 0:
+        if file not in work.chronicle.headers and work.chronicle.ends.get(file) != 0:
             first = next(iter(scan(work.files, file, is_live=True)), None)
             if first is not None:
                 found.append(file)
     return found
+
+
+def _taken_over_until(work: _Work) -> int:
+    """The first file of the last take-over that came to its end: the files before it are settled. 0: there is none."""
+    headers = work.chronicle.headers
+    for first in sorted((file for file, header in headers.items() if header.foreign_openwire), reverse=True):
+        for file, header in headers.items():
+            if header.epoch == headers[first].epoch and _has_end(work, file):
+                return first
+    return 0
+
+
+def _has_end(work: _Work, file: int) -> bool:
+    batches = scan(work.files, file, 0, work.chronicle.ends.get(file), on_corrupt=work.on_corrupt)
+    return any(payload == END for batch in batches for _, payload in batch.records)
 
 
 def _openwire_version(work: _Work, foreign: Sequence[int], kaha: KahaIndex | None) -> int:

@@ -294,7 +294,8 @@ def test_an_index_that_errs_about_the_version_is_not_believed(tmp_path: Path) ->
 
 
 def random_life(chance: random.Random, store: ForeignStore) -> None:
-    """Some hundred commands, a checkpoint among them, and files that go because nothing in them lives."""
+    """Some hundred commands, a checkpoint among them, and files that go because nothing in them lives; or the index
+    goes, and all files stay."""
     queues, topics = [Q, R, queue("S")], [T, topic("U")]
     transactions: list[LocalTransactionId | XaTransactionId] = []
     commands = chance.randrange(10, 150)
@@ -341,7 +342,10 @@ def random_life(chance: random.Random, store: ForeignStore) -> None:
         if number == checkpoint_at:
             store.checkpoint()
     store.write()
-    store.collect({file for file in store.files if chance.random() < 0.8})
+    if chance.random() < 0.2:
+        (store.directory / "db.data").unlink()
+    else:
+        store.collect({file for file in store.files if chance.random() < 0.8})
 
 
 def run_random_life(seed: int, tmp_path: Path) -> None:
@@ -350,6 +354,8 @@ def run_random_life(seed: int, tmp_path: Path) -> None:
         tmp_path, records_per_file=chance.randrange(2, 12), prioritized=frozenset(chance.sample([Q, R, T], 2))
     )
     random_life(chance, store)
+    while chance.random() < 0.3:  # brokers that died on the way
+        take_over(store.directory, "z", batches_max=chance.randrange(6), stop_before_finish=True)
     taken = taken_exactly(store)
     subscribed = {name.partition(" for ")[2] for name in taken.held if " for " in name}
     assert subscribed == store.subscriptions()
@@ -359,6 +365,7 @@ def run_random_life(seed: int, tmp_path: Path) -> None:
 @pytest.mark.prove
 def test_random_lives_are_taken_over_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     print(f"TANDEMMQ_SEED={SEED}")
+    monkeypatch.setattr(records, "BATCH_BYTES_MAX", 300)
     monkeypatch.setattr(truth, "OPERATIONS_MAX", 20)  # so that the temporary index is written in the middle
     for life in range(LIVES):
         print(f"life {life}")
