@@ -180,17 +180,15 @@ class Upkeep:
                 self._checkpoint.result()  # the bound of the live tail: producers wait for the checkpoint
             return
         now = self._clock()
-        is_due = (
+        is_due = tail.operations > 0 and (
             tail.operations >= self._checkpoint_records
             or self._figures.bytes_written - self._bytes_at_checkpoint >= settings.checkpoint_bytes
             or now - self._last_checkpoint >= settings.checkpoint_interval
-            or self._is_wanted
-            # What the last one might not clean up yet must not wait for traffic.
-            or (self._has_left_over and now - self._last_cleanup >= settings.cleanup_interval)
         )
+        # What the last one might not clean up yet must not wait for traffic.
+        is_cleanup_due = self._has_left_over and now - self._last_cleanup >= settings.cleanup_interval
         if (
-            is_due
-            and (tail.operations or self._is_wanted or self._has_left_over)
+            (is_due or is_cleanup_due or self._is_wanted)
             # Asked last: the volume is asked, too.
             and (tail.operations >= 2 * self._checkpoint_records or self._space.has_checkpoint_room)
         ):
@@ -231,7 +229,8 @@ class Upkeep:
         self._figures.checkpoints += 1
         now = self._clock()
         self._has_left_over = bool(done.frozen.reclaimable)
-        if now - self._last_cleanup >= self._settings.cleanup_interval or self._compacted:
+        is_due = now - self._last_cleanup >= self._settings.cleanup_interval
+        if is_due or self._compacted or self._space.is_short:
             self._last_cleanup = now
             self._has_left_over = False
             if done.frozen.reclaimable:
