@@ -276,7 +276,9 @@ class Follower:
                 # A checkpoint of this index may come in the middle: what it covers must be on the disk.
                 self.files.sync(file)
             for batch in batches:
-                if held is not None:
+                if is_settled:
+                    self._settle(file, batch, is_final)
+                elif held is not None:
                     self._settle(file, held, is_final)
                 if not is_final and self._should_halt():
                     return False
@@ -286,8 +288,6 @@ class Follower:
         else:
             if is_final and end is None:
                 self._look_at_the_end(file, batches.ending.offset, batches.ending.kind)
-        if held is not None and is_settled:
-            self._settle(file, held, is_final)
         self._is_waiting = self._is_waiting and not is_settled
         return True
 
