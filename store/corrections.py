@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from store.contents import Contents, Stored, current_add
 from store.handback_report import Report
 from store.hints import with_copy_hint, with_operation_hint
+from store.inspect import read_headers
 from store.keys import Entry
 from store.offline_epoch import OfflineEpoch
 from store.owners import OwnerState
-from store.reading import chronicle_of
 from store.records.commands import (
     UpdateMessage,
     encode,
@@ -38,7 +38,7 @@ class Corrections:
         self._rehearsal = rehearsal
         self._report = report
         self._epoch = epoch
-        self._headed = chronicle_of(truth.files).headers.keys()
+        self._headed = read_headers(truth.files).headers.keys()
 
     def make(self) -> None:
         for owner in self._rehearsal.contents.owners():

@@ -25,11 +25,12 @@ from journal.verify import damage_in
 from store.contents import Contents, owner_name
 from store.corrections import Corrections, prepared_again
 from store.handback_report import Report
+from store.inspect import read_headers
 from store.kahadb.minimal import is_minimal, set_index_aside, write_minimal
 from store.kahadb.page_file import FREE, REDO
 from store.offline_epoch import OfflineEpoch
 from store.owners import OwnerState
-from store.reading import chronicle_of, files_to_read, read_contents
+from store.reading import files_to_read, read_contents
 from store.records.commands import LocalTransactionId, encode_trace
 from store.records.loose import OPENWIRE_VERSION
 from store.records.message import Destination
@@ -67,7 +68,7 @@ def hand_back(
     says("reading the journal")
     with OfflineEpoch(directory, os.path.join(scratch, "epoch"), name=NAME, has_proof=has_proof, disk=disk) as epoch:
         report.set_aside += epoch.set_aside
-        ends = chronicle_of(files).ends
+        ends = read_headers(files).ends
         says("verifying the journal")
         _find_damage(files, ends, report)
         if report.problems:
@@ -114,7 +115,7 @@ def rehearse(directory: str, scratch: str) -> Report:
         return report
     truth = read_contents(directory, os.path.join(scratch, "epoch"))
     try:
-        ends = {file: _end_of(files, file) for file in files.list()} | dict(chronicle_of(files).ends)
+        ends = {file: _end_of(files, file) for file in files.list()} | dict(read_headers(files).ends)
         _find_damage(files, ends, report)
         unsealed = list(_unsealed(files, ends))
         report.ended = [f"db-{file}.log: {reason}" for file, _, reason, _ in unsealed]
@@ -142,7 +143,7 @@ def is_handed_back(files: JournalFiles) -> bool:
     for batch in scan(files, ids[-1], is_live=True):
         for _, payload in batch.records:
             last = payload
-    return last == MARK and not any(_unsealed(files, chronicle_of(files).ends))
+    return last == MARK and not any(_unsealed(files, read_headers(files).ends))
 
 
 def _has_minimal_index(directory: str) -> bool:

@@ -17,10 +17,9 @@ from typing import Any, NoReturn
 from index.index import Index
 from journal.errors import JournalCorrupt
 from journal.files import JournalFiles, file_id
-from journal.scan import scan
 from store.contents import Contents
 from store.follow import Follower
-from store.headers import Chronicle, Header, decode_header, read_chronicle
+from store.inspect import read_headers
 from store.kahadb.minimal import is_minimal
 from store.kahadb.page_file import DATA, FREE, REDO
 from store.offline_epoch import RECORDS_PER_CHECKPOINT, OfflineEpoch, has_foreign_index
@@ -91,23 +90,13 @@ def _read(files: JournalFiles, scratch: str, is_final: bool, steps_over_damage: 
     return Contents(files, follower.state, index, follower.damages)
 
 
-def chronicle_of(files: JournalFiles) -> Chronicle:
-    """What the headers in a directory say: which files count, and where each of them ends."""
-
-    def header_of(file: int) -> Header | None:
-        batch = next(iter(scan(files, file, is_live=True)), None)
-        return decode_header(batch.records[0][1]) if batch is not None and batch.records else None
-
-    return read_chronicle(files.list(), header_of)
-
-
 def _is_foreign(files: JournalFiles) -> bool:
     """Whether another broker than ours wrote here last, as far as its index and the files' headers tell."""
     if has_foreign_index(files.directory):
         return True
     if is_minimal(files.directory):
         return False
-    chronicle = chronicle_of(files)
+    chronicle = read_headers(files)
     return any(file not in chronicle.headers and chronicle.ends.get(file) != 0 for file in files.list())
 
 

@@ -19,6 +19,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from journal.files import JournalFiles
+from journal.format import FILE_LENGTH_DEFAULT
 from store.contents import Contents, NotTransferable, Stored, current_add, owner_name
 from store.offline_epoch import OfflineEpoch
 from store.owners import OwnerState
@@ -108,18 +109,25 @@ def carry_over(
     selects: Selects = lambda destination: True,
     has_proof: Callable[[], bool] = lambda: True,
     progress: Progress = unseen,
+    file_length: int = FILE_LENGTH_DEFAULT,
 ) -> Carried:
     """Transfer from directory to directory, then read the target's journal again and compare.
 
-    ``scratch`` is a directory for temporary indexes, about 150 bytes a message and directory; the caller removes it.
-    Needs the lock of ``target`` (``has_proof``). NotTransferable, too, when the source changed while it was read.
-    Otherwise as ``transfer`` and ``read_contents``.
+    ``scratch`` is a directory for temporary indexes, 50 to 150 bytes a message and directory; the caller removes it.
+    Needs the lock of ``target`` (``has_proof``), whose files get ``file_length`` bytes long. NotTransferable, too, when
+    the source changed while it was read. Otherwise as ``transfer`` and ``read_contents``.
     """
     files = JournalFiles(source)
     before = _looks(files)
     with read_contents(source, os.path.join(scratch, "source"), progress=progress) as held:
         with (
-            OfflineEpoch(target, os.path.join(scratch, "target"), name=name, has_proof=has_proof) as epoch,
+            OfflineEpoch(
+                target,
+                os.path.join(scratch, "target"),
+                name=name,
+                has_proof=has_proof,
+                journal_max_file_length=file_length,
+            ) as epoch,
             progress("copying", sum(owner.bytes for owner in held.owners())) as advance,
         ):
             done = transfer(held, epoch, selects=selects, on_read=_summed(advance))

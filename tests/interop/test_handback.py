@@ -25,9 +25,10 @@ from journal.format import encode_batch
 from journal.scan import scan_bytes
 from store.check import check
 from store.handback import hand_back
+from store.inspect import read_headers
 from store.offline_epoch import OfflineEpoch
 from store.operations import AddMessage, AddSubscription
-from store.reading import chronicle_of, read_contents
+from store.reading import read_contents
 from store.records.acknowledgements import SubscriptionInfo, encode_subscription_info
 from store.records.commands import AddMessage as AddCommand
 from store.records.commands import (
@@ -178,7 +179,7 @@ def test_a_zombie_s_late_writes_stay_unread(activemq: ActiveMQ, tmp_path: Path) 
     files.publish("z", headless)
     Term(str(directory), "c", settings=SMALL_FILES).close()
     mine = held_here(directory, tmp_path / "scratch")
-    ends = chronicle_of(files).ends
+    ends = read_headers(files).ends
     assert ends[headless] == 0
     late = Message(Q, "ID:zombie:1:1:1", b"late", BodyKind.BYTES, persistent=True, timestamp=1)
     writes = [encode_add(late, encode_message(late)), encode_remove(Q, mine["Q.A"][0])]

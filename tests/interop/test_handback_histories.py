@@ -19,6 +19,7 @@ from journal.files import JournalFiles
 from journal.format import encode_batch
 from store.check import check
 from store.handback import hand_back
+from store.inspect import read_headers
 from store.kahadb.minimal import write_minimal
 from store.operations import (
     AddMessage,
@@ -29,7 +30,7 @@ from store.operations import (
     RemoveMessage,
     RemoveOwner,
 )
-from store.reading import chronicle_of, read_contents
+from store.reading import read_contents
 from store.records.commands import (
     LocalTransactionId,
     XaTransactionId,
@@ -193,7 +194,7 @@ class Life:
 def spoil(directory: Path, chance: random.Random) -> None:
     """A zombie writes behind the ends of some files."""
     files = JournalFiles(str(directory))
-    ends = chronicle_of(files).ends
+    ends = read_headers(files).ends
     for file in files.list():
         if file in ends and chance.random() < 0.3:
             with open(files.path(file), "r+b") as stream:

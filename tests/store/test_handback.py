@@ -22,10 +22,11 @@ from journal.files import JournalFiles
 from journal.format import encode_batch
 from store.check import check
 from store.handback import hand_back, is_handed_back, rehearse
+from store.inspect import read_headers
 from store.kahadb.minimal import is_minimal
 from store.offline_epoch import LockGone
 from store.operations import AddSubscription, PrepareTransaction, RemoveMessage
-from store.reading import chronicle_of, read_contents
+from store.reading import read_contents
 from store.records.commands import (
     XaTransactionId,
     encode_add,
@@ -104,7 +105,7 @@ def spoilt(tmp_path: Path) -> Path:
     term.crash()
     Term(str(directory), "b", settings=TINY_FILES).crash()
     files = JournalFiles(str(directory))
-    end = chronicle_of(files).ends[3]
+    end = read_headers(files).ends[3]
     with open(files.path(3), "r+b") as stream:
         stream.seek(end)
         stream.write(encode_batch([encode_remove(Q, messages[0].message_id)])[0])
@@ -194,7 +195,7 @@ def test_what_is_set_aside_stays(spoilt: Path, tmp_path: Path) -> None:
         assert (spoilt / QUARANTINE / f"db-{file}.log.1").read_bytes() == content
         assert (spoilt / f"db-{file}.log").stat().st_size >= len(content), "no file gets shorter"
     files = JournalFiles(str(spoilt))
-    ends = chronicle_of(files).ends
+    ends = read_headers(files).ends
     assert [what_is_behind(files, file, end) for file, end in ends.items()] == [None] * len(ends)
 
 
@@ -213,7 +214,7 @@ def test_what_came_after_a_handback_is_handed_back_anew(spoilt: Path, tmp_path: 
 def test_a_zombie_that_wakes_after_a_handback_is_found(spoilt: Path, tmp_path: Path) -> None:
     assert hand_back(str(spoilt), str(tmp_path / "work")).is_ready
     files = JournalFiles(str(spoilt))
-    end = chronicle_of(files).ends[4]
+    end = read_headers(files).ends[4]
     with open(files.path(4), "r+b") as stream:
         stream.seek(end)
         stream.write(encode_batch([encode_remove(Q, "ID:x:1:1:0")])[0])

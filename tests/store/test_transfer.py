@@ -27,11 +27,12 @@ from journal.files import JournalFiles
 from journal.format import encode_batch
 from store.check import check
 from store.contents import Contents, NotTransferable, owner_name
+from store.inspect import read_headers
 from store.kahadb.minimal import is_minimal
 from store.offline_epoch import OfflineEpoch
 from store.operations import AddMessage, AddSubscription
 from store.proof import Proof, differences, fingerprint, prove, prove_prepared
-from store.reading import chronicle_of, read_contents
+from store.reading import read_contents
 from store.records.commands import (
     XaTransactionId,
     encode_add,
@@ -149,7 +150,7 @@ def test_an_import_that_was_cut_off_is_completed(source: Path, tmp_path: Path) -
     chance = random.Random(seed)
     part.mkdir()
     # The first files of a whole import, the last one torn somewhere behind its header: what a kill leaves.
-    ends = chronicle_of(JournalFiles(str(whole))).ends
+    ends = read_headers(JournalFiles(str(whole))).ends
     last = chance.choice([file for file, end in sorted(ends.items()) if end > 1000])
     for file in range(1, last + 1):
         shutil.copy(whole / f"db-{file}.log", part)
@@ -338,6 +339,17 @@ def test_the_commands_carry_a_store_there_and_back(source: Path, tmp_path: Path)
     assert tell("export", imported, "--to", exported)[0] == 2, "only into a fresh directory"
     assert check(str(exported)).is_clean
     assert is_minimal(str(exported)), "ActiveMQ is told the version of the bodies"
+
+
+def test_an_import_writes_files_as_long_as_the_settings_say(source: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "tandemmq.toml"
+    settings.write_text('[store]\njournal_max_file_length = "128kb"\n')
+
+    assert tell("import", source, "--data", tmp_path / "target", "--config", settings)[0] == 0
+
+    sizes = [path.stat().st_size for path in (tmp_path / "target").glob("db-*.log")]
+    assert len(sizes) > 1
+    assert max(sizes) < 160 * 1024
 
 
 def test_a_dry_run_says_what_is_there_and_touches_nothing(source: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import tempfile
 
 import click
 
+from broker.cli.options import load_settings
 from broker.cli.store.directory import DIRECTORY, demand_journal, demand_unheld, locked
 from broker.cli.store.import_ import FAILURES
 from store.handback import hand_back, rehearse
@@ -19,9 +20,12 @@ from store.handback_report import Report
 @click.argument("directory", type=DIRECTORY)
 @click.option("--dry-run", is_flag=True, help="Only say what there is to do.")
 @click.option("--accept-order", is_flag=True, help="Hand back though ActiveMQ would deliver in another order.")
+@click.option("--config", metavar="FILE", help="The broker's settings, for its kind of lock.")
 @click.option("--scratch", type=DIRECTORY, help="Where temporary indexes go; default: the system's place.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
-def handback(directory: str, dry_run: bool, accept_order: bool, scratch: str | None, as_json: bool) -> None:
+def handback(
+    directory: str, dry_run: bool, accept_order: bool, config: str | None, scratch: str | None, as_json: bool
+) -> None:
     """Prepare DIRECTORY so that ActiveMQ may be started over it: it will hold what we hold, in the same order.
 
     Journal files end where they count, what ActiveMQ would read otherwise is said in records, and its index is set
@@ -29,13 +33,14 @@ def handback(directory: str, dry_run: bool, accept_order: bool, scratch: str | N
     ready: something is damaged, or a compaction has changed an order; then `store export` is the way.
     """
     demand_journal(directory)
+    settings = None if config is None else load_settings(config)
     try:
         with tempfile.TemporaryDirectory(prefix="tandemmq-handback-", dir=scratch) as temporary:
             if dry_run:
                 demand_unheld(directory, "stop it first, or look at a copy")
                 report = rehearse(directory, temporary)
             else:
-                with locked(directory, "store handback") as has_proof:
+                with locked(directory, "store handback", settings) as has_proof:
                     report = hand_back(directory, temporary, accepts_order=accept_order, has_proof=has_proof, says=_say)
     except FAILURES as error:
         raise click.ClickException(str(error)) from error

@@ -9,13 +9,16 @@ import tempfile
 
 import click
 
-from broker.cli.store.directory import DIRECTORY, demand_journal, demand_unheld, holder_of, locked
+from broker.cli.options import load_settings
+from broker.cli.store.directory import DIRECTORY, demand_journal, demand_unheld, file_length, holder_of, locked
 from broker.cli.store.progress import progress
 from broker.cli.store.transfers import in_words, proof_as_json, show
 from index.errors import IndexTrouble
 from journal.errors import JournalError
+from journal.files import JournalFiles
 from store.contents import NotTransferable
 from store.damage import JournalLost
+from store.inspect import read_headers
 from store.offline_epoch import LockGone
 from store.records.errors import RecordDamaged, Unencodable
 from store.survey import Survey, survey
@@ -29,9 +32,12 @@ FAILURES = (JournalError, IndexTrouble, JournalLost, RecordDamaged, Unencodable,
 @click.argument("source", type=DIRECTORY)
 @click.option("--data", metavar="DIR", type=click.Path(file_okay=False), help="Our data directory, made if need be.")
 @click.option("--dry-run", is_flag=True, help="Only look at SOURCE and say what is in it.")
+@click.option("--config", metavar="FILE", help="Our broker's settings: its kind of lock, the length of its files.")
 @click.option("--scratch", type=DIRECTORY, help="Where temporary indexes go; default: the system's place.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
-def import_(source: str, data: str | None, dry_run: bool, scratch: str | None, as_json: bool) -> None:
+def import_(
+    source: str, data: str | None, dry_run: bool, config: str | None, scratch: str | None, as_json: bool
+) -> None:
     """Copy all live messages of SOURCE into our directory, and prove by count and hash that all arrived.
 
     SOURCE is a KahaDB directory, written by ActiveMQ or by us. It is only read, and no broker may be running there:
@@ -48,10 +54,18 @@ def import_(source: str, data: str | None, dry_run: bool, scratch: str | None, a
         if os.path.exists(data) and os.path.samefile(source, data):
             raise click.UsageError("source and target are the same directory")
         demand_unheld(source, "stop it first, or import a copy; --dry-run may look at it as it is")
+        settings = None if config is None else load_settings(config)
         os.makedirs(data, exist_ok=True)
+        length = (
+            file_length(read_headers(JournalFiles(data)))
+            if settings is None
+            else settings.store.journal_max_file_length
+        )
         try:
-            with locked(data, "store import") as has_proof:
-                carried = carry_over(source, data, temporary, name="import", has_proof=has_proof, progress=progress)
+            with locked(data, "store import", settings) as has_proof:
+                carried = carry_over(
+                    source, data, temporary, name="import", has_proof=has_proof, progress=progress, file_length=length
+                )
         except FAILURES as error:
             raise click.ClickException(str(error)) from error
     aside = [f"{jobs.pending} scheduled messages in {jobs.directory}" for jobs in find_scheduled_jobs(source)]
