@@ -75,7 +75,7 @@ def _tell(report: Report, is_dry: bool) -> None:
     for text in report.order:
         click.echo(f"ORDER: {text}")
     if report.is_ready:
-        click.echo("ActiveMQ could take it as it is" if is_dry else "ready: ActiveMQ may be started")
+        click.echo("nothing stands in its way" if is_dry else "ready: ActiveMQ may be started")
     elif report.problems:
         click.echo("NOT ready: use tandemmq store export")
     else:
