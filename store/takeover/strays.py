@@ -9,11 +9,12 @@ is said once more: live messages and branches that are in doubt as copies, all t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from journal.files import JournalFiles
 from journal.format import file_of
 from journal.reader import JournalReader
-from journal.scan import scan
+from journal.scan import Batch, FileSource, Scan, scan
 from store.follow import Follower
 from store.hints import with_operation_hint
 from store.records.commands import (
@@ -32,13 +33,22 @@ from store.records.message import Destination
 from store.state import State
 from store.takeover.difference import Copy, Plan
 
+# Read of a file to see how it begins; a longer first batch takes a second read.
+FIRST_BYTES = 4096
+
+
+def first_batch(files: JournalFiles, file: int) -> Batch | None:
+    """The first batch of a file, None if it has none; little more than that is read."""
+    source = partial(FileSource, files, file)
+    return next(iter(Scan(source, file, is_live=True, chunk_bytes=FIRST_BYTES)), None)
+
 
 def skipped_files(files: JournalFiles, foreign: list[int]) -> list[int]:
     """The files of ``foreign`` behind whose first record ActiveMQ reads nothing."""
     there = set(files.list())
     found = []
     for file in foreign:
-        batch = next(iter(scan(files, file, is_live=True)), None)
+        batch = first_batch(files, file)
         first = None if batch is None or not batch.records else decode(batch.records[0][1])
         if isinstance(first, Rewritten) and first.skip_if_source_exists and first.source_file in there:
             found.append(file)

@@ -35,8 +35,8 @@ from store.takeover.difference import Plan, difference, missing_files, reordered
 from store.takeover.marks import END
 from store.takeover.records import LAYOUT_VERSION_MIN, batches
 from store.takeover.report import Report
-from store.takeover.scheduler import find_scheduled_jobs
-from store.takeover.strays import say_again, skipped_files
+from store.takeover.scheduler import ScheduledJobs, find_scheduled_jobs
+from store.takeover.strays import first_batch, say_again, skipped_files
 from store.takeover.truth import OnCorrupt, Ranks, Truth
 
 log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ def prepare_takeover(
         kaha is not None and kaha.was_closed,
         work.openwire_version,
         _corrected(plan),
-        find_scheduled_jobs(files.directory) if work.is_foreign else (),
+        _scheduled_jobs(files.directory) if work.is_foreign else (),
         seconds=time.monotonic() - started,
     )
     return Takeover(work, plan, subscriptions, report)
@@ -258,10 +258,9 @@ def _foreign_files(work: _Work) -> list[int]:
     """The files that ActiveMQ wrote."""
     found = []
     for file in work.files.list():
-        if file not in work.chronicle.headers and work.chronicle.ends.get(file) != 0:
-            first = next(iter(scan(work.files, file, is_live=True)), None)
-            if first is not None:
-                found.append(file)
+        is_ours = file in work.chronicle.headers or work.chronicle.ends.get(file) == 0
+        if not is_ours and first_batch(work.files, file) is not None:
+            found.append(file)
     return found
 
 
@@ -317,6 +316,14 @@ def _samples(work: _Work, foreign: Sequence[int]) -> Iterator[bytes]:
                     yield command.message
             if count == SAMPLES_MAX:
                 break
+
+
+def _scheduled_jobs(directory: str) -> tuple[ScheduledJobs, ...]:
+    try:
+        return find_scheduled_jobs(directory)
+    except (OSError, JournalMissing) as reason:
+        log.warning("the scheduler store of ActiveMQ cannot be read, and is left alone: %s", reason)
+        return ()
 
 
 def _corrected(plan: Plan) -> dict[str, int]:

@@ -201,6 +201,21 @@ def test_a_damaged_index_is_set_aside_and_the_journal_believed(tmp_path: Path) -
     assert Path(aside).read_bytes() == data
 
 
+def test_a_redo_without_its_index_is_set_aside_too(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    store.send(Q)
+    store.checkpoint()
+    store.write()
+    take_over(store.directory, stop_before_finish=True)
+    (store.directory / "db.redo").write_bytes(b"of the index that is gone")
+    (store.directory / "db.data").rename(store.directory / "db.data.aside-1")  # and the broker died
+    taken = taken_exactly(store)
+    assert taken.report is not None
+    (aside,) = taken.report.set_aside
+    assert Path(aside).read_bytes() == b"of the index that is gone"
+    assert not (store.directory / "db.redo").exists()
+
+
 def test_a_second_promotion_has_nothing_to_take_over(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     store.send(Q)
