@@ -28,4 +28,4 @@ run: ## a broker with its store in ./tandemmq-data
 	$(BIN)/tandemmq run
 
 prove: ## the long proofs in full: many kills at random moments under load, all crash points
-	TANDEMMQ_PROVE_KILLS=100 TANDEMMQ_PROVE_HISTORIES=20 TANDEMMQ_PROVE_IMAGES=2000 $(BIN)/pytest -m prove -s --timeout 3600
+	TANDEMMQ_PROVE_KILLS=100 TANDEMMQ_PROVE_HISTORIES=20 TANDEMMQ_PROVE_IMAGES=2000 TANDEMMQ_PROVE_LIVES=200 $(BIN)/pytest -m prove -s --timeout 3600

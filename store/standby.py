@@ -110,8 +110,13 @@ class Standby:
 
     def _has_foreign_index(self) -> bool:
         """Whether ActiveMQ was here since it was last set aside, or nobody looked yet."""
-        path = os.path.join(self.directory, DATA)
-        return os.path.exists(path) and not is_minimal(self.directory, self._disk)
+        directory = self._foreign_directory()
+        return os.path.exists(os.path.join(directory, DATA)) and not is_minimal(directory, self._disk)
+
+    def _foreign_directory(self) -> str:
+        """Where ActiveMQ has its index. With its ``indexDirectory``, ours is below that, as each broker's is."""
+        is_there = os.path.exists(os.path.join(self._index_root, DATA))
+        return self._index_root if is_there else self.directory
 
     # ---- standing by
 
@@ -211,8 +216,9 @@ class Standby:
             self._files,
             self._follower,
             scratch=f"{self._path}.takeover",
-            index_directory=self.directory,
+            index_directory=self._foreign_directory(),
             disk=self._disk,
+            ignores_missing=self.settings.ignore_missing_journalfiles,
         )
         promoted = self._promotion.begin(
             self._follower,
