@@ -21,11 +21,9 @@ directories after it fenced txStore, so either it finds the new store, or the ol
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from store.compaction import CompactionReport
@@ -42,7 +40,9 @@ from store.operations import (
     PrepareTransaction,
 )
 from store.records.message import Destination
-from store.records.transactions import LocalTransactionId, TransactionId
+from store.records.transactions import LocalTransactionId
+from store.several import sums
+from store.several.founding import Founding
 from store.several.joint import Joint, Late, Marker, Part, Phase, Step, joint_id, transaction_of
 from store.several.layout import OWNER_BITS, Layout
 from store.several.member import Backlog, Member
@@ -87,9 +87,7 @@ class SeveralStores:
         self.recovery_seconds = term.recovery_seconds
         self.records_replayed = sum(store.records_replayed for store in (*term.stores.values(), term.outcomes))
         self._layout = layout
-        self._make_store = make_store
         self._call_soon = call_soon
-        self._on_lost = on_lost
         self._engine: Engine | None = None
         self._backlog = Backlog()
         self._outcomes = Member("", 0, term.outcomes, self._backlog)
@@ -103,9 +101,8 @@ class SeveralStores:
         self._was_congested = False
         self._under_way = 0  # joint operations and markers that have not come back
         self._numbers = 0
-        self._is_over = False
-        self._opening: dict[Joint, tuple[Member, Store]] = {}  # new stores that are looked for in txStore first
-        self._founding = ThreadPoolExecutor(1, "tandemmq-founding")
+        self._opening: dict[Joint, Member] = {}  # new stores, while txStore is looked at
+        self._founding = Founding(make_store, call_soon, made=self._look_before_opening, on_lost=on_lost)
 
     def _know(self, member: Member) -> None:
         self._members[member.name] = member
@@ -144,42 +141,16 @@ class SeveralStores:
 
     def prepared(self) -> list[PreparedTransaction]:
         """The transactions that were prepared at promotion: in doubt until EndTransaction."""
-        found: dict[TransactionId, PreparedTransaction] = {}
-        for store in self.members().values():
-            for each in store.prepared():
-                before = found.get(each.transaction, PreparedTransaction(each.transaction, 0, 0))
-                found[each.transaction] = PreparedTransaction(
-                    each.transaction, before.added + each.added, before.removed + each.removed
-                )
-        return list(found.values())
+        return sums.prepared_in(self.members().values())
 
     @property
     def figures(self) -> Figures:
         """Sums over all stores; ``last_seen_alive`` is that of the one that was silent longest."""
-        total = Figures(float("inf"))
-        for store in (*self.members().values(), self.outcomes):
-            figures = store.figures
-            total.last_seen_alive = min(total.last_seen_alive, figures.last_seen_alive)
-            for name in Figures.__slots__:
-                if name != "last_seen_alive":
-                    setattr(total, name, getattr(total, name) + getattr(figures, name))
-        return total
+        return sums.figures_of((*self.members().values(), self.outcomes))
 
     def statistics(self) -> list[dict[str, Any]]:
         """Figures for ``status``: each store by the name of its directory, txStore last."""
-        found = []
-        for name, store in (*sorted(self.members().items()), (OUTCOMES_DIRECTORY, self.outcomes)):
-            figures = store.figures
-            found.append(
-                {
-                    "name": name,
-                    "journal_records_total": figures.records,
-                    "journal_bytes_total": figures.bytes_written,
-                    "journal_files_reclaimed_total": figures.files_reclaimed,
-                    "checkpoints_total": figures.checkpoints,
-                }
-            )
-        return found
+        return sums.statistics_of({**dict(sorted(self.members().items())), OUTCOMES_DIRECTORY: self.outcomes})
 
     @property
     def is_full(self) -> bool:
@@ -188,33 +159,11 @@ class SeveralStores:
 
     @property
     def full_reason(self) -> str:
-        reasons = [store.full_reason for store in self.members().values() if store.is_full]
-        return f"{reasons[0]} (so are {len(reasons) - 1} more stores)" if len(reasons) > 1 else "".join(reasons)
-
-    @property
-    def archive_problem(self) -> str | None:
-        """Why files that some store gave up are not in its archive yet; None: nothing is wrong."""
-        return next((store.archive_problem for store in self.members().values() if store.archive_problem), None)
+        return sums.full_reason_of(self.members().values())
 
     def compact(self) -> Future[CompactionReport]:
-        """Empty, now, all files in which more than a little is dead, in all stores. The report sums up; its ``files``
-        are none, for each store has its own. Cancelled when a store ends before."""
-        total: Future[CompactionReport] = Future()
-        asked = [store.compact() for store in (*self.members().values(), self.outcomes)]
-        left = [len(asked)]
-
-        def answered(one: Future[CompactionReport]) -> None:
-            left[0] -= 1
-            if one.cancelled():
-                total.cancel()
-            elif left[0] == 0 and total.set_running_or_notify_cancel():
-                reports = [each.result() for each in asked]
-                sums = [sum(column) for column in zip(*(report[1:] for report in reports), strict=True)]
-                total.set_result(CompactionReport((), *sums))
-
-        for each in asked:
-            each.add_done_callback(lambda one: self._call_soon(partial(answered, one)))
-        return total
+        """Empty, now, all files in which more than a little is dead, in all stores; the report sums up."""
+        return sums.compact((*self.members().values(), self.outcomes), self._call_soon)
 
     # ---- whose a destination is
 
@@ -253,34 +202,21 @@ class SeveralStores:
         log.info("%s gets a store of its own: %s", destination, name)
         member = Member(name, self._layout.number(name) << OWNER_BITS, None, self._backlog)
         self._know(member)
-        made = self._founding.submit(self._make_store, name)
-        made.add_done_callback(lambda done: self._store_made(member, done))
+        self._founding.begin(member)
         return member
 
-    def _store_made(self, member: Member, made: Future[Store]) -> None:
-        """On the founding thread."""
-        if made.cancelled():
-            return
-        error = made.exception()
-        if error is not None:
-            self._call_soon(partial(self._on_lost, error))
-        elif self._is_over:
-            made.result().drop(0.0)
-        else:
-            self._call_soon(partial(self._look_before_opening, member, made.result()))
-
-    def _look_before_opening(self, member: Member, store: Store) -> None:
+    def _look_before_opening(self, member: Member) -> None:
         """Write to txStore, a decision of which nothing comes: what counts is the look that it takes."""
-        if self._is_over:
-            store.drop(0.0)
-            return
         self._numbers += 1
         identity = joint_id(LocalTransactionId(f"ID:new-store-{self.epoch}", self._numbers))
         opening = Joint(EndTransaction(identity, True, b""), identity, {})
-        self._opening[opening] = member, store
+        self._opening[opening] = member
         self._outcomes.ask(opening, Phase.DECIDE)
 
-    def _open_store(self, member: Member, store: Store) -> None:
+    def _open(self, member: Member) -> None:
+        store = self._founding.take(member)
+        if store is None:
+            return
         member.open(store)
         store.start(_Ear(self, member))
         member.go_on()
@@ -424,7 +360,7 @@ class SeveralStores:
         if phase is Phase.DECIDE:
             new = self._opening.pop(joint, None)
             if new is not None:
-                self._open_store(*new)
+                self._open(new)
                 self._outcomes.ask(joint, Phase.COMPLETE)
                 return
             joint.is_decided = True
@@ -490,38 +426,27 @@ class SeveralStores:
         A joint operation that is under way is left as it is: with a decision it is carried out by the next promotion.
         Raises what stopped a store, if something did.
         """
-        self._is_over = True
-        self._founding.shutdown()
-        self._drop_unopened()
+        self._founding.end()
         with ThreadPoolExecutor(CLOSING_THREADS, "tandemmq-closing") as closing:
             closed = [closing.submit(store.close) for store in self.members().values()]
         self.outcomes.close()
         for each in closed:
             each.result()
 
-    def _drop_unopened(self) -> None:
-        for _, store in self._opening.values():
-            store.drop(0.0)
-        self._opening = {}
-
     def halt(self) -> None:
         """From now on nothing is reported durable, and nothing new is begun. Any thread; at once."""
-        self._is_over = True
+        self._founding.halt()
         for store in (*self.members().values(), self.outcomes):
             store.halt()
 
     def drop(self, wait_seconds: float = 1.0) -> None:
         """Let go without writing anything: another broker may be master. Blocking, about ``wait_seconds`` at most."""
         self.halt()
-        # A store that is being made is dropped by who makes it; a volume that hangs is not waited for.
-        making = threading.Thread(target=lambda: self._founding.shutdown(cancel_futures=True), daemon=True)
-        making.start()
-        self._drop_unopened()
         stores = [*self.members().values(), self.outcomes]
-        with ThreadPoolExecutor(max(CLOSING_THREADS, len(stores)), "tandemmq-dropping") as dropping:
+        with ThreadPoolExecutor(max(CLOSING_THREADS, len(stores) + 1), "tandemmq-dropping") as dropping:
+            dropping.submit(self._founding.end, wait_seconds)
             for store in stores:
                 dropping.submit(store.drop, wait_seconds)
-        making.join(wait_seconds)
 
 
 class _Ear:

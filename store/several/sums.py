@@ -1,0 +1,82 @@
+"""What several stores say of themselves, summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from store.compaction import CompactionReport
+from store.figures import Figures
+from store.operations import PreparedTransaction
+from store.records.transactions import TransactionId
+from store.store import Store
+
+
+def figures_of(stores: Iterable[Store]) -> Figures:
+    """Sums; ``last_seen_alive`` is that of the store that was silent longest."""
+    total = Figures(float("inf"))
+    for store in stores:
+        figures = store.figures
+        total.last_seen_alive = min(total.last_seen_alive, figures.last_seen_alive)
+        for name in Figures.__slots__:
+            if name != "last_seen_alive":
+                setattr(total, name, getattr(total, name) + getattr(figures, name))
+    return total
+
+
+def statistics_of(stores: Mapping[str, Store]) -> list[dict[str, Any]]:
+    """Figures for ``status``: each store by the name of its directory."""
+    found = []
+    for name, store in stores.items():
+        figures = store.figures
+        found.append(
+            {
+                "name": name,
+                "journal_records_total": figures.records,
+                "journal_bytes_total": figures.bytes_written,
+                "journal_files_reclaimed_total": figures.files_reclaimed,
+                "checkpoints_total": figures.checkpoints,
+            }
+        )
+    return found
+
+
+def prepared_in(stores: Iterable[Store]) -> list[PreparedTransaction]:
+    """Each prepared transaction once, with what it adds and removes in all of them."""
+    found: dict[TransactionId, PreparedTransaction] = {}
+    for store in stores:
+        for each in store.prepared():
+            before = found.get(each.transaction, PreparedTransaction(each.transaction, 0, 0))
+            found[each.transaction] = PreparedTransaction(
+                each.transaction, before.added + each.added, before.removed + each.removed
+            )
+    return list(found.values())
+
+
+def full_reason_of(stores: Iterable[Store]) -> str:
+    """Why producers are refused, in a sentence; empty when no store has reason to."""
+    reasons = [store.full_reason for store in stores if store.is_full]
+    return f"{reasons[0]} (so are {len(reasons) - 1} more stores)" if len(reasons) > 1 else "".join(reasons)
+
+
+def compact(stores: Collection[Store], call_soon: Callable[[Callable[[], None]], object]) -> Future[CompactionReport]:
+    """``Store.compact`` of each. The report sums up; its ``files`` are none, for each store has its own. Cancelled
+    when a store ends before. ``call_soon`` runs a function on the loop, from any thread."""
+    total: Future[CompactionReport] = Future()
+    asked = [store.compact() for store in stores]
+    left = [len(asked)]
+
+    def answered(one: Future[CompactionReport]) -> None:
+        left[0] -= 1
+        if one.cancelled():
+            total.cancel()
+        elif left[0] == 0 and total.set_running_or_notify_cancel():
+            reports = [each.result() for each in asked]
+            sums = [sum(column) for column in zip(*(report[1:] for report in reports), strict=True)]
+            total.set_result(CompactionReport((), *sums))
+
+    for each in asked:
+        each.add_done_callback(lambda one: call_soon(partial(answered, one)))
+    return total
