@@ -6,6 +6,7 @@ says whether it does. Images lie in memory, and are opened in a tmpfs where ther
 
 from __future__ import annotations
 
+import glob
 import os
 import random
 import shutil
@@ -19,6 +20,7 @@ from promises import Ledger, PromisingTerm, State, difference, drained, seen, wo
 from recording_disk import Event, Note, RecordingDisk
 from store_harness import Q, Term
 
+from index.index import Index
 from store.check import check
 from store.records.message import Destination, DestinationKind
 from store.settings import StoreSettings
@@ -134,8 +136,6 @@ class Judge:
         with self._directory(candidate, has_index) as directory:
             first = self._open(directory, self.brokers[self.opened % len(self.brokers)], candidate.allowed)
             state = seen(first)
-            if has_index:
-                assert not first.store._thread._index.needs_free_page_recovery, "a crash cost a walk through the pages"
             if self.opened % 3:
                 first.crash()
             else:
@@ -226,6 +226,9 @@ class Judge:
             if not has_index:
                 shutil.rmtree(f"{directory}/index", ignore_errors=True)
             self._sound(directory, "as the crash left it")
+            for data in glob.glob(f"{directory}/index/*/db.data"):
+                with Index.open(os.path.dirname(data)) as index:
+                    assert not index.needs_free_page_recovery, "the crash costs a walk through the pages"
             yield directory
         except BaseException as error:
             error.add_note(f"after event {candidate.moment}, index {'there' if has_index else 'lost'}")

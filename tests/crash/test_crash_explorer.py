@@ -31,7 +31,7 @@ KILLS = 4
 # A proof crashes the recovery of so many images of each life, at every moment and with every image.
 RECOVERIES_PROVED = 25
 # So many random images are more than enough to come upon what a lie about syncs makes possible.
-IMAGES_TO_FIND_A_LIE = 2000
+IMAGES_TO_FIND_A_LIE = 1000
 # A master's life under ``killed_at`` has about so many calls.
 CALLS_OF_A_LIFE = 75
 
