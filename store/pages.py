@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
+from journal.errors import JournalCorrupt, JournalMissing
 from journal.files import JournalFiles
 from journal.reader import JournalReader
 from journal.verify import VerifiedFiles
@@ -17,6 +18,7 @@ from store.headers import Chronicle
 from store.keys import Entry
 from store.operations import Page, PagedMessage
 from store.records.commands import AddMessage, UpdateMessage, decode
+from store.records.errors import RecordDamaged
 from store.records.message import Message
 from store.records.openwire import decode_message
 from store.state import State
@@ -41,11 +43,20 @@ class Pages:
 
     def fill(self, page: Page) -> None:
         """The next messages of the page's owner, but those that a prepared transaction removes."""
+        after = page.after
+        while not page.messages:
+            found = self._next(page, after)
+            if not found:
+                break
+            after = found[-1][0]  # should nothing of this be readable, the page begins behind it
+            page.messages += self._readable(found)
+
+    def _next(self, page: Page, after: int) -> list[tuple[int, Entry]]:
         found: list[tuple[int, Entry]] = []
         total = 0
         page.is_end = True
         withheld = self._state.withheld.get(page.owner, ())
-        for order_key, entry in self._state.entries(page.owner, page.after):
+        for order_key, entry in self._state.entries(page.owner, after):
             if found and (len(found) >= page.count or total + entry.size > page.bytes_max):
                 page.is_end = False
                 break
@@ -53,10 +64,25 @@ class Pages:
                 continue
             found.append((order_key, entry))
             total += entry.size
+        return found
+
+    def _readable(self, found: Sequence[tuple[int, Entry]]) -> list[PagedMessage]:
+        try:
+            return self._messages(found)
+        except (JournalCorrupt, JournalMissing, RecordDamaged):
+            if len(found) > 1:  # which one it is shows when they are read one by one
+                return [message for each in found for message in self._readable((each,))]
+            self._tell_damage(found[0][1])
+            return []
+
+    def _messages(self, found: Sequence[tuple[int, Entry]]) -> list[PagedMessage]:
         payloads = self.read([(entry.location, entry.size) for _, entry in found])
-        for (order_key, entry), payload in zip(found, payloads, strict=True):
-            message = _message_in(payload, self.version_at(entry.location >> 32))
-            page.messages.append(PagedMessage(order_key, entry.location, entry.size, message))
+        return [
+            PagedMessage(
+                order_key, entry.location, entry.size, _message_in(payload, self.version_at(entry.location >> 32))
+            )
+            for (order_key, entry), payload in zip(found, payloads, strict=True)
+        ]
 
     def message_at(self, location: int, size: int) -> Message:
         """The message that the record at ``location`` stores."""
@@ -71,12 +97,16 @@ class Pages:
         offset = entry.location & 0xFFFFFFFF
         if not any(start <= offset < stop for start, stop in damage):
             return True
+        self._tell_damage(entry)
+        return False
+
+    def _tell_damage(self, entry: Entry) -> None:
         self._figures.damaged += 1
         if self._figures.damaged <= DAMAGED_IDS_SHOWN:
+            file, offset = entry.location >> 32, entry.location & 0xFFFFFFFF
             log.error(
                 "message %s is damaged and is given to nobody: db-%d.log, offset %d", entry.message_id, file, offset
             )
-        return False
 
     def version_at(self, file: int) -> int:
         """The OpenWire version of the messages in a file."""

@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 from store_harness import SMALL, Q, Term
 
+from journal.files import JournalFiles
 from store.check import check
 from store.operations import AddMessage, AddSubscription, Atomic, RemoveMessage, RemoveOwner
 from store.records.commands import (
@@ -269,4 +270,26 @@ def test_a_lost_free_list_is_found_again_while_the_store_works(directory: str) -
     again.add_durably(150)
     again.wait(lambda: again.store.figures.checkpoints >= 1)
     assert not again.store._thread._index.needs_free_page_recovery
+    again.close()
+
+
+def test_a_message_that_cannot_be_read_is_left_out_of_its_page_and_counted(directory: str) -> None:
+    settings = StoreSettings(checkpoint_records=10, look_interval=0.01)
+    term = Term(directory, settings=settings)
+    added = term.add_durably(20)
+    term.crash()
+    again = Term(directory, settings=settings)
+    again.bodies()  # everything was verified by now
+    with open(JournalFiles(directory).path(added[7].location >> 32), "r+b") as file:
+        file.seek(added[7].location & 0xFFFFFFFF)
+        before = file.read(5)
+        file.seek(-5, os.SEEK_CUR)
+        file.write(b"\0\0\0\0\0")
+        file.flush()
+        bodies = [operation.message.body for operation in added]
+        assert again.bodies() == bodies[:7] + bodies[8:]
+        assert again.store.figures.damaged > 0
+        file.seek(added[7].location & 0xFFFFFFFF)
+        file.write(before)
+    assert again.bodies() == bodies
     again.close()
