@@ -161,6 +161,11 @@ class SeveralStores:
     def full_reason(self) -> str:
         return sums.full_reason_of(self.members().values())
 
+    @property
+    def archive_problem(self) -> str | None:
+        """Why journal files of some store wait to be moved into their archive; None when none do."""
+        return sums.archive_problem_of(self.members())
+
     def compact(self) -> Future[CompactionReport]:
         """Empty, now, all files in which more than a little is dead, in all stores; the report sums up."""
         return sums.compact((*self.members().values(), self.outcomes), self._call_soon)

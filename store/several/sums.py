@@ -61,6 +61,12 @@ def full_reason_of(stores: Iterable[Store]) -> str:
     return f"{reasons[0]} (so are {len(reasons) - 1} more stores)" if len(reasons) > 1 else "".join(reasons)
 
 
+def archive_problem_of(stores: Mapping[str, Store]) -> str | None:
+    """The first problem, with the name of its store."""
+    problems = (f"{name}: {store.archive_problem}" for name, store in stores.items() if store.archive_problem)
+    return next(problems, None)
+
+
 def compact(stores: Collection[Store], call_soon: Callable[[Callable[[], None]], object]) -> Future[CompactionReport]:
     """``Store.compact`` of each. The report sums up; its ``files`` are none, for each store has its own. Cancelled
     when a store ends before. ``call_soon`` runs a function on the loop, from any thread."""

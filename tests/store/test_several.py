@@ -34,8 +34,11 @@ from store.settings import StoreSettings
 from store.several import member
 from store.several.check import check_all
 from store.several.layout import has_several, stores_in
-from store.several.standbys import DestinationInTwoStores
+from store.several.standbys import DestinationInTwoStores, SeveralStandbys
+from store.several.stores import SeveralStores
 from store.space import StoreFull
+from store.standby import Standby
+from store.store import Store
 
 A_DIRECTORY = "queue#3a#2f#2fA.#3e"
 B_DIRECTORY = "queue#3a#2f#2fB.#3e"
@@ -73,6 +76,14 @@ def test_each_destination_is_in_the_journal_of_its_filter(directory: str) -> Non
     assert again.bodies(A) == [b"0", b"4", b"8"]
     assert again.bodies(REST) == [b"3", b"7", b"11"]
     again.close()
+
+
+def test_several_stores_have_the_face_of_one() -> None:
+    """But for what concerns one store alone: ``members`` has each."""
+    steps = {"fence", "read", "begin", "state", "next_epoch"}
+    for one, several, alone in ((Store, SeveralStores, {"ask", "forget"}), (Standby, SeveralStandbys, steps)):
+        public = {name for name in vars(one) if not name.startswith("_")}
+        assert public - alone - set(dir(several)) == set()
 
 
 def test_a_slow_queue_pins_only_its_own_files(directory: str) -> None:
