@@ -44,9 +44,23 @@ Part = AddMessage | RemoveMessage
 
 
 class Batch:
-    """One write in the making. The storage thread owns it, as it owns ``state``."""
+    """One write in the making. The storage thread owns it, as it owns ``state``.
 
-    __slots__ = ("_ended", "_pages", "_prepared", "_state", "bytes", "duplicates", "operations", "payloads")
+    ``must_sync``: whatever the strategy, as in KahaDB (kahadb.md 1.7): what several stores decide together, and what
+    is deleted, is durable when it is told.
+    """
+
+    __slots__ = (
+        "_ended",
+        "_pages",
+        "_prepared",
+        "_state",
+        "bytes",
+        "duplicates",
+        "must_sync",
+        "operations",
+        "payloads",
+    )
 
     def __init__(self, state: State, pages: Pages) -> None:
         self._state = state
@@ -56,7 +70,13 @@ class Batch:
         self.operations: list[Operation | NewQueue] = []
         self.payloads: list[bytes] = []
         self.bytes = 0
+        self.must_sync = False
         self.duplicates = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether messages may be added and removed without a question to the state."""
+        return not self._ended
 
     def must_come_first(self, operation: Operation | NewQueue) -> bool:
         """Whether ``operation`` can be formed only when this batch was applied: it asks what the batch changes."""
@@ -82,6 +102,7 @@ class Batch:
                 more.append(operation.commit)
             return more
         if isinstance(operation, PrepareTransaction):
+            self.must_sync = True
             key = operation.transaction.key
             operation.is_refused = key in self._state.transactions or key in self._prepared
             if operation.is_refused:
@@ -89,12 +110,16 @@ class Batch:
             self._prepared.add(key)
             return [*self._payloads_together(operation.operations), operation.prepare]
         if isinstance(operation, EndTransaction):
+            self.must_sync = True
             key = operation.transaction.key
             known = self._state.transactions.get(key)
             operation.is_unknown = known is None or not known.is_prepared or key in self._ended
             self._ended.add(key)
             return () if operation.is_unknown else (operation.payload,)
-        if isinstance(operation, AddSubscription | RemoveOwner):
+        if isinstance(operation, RemoveOwner):
+            self.must_sync = True
+            return (operation.payload,)
+        if isinstance(operation, AddSubscription):
             return (operation.payload,)
         return ()
 

@@ -54,7 +54,7 @@ class JournalEnd:
         self._is_next_ready = False
         self._last_sync = clock()
 
-    def write(self, payloads: list[bytes], size: int) -> list[int]:
+    def write(self, payloads: list[bytes], size: int, *, must_sync: bool = False) -> list[int]:
         """One batch of ``size`` bytes of payloads; the locations of its records. It was looked at on return, and is
         durable as far as the sync strategy goes."""
         writer = self.writer
@@ -64,8 +64,10 @@ class JournalEnd:
         locations = writer.append(payloads)
         self.is_unsynced = True
         strategy = self._settings.journal_disk_sync_strategy
-        if strategy == "always" or (
-            strategy == "periodic" and self._clock() - self._last_sync >= self._settings.journal_disk_sync_interval
+        if (
+            must_sync
+            or strategy == "always"
+            or (strategy == "periodic" and self._clock() - self._last_sync >= self._settings.journal_disk_sync_interval)
         ):
             self.sync()
         self.look()

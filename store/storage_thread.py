@@ -23,7 +23,7 @@ from store.compaction import CompactionReport
 from store.figures import Figures
 from store.headers import Chronicle
 from store.journal_end import JournalEnd
-from store.operations import Operation, Page
+from store.operations import AddMessage, Operation, Page, RemoveMessage
 from store.pages import Pages
 from store.settings import StoreSettings
 from store.space import Space
@@ -260,6 +260,20 @@ class StorageThread:
         limit = self._settings.journal_max_write_batch_size
         batch = Batch(self._state, self._pages)
         for operation in operations:
+            kind = type(operation)
+            if (
+                kind is RemoveMessage or (kind is AddMessage and not operation.is_audited and not operation.passed_over)  # type: ignore[union-attr]
+            ) and batch.is_plain:
+                # Nearly all there is: what is done below, without asking what it is.
+                payload = operation.payload  # type: ignore[union-attr]
+                length = len(payload)
+                if batch.payloads and batch.bytes + length > limit:
+                    self._commit(batch)
+                    batch = Batch(self._state, self._pages)
+                batch.operations.append(operation)
+                batch.payloads.append(payload)
+                batch.bytes += length
+                continue
             if batch.must_come_first(operation):
                 self._commit(batch)
                 batch = Batch(self._state, self._pages)
@@ -277,7 +291,7 @@ class StorageThread:
 
     def _commit(self, batch: Batch) -> None:
         """One write, one sync, one look, one wake-up."""
-        locations = self._end.write(batch.payloads, batch.bytes) if batch.payloads else []
+        locations = self._end.write(batch.payloads, batch.bytes, must_sync=batch.must_sync) if batch.payloads else []
         batch.apply(locations, self._end.writer.position[0])
         self.figures.duplicates += batch.duplicates
         self._report(batch.reported())
