@@ -362,36 +362,35 @@ class State:
             frozen_removed = self.frozen.removed.get(owner, {})
             is_dropped = is_dropped or owner in self.frozen.dropped_owners
             frozen_keys = keys_after(self.frozen, owner, after)
-        in_tails = merge(frozen_keys, keys_after(self.tail, owner, after))
+
+        def in_tails() -> Iterator[tuple[int, tuple[int, int, str]]]:
+            last = -1
+            for order_key in merge(frozen_keys, keys_after(self.tail, owner, after)):
+                found = live_added.get(order_key)
+                if found is None and order_key not in live_removed:
+                    found = frozen_added.get(order_key)
+                if found is not None and order_key != last:
+                    last = order_key
+                    yield order_key, found
 
         # Most of what is in a tail stands behind what is in the tree; a moved message may stand anywhere.
-        waiting = next(in_tails, None)
-        last = -1
+        changed = in_tails()
+        waiting = next(changed, None)
         if not is_dropped:
             start = keys.message_key(owner, after + 1)
             for key, value in self.index.scan(start, keys.owner_prefix(keys.MESSAGE, owner + 1)):
                 order_key = keys.message_order(key)
-                while waiting is not None and waiting < order_key:
-                    found = live_added.get(waiting)
-                    if found is None and waiting not in live_removed:
-                        found = frozen_added.get(waiting)
-                    if found is not None and waiting != last:
-                        last = waiting
-                        yield waiting, found
-                    waiting = next(in_tails, None)
+                while waiting is not None and waiting[0] < order_key:
+                    yield waiting
+                    waiting = next(changed, None)
                 if order_key in live_added or order_key in frozen_added:
                     continue  # moved: comes from the tail, with its new place
                 if order_key in live_removed or order_key in frozen_removed:
                     continue
                 yield order_key, keys.entry_of(order_key, value)
-        while waiting is not None:
-            found = live_added.get(waiting)
-            if found is None and waiting not in live_removed:
-                found = frozen_added.get(waiting)
-            if found is not None and waiting != last:
-                last = waiting
-                yield waiting, found
-            waiting = next(in_tails, None)
+        if waiting is not None:
+            yield waiting
+            yield from changed
 
     def held_in(self, owner: int, file: int, after: int = 0) -> Iterator[tuple[int, Entry]]:
         """The live messages of ``owner`` behind ``after`` whose newest record stands in ``file``, in order.
