@@ -150,11 +150,13 @@ def prepare_takeover(
     plan, subscriptions = Plan(), list[bytes]()
     has_index = False
     try:
-        if kaha is not None and _is_minimal(kaha):
+        told = max((file for file, header in work.chronicle.headers.items() if header.foreign_openwire), default=0)
+        if kaha is not None and _is_minimal(kaha) and not _may_be_untold(work, told):
             return None
         foreign = _foreign_files(work)
-        told = max((file for file, header in work.chronicle.headers.items() if header.foreign_openwire), default=0)
         untold = [file for file in foreign if file > told]
+        if kaha is not None and _is_minimal(kaha) and not untold:
+            return None
         work.has_foreign_files = bool(untold)
         work.is_foreign = bool(foreign) or kaha is not None or damage is not None
         work.openwire_version = _openwire_version(work, untold or foreign, kaha)
@@ -197,6 +199,13 @@ def _open(work: _Work) -> tuple[KahaIndex | None, str | None]:
     if kaha is None:
         return None, None
     return kaha, None
+
+
+def _may_be_untold(work: _Work, told: int) -> bool:
+    """Whether ActiveMQ may have died before its first checkpoint: its index is then as empty as the one we leave, and
+    only files without header show that it was here."""
+    files = work.files.list()[:-1]  # the last one is the fence of this promotion
+    return any(file > told and file not in work.chronicle.headers for file in files)
 
 
 def _is_minimal(kaha: KahaIndex) -> bool:

@@ -24,6 +24,8 @@ from journal.files import JournalFiles
 from store.check import check
 from store.kahadb.minimal import is_minimal
 from store.records.message import BodyKind
+from store.settings import StoreSettings
+from store.standby import Standby
 
 pytestmark = pytest.mark.service
 
@@ -255,6 +257,7 @@ def everything(directory: Path, ending: str) -> Iterator[Step]:
     yield opens(directory, fileLength=65_536, prioritized=True, scheduler=True)
     yield {"do": "subscribe", "topic": "T", "client": "c", "name": "all"}
     yield {"do": "subscribe", "topic": "T", "client": "c", "name": "some", "selector": "JMSPriority > 4"}
+    yield {"do": "stay", "topic": "T", "client": "online", "name": "online"}
     for turn in range(2):
         yield send("queue://plain", count=6)
         yield send("queue://prioritized", count=30, priority=[4, 9, 0, 4, 7, 2])
@@ -266,6 +269,7 @@ def everything(directory: Path, ending: str) -> Iterator[Step]:
         yield receive("queue://plain", count=1, commit=False)
         yield {"do": "take", "topic": "T", "client": "c", "name": "all", "count": 3}
         yield {"do": "take", "topic": "T", "client": "c", "name": "some", "count": 2, "selector": "JMSPriority > 4"}
+        yield {"do": "hear", "name": "online", "count": 5}
         for outcome in ("commit", "rollback"):
             name = f"{outcome}-{turn}"
             yield send("queue://branches", count=2, xa=name)
@@ -411,3 +415,59 @@ def test_brokers_take_turns_over_one_directory(defects: Left, script: Script, tm
     third = Term(str(directory))  # whose own index is of long before
     assert held_in_term(third) == with_messages(between.held)
     third.crash()
+
+
+def test_a_store_of_an_old_openwire_is_read_and_goes_on_in_the_new_one(script: Script, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    answers = script(
+        opens(directory, openwire=6),
+        {"do": "subscribe", "topic": "T", "client": "c", "name": "s"},
+        send("queue://Q", count=5),
+        send("topic://T", count=4),
+        {"do": "take", "topic": "T", "client": "c", "name": "s", "count": 1},
+        {"do": "dump"},
+        {"do": "halt"},
+    )
+    term = Term(str(directory))
+    found = {}
+    for owner in term.owners:
+        name = "T for c:s" if owner.subscription_name else owner.destination.name
+        page = term.page(owner.id)
+        found[name] = [paged.message.message_id for paged in page.messages]
+        assert all(paged.message.body.startswith(b"body ") for paged in page.messages)
+    assert with_messages(found) == with_messages(answers.held)
+    term.add_durably(3)
+    term.close()
+    again = Term(str(directory), "other")  # from the journal alone: old bodies and new ones in one store
+    assert sum(len(again.page(owner.id).messages) for owner in again.owners) == 5 + 3 + 3
+    again.close()
+    assert check(str(directory)).is_clean
+
+
+def test_the_index_is_found_where_its_setting_put_it(script: Script, tmp_path: Path) -> None:
+    directory, elsewhere = tmp_path / "data", tmp_path / "index"
+    answers = script(
+        opens(directory, fileLength=SMALL, indexDirectory=str(elsewhere)),
+        send("queue://Q", count=5),
+        send("queue://doomed", count=2),
+        {"do": "delete", "queue": "doomed"},
+        FILL,
+        FILL,
+        FILL,
+        {"do": "cleanup", "times": 3},
+        {"do": "dump"},
+        {"do": "stop"},
+    )
+    assert (elsewhere / "db.data").exists()
+    standby = Standby(str(directory), str(elsewhere), "a", StoreSettings())
+    store = standby.promote(
+        has_proof=lambda: True,
+        call_soon=lambda function: None,
+        call_later_this_turn=lambda function: None,
+        on_lost=lambda error: None,
+    )
+    held = {owner.destination.name: owner.count for owner in store.owners() if owner.count}
+    store.drop()
+    assert held == {name: len(ids) for name, ids in with_messages(answers.held).items()}
+    assert is_minimal(str(elsewhere))
+    assert not (directory / "db.data").exists()

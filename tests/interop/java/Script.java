@@ -69,6 +69,7 @@ public final class Script {
     private final Map<String, XASession> branches = new HashMap<>();
     private final Map<String, XAConnection> branchConnections = new HashMap<>();
     private final List<Connection> left = new ArrayList<>();
+    private final Map<String, MessageConsumer> staying = new HashMap<>();
     private BrokerService broker;
     private KahaDBPersistenceAdapter adapter;
     private int bodies;
@@ -95,6 +96,8 @@ public final class Script {
             case "subscribe": subscribe(step); break;
             case "unsubscribe": unsubscribe(step); break;
             case "take": take(step); break;
+            case "stay": staying.put(step.get("name").asText(), subscriber(step)); break;
+            case "hear": hear(step); break;
             case "delete": // as the store is told of it; the region would purge the queue first, where it knows it
                 adapter.createQueueMessageStore(new ActiveMQQueue(step.get("queue").asText())).removeAllMessages(null);
                 break;
@@ -142,6 +145,10 @@ public final class Script {
             broker.setSchedulerDirectoryFile(new File(step.get("directory").asText(), "scheduler"));
         }
         broker.setDestinationPolicy(policies);
+        broker.setStoreOpenWireVersion(step.path("openwire").asInt(11));
+        if (step.has("indexDirectory")) {
+            adapter.setIndexDirectory(new File(step.get("indexDirectory").asText()));
+        }
         broker.setPersistenceAdapter(adapter);
         broker.start();
         broker.waitUntilStarted();
@@ -304,6 +311,12 @@ public final class Script {
             require(consumer.receive(5000));
         }
         left.remove(left.size() - 1).close();
+    }
+
+    private void hear(JsonNode step) throws Exception {
+        for (int number = 0; number < step.path("count").asInt(1); number++) {
+            require(staying.get(step.get("name").asText()).receive(5000));
+        }
     }
 
     // ---- the store
