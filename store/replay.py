@@ -57,6 +57,7 @@ class Replay:
         self._places: dict[tuple[int, str], int] = {}
         # The highest sequence of each producer whose first message this replay met; ALL of those that are older.
         self._highest: dict[tuple[int, str], int] = {}
+        self._is_audited: dict[str, bool] = {}  # by producer
         self.records = 0
         self.duplicates = 0
         self.unknown = 0
@@ -82,8 +83,7 @@ class Replay:
         if plain is not None:
             kind, destination, message_id, key = plain
             if kind == ADD:
-                self._note(message_id)
-                self._add_to(self._owners(destination), location << 32, location, len(payload) + 5, message_id)
+                self._add_plain(destination, location, len(payload) + 5, message_id)
             else:
                 self._remove_from(destination, key, message_id, location >> 32)
             return
@@ -111,6 +111,7 @@ class Replay:
         self._places.clear()
         if len(self._highest) > PRODUCERS_MAX:
             self._highest.clear()
+            self._is_audited.clear()
 
     # ---- messages
 
@@ -133,6 +134,29 @@ class Replay:
             return
         self._note(command.message_id)
         self._add_to(self._owners(command.destination), location << 32, location, size, command.message_id)
+
+    def _add_plain(self, destination: Destination, location: int, size: int, message_id: str) -> None:
+        """An Add outside of transactions: nearly all that a journal holds, and mostly the next of its producer."""
+        state = self._state
+        owner = state.queues.get(destination)
+        producer, _, digits = message_id.rpartition(":")
+        if owner is not None and digits.isdecimal() and not state.open.unresolved:
+            sequence = int(digits)
+            place = (owner, producer)
+            if self._highest.get(place, ALL) < sequence:
+                is_audited = self._is_audited.get(producer)
+                if is_audited is None:
+                    is_audited = state.audit is not None and not is_made_by_broker(message_id)
+                    self._is_audited[producer] = is_audited
+                if is_audited:
+                    state.audit.note(message_id)  # type: ignore[union-attr]
+                order_key = location << 32
+                state.add(owner, order_key, location, size, message_id)
+                self._places[owner, message_id] = order_key
+                self._highest[place] = sequence
+                return
+        self._note(message_id)
+        self._add_to(self._owners(destination), location << 32, location, size, message_id)
 
     def _note(self, message_id: str) -> None:
         """A message takes effect: should its producer send it again, it is known."""

@@ -202,7 +202,19 @@ class State:
         state = self.owners[owner]
         state.count += 1
         state.bytes += size
-        self._hold_in_file(owner, file, size, 0 if is_shared else size)
+        # As _hold_in_file does: this is the way of every message.
+        held = self.files.get(file)
+        holder = None if held is None else held.holders.get(owner)
+        if held is None or holder is None:
+            self._hold_in_file(owner, file, size, 0 if is_shared else size)
+            return
+        holder[0] += 1
+        holder[1] += size
+        holder[2] = True
+        held.live += 1
+        if not is_shared:
+            held.live_bytes += size
+        tail.touched_files.add(file)
 
     def remove(self, owner: int, order_key: int, location: int, size: int, message_id: str, file: int) -> None:
         """``owner`` holds that message no more; the record that says so stands in ``file``.
@@ -391,6 +403,15 @@ class State:
         if waiting is not None:
             yield waiting
             yield from changed
+
+    def as_checkpointed(self, owner: int) -> Iterator[tuple[bytes, bytes]] | None:
+        """What the last checkpoint has of ``owner``, in order: (order key, value as written). None when something
+        changed since: then ``entries`` tells."""
+        for tail in (self.tail, self.frozen):
+            if tail is not None and (tail.added.get(owner) or tail.removed.get(owner) or owner in tail.dropped_owners):
+                return None
+        start, stop = keys.owner_prefix(keys.MESSAGE, owner), keys.owner_prefix(keys.MESSAGE, owner + 1)
+        return ((key[5:], value) for key, value in self.index.scan(start, stop))
 
     def held_in(self, owner: int, file: int, after: int = 0) -> Iterator[tuple[int, Entry]]:
         """The live messages of ``owner`` behind ``after`` whose newest record stands in ``file``, in order.
