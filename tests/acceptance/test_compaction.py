@@ -103,7 +103,7 @@ async def test_the_disk_stays_bounded_whatever_nobody_reads_and_however_it_dies(
     await drain
     assert books.problems() == []
     wire = await Wire.open(broker.stomp)
-    wire.send("SUBSCRIBE", {"id": "0", "destination": "/queue/kept", "ack": "client-individual"})
+    wire.send("SUBSCRIBE", {"id": "0", "destination": "/queue/kept", "ack": "auto"})
     found = [(await asyncio.wait_for(wire.read(), 10)).body.decode() for _ in kept]
     wire.close()
     assert found == kept, "all of them, in their order"
