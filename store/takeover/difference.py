@@ -197,8 +197,9 @@ def _held(state: State, destination: Destination, ranks: Ranks | None) -> dict[s
 
     def place(item: tuple[str, _Message]) -> tuple[int, int]:
         message_id, message = item
-        rank = 0 if ranks is None else ranks.rank(destination, message_id)
-        return rank, message.key
+        if ranks is None:
+            return 0, message.key
+        return ranks.rank(destination, message_id), ranks.origin(destination, message_id, message.key)
 
     return dict(sorted(found.items(), key=place))
 

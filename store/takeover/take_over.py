@@ -24,12 +24,14 @@ from journal.scan import scan
 from store.damage import WHOLE_FILE, Damage, JournalLost
 from store.follow import Follower
 from store.headers import Chronicle
+from store.hints import CopyHint, hint_of
 from store.kahadb.errors import KahaIndexDamaged
 from store.kahadb.index import KahaIndex, read_index
 from store.kahadb.minimal import set_index_aside, write_minimal
-from store.records.commands import ADD, AddMessage, decode, encode
+from store.records.commands import ADD, UPDATE, AddMessage, UpdateMessage, decode, encode
 from store.records.errors import RecordDamaged
 from store.records.loose import OPENWIRE_VERSION
+from store.records.message import Destination
 from store.records.openwire import decode_message, detect_version
 from store.takeover.difference import Plan, difference, missing_files, reordered
 from store.takeover.marks import END
@@ -173,7 +175,7 @@ def prepare_takeover(
         log.warning("the journal alone is believed, and the index set aside: %s", damage)
     if not has_index and foreign:
         settled = _taken_over_until(work)
-        plan = _by_journal(work, [file for file in foreign if file > settled])
+        plan = _by_journal(work, [file for file in foreign if file > settled], settled)
     skipped = skipped_files(files, foreign)
     if skipped:
         say_again(plan, follower, skipped)
@@ -253,14 +255,38 @@ def _by_index(work: _Work, kaha: KahaIndex, last_update: Location, scratch: str)
         reader.close()
 
 
-def _by_journal(work: _Work, foreign: Sequence[int]) -> Plan:
+def _by_journal(work: _Work, foreign: Sequence[int], settled: int) -> Plan:
     """Without an index only the order of prioritized destinations is to be told."""
     ranks = Ranks()
+    moved = _moved_by_halves(work, settled)
     for file in foreign:
         for batch in scan(work.files, file, 0, work.chronicle.ends.get(file), on_corrupt=work.on_corrupt):
-            for _, payload in batch.records:
+            for offset, payload in batch.records:
                 ranks.note(payload)
+                if moved:
+                    ranks.note_origin(file << 32 | offset, payload, moved)
     return reordered(work.follower.state, ranks)
+
+
+def _moved_by_halves(work: _Work, settled: int) -> set[tuple[Destination, str]]:
+    """Messages that take-overs moved which did not come to their end: where they stand now says nothing."""
+    moved: set[tuple[Destination, str]] = set()
+    of_this: set[tuple[Destination, str]] = set()
+    for file, header in sorted(work.chronicle.headers.items()):
+        if file <= settled:
+            continue
+        if header.reason == "promotion":
+            moved |= of_this
+            of_this = set()
+        for batch in scan(work.files, file, 0, work.chronicle.ends.get(file), on_corrupt=work.on_corrupt):
+            for _, payload in batch.records:
+                if payload == END:
+                    of_this = set()
+                elif payload[0] == UPDATE and isinstance(hint_of(payload), CopyHint):
+                    command = decode(payload)
+                    assert isinstance(command, UpdateMessage), "its number says so"
+                    of_this.add((command.add.destination, command.add.message_id))
+    return moved | of_this
 
 
 def _foreign_files(work: _Work) -> list[int]:
@@ -276,7 +302,10 @@ def _foreign_files(work: _Work) -> list[int]:
 def _taken_over_until(work: _Work) -> int:
     """The first file of the last take-over that came to its end: the files before it are settled. 0: there is none."""
     headers = work.chronicle.headers
-    for first in sorted((file for file, header in headers.items() if header.foreign_openwire), reverse=True):
+    # The first take-over says the version in its header; one that ended what it began need not say it again.
+    begun = min((file for file, header in headers.items() if header.foreign_openwire), default=None)
+    firsts = [file for file, header in headers.items() if header.reason == "promotion"]
+    for first in sorted((file for file in firsts if begun is not None and file >= begun), reverse=True):
         for file, header in headers.items():
             if header.epoch == headers[first].epoch and _has_end(work, file):
                 return first

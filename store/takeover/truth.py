@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from heapq import merge
 from itertools import chain, repeat
 
@@ -62,6 +62,30 @@ class Ranks:
     def __init__(self) -> None:
         self._told: dict[tuple[Destination, str], int] = {}
         self._ordered: set[Destination] = set()
+        # Where messages took effect that a half-written take-over has moved since
+        self._origins: dict[tuple[Destination, str], int] = {}
+        self._pending: dict[str, list[tuple[Destination, str] | None]] = {}
+
+    def note_origin(self, location: int, payload: bytes, moved: Set[tuple[Destination, str]]) -> None:
+        """A record of ActiveMQ's at ``location``: should it store one of ``moved``, that is where the message stood."""
+        command = decode(payload)
+        if isinstance(command, AddMessage | RemoveMessage):
+            place = command.destination, command.message_id
+            is_add = isinstance(command, AddMessage)
+            if command.transaction is not None:
+                self._pending.setdefault(command.transaction.key, []).append(place if is_add else None)
+            elif is_add and place in moved:
+                self._origins.setdefault(place, location << 32)
+            elif not is_add and not command.destination.is_topic:
+                self._origins.pop(place, None)
+        elif isinstance(command, Commit):
+            for number, known in enumerate(self._pending.pop(command.transaction.key, ())):
+                if known in moved and known is not None:
+                    self._origins.setdefault(known, location << 32 | number)
+
+    def origin(self, destination: Destination, message_id: str, key: int) -> int:
+        """The order key that the message had before a half-written take-over moved it; ``key`` for all others."""
+        return self._origins.get((destination, message_id), key)
 
     def tell(self, destination: Destination, message_id: str, rank: int) -> None:
         place = destination, message_id

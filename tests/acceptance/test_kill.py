@@ -53,6 +53,8 @@ async def test_kills_under_load_lose_nothing_and_undo_nothing(tmp_path: Path) ->
         for _ in range(ROUNDS):
             await asyncio.sleep(dice.uniform(0.05, 1.2))
             how = dice.choice(["kill", "kill", "kill", "terminate", "lock file"])
+            if how == "lock file":  # else who was demoted may be back before the other has begun
+                await asyncio.to_thread(standby.wait_role, "standby")
             if how == "kill":
                 standby.kill(signal.SIGSTOP)  # so that the directory stands still as the dead master left it
                 await asyncio.to_thread(master.kill)
