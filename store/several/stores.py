@@ -294,7 +294,9 @@ class SeveralStores:
         return parts
 
     def _append_everywhere(self, atomic: Atomic) -> None:
-        busy = [member for member in self._members.values() if member.is_busy] or [self._outcomes]
+        # txStore, too: an earlier one that found nobody busy may be on its way there.
+        members = (*self._members.values(), self._outcomes)
+        busy = [member for member in members if member.is_busy] or [self._outcomes]
         marker = Marker(atomic, len(busy))
         self._under_way += 1
         for member in busy:
