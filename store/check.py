@@ -24,8 +24,7 @@ from store.damage import JournalLost, as_json, holder_name, told
 from store.file_states import FileState
 from store.follow import Follower, IndexNotOfThisJournal
 from store.index_trust import numbering_of
-from store.kahadb.minimal import is_minimal
-from store.kahadb.page_file import DATA
+from store.kahadb.minimal import has_foreign_index
 from store.records.errors import RecordDamaged
 from store.state import State
 from store.tail import Position
@@ -128,8 +127,8 @@ class _Steps:
 
 
 def _replay(files: JournalFiles, index: Index, root: str, report: Report, steps: _Steps) -> Follower | None:
-    has_foreign_index = os.path.exists(os.path.join(files.directory, DATA)) and not is_minimal(files.directory)
-    if has_foreign_index:
+    is_foreign = has_foreign_index(files.directory)
+    if is_foreign:
         report.notes.append("ActiveMQ's index is there: files that it collected are not told from lost ones")
     follower = Follower(
         files,
@@ -138,7 +137,7 @@ def _replay(files: JournalFiles, index: Index, root: str, report: Report, steps:
         ignores_missing=True,
         index_root=root,
         is_trial=True,
-        has_foreign_index=lambda: has_foreign_index,
+        has_foreign_index=lambda: is_foreign,
         on_read=steps.at,
     )
     try:

@@ -19,8 +19,7 @@ from store.contents import Contents
 from store.damage import encode_next
 from store.follow import Follower
 from store.headers import Header, encode_header
-from store.kahadb.minimal import is_minimal
-from store.kahadb.page_file import DATA
+from store.kahadb.minimal import has_foreign_index
 from store.promotion import Promotion
 from store.standby import Disk
 from store.tail import Position
@@ -29,11 +28,6 @@ from store.takeover import prepare_takeover
 BATCH_BYTES = 1 << 20
 # A replay holds this many operations in memory before they go to the scratch index.
 RECORDS_PER_CHECKPOINT = 100_000
-
-
-def has_foreign_index(directory: str) -> bool:
-    """Whether ActiveMQ was here since a broker of ours: it leaves an index, and collects files without a word."""
-    return os.path.exists(os.path.join(directory, DATA)) and not is_minimal(directory)
 
 
 class LockGone(Exception):

@@ -20,9 +20,9 @@ from journal.files import JournalFiles, file_id
 from store.contents import Contents
 from store.follow import Follower
 from store.inspect import read_headers
-from store.kahadb.minimal import is_minimal
+from store.kahadb.minimal import has_foreign_index, is_minimal
 from store.kahadb.page_file import DATA, FREE, REDO
-from store.offline_epoch import RECORDS_PER_CHECKPOINT, OfflineEpoch, has_foreign_index
+from store.offline_epoch import RECORDS_PER_CHECKPOINT, OfflineEpoch
 from store.tail import Position
 
 # Shows how far a phase is: its name, its bytes -> a function that is told how many of them are done.

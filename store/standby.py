@@ -16,7 +16,7 @@ from journal.files import JournalFiles
 from store.audit import ProducerAudit
 from store.follow import Follower, IndexNotOfThisJournal
 from store.index_directory import open_index, remove_stale, set_aside
-from store.kahadb.minimal import is_minimal
+from store.kahadb.minimal import has_foreign_index
 from store.kahadb.page_file import DATA
 from store.promotion import Outcome, Promoted, Promotion, left_to_others
 from store.records.transactions import TransactionId
@@ -110,8 +110,7 @@ class Standby:
 
     def _has_foreign_index(self) -> bool:
         """Whether ActiveMQ was here since it was last set aside, or nobody looked yet."""
-        directory = self._foreign_directory()
-        return os.path.exists(os.path.join(directory, DATA)) and not is_minimal(directory, self._disk)
+        return has_foreign_index(self._foreign_directory(), self._disk)
 
     def _foreign_directory(self) -> str:
         """Where ActiveMQ has its index. With its ``indexDirectory``, ours is below that, as each broker's is."""

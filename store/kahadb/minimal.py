@@ -65,6 +65,11 @@ def is_minimal(directory: str, disk: Disk = os) -> bool:
         return False
 
 
+def has_foreign_index(directory: str, disk: Disk = os) -> bool:
+    """Whether ActiveMQ was here since a broker of ours: it leaves an index, and collects files without a word."""
+    return os.path.exists(os.path.join(directory, DATA)) and not is_minimal(directory, disk)
+
+
 def write_minimal(directory: str, openwire_version: int, disk: Disk = os) -> None:
     """Write db.data; durable on return. It replaces one that is there: ``set_index_aside`` first.
 
