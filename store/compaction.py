@@ -116,7 +116,8 @@ def sparse(
 
 class Journal(Protocol):
     """What a compaction asks of the storage thread: to write a batch (synced and looked at on return, with the
-    locations of its records), to read records, and the OpenWire version of a file's messages."""
+    locations of its records), to read records, the OpenWire version of a file's messages, and whether all of a file
+    verifies."""
 
     def write_copies(self, payloads: list[bytes]) -> list[int]: ...
 
@@ -126,16 +127,21 @@ class Journal(Protocol):
 
     def version_at(self, file: int) -> int: ...
 
+    def is_damaged(self, file: int) -> bool: ...
+
 
 class Compaction:
     """One run over ``files``. All on the storage thread; ``step`` until ``is_done``.
 
-    ``reports`` are told when the files are gone, by the storage thread.
+    A file is verified when its turn comes, for that takes a while; what does not verify is not copied (a copy gets a
+    checksum of its own), and such files are ``unfit``. ``reports`` are told when the files are gone, by the storage
+    thread.
     """
 
     def __init__(self, state: State, journal: Journal, files: Sequence[int], disk_before: int) -> None:
         self.reports: list[Future[CompactionReport]] = []
         self.files = tuple(files)
+        self.unfit: set[int] = set()
         self.messages = 0
         self.bytes_copied = 0
         self.disk_before = disk_before
@@ -159,6 +165,10 @@ class Compaction:
         while self._files:
             file = self._files[0]
             written = 0
+            if not self._has_moved_records and self._journal.is_damaged(file):
+                self.unfit.add(self._files.popleft())
+                self.files = tuple(each for each in self.files if each != file)
+                continue
             if not self._has_moved_records:
                 self._has_moved_records = True
                 written = self._move_records(file)

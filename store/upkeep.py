@@ -72,6 +72,7 @@ class Copier:
         self.read = pages.read
         self.read_record = pages.read_record
         self.version_at = pages.version_at
+        self.is_damaged = pages.is_damaged
 
     def write_copies(self, payloads: list[bytes]) -> list[int]:
         """Write a batch of a compaction's; durable and looked at on return."""
@@ -122,6 +123,7 @@ class Upkeep:
         self._unlinking: Future[None] | None = None
         self._compaction: Compaction | None = None
         self._compacted: list[tuple[Compaction, Position]] = []  # their files go when a checkpoint covers that
+        self._unfit: set[int] = set()  # files with damage, which compaction leaves as they are
         self._next_step = 0.0
         self._sizes: dict[int, int] = {}  # of files that do not grow any more
         # Until an index stands in its file, nothing but the file itself tells that this epoch began; and what a former
@@ -316,7 +318,7 @@ class Upkeep:
                 file_length=self._settings.journal_max_file_length,
                 held_by_records=held_by_records,
             )
-        files = tuple(file for file in files if not self._pages.is_damaged(file))
+        files = tuple(file for file in files if file not in self._unfit)
         if files:
             self._compaction = Compaction(
                 state, Copier(self._end, self._pages, self._figures), files, sum(sizes.values())
@@ -331,6 +333,7 @@ class Upkeep:
         # The rate bounds what producers and consumers lose to this; checkpoints take what it does to the state.
         self._next_step = self._clock() + copied / self._settings.compaction_rate
         if compaction.is_done:
+            self._unfit |= compaction.unfit
             self._figures.compactions += 1
             assert self._state.position is not None, "what was copied stands somewhere"
             self._compacted.append((compaction, self._state.position))
