@@ -240,7 +240,7 @@ class Engine:
         if owners:
             try:
                 add = _add(message, owners, encode_payload(message), (client, receipt))
-                add.passed_over = self._passed_over(message, target, client)
+                add.passed_over = self._passed_over(add, target, client)
                 self._append(add)
             except StoreFull as error:
                 raise self._full(str(error)) from error
@@ -257,12 +257,13 @@ class Engine:
         return target.owners if isinstance(target, Queue) else target.takers(client.connection)
 
     def _passed_over(
-        self, message: Message, target: Queue | Topic, client: Client, transaction: TransactionId | None = None
+        self, add: AddMessage, target: Queue | Topic, client: Client, transaction: TransactionId | None = None
     ) -> tuple[bytes, ...]:
-        """A Remove for each durable subscription that must not get ``message``: a replay of the journal gives it to
+        """A Remove for each durable subscription that must not get the message: a replay of the journal gives it to
         all. Empty acknowledgements, as ActiveMQ writes for what a selector passes over."""
-        if isinstance(target, Queue):
+        if isinstance(target, Queue) or len(add.owners) == len(target.owners):
             return ()
+        message = add.message
         return tuple(
             encode_remove(message.destination, message.message_id, transaction, key, b"")
             for key in target.passed_over(client.connection)
@@ -429,7 +430,7 @@ class Engine:
                 owners = self._stored_by(message, target, client)
                 if owners:
                     add = _add(message, owners, encode_payload(message, identity))
-                    add.passed_over = self._passed_over(message, target, client, identity)
+                    add.passed_over = self._passed_over(add, target, client, identity)
                     operations.append(add)
                 else:
                     volatile.append(message)

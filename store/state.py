@@ -420,21 +420,20 @@ class State:
         """
         places = sorted({place for place in self._displaced_into(owner, file) if place > after})
         start, limit = file << 64, (file + 1) << 64
-        for order_key in places:
-            if order_key < start:
-                entry = self.entry(owner, order_key)
-                if entry is not None and entry.location >> 32 == file:
-                    yield order_key, entry
+        yield from self._standing_in(owner, file, (place for place in places if place < start))
         for order_key, entry in self.entries(owner, max(after, start - 1)):
             if order_key >= limit:
                 break
             if entry.location >> 32 == file:
                 yield order_key, entry
+        yield from self._standing_in(owner, file, (place for place in places if place >= limit))
+
+    def _standing_in(self, owner: int, file: int, places: Iterable[int]) -> Iterator[tuple[int, Entry]]:
+        """Which of ``places`` have their record in ``file`` still."""
         for order_key in places:
-            if order_key >= limit:
-                entry = self.entry(owner, order_key)
-                if entry is not None and entry.location >> 32 == file:
-                    yield order_key, entry
+            entry = self.entry(owner, order_key)
+            if entry is not None and entry.location >> 32 == file:
+                yield order_key, entry
 
     def _displaced_into(self, owner: int, file: int) -> Iterator[int]:
         start = keys.displaced_prefix(file, owner)

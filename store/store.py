@@ -68,26 +68,8 @@ class Store:
         self._turn: list[Operation | NewQueue] = []
         self._pending_bytes = 0
         self._pending_operations = 0
-        self._owners = [
-            Owner(
-                o.id,
-                o.destination,
-                o.count - len(state.withheld.get(o.id, ())),
-                o.bytes,
-                o.client_id,
-                o.subscription_name,
-            )
-            for o in state.owners.values()
-        ]
-        self._prepared = [
-            PreparedTransaction(
-                transaction_of_key(key),
-                sum(operation.kind == ADD for operation in transaction.operations),
-                sum(operation.order_key > 0 for operation in transaction.operations),
-            )
-            for key, transaction in state.transactions.items()
-            if transaction.is_prepared
-        ]
+        self._owners = _owners(state)
+        self._prepared = _prepared(state)
         self._space = space or Space((files.directory,), settings.disk_reserve)
         self._next_owner = state.next_owner
         self._queues = dict(state.queues)
@@ -254,3 +236,30 @@ def _replay_speed(promoted: Promoted) -> float:
     if promoted.records_replayed < REPLAY_RECORDS_TOLD:
         return REPLAY_SECONDS_PER_RECORD
     return max(promoted.recovery_seconds / promoted.records_replayed, 1e-6)
+
+
+def _owners(state: State) -> list[Owner]:
+    """Who holds messages, but those that a prepared transaction removes."""
+    return [
+        Owner(
+            o.id,
+            o.destination,
+            o.count - len(state.withheld.get(o.id, ())),
+            o.bytes,
+            o.client_id,
+            o.subscription_name,
+        )
+        for o in state.owners.values()
+    ]
+
+
+def _prepared(state: State) -> list[PreparedTransaction]:
+    return [
+        PreparedTransaction(
+            transaction_of_key(key),
+            sum(operation.kind == ADD for operation in transaction.operations),
+            sum(operation.order_key > 0 for operation in transaction.operations),
+        )
+        for key, transaction in state.transactions.items()
+        if transaction.is_prepared
+    ]
