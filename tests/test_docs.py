@@ -17,7 +17,12 @@ PAGES = sorted(
     for path in [*TREE.glob("*.md"), *TREE.glob("*/**/*.md")]
     if not any(part[0] == "." for part in path.relative_to(TREE).parts[:-1])
 )
-PAGES_WITH_COMMANDS = [TREE / "README.md", TREE / "docs/commands.md", TREE / "deploy/README.md", TREE / "docs/migration.md"]
+PAGES_WITH_COMMANDS = [
+    TREE / "README.md",
+    TREE / "docs/commands.md",
+    TREE / "deploy/README.md",
+    TREE / "docs/migration.md",
+]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
