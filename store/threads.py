@@ -1,0 +1,105 @@
+"""How blocking work gets threads, queues, waits and time: passed in, like the disk.
+
+The real ones are the standard library's. The simulator passes others, which run all threads of several brokers one at
+a time and in virtual time, so that a seed says in which order everything happens.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+
+class Event(Protocol):
+    """As ``threading.Event``."""
+
+    def set(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def is_set(self) -> bool: ...
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
+class Inbox(Protocol):
+    """As ``queue.SimpleQueue``; both ways of taking raise ``queue.Empty``."""
+
+    def put(self, item: Any) -> None: ...
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any: ...
+
+    def get_nowait(self) -> Any: ...
+
+
+class Thread(Protocol):
+    """As ``threading.Thread``."""
+
+    @property
+    def ident(self) -> int | None:
+        """None before it was started."""
+        ...
+
+    def start(self) -> None: ...
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+    def is_alive(self) -> bool: ...
+
+
+class Threads(Protocol):
+    """What makes threads and what they wait with. Any thread may ask."""
+
+    def thread(self, target: Callable[[], object], name: str) -> Thread:
+        """A thread that does not keep the process alive; not started yet."""
+        ...
+
+    def executor(self, workers: int, name: str) -> Executor: ...
+
+    def inbox(self) -> Inbox: ...
+
+    def event(self) -> Event: ...
+
+    def wait(self, futures: Iterable[Future[Any]], timeout: float | None = None) -> bool:
+        """Wait until all are done (True), or until ``timeout`` seconds are over."""
+        ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def monotonic(self) -> float:
+        """Seconds that nobody can set."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since 1970: for people, logs and messages; it decides nothing."""
+        ...
+
+
+class OsThreads:
+    """The operating system's."""
+
+    __slots__ = ()
+
+    event = staticmethod(threading.Event)
+    sleep = staticmethod(time.sleep)
+    monotonic = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)
+
+    def thread(self, target: Callable[[], object], name: str) -> Thread:
+        return threading.Thread(target=target, name=name, daemon=True)
+
+    def executor(self, workers: int, name: str) -> Executor:
+        return ThreadPoolExecutor(workers, name)
+
+    def inbox(self) -> Inbox:
+        return SimpleQueue()
+
+    def wait(self, futures: Iterable[Future[Any]], timeout: float | None = None) -> bool:
+        return not wait(tuple(futures), timeout).not_done
+
+
+OS_THREADS: Threads = OsThreads()
