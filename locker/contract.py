@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import math
 import random
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -44,11 +43,33 @@ class LockHeld(LockError):
 
 
 class LockUnavailable(LockError):
-    """The lock could not be asked: whether it is ours is unknown. `errno` is the operating system's, if it gave one."""
+    """The lock could not be asked: whether it is ours is unknown.
 
-    def __init__(self, message: str, errno: int | None = None) -> None:
+    `errno` is the operating system's and `sqlstate` the database's, where one gave it.
+    """
+
+    def __init__(self, message: str, errno: int | None = None, sqlstate: str | None = None) -> None:
         self.errno = errno
+        self.sqlstate = sqlstate
         super().__init__(message)
+
+
+class LockRefused(LockError):
+    """The lock answers, and will not have us for a reason that waiting does not mend: a wrong password, a table without
+    rights, a second broker with one name."""
+
+    def __init__(self, message: str, errno: int | None = None, sqlstate: str | None = None) -> None:
+        self.errno = errno
+        self.sqlstate = sqlstate
+        super().__init__(message)
+
+
+class LockSettingsError(LockError):
+    """What `[locker]` says to this kind cannot be meant; the message names the key and what was expected."""
+
+    def __init__(self, key: str, value: object, expected: str) -> None:
+        self.key = key
+        super().__init__(f"locker.{key} = {value!r}: expected {expected}")
 
 
 class LockLost(LockError):
@@ -99,6 +120,14 @@ class Proof:
 NO_PROOF: Final = Proof(known_at_seconds=0.0, valid_for_seconds=-math.inf)
 
 
+class Event(Protocol):
+    """What a waiting standby is stopped by: a `threading.Event`, or the simulator's."""
+
+    def is_set(self) -> bool: ...
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
 class Clock(Protocol):
     """Time as lockers see it; tests drive one by hand (`locker.memory.HandClock`)."""
 
@@ -106,7 +135,7 @@ class Clock(Protocol):
         """Seconds that go on while the machine sleeps, and that nobody can set."""
         ...
 
-    def wait(self, stop: threading.Event, seconds: float) -> bool:
+    def wait(self, stop: Event, seconds: float) -> bool:
         """Wait; True as soon as `stop` is set."""
         ...
 
@@ -119,7 +148,7 @@ class BootClock:
     def now(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def wait(self, stop: threading.Event, seconds: float) -> bool:
+    def wait(self, stop: Event, seconds: float) -> bool:
         return stop.wait(seconds)
 
 
@@ -142,13 +171,14 @@ class LockSettings:
 class LockRequest:
     """All that a kind of locker is built from. A factory of the entry point group `tandemmq.lockers` gets one.
 
-    `directory` is the data directory, `holder` names the broker that asks, `options` are further keys of `[locker]`.
+    `directory` is the data directory, `holder` names the broker that asks, `options` is what `[locker]` says to this
+    kind alone: plain values, each of which the kind checks itself (LockSettingsError).
     """
 
     directory: str
     holder: Holder
     settings: LockSettings = field(default_factory=LockSettings)
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     clock: Clock = field(default_factory=BootClock)
     random: random.Random = field(default_factory=random.Random)
 
@@ -183,6 +213,7 @@ class Locker(ABC):
         self.request = request
         self.settings = request.settings
         self.clock = request.clock
+        self.refused_at_seconds: float | None = None  # when somebody else was last known to have it, on our clock
         self._was_asked = False
 
     # What a kind must say
@@ -196,7 +227,7 @@ class Locker(ABC):
     def try_acquire(self) -> bool:
         """One poll that never waits for the holder. True: ours, and whoever asks is told our name from now on.
 
-        Raises LockUnavailable when the lock could not be asked.
+        Raises LockUnavailable when the lock could not be asked, LockRefused when it will not have us.
         """
 
     @abstractmethod
@@ -219,6 +250,20 @@ class Locker(ABC):
     def holder(self) -> Holder | None:
         """Who holds the lock now, ourselves included; None: nobody. LockUnavailable: could not be asked."""
 
+    def waiters(self) -> list[Holder] | None:
+        """Who waits for the lock, the next first; None where this kind cannot know. LockUnavailable as for `holder`."""
+        return None
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """How long the lock outlives a holder that fell silent; None for what ends with the holder's process."""
+        return None
+
+    @property
+    def poll_seconds(self) -> float:
+        """Between the polls of a standby."""
+        return self.settings.lock_acquire_sleep_interval_seconds
+
     @property
     def unsafe(self) -> str | None:
         """Why this lock, so configured, does not keep two masters apart; None when it does its best."""
@@ -228,37 +273,35 @@ class Locker(ABC):
 
     # What all kinds share
 
-    def acquire(self, stop: threading.Event) -> bool:
-        """Poll every lock_acquire_sleep_interval, more or less, until the lock is ours (True) or `stop` is set (False).
+    def acquire(self, stop: Event) -> bool:
+        """Poll every `poll_seconds`, more or less, until the lock is ours (True) or `stop` is set (False).
 
         With `fail_if_locked` there is one poll, and LockHeld if it fails. A lock that cannot be asked at the very
-        first poll of this locker is the operator's to mend: LockUnavailable. Later it may come back: said once, and
-        polled on.
+        first poll of this locker, or refuses us then, is the operator's to mend: LockUnavailable, LockRefused. Later
+        it may come back: said once, and polled on.
         """
         said: str | None = None
         while not stop.is_set():
             first, self._was_asked = not self._was_asked, True
+            asked_at = self.clock.now()
             try:
                 if self.try_acquire():
                     return True
+                self.refused_at_seconds = asked_at
                 said = None
-            except LockUnavailable as error:
+            except (LockUnavailable, LockRefused) as error:
                 if first or self.settings.fail_if_locked:
                     raise
                 if str(error) != said:
                     said = str(error)
-                    logger.warning("%s; asking again every %g s", error, self._interval_seconds)
+                    logger.warning("%s; asking again every %g s", error, self.poll_seconds)
             else:
                 if self.settings.fail_if_locked:
                     raise LockHeld(self.where, self.holder())
             jitter = 1.0 + self.request.random.uniform(-JITTER, JITTER)
-            if self.clock.wait(stop, self._interval_seconds * jitter):
+            if self.clock.wait(stop, self.poll_seconds * jitter):
                 return False
         return False
-
-    @property
-    def _interval_seconds(self) -> float:
-        return self.settings.lock_acquire_sleep_interval_seconds
 
     def _proof_seconds(self) -> float:
         """How long a proof holds for kinds whose lock has no length of its own."""

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-from locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
+from locker.contract import NO_PROOF, Event, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
 
 _SLICE_SECONDS: Final = 0.005
 
@@ -29,7 +29,7 @@ class HandClock:
     def advance(self, seconds: float) -> None:
         self._now += seconds
 
-    def wait(self, stop: threading.Event, seconds: float) -> bool:
+    def wait(self, stop: Event, seconds: float) -> bool:
         until = self._now + seconds
         while self._now < until:
             if stop.wait(_SLICE_SECONDS):
