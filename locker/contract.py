@@ -16,9 +16,11 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+from locker.volume import OS_VOLUME, LockVolume
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +174,8 @@ class LockRequest:
     """All that a kind of locker is built from. A factory of the entry point group `tandemmq.lockers` gets one.
 
     `directory` is the data directory, `holder` names the broker that asks, `options` is what `[locker]` says to this
-    kind alone: plain values, each of which the kind checks itself (LockSettingsError).
+    kind alone: plain values, each of which the kind checks itself (LockSettingsError). `volume` is what a lock file is
+    kept on, `clock` and `random` are time and chance.
     """
 
     directory: str
@@ -181,6 +184,7 @@ class LockRequest:
     options: Mapping[str, object] = field(default_factory=dict)
     clock: Clock = field(default_factory=BootClock)
     random: random.Random = field(default_factory=random.Random)
+    volume: LockVolume = OS_VOLUME
 
 
 class Lockable(Protocol):
@@ -273,9 +277,10 @@ class Locker(ABC):
 
     # What all kinds share
 
-    def acquire(self, stop: Event) -> bool:
+    def acquire(self, stop: Event, refused: Callable[[], None] = lambda: None) -> bool:
         """Poll every `poll_seconds`, more or less, until the lock is ours (True) or `stop` is set (False).
 
+        `refused` is called, on this thread, after each poll that found somebody else there.
         With `fail_if_locked` there is one poll, and LockHeld if it fails. A lock that cannot be asked at the very
         first poll of this locker, or refuses us then, is the operator's to mend: LockUnavailable, LockRefused. Later
         it may come back: said once, and polled on.
@@ -288,6 +293,7 @@ class Locker(ABC):
                 if self.try_acquire():
                     return True
                 self.refused_at_seconds = asked_at
+                refused()
                 said = None
             except (LockUnavailable, LockRefused) as error:
                 if first or self.settings.fail_if_locked:

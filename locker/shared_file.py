@@ -13,41 +13,48 @@ while a file is held, this process opens it nowhere else, and reads it through t
 
 The file is never deleted; one who deletes or replaces it takes the lock away from its holder, who notices at the
 next keep-alive.
+
+Everything that touches the file goes through `LockRequest.volume`.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import struct
-import threading
-import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-from portalocker import LockFlags
-from portalocker.exceptions import AlreadyLocked, LockException
-from portalocker.portalocker import LockfLocker
-
 from locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
+from locker.options import Options
+from locker.volume import Inode, inode_of
 
 FILE_NAME: Final = "lock"
 ACTIVEMQ: Final = "an ActiveMQ broker"
 STAMP: Final = struct.Struct(">q")
 CONTENT_BYTES_MAX: Final = 4096
+NONCE_BITS: Final = 64
 #: A file replaced between opening and locking it is opened anew; so often a poll, then it counts as held.
 REPLACED_MAX: Final = 3
 
-# struct flock of fcntl(2): l_type, l_whence, l_start, l_len, l_pid. Linux, where off_t has 64 bits.
-_FLOCK: Final = struct.Struct("hhqqi4x")
 # What the kernel says of a file that went away under an open descriptor, on NFS in particular.
 _GONE: Final = frozenset({errno.ENOENT, errno.ESTALE, errno.ENOTDIR})
 
-_posix = LockfLocker()
 
-Inode = tuple[int, int]
+@dataclass(frozen=True, slots=True)
+class SharedFileSettings:
+    """`[locker]` for this kind. `directory`: where the lock file lies, ActiveMQ's SharedFileLocker.directory."""
+
+    directory: str
+
+    @classmethod
+    def of(cls, request: LockRequest) -> SharedFileSettings:
+        """Raises LockSettingsError. Without a word the lock file lies in the data directory."""
+        options = Options(request.options)
+        directory = options.text("directory") or request.directory
+        options.end()
+        return cls(os.path.abspath(directory))
 
 
 @dataclass(slots=True)
@@ -61,19 +68,18 @@ class _Held:
     nonce: str
 
 
-# Every opening and closing of a lock file in this process happens under the guard; see the second trap above.
-_guard = threading.Lock()
-_held: dict[Inode, _Held] = {}
-
-
 class SharedFileLocker(Locker):
-    """The lock on `<directory>/lock`. Needs a volume that honours fcntl locks between its hosts (NFS: version 4)."""
+    """The lock on `<directory>/lock`. Needs a volume that honours fcntl locks between its hosts (NFS: version 4).
+
+    Every opening and closing of the file happens under the volume's guard; see the second trap above.
+    """
 
     kind = "shared-file"
 
     def __init__(self, request: LockRequest) -> None:
         super().__init__(request)
-        self.path = os.path.join(request.directory, FILE_NAME)
+        self.path = os.path.join(SharedFileSettings.of(request).directory, FILE_NAME)
+        self._volume = request.volume
         self._mine: _Held | None = None
         self._is_lost = False
         self._proof = NO_PROOF
@@ -86,7 +92,7 @@ class SharedFileLocker(Locker):
         if self._mine is not None:
             return not self._is_lost
         try:
-            with _guard:
+            with self._volume.guard:
                 for _ in range(REPLACED_MAX):
                     if self._is_taken_here():
                         return False
@@ -122,10 +128,10 @@ class SharedFileLocker(Locker):
         mine, self._mine, self._is_lost, self._proof = self._mine, None, False, NO_PROOF
         if mine is None:
             return
-        with _guard:
-            _held.pop(mine.inode, None)
+        with self._volume.guard:
+            self._volume.held.pop(mine.inode, None)
             try:
-                os.close(mine.descriptor)
+                self._volume.close(mine.descriptor)
             except OSError:
                 pass  # the descriptor is gone in any case, and the lock with it
 
@@ -136,7 +142,7 @@ class SharedFileLocker(Locker):
         if self._mine is not None and not self._is_lost:
             return self._mine.holder
         try:
-            with _guard:
+            with self._volume.guard:
                 return self._holder_in_file()
         except OSError as error:
             if error.errno in _GONE:
@@ -148,7 +154,7 @@ class SharedFileLocker(Locker):
     def _is_taken_here(self) -> bool:
         """Another locker of this process holds the file. Opening it, to find out, would end in taking its lock away."""
         try:
-            return _inode(os.stat(self.path)) in _held
+            return inode_of(self._volume.stat(self.path)) in self._volume.held
         except FileNotFoundError:
             return False
 
@@ -157,15 +163,17 @@ class SharedFileLocker(Locker):
         known_at = self.clock.now()
         descriptor = self._open()
         try:
-            if not _lock(descriptor):
+            if not self._volume.lock(descriptor):
                 return False
-            inode = _inode(os.fstat(descriptor))
+            inode = inode_of(self._volume.fstat(descriptor))
             # Whoever replaced the file between our opening and locking it has the lock that others will see.
-            if _inode(os.stat(self.path)) != inode:
+            if inode_of(self._volume.stat(self.path)) != inode:
                 return None
-            mine = _Held(descriptor, inode, b"", self.request.holder, os.urandom(8).hex())
+            mine = _Held(
+                descriptor, inode, b"", self.request.holder, f"{self.request.random.getrandbits(NONCE_BITS):016x}"
+            )
             self._write(mine, replace(mine.holder, epoch=None))
-            _held[inode] = mine
+            self._volume.held[inode] = mine
             self._mine, self._is_lost, descriptor = mine, False, -1
             self._proof = Proof(known_at, self._proof_seconds())
             return True
@@ -173,26 +181,29 @@ class SharedFileLocker(Locker):
             return None
         finally:
             if descriptor >= 0:
-                os.close(descriptor)
+                self._volume.close(descriptor)
 
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            return os.open(self.path, flags, 0o644)
+            return self._volume.open(self.path, flags, 0o644)
         except FileNotFoundError:
-            os.makedirs(self.request.directory, exist_ok=True)
-            return os.open(self.path, flags, 0o644)
+            self._volume.makedirs(os.path.dirname(self.path))
+            return self._volume.open(self.path, flags, 0o644)
+
+    def _nonce(self) -> str:
+        return f"{self.request.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}"
 
     def _write(self, mine: _Held, holder: Holder) -> None:
         """Put our name into the file that we own, synced, as one write: a reader meets the old content or the new."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._volume.wall_ms()
         content = encode(replace(holder, since_ms=now_ms), mine.nonce)
-        size = os.fstat(mine.descriptor).st_size
-        if os.pwrite(mine.descriptor, content, 0) != len(content):
+        size = self._volume.fstat(mine.descriptor).st_size
+        if self._volume.pwrite(mine.descriptor, content, 0) != len(content):
             raise OSError(errno.ENOSPC, "the lock file was written in part only")
         if size > len(content):
-            os.ftruncate(mine.descriptor, len(content))
-        os.fsync(mine.descriptor)
+            self._volume.ftruncate(mine.descriptor, len(content))
+        self._volume.fsync(mine.descriptor)
         mine.content = content
         mine.holder = replace(holder, since_ms=now_ms)
 
@@ -206,9 +217,9 @@ class SharedFileLocker(Locker):
         """
         try:
             return (
-                _lock(mine.descriptor)
-                and _inode(os.stat(self.path)) == mine.inode
-                and os.pread(mine.descriptor, CONTENT_BYTES_MAX, 0) == mine.content
+                self._volume.lock(mine.descriptor)
+                and inode_of(self._volume.stat(self.path)) == mine.inode
+                and self._volume.pread(mine.descriptor, CONTENT_BYTES_MAX, 0) == mine.content
             )
         except OSError as error:
             if error.errno in _GONE:
@@ -218,18 +229,18 @@ class SharedFileLocker(Locker):
     # Reading it
 
     def _holder_in_file(self) -> Holder | None:
-        here = _held.get(_inode(os.stat(self.path)))
+        here = self._volume.held.get(inode_of(self._volume.stat(self.path)))
         if here is not None:
-            return decode(os.pread(here.descriptor, CONTENT_BYTES_MAX, 0))
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            return decode(self._volume.pread(here.descriptor, CONTENT_BYTES_MAX, 0))
+        descriptor = self._volume.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            pid = _pid_of_holder(descriptor)
+            pid = self._volume.holder_pid(descriptor)
             if pid is None:
                 return None
-            holder = decode(os.pread(descriptor, CONTENT_BYTES_MAX, 0))
+            holder = decode(self._volume.pread(descriptor, CONTENT_BYTES_MAX, 0))
             return replace(holder, pid=pid) if holder.pid is None and pid > 0 else holder
         finally:
-            os.close(descriptor)
+            self._volume.close(descriptor)
 
     def _unavailable(self, what: str, error: OSError) -> LockUnavailable:
         return LockUnavailable(f"{self.where} {what}: {error.strerror or error}", error.errno)
@@ -262,27 +273,3 @@ def decode(content: bytes) -> Holder:
         return Holder(str(line["holder"]), line["epoch"], line["pid"], line["host"], line["admin"], since_ms)
     except (ValueError, KeyError, TypeError):
         return Holder(ACTIVEMQ, since_ms=since_ms)
-
-
-def _inode(status: os.stat_result) -> Inode:
-    return status.st_dev, status.st_ino
-
-
-def _lock(descriptor: int) -> bool:
-    """Lock from byte 0 on, without waiting. Only "somebody has it" is False; what else went wrong is an OSError."""
-    try:
-        _posix.lock(descriptor, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
-    except AlreadyLocked:
-        return False
-    except LockException as error:
-        if isinstance(error.__cause__, OSError):
-            raise error.__cause__ from None
-        raise OSError(errno.EIO, str(error)) from error
-    return True
-
-
-def _pid_of_holder(descriptor: int) -> int | None:
-    """F_GETLK: the process that holds byte 0, 0 or less if it runs on another host; None if nobody does."""
-    question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
-    return None if kind == fcntl.F_UNLCK else int(pid)

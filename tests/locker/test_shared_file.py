@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from locker.contract import Holder, Locker, LockRequest, LockUnavailable
+from locker.contract import Holder, Locker, LockRequest, LockSettingsError, LockUnavailable
+from locker.memory import HandClock
 from locker.shared_file import ACTIVEMQ, CONTENT_BYTES_MAX, STAMP, SharedFileLocker, decode, encode
+from locker.volume import OsVolume, inode_of
 
 WAIT_SECONDS_MAX = 20.0
 
@@ -297,34 +299,127 @@ def test_a_trouble_that_comes_later_is_said_once_and_waited_out(
     locker.release()
 
 
+class Failing(OsVolume):
+    """A volume on which one kind of call fails, as long as it is told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing: dict[str, int] = {}
+
+    def __getattribute__(self, name: str) -> object:
+        number = object.__getattribute__(self, "failing").get(name) if name != "failing" else None
+        if number is not None:
+            raise OSError(number, os.strerror(number))
+        return object.__getattribute__(self, name)
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [("pread", errno.EIO), ("stat", errno.EACCES), ("lock", errno.ENOLCK)],
+    ids=["content", "permission", "lock server"],
+)
 def test_what_cannot_be_asked_is_neither_owned_nor_lost(
-    locker: SharedFileLocker, monkeypatch: pytest.MonkeyPatch
+    request_for: Callable[..., LockRequest], call: str, number: int
 ) -> None:
+    volume = Failing()
+    locker = SharedFileLocker(replace(request_for("a"), volume=volume))
     assert locker.try_acquire()
     proof = locker.proof()
-
-    def fail(*_: object) -> bytes:
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(os, "pread", fail)
-        with pytest.raises(LockUnavailable, match="Input/output error"):
-            locker.keep_alive()
-        assert locker.proof() == proof
+    volume.failing = {call: number}
+    with pytest.raises(LockUnavailable, match=os.strerror(number)) as failure:
+        locker.keep_alive()
+    assert failure.value.errno == number
+    assert locker.proof() == proof
+    volume.failing = {}
     assert locker.keep_alive()
+    locker.release()
 
 
-def test_a_lock_that_cannot_be_written_is_not_kept(
-    locker: SharedFileLocker, monkeypatch: pytest.MonkeyPatch, other
-) -> None:
-    def fail(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(os, "pwrite", fail)
-        with pytest.raises(LockUnavailable, match="No space left"):
-            locker.try_acquire()
+def test_a_lock_that_cannot_be_written_is_not_kept(request_for: Callable[..., LockRequest], other) -> None:
+    volume = Failing()
+    locker = SharedFileLocker(replace(request_for("a"), volume=volume))
+    volume.failing = {"pwrite": errno.ENOSPC}
+    with pytest.raises(LockUnavailable, match="No space left"):
+        locker.try_acquire()
     assert other.say("try") == "True"
+
+
+def test_a_volume_that_hangs_makes_the_proof_old_and_nothing_else(request_for: Callable[..., LockRequest]) -> None:
+    class Hanging(OsVolume):
+        answers = threading.Event()
+
+        def stat(self, path: str) -> os.stat_result:  # type: ignore[override]
+            self.answers.wait()
+            return os.stat(path)
+
+    volume, clock = Hanging(), HandClock()
+    volume.answers.set()
+    locker = SharedFileLocker(replace(request_for("a"), volume=volume, clock=clock))
+    assert locker.try_acquire()
+    volume.answers.clear()
+    answered: list[bool] = []
+    asking = threading.Thread(target=lambda: answered.append(locker.keep_alive()))
+    asking.start()
+    clock.advance(locker.proof().valid_for_seconds)
+    assert not locker.proof().holds_at(clock.now())
+    volume.answers.set()
+    asking.join(WAIT_SECONDS_MAX)
+    # The answer was asked for before the volume hung: it proves that time, and no later one.
+    assert answered == [True]
+    assert not locker.proof().holds_at(clock.now())
+    locker.release()
+
+
+def test_two_volumes_are_two_processes(request_for: Callable[..., LockRequest]) -> None:
+    # What one process holds is a matter of that process: a volume of its own knows nothing of it, only the kernel does.
+    here, there = OsVolume(), OsVolume()
+    a = SharedFileLocker(replace(request_for("a"), volume=here))
+    assert a.try_acquire()
+    assert list(here.held) == [inode_of(os.stat(a.path))]
+    assert not there.held
+    a.release()
+    assert not here.held
+
+
+# Elsewhere
+
+
+def test_the_lock_file_may_lie_elsewhere(request_for: Callable[..., LockRequest], tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere" / "locks"
+    here, there = (
+        SharedFileLocker(replace(request_for(name), options={"directory": str(elsewhere)})) for name in ("a", "b")
+    )
+    assert here.try_acquire()
+    assert here.path == str(elsewhere / "lock")
+    assert os.listdir(elsewhere) == ["lock"]
+    assert not (tmp_path / "lock").exists()
+    assert not there.try_acquire()
+    here.release()
+    assert there.try_acquire()
+    there.release()
+
+
+def test_a_directory_that_was_replaced_is_a_lost_lock(request_for: Callable[..., LockRequest], tmp_path: Path) -> None:
+    # Mounted over, or moved away and restored from a copy: the standby sees another file than the one we locked.
+    elsewhere = tmp_path / "elsewhere"
+    locker = SharedFileLocker(replace(request_for("a"), options={"directory": str(elsewhere)}))
+    assert locker.try_acquire()
+    elsewhere.rename(tmp_path / "away")
+    elsewhere.mkdir()
+    (elsewhere / "lock").write_bytes((tmp_path / "away" / "lock").read_bytes())
+    assert not locker.keep_alive()
+    locker.release()
+
+
+@pytest.mark.parametrize(
+    ("options", "key"), [({"directory": ""}, "directory"), ({"directory": 7}, "directory"), ({"dir": "x"}, "dir")]
+)
+def test_an_option_that_cannot_be_meant_is_named(
+    request_for: Callable[..., LockRequest], options: dict[str, object], key: str
+) -> None:
+    with pytest.raises(LockSettingsError, match=rf"locker\.{key} = .*: expected") as failure:
+        SharedFileLocker(replace(request_for("a"), options=options))
+    assert failure.value.key == key
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,141 @@
+"""What a lock file is kept on: the system calls of `shared-file`, as one process makes them.
+
+Passed in like the clock. `OS_VOLUME` is the real one, and there is one of it, because POSIX gives record locks to
+processes: `guard` and `held` are what this process knows of its own locks. The simulator passes one for each broker,
+each with a view of its own on a volume that lies.
+
+All calls block, fail with OSError, and may hang as long as the volume does.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import threading
+import time
+from collections.abc import MutableMapping
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
+
+from portalocker import LockFlags
+from portalocker.exceptions import AlreadyLocked, LockException
+from portalocker.portalocker import LockfLocker
+
+# struct flock of fcntl(2): l_type, l_whence, l_start, l_len, l_pid. Linux, where off_t has 64 bits.
+_FLOCK: Final = struct.Struct("hhqqi4x")
+
+_posix = LockfLocker()
+
+Inode = tuple[int, int]
+
+
+class Status(Protocol):
+    """What is read of an `os.stat_result`."""
+
+    @property
+    def st_dev(self) -> int: ...
+
+    @property
+    def st_ino(self) -> int: ...
+
+    @property
+    def st_size(self) -> int: ...
+
+
+class LockVolume(Protocol):
+    """One process's hand on a volume. Where not said otherwise a call does what its namesake in `os` does."""
+
+    @property
+    def guard(self) -> AbstractContextManager[Any]:
+        """Held while a lock file is opened, locked, closed or looked up in `held`; never while one is kept alive."""
+        ...
+
+    @property
+    def held(self) -> MutableMapping[Inode, Any]:
+        """The lock files that this process owns; read and changed under `guard`, by the locker alone."""
+        ...
+
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int: ...
+
+    def close(self, descriptor: int) -> None:
+        """Drops the process's locks on that file too, whichever descriptor took them: POSIX has it so."""
+        ...
+
+    def stat(self, path: str) -> Status: ...
+
+    def fstat(self, descriptor: int) -> Status: ...
+
+    def pread(self, descriptor: int, size: int, offset: int) -> bytes: ...
+
+    def pwrite(self, descriptor: int, data: bytes, offset: int) -> int: ...
+
+    def ftruncate(self, descriptor: int, size: int) -> None: ...
+
+    def fsync(self, descriptor: int) -> None: ...
+
+    def makedirs(self, path: str) -> None:
+        """Nothing happens when it is there."""
+        ...
+
+    def lock(self, descriptor: int) -> bool:
+        """Take the record lock from byte 0 on, without waiting. False: another process has it. Again: still ours."""
+        ...
+
+    def holder_pid(self, descriptor: int) -> int | None:
+        """Which other process holds byte 0: 0 or less when it runs on another host, None when nobody does."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, as this machine believes. Written for people and ActiveMQ; decides nothing."""
+        ...
+
+
+class OsVolume:
+    """The operating system's volumes, as this process sees them. Made once: `OS_VOLUME`."""
+
+    __slots__ = ("guard", "held")
+
+    open = staticmethod(os.open)
+    close = staticmethod(os.close)
+    stat = staticmethod(os.stat)
+    fstat = staticmethod(os.fstat)
+    pread = staticmethod(os.pread)
+    pwrite = staticmethod(os.pwrite)
+    ftruncate = staticmethod(os.ftruncate)
+    fsync = staticmethod(os.fsync)
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        self.held: dict[Inode, Any] = {}
+
+    def makedirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def lock(self, descriptor: int) -> bool:
+        try:
+            _posix.lock(descriptor, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
+        except AlreadyLocked:
+            return False
+        except LockException as error:
+            if isinstance(error.__cause__, OSError):
+                raise error.__cause__ from None
+            raise OSError(errno.EIO, str(error)) from error
+        return True
+
+    def holder_pid(self, descriptor: int) -> int | None:
+        question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
+        return None if kind == fcntl.F_UNLCK else int(pid)
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+OS_VOLUME: Final[LockVolume] = OsVolume()
+
+
+def inode_of(status: Status) -> Inode:
+    """What file it is, whatever it is called."""
+    return status.st_dev, status.st_ino
