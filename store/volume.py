@@ -1,30 +1,235 @@
-"""What kind of volume a directory is on, as far as the store's safety depends on it. Pure but for one read.
+"""What kind of volume a directory is on, as far as the safety of a pair depends on it: the table of known-bad mounts.
 
-On NFS a client may remember that a name does not exist (``lookupcache=all``, the default). A master that looks whether
-a successor's file has appeared would be answered from that memory, and go on sending receipts that do not
-count (safety: the look). So ``lookupcache=positive`` or ``none`` is demanded there.
+A broker asks at start (`demand_safe`), `tandemmq doctor storage` prints every objection. What the table does not name
+is no objection: then tested behaviour decides, and the doctor tests it.
+
+Three things are asked of a volume. The LOCK: a POSIX record lock excludes the other host, and ends with its holder. The
+LOOK: a name that one host linked is seen by the next stat of the other; a master that does not see its successor's file
+goes on sending receipts that do not count. DURABILITY: what was synced is there after a power cut. An objection against
+the first two may mean two masters, so it is refused at start unless it is overridden by its name; one against the
+third, which harms nobody's store but one's own, is only said.
+
+Pure, but for one read of /proc/self/mountinfo.
 """
 
 from __future__ import annotations
 
+import enum
 import os
-from typing import NamedTuple
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-MOUNTS = "/proc/self/mountinfo"
-MOUNTINFO_BYTES_MAX = 4 << 20
-_SAFE_LOOKUP_CACHE = frozenset({"positive", "pos", "none"})
+MOUNTS: Final = "/proc/self/mountinfo"
+MOUNTINFO_BYTES_MAX: Final = 4 << 20
 
 
 class Mount(NamedTuple):
-    """The mount that a path is on."""
+    """The mount that a path is on. ``device`` is "major:minor" (0 for what has no block device)."""
 
     point: str
     kind: str
     options: frozenset[str]
+    source: str = ""
+    device: str = ""
+
+    def option(self, key: str) -> str | None:
+        """The value of ``key=value``; the empty string for a bare ``key``; None when it is not there."""
+        for option in self.options:
+            name, _, value = option.partition("=")
+            if name == key:
+                return value
+        return None
+
+
+class Concern(enum.Enum):
+    """What an objection is about; see the module."""
+
+    LOCK = "lock"
+    LOOK = "look"
+    DURABILITY = "durability"
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a mount is not to be trusted, or not without a test. ``name`` is what an override calls it.
+
+    ``is_grave``: known to break; otherwise a hint that something may.
+    """
+
+    name: str
+    concern: Concern
+    is_grave: bool
+    reason: str
+    remedy: str
+
+    @property
+    def is_refused(self) -> bool:
+        """Does a broker not start on it, unless told to?"""
+        return self.is_grave and self.concern is not Concern.DURABILITY
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.remedy}"
 
 
 class UnsafeVolume(Exception):
     """The volume, as it is mounted, can make two masters believe in themselves."""
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+NFS: Final = frozenset({"nfs", "nfs4"})
+CIFS: Final = frozenset({"cifs", "smb3", "smbfs"})
+#: Have a server or other hosts behind them: an answer takes a network's round trip, and each host has a cache.
+NETWORK: Final = (
+    NFS | CIFS | frozenset({"9p", "ceph", "fuse.ceph", "fuse.glusterfs", "gfs2", "lustre", "ocfs2", "afs", "beegfs"})
+)
+
+_SAFE_LOOKUP_CACHE: Final = frozenset({"none", "pos", "positive"})
+_NO_LINKS: Final = frozenset({"vfat", "msdos", "exfat"})
+_OBJECT_STORES: Final = frozenset(
+    {"fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.goofys", "fuse.blobfuse", "fuse.blobfuse2", "fuse.mount-s3"}
+)
+_HYPERVISOR: Final = frozenset({"vboxsf", "prl_fs", "vmhgfs", "fuse.vmhgfs-fuse", "fuse.osxfs", "fuse.grpcfuse"})
+
+
+def _is_nfs3(mount: Mount) -> bool:
+    version = mount.option("vers") or mount.option("nfsvers")
+    return mount.kind in NFS and not (version.startswith("4") if version else mount.kind == "nfs4")
+
+
+def _has_local_locks(mount: Mount) -> bool:
+    return mount.option("nolock") is not None or mount.option("local_lock") in ("all", "posix")
+
+
+def _remembers_missing_names(mount: Mount) -> bool:
+    return mount.option("lookupcache") not in _SAFE_LOOKUP_CACHE
+
+
+def _remembers_removed_names(mount: Mount) -> bool:
+    caches_nothing = mount.option("noac") is not None or mount.option("acdirmax") == "0"
+    return mount.option("lookupcache") in ("pos", "positive") and not caches_nothing
+
+
+def _is_unnamed_fuse(mount: Mount) -> bool:
+    is_fuse = mount.kind in ("fuse", "fuseblk") or mount.kind.startswith("fuse.")
+    return is_fuse and mount.kind not in _KINDS_NAMED
+
+
+class _Rule(NamedTuple):
+    kinds: Collection[str] | None  # None: any
+    applies: Callable[[Mount], bool]
+    objection: Objection
+
+
+def _any(mount: Mount) -> bool:
+    return True
+
+
+def _bare(*options: str) -> Callable[[Mount], bool]:
+    return lambda mount: not mount.options.isdisjoint(options)
+
+
+def _rule(
+    name: str,
+    kinds: Collection[str] | None,
+    applies: Callable[[Mount], bool],
+    concern: Concern,
+    is_grave: bool,
+    reason: str,
+    remedy: str,
+) -> _Rule:
+    return _Rule(kinds, applies, Objection(name, concern, is_grave, reason, remedy))
+
+
+_LOCK, _LOOK, _DURABILITY = Concern.LOCK, Concern.LOOK, Concern.DURABILITY
+_GRAVE, _HINT = True, False
+_USE_NFS4: Final = "use NFS version 4 (vers=4.1 or 4.2, hard, lookupcache=none), or a lock that is no file"
+
+# fmt: off
+_RULES: Final = (
+    _rule("nfs-lookup-cache", NFS, _remembers_missing_names, _LOOK, _GRAVE,
+          "NFS without lookupcache=none (or positive): a client remembers that a name is missing, so a master could "
+          "not see its successor", "remount it with lookupcache=none"),
+    _rule("nfs-removed-names", NFS, _remembers_removed_names, _LOOK, _HINT,
+          "NFS with lookupcache=positive: a master that slept may be told for up to acdirmax seconds that its file, "
+          "removed meanwhile, is still there", "remount it with lookupcache=none"),
+    _rule("nfs3", NFS, _is_nfs3, _LOCK, _GRAVE,
+          "NFS version 3 keeps the lock of a dead host until that host is back, so the standby would wait for ever",
+          _USE_NFS4),
+    _rule("nfs-local-locks", NFS, _has_local_locks, _LOCK, _GRAVE,
+          "NFS with nolock or local_lock: each host has locks of its own, so two hosts hold the same one",
+          "remount it without nolock and local_lock"),
+    _rule("nfs-nocto", NFS, _bare("nocto"), _LOOK, _GRAVE,
+          "NFS with nocto: an open does not ask the server what is new, so a successor may miss the journal's end",
+          "remount it without nocto"),
+    _rule("nfs-soft", NFS, _bare("soft", "softerr", "softreval"), _DURABILITY, _HINT,
+          "NFS with soft: a server that is slow for longer than timeo x retrans is an I/O error: the master steps down",
+          "mount it hard; a server that hangs is noticed all the same"),
+    _rule("cifs", CIFS, _any, _LOCK, _GRAVE,
+          "CIFS/SMB: locks are mandatory or local by turns, names and attributes are cached, not every server links",
+          _USE_NFS4),
+    _rule("ocfs2", {"ocfs2"}, _any, _LOCK, _GRAVE,
+          "OCFS2 keeps fcntl locks on one host unless it runs with a userspace cluster stack (AMQ-4378: two masters)",
+          "use another volume, or a lock that is no file; with such a stack, prove it by --peer and override"),
+    _rule("gfs2-local-locks", {"gfs2"}, _bare("localflocks", "lockproto=lock_nolock"), _LOCK, _GRAVE,
+          "GFS2 with localflocks or lock_nolock: each host has locks of its own", "mount it with lock_dlm"),
+    _rule("lustre-local-locks", {"lustre"}, _bare("localflock", "noflock"), _LOCK, _GRAVE,
+          "Lustre with localflock or noflock: locks hold on one host or not at all", "mount it with flock"),
+    _rule("glusterfs", {"fuse.glusterfs"}, _any, _LOOK, _HINT,
+          "GlusterFS may cache attributes and missing names (performance.md-cache-timeout, performance.nl-cache)",
+          "switch both off for this volume and prove it by --peer"),
+    _rule("ceph", {"ceph", "fuse.ceph"}, _any, _LOCK, _HINT,
+          "CephFS keeps the locks of a dead host until its session is evicted (mds session_autoclose, 300 s)",
+          "shorten session_timeout and session_autoclose, or use a lock that is no file"),
+    _rule("9p", {"9p"}, _any, _LOCK, _GRAVE,
+          "9p: servers grant every lock, and clients may cache names", "use a disk of the guest, or NFS version 4"),
+    _rule("virtiofs", {"virtiofs"}, _any, _LOCK, _HINT,
+          "virtiofs: without virtiofsd's posix_lock each guest has locks of its own", "prove it by --peer"),
+    _rule("hypervisor-share", _HYPERVISOR, _any, _LOCK, _GRAVE,
+          "a folder shared by a hypervisor: locks hold in one guest, and links are often missing",
+          "use a disk of the guest, or NFS version 4"),
+    _rule("sshfs", {"fuse.sshfs"}, _any, _LOCK, _GRAVE,
+          "sshfs: locks hold on one host, names and attributes are cached for seconds", _USE_NFS4),
+    _rule("object-store", _OBJECT_STORES, _any, _LOOK, _GRAVE,
+          "an object store as a file system has no links, no locks and no syncs",
+          "use a block device, or NFS version 4"),
+    _rule("fuse", None, _is_unnamed_fuse, _LOOK, _HINT,
+          "FUSE: what its server does about locks, caches and syncs is its own affair",
+          "trust what the tests below say, and prove it by --peer for a pair on two hosts"),
+    _rule("no-links", _NO_LINKS, _any, _LOOK, _GRAVE,
+          "FAT has no hard links, and link(2) is what fences a master off", "use ext4 or XFS"),
+    _rule("read-only", None, _bare("ro"), _LOOK, _GRAVE,
+          "the volume is mounted read-only", "mount it rw"),
+    _rule("overlay", {"overlay", "fuse.fuse-overlayfs", "aufs"}, _any, _DURABILITY, _HINT,
+          "a container's own layer: it goes with the container, and no other container sees it",
+          "mount a volume at this directory"),
+    _rule("overlay-volatile", {"overlay"}, _bare("volatile", "fsync=volatile"), _DURABILITY, _GRAVE,
+          "overlayfs with volatile: a sync does nothing", "mount it without volatile"),
+    _rule("tmpfs", {"tmpfs", "ramfs"}, _any, _DURABILITY, _GRAVE,
+          "the volume is in memory: everything is gone with the machine", "use a disk"),
+    _rule("no-barrier", None, _bare("nobarrier", "barrier=0"), _DURABILITY, _GRAVE,
+          "mounted without barriers: a sync does not empty the disk's own cache", "remount it with barrier"),
+    _rule("ecryptfs", {"ecryptfs"}, _any, _DURABILITY, _HINT,
+          "eCryptfs is a layer that writes sizes apart from contents, known for empty files after a power cut",
+          "encrypt the device (dm-crypt) instead"),
+    _rule("zfs", {"zfs"}, _any, _DURABILITY, _HINT,
+          "ZFS: with sync=disabled a sync does nothing, and the mount does not show it", "look at `zfs get sync`"),
+)
+# fmt: on
+_KINDS_NAMED: Final = frozenset(kind for rule in _RULES for kind in rule.kinds or ())
+NAMES: Final = tuple(rule.objection.name for rule in _RULES)
+
+
+def objections(mount: Mount) -> list[Objection]:
+    """All that the table has against a mount, the grave ones first."""
+    found = [
+        rule.objection for rule in _RULES if (rule.kinds is None or mount.kind in rule.kinds) and rule.applies(mount)
+    ]
+    return sorted(found, key=lambda objection: not objection.is_grave)
+
+
+# -- what is mounted where ---------------------------------------------------------------------------------------------
 
 
 def mount_of(path: str, mountinfo: str) -> Mount | None:
@@ -40,7 +245,7 @@ def mount_of(path: str, mountinfo: str) -> Mount | None:
             continue
         if found is None or len(point) >= len(found.point):  # of two on one point the later one lies on top
             options = frozenset(fields[5].split(",")) | frozenset(fields[dash + 3].split(","))
-            found = Mount(point, fields[dash + 1], options)
+            found = Mount(point, fields[dash + 1], options, _unescaped(fields[dash + 2]), fields[2])
     return found
 
 
@@ -50,26 +255,53 @@ def _unescaped(text: str) -> str:
     return text
 
 
-def demand_safe(directory: str, mountinfo: str | None = None) -> None:
-    """Raise UnsafeVolume when ``directory`` is on NFS and missing names may be remembered there."""
-    if mountinfo is None:
-        try:
-            fd = os.open(MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return  # no Linux, or no /proc: nothing can be known
-        try:
-            parts = []
-            while part := os.read(fd, MOUNTINFO_BYTES_MAX):
-                parts.append(part)
-        finally:
-            os.close(fd)
-        mountinfo = b"".join(parts).decode("utf-8", "replace")
-    mount = mount_of(os.path.realpath(directory), mountinfo)
-    if mount is None or mount.kind not in ("nfs", "nfs4"):
-        return
-    said = {option.partition("=")[2] for option in mount.options if option.startswith("lookupcache=")}
-    if not said & _SAFE_LOOKUP_CACHE:
-        raise UnsafeVolume(
-            f"{directory} is on {mount.kind} mounted at {mount.point} without lookupcache=positive (or none): "
-            "a master could not see its successor; remount it so, or set store.ignore_lookup_cache"
-        )
+def read_mountinfo() -> str | None:
+    """The mounts of this process; None where nothing can be known (no Linux, or no /proc)."""
+    try:
+        fd = os.open(MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        parts = []
+        while part := os.read(fd, MOUNTINFO_BYTES_MAX):
+            parts.append(part)
+    finally:
+        os.close(fd)
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+def mount_under(directory: str, mountinfo: str | None = None) -> Mount | None:
+    """The mount that holds ``directory``, links followed; by the present mounts unless others are given."""
+    text = read_mountinfo() if mountinfo is None else mountinfo
+    return None if text is None else mount_of(os.path.realpath(directory), text)
+
+
+def demand_safe(
+    directory: str,
+    ignored: Collection[str] = (),
+    *,
+    concerns: Collection[Concern] = frozenset(Concern),
+    mountinfo: str | None = None,
+) -> list[str]:
+    """Raise UnsafeVolume when a broker must not start on ``directory``; else the warnings to be shown, one a sentence.
+
+    ``ignored`` names objections that an operator takes upon himself: they are warnings then, marked as unsafe. A name
+    that the table does not have is UnsafeVolume too: an override that overrides nothing was meant for something.
+    ``concerns`` leaves out what does not matter here: LOCK where the lock is no file in ``directory``.
+    """
+    if strange := sorted(set(ignored) - set(NAMES)):
+        raise UnsafeVolume(f"store.ignore_unsafe_volume names {strange[0]!r}; there is {', '.join(sorted(NAMES))}")
+    mount = mount_under(directory, mountinfo)
+    if mount is None:
+        return []
+    against = [objection for objection in objections(mount) if objection.concern in concerns]
+    place = f"{directory} is on {mount.kind} mounted at {mount.point}"
+    refused = [objection for objection in against if objection.is_refused and objection.name not in ignored]
+    if refused:
+        said = ". ".join(f"{objection.reason}; {objection.remedy}" for objection in refused)
+        names = ", ".join(f'"{objection.name}"' for objection in refused)
+        raise UnsafeVolume(f"{place}. {said}. To start all the same: store.ignore_unsafe_volume = [{names}]")
+    return [
+        f"unsafe: {place}: {objection.reason} (overridden by name)" if objection.is_refused else f"{place}: {objection}"
+        for objection in against
+    ]
