@@ -94,10 +94,11 @@ class Index:
         disk: Disk = os,
         page_size: int = PAGE_SIZE_DEFAULT,
         cache_pages: int = CACHE_PAGES_DEFAULT,
-        entropy: Callable[[int], bytes] = os.urandom,
+        entropy: Callable[[int], bytes] | None = None,
         notes_damage: bool = True,
     ) -> "Index":
-        """Open the index in a directory, making both where there are none. `page_size` is for a new one.
+        """Open the index in a directory, making both where there are none. `page_size` is for a new one,
+        `entropy` the disk's `urandom` if nobody says otherwise.
 
         Raises IndexInUse when it is open elsewhere, IndexDamaged when what is there cannot be trusted,
         OSError when the disk fails (which says nothing about the index). Opening reads no pages: who meets a damaged
@@ -106,6 +107,7 @@ class Index:
         """
         if page_size not in range(PAGE_SIZE_MIN, PAGE_SIZE_MAX + 1) or page_size & (page_size - 1):
             raise ValueError(f"page size {page_size} is no power of two from {PAGE_SIZE_MIN} to {PAGE_SIZE_MAX}")
+        entropy = entropy or disk.urandom
         directory = os.fspath(directory)
         disk.makedirs(directory, exist_ok=True)
         opened: list[int] = []

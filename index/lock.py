@@ -1,7 +1,7 @@
 """The lock of an index directory, so that two openings never write the same pages.
 
 flock(2) on `index.lock`, held while the index is open and dropped by the kernel when its holder dies. The file is
-never removed.
+never removed. A disk that is not the kernel's brings a `flock` of its own.
 """
 
 import errno
@@ -18,7 +18,7 @@ def lock_directory(disk: Disk, directory: str) -> int:
     """Lock the directory; closing the descriptor returned lets go. IndexInUse when it is taken."""
     fd = disk.open(os.path.join(directory, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        getattr(disk, "flock", fcntl.flock)(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         disk.close(fd)
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):

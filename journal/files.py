@@ -10,7 +10,10 @@ Knows nothing of what the files contain but the end record at the start of an em
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from journal.disk import Disk, write_at
 from journal.errors import FenceTaken
@@ -41,13 +44,23 @@ def identity_of(status: os.stat_result) -> Identity:
 
 
 class JournalFiles:
-    """The directory must exist. Any thread may call; ``prepare`` and ``publish`` of one broker name one at a time."""
+    """The directory must exist. Any thread may call; ``prepare`` and ``publish`` of one broker name one at a time.
 
-    __slots__ = ("_prepared", "directory", "disk")
+    ``make_lock`` makes what readers and writers of these files guard themselves with, between the threads that share
+    one; it is held while the disk works.
+    """
 
-    def __init__(self, directory: str, disk: Disk = os) -> None:
+    __slots__ = ("_prepared", "directory", "disk", "make_lock")
+
+    def __init__(
+        self,
+        directory: str,
+        disk: Disk = os,
+        make_lock: Callable[[], AbstractContextManager[Any]] = threading.Lock,
+    ) -> None:
         self.directory = os.fspath(directory)
         self.disk = disk
+        self.make_lock = make_lock
         # What is prepared stays open: the number of a deleted file may be given to the next, that of an open one not.
         self._prepared: dict[str, tuple[int, Identity]] = {}
 

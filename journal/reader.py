@@ -8,7 +8,6 @@ the files tells when to ``forget`` one.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -42,7 +41,7 @@ class JournalReader:
     def __init__(self, files: JournalFiles, descriptors_max: int = DESCRIPTORS_MAX) -> None:
         self._files = files
         self._descriptors_max = descriptors_max
-        self._lock = threading.Lock()
+        self._lock = files.make_lock()
         self._descriptors: dict[int, _Descriptor] = {}  # least recently used first
 
     def read(self, location: Location, size: int = 0) -> bytes:

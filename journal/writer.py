@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Iterable
 from typing import NoReturn
 
@@ -75,7 +74,7 @@ class JournalWriter:
         self._broker = broker
         self._file_length_max = file_length_max
         self._failure: tuple[str, OSError] | str | None = None
-        self._preparing = threading.Lock()
+        self._preparing = files.make_lock()
         self._is_prepared = False
         self._is_dirty = False
         # The former file, its end and what is to stand behind it once the header of this one is durable

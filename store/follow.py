@@ -13,11 +13,11 @@ is to append so that every later replay agrees.
 from __future__ import annotations
 
 import logging
-import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 
+from index.disk import Disk as IndexDisk
 from index.errors import IndexDamaged
 from index.index import Index
 from journal.errors import JournalCorrupt, JournalMissing
@@ -35,8 +35,10 @@ from store.marks import decode_gone
 from store.neighbours import told_by_neighbours
 from store.records.errors import RecordDamaged
 from store.replay import Replay
+from store.scratch import scratch_directory
 from store.state import OtherNumbering, State
 from store.tail import Position, changes
+from store.threads import OS_THREADS, Threads
 
 __all__ = ["Follower", "IndexNotOfThisJournal", "JournalLost", "StoreCorrupt"]
 
@@ -81,6 +83,7 @@ class Follower:
         audit: ProducerAudit | None = None,
         has_foreign_index: Callable[[], bool] = lambda: False,
         on_read: Callable[[Position], None] | None = None,
+        threads: Threads = OS_THREADS,
     ) -> None:
         self.files = files
         self.index = index
@@ -111,6 +114,9 @@ class Follower:
         self._index_root = index_root
         self._is_trial = is_trial
         self._on_read = on_read
+        self._clock = threads.monotonic
+        # A store's disk does all that its rooms ask of one (store.standby.Disk).
+        self._disk = cast(IndexDisk, files.disk)
         self._headers: dict[int, Header] = {}
         self._misplaced: dict[int, int] = {}  # files that begin with the header of another one
         self._ends_seen: dict[int, int] = {}  # of files that ActiveMQ wrote and left behind
@@ -126,7 +132,7 @@ class Follower:
     # ---- the index and the journal belong together
 
     def _judge(self, ids: Sequence[int]) -> None:
-        self._judged_at = time.monotonic()
+        self._judged_at = self._clock()
         try:
             self._standing = judge(self.files, ids, self.chronicle, self.state, self._has_batches)
         except IndexDamaged as error:
@@ -194,7 +200,7 @@ class Follower:
         ids = self.read_headers()
         state = self.state
         found: dict[int, int] = {}
-        if self._standing is not None and (is_final or time.monotonic() - self._judged_at > JUDGE_SECONDS):
+        if self._standing is not None and (is_final or self._clock() - self._judged_at > JUDGE_SECONDS):
             self._judge(ids)  # it may have been a matter of what this host could see
         if self._standing is not None:
             if not is_final:
@@ -355,7 +361,9 @@ class Follower:
             )
         elif self._index_root is not None:
             root, place = self._index_root, (file, end)
-            self._ledger.meet(told_by_neighbours(root, self.files, self._ids, self.chronicle, self._has_batches, place))
+            self._ledger.meet(
+                told_by_neighbours(root, self.files, self._ids, self.chronicle, self._has_batches, place, self._disk)
+            )
         if kind is EndingKind.TORN and not any(each.file == file and each.start <= end for each in self.damages):
             self._ledger.forget(file, end, "the last write was not whole, and was promised to nobody")
 
@@ -425,8 +433,8 @@ class Follower:
             return  # the index knows no more of it than the replay
         log.warning("the journal is replayed as a whole, to see what its damage hides from a replay")
         with (
-            tempfile.TemporaryDirectory(prefix="tandemmq-replay-") as scratch,
-            Index.open(scratch) as index,
+            scratch_directory(self._disk, "tandemmq-replay-") as scratch,
+            Index.open(scratch, self._disk) as index,
         ):
             truth = Follower(
                 self.files,

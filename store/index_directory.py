@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import time
 
 from index.copy import copy
-from index.disk import Disk
+from index.disk import Disk, exists
 from index.errors import IndexDamaged, IndexInUse
 from index.index import CACHE_PAGES_DEFAULT, Index
 from index.lock import lock_directory
+from store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
 
@@ -35,55 +34,66 @@ def open_index(
     *,
     may_copy: bool = True,
     cache_pages: int = CACHE_PAGES_DEFAULT,
+    threads: Threads = OS_THREADS,
 ) -> tuple[str, Index]:
     """The broker's index and its directory. When there is none it begins as a copy of a neighbour's, if it may, or
     empty. Raises OSError as the volume gives it."""
     for number in range(1, DIRECTORIES_MAX + 1):
         path = os.path.join(root, broker if number == 1 else f"{broker}-{number}")
         try:
-            if may_copy and not _is_index(path):
+            if may_copy and not _is_index(disk, path):
                 _copy_neighbour(root, path, disk)
             return path, Index.open(path, disk, cache_pages=cache_pages)
         except IndexInUse:
             log.warning("index directory %s is in use by another process; trying the next name", path)
         except IndexDamaged as reason:
-            set_aside(path, str(reason))
+            set_aside(path, str(reason), disk, threads)
             return path, Index.open(path, disk, cache_pages=cache_pages)
     raise IndexInUse(f"all {DIRECTORIES_MAX} index directories of {broker} are in use")
 
 
-def set_aside(path: str, reason: str) -> str:
+def set_aside(path: str, reason: str, disk: Disk = os, threads: Threads = OS_THREADS) -> str:
     """Rename an index directory that cannot be trusted, so that the next ``open_index`` begins anew."""
-    aside = f"{path}{ASIDE}{time.time_ns()}"
-    os.rename(path, aside)
+    aside = f"{path}{ASIDE}{int(threads.wall() * 1e9)}"
+    disk.replace(path, aside)
     log.warning("index %s set aside as %s: %s", path, aside, reason)
     return aside
 
 
-def remove_stale(root: str, own: str) -> list[str]:
+def remove_stale(root: str, own: str, disk: Disk = os, threads: Threads = OS_THREADS) -> list[str]:
     """Remove the indexes of brokers that were not seen for STALE_SECONDS; only a master may. Returns what went.
 
     What was set aside stays: it is evidence.
     """
     removed = []
-    now = time.time()
-    for path in _indexes(root):
-        if os.path.samefile(path, own) or now - _modified(path) < STALE_SECONDS:
+    now = threads.wall()
+    for path in _indexes(disk, root):
+        if path == own or now - _modified(disk, path) < STALE_SECONDS:
             continue
         try:
-            lock = lock_directory(os, path)
+            lock = lock_directory(disk, path)
         except IndexInUse:
             continue
         try:
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(disk, path)
             removed.append(path)
         finally:
-            os.close(lock)
+            disk.close(lock)
     return removed
 
 
+def _remove(disk: Disk, path: str) -> None:
+    """An index directory has files only. What cannot be removed stays, and does no harm."""
+    try:
+        for name in disk.listdir(path):
+            disk.unlink(os.path.join(path, name))
+        disk.rmdir(path)
+    except OSError as reason:
+        log.info("the stale index %s cannot be removed: %s", path, reason)
+
+
 def _copy_neighbour(root: str, path: str, disk: Disk) -> None:
-    for neighbour in sorted(_indexes(root), key=_modified, reverse=True):
+    for neighbour in sorted(_indexes(disk, root), key=lambda path: _modified(disk, path), reverse=True):
         if neighbour == path:
             continue
         try:
@@ -94,20 +104,20 @@ def _copy_neighbour(root: str, path: str, disk: Disk) -> None:
             log.info("index %s cannot be copied: %s", neighbour, reason)
 
 
-def _indexes(root: str) -> list[str]:
+def _indexes(disk: Disk, root: str) -> list[str]:
     try:
-        names = os.listdir(root)
+        names = disk.listdir(root)
     except FileNotFoundError:
         return []
-    return [path for name in names if ASIDE not in name and _is_index(path := os.path.join(root, name))]
+    return [path for name in names if ASIDE not in name and _is_index(disk, path := os.path.join(root, name))]
 
 
-def _is_index(path: str) -> bool:
-    return os.path.exists(os.path.join(path, DATA))
+def _is_index(disk: Disk, path: str) -> bool:
+    return exists(disk, os.path.join(path, DATA))
 
 
-def _modified(path: str) -> float:
+def _modified(disk: Disk, path: str) -> float:
     try:
-        return os.stat(os.path.join(path, DATA)).st_mtime
+        return disk.stat(os.path.join(path, DATA)).st_mtime
     except FileNotFoundError:
         return 0.0

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from index.disk import Disk
 from index.pages import read_slots
 from index.roots import decode_roots
 from journal.errors import JournalCorrupt, JournalError, JournalMissing
@@ -170,26 +171,26 @@ def _samples(present: Sequence[int], state: State) -> Iterator[tuple[int, int, s
                 yield entry.location, entry.size, entry.message_id
 
 
-def places_of_indexes(root: str) -> Iterator[tuple[str, Position]]:
+def places_of_indexes(root: str, disk: Disk = os) -> Iterator[tuple[str, Position]]:
     """Where each index below ``root`` stands, as its newest root says; nothing is locked, and only roots are read."""
     try:
-        names = sorted(os.listdir(root))
+        names = sorted(disk.listdir(root))
     except FileNotFoundError:
         return
     for name in names:
         path = os.path.join(root, name)
-        if ASIDE in name or not os.path.exists(os.path.join(path, DATA)):
+        if ASIDE in name:
             continue
         try:
-            fd = os.open(os.path.join(path, DATA), os.O_RDONLY | os.O_CLOEXEC)
+            fd = disk.open(os.path.join(path, DATA), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            continue  # gone meanwhile, or not ours to read: no witness
+            continue  # none, gone meanwhile, or not ours to read: no witness
         try:
-            roots = decode_roots(read_slots(os, fd))
+            roots = decode_roots(read_slots(disk, fd))
         except OSError:
             continue
         finally:
-            os.close(fd)
+            disk.close(fd)
         if roots and roots[0].meta:
             yield path, Position(*json.loads(roots[0].meta)["position"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor, Future
 
 from journal.writer import JournalWriter
 from store.damage import encode_next
@@ -13,6 +13,7 @@ from store.settings import StoreSettings
 from store.space import Space
 from store.state import State
 from store.tail import Position
+from store.threads import OS_THREADS, Threads
 
 
 class NoProof(Exception):
@@ -38,6 +39,7 @@ class JournalEnd:
         has_proof: Callable[[], bool],
         background: Executor,
         clock: Callable[[], float],
+        threads: Threads = OS_THREADS,
     ) -> None:
         self.writer = writer
         self.is_unsynced = False
@@ -51,6 +53,7 @@ class JournalEnd:
         self._has_proof = has_proof
         self._background = background
         self._clock = clock
+        self._threads = threads
         self._is_next_ready = False
         self._last_sync = clock()
 
@@ -111,7 +114,7 @@ class JournalEnd:
             self.sync()
         self.look()
         if self.preparing is not None:
-            wait([self.preparing])  # if it failed, the rotation tries itself, and fails for good
+            self._threads.wait([self.preparing])  # if it failed, the rotation tries itself, and fails for good
             self.preparing = None
         self._is_next_ready = False
         file, end = writer.position

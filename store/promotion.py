@@ -10,7 +10,6 @@ Of several stores (store.several) all journals are fenced before any is read: th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from store.headers import Header, encode_header
 from store.records.commands import encode_commit, encode_rollback
 from store.records.transactions import TransactionId, transaction_of_key
 from store.tail import Position
+from store.threads import OS_THREADS, Threads
 
 # A promotion's file begins short and grows as it is written: clients wait while it is made, and one that comes to
 # nothing (a damaged journal, tried again and again) leaves little behind.
@@ -57,11 +57,14 @@ class Promotion:
     OSError as the volume gives it.
     """
 
-    def __init__(self, files: JournalFiles, *, broker: str, max_file_length: int, sync: str) -> None:
+    def __init__(
+        self, files: JournalFiles, *, broker: str, max_file_length: int, sync: str, threads: Threads = OS_THREADS
+    ) -> None:
         self._files = files
         self._broker = broker
         self._max_file_length = max_file_length
         self._sync = sync
+        self._clock = threads.monotonic
         self._last = 0
         self._first = 0
         self._ends: dict[int, int] = {}
@@ -70,7 +73,7 @@ class Promotion:
 
     def fence(self) -> None:
         """Make the next journal file appear: from here on nothing that others write can be promised by them."""
-        started = time.monotonic()
+        started = self._clock()
         files = self._files
         ids = files.list()
         self._last = ids[-1] if ids else 0
@@ -80,7 +83,7 @@ class Promotion:
         highest = files.list()[-1]
         if highest > first:
             raise Deposed(first, f"db-{highest}.log exists")
-        self._seconds += time.monotonic() - started
+        self._seconds += self._clock() - started
 
     def read(self, follower: Follower) -> None:
         """Read what was written before the fence, to the end: afterwards ``follower.state`` is exact.
@@ -88,14 +91,14 @@ class Promotion:
         May be called again with another follower when the first was no use (IndexNotOfThisJournal). Raises
         JournalCorrupt or JournalLost when the journal is damaged.
         """
-        started = time.monotonic()
+        started = self._clock()
         before = follower.replay.records
         self._ends = follower.advance(is_final=True)
         self._ends.pop(self._first, None)
         if self._last:
             self._files.sync(self._last)  # a batch that was written and never synced counts now, and must survive
         self._records += follower.replay.records - before
-        self._seconds += time.monotonic() - started
+        self._seconds += self._clock() - started
 
     def next_epoch(self, follower: Follower) -> int:
         """The least that the new epoch can be; to be asked after ``read``."""
@@ -118,7 +121,7 @@ class Promotion:
         come next, and ``foreign_openwire`` stands in the header: what the take-over of another broker's store has to
         say, which may be many files.
         """
-        started = time.monotonic()
+        started = self._clock()
         if epoch is None:
             epoch = self.next_epoch(follower)
         assert epoch >= self.next_epoch(follower), "epochs grow"
@@ -151,7 +154,7 @@ class Promotion:
         except BaseException:
             writer.close()
             raise
-        self._seconds += time.monotonic() - started
+        self._seconds += self._clock() - started
         return Promoted(writer, epoch, self._seconds, self._records, len(rollbacks))
 
     def _write_more(self, writer: JournalWriter, follower: Follower, epoch: int, batch: Sequence[bytes]) -> None:

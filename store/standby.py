@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable
 from typing import Protocol
 
 from index.disk import Disk as IndexDisk
+from index.disk import exists
 from index.index import Index
 from journal.disk import Disk as JournalDisk
 from journal.files import JournalFiles
@@ -21,15 +20,17 @@ from store.kahadb.page_file import DATA
 from store.promotion import Outcome, Promoted, Promotion, left_to_others
 from store.records.transactions import TransactionId
 from store.settings import StoreSettings
+from store.space import Disk as SpaceDisk
 from store.space import Space
 from store.state import State
 from store.store import Store
 from store.takeover import prepare_takeover
+from store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
 
 
-class Disk(JournalDisk, IndexDisk, Protocol):
+class Disk(JournalDisk, IndexDisk, SpaceDisk, Protocol):
     """What journal and index ask of a disk; the ``os`` module is the real one."""
 
 
@@ -53,6 +54,7 @@ class Standby:
         settings: StoreSettings,
         *,
         disk: Disk = os,
+        threads: Threads = OS_THREADS,
         number_owners: Callable[[bytes], int] = _from_zero,
     ) -> None:
         self.directory = directory
@@ -60,9 +62,10 @@ class Standby:
         self.broker = broker
         self._index_root = index_root
         self._disk = disk
-        self._files = JournalFiles(directory, disk)
-        self._halted = threading.Event()
-        self._last_checkpoint = time.monotonic()
+        self._files = JournalFiles(directory, disk, threads.lock)
+        self._halted = threads.event()
+        self._threads = threads
+        self._last_checkpoint = threads.monotonic()
         self._number_owners = number_owners
         self.first_owner: int | None = None
         self._promotion = Promotion(
@@ -70,25 +73,33 @@ class Standby:
             broker=broker,
             max_file_length=settings.journal_max_file_length,
             sync=settings.journal_disk_sync_strategy,
+            threads=threads,
         )
         self._path, self._follower = self._open()
 
     def _open(self) -> tuple[str, Follower]:
-        path, index = open_index(self._index_root, self.broker, self._disk, cache_pages=self.settings.index_cache_size)
+        path, index = self._open_index()
         try:
             return path, self._follower_with(index)
         except IndexNotOfThisJournal as reason:
             index.close()
-            set_aside(path, str(reason))
+            self._set_aside(path, str(reason))
             # A neighbour's may be as wrong: now the journal alone is believed.
-            path, index = open_index(
-                self._index_root,
-                self.broker,
-                self._disk,
-                may_copy=False,
-                cache_pages=self.settings.index_cache_size,
-            )
+            path, index = self._open_index(may_copy=False)
             return path, self._follower_with(index)
+
+    def _open_index(self, *, may_copy: bool = True) -> tuple[str, Index]:
+        return open_index(
+            self._index_root,
+            self.broker,
+            self._disk,
+            may_copy=may_copy,
+            cache_pages=self.settings.index_cache_size,
+            threads=self._threads,
+        )
+
+    def _set_aside(self, path: str, reason: str) -> None:
+        set_aside(path, reason, self._disk, self._threads)
 
     def _follower_with(self, index: Index) -> Follower:
         if self.first_owner is None:
@@ -106,6 +117,7 @@ class Standby:
             first_owner=self.first_owner,
             audit=ProducerAudit(depth, producers) if depth and producers else None,
             has_foreign_index=self._has_foreign_index,
+            threads=self._threads,
         )
 
     def _has_foreign_index(self) -> bool:
@@ -114,7 +126,7 @@ class Standby:
 
     def _foreign_directory(self) -> str:
         """Where ActiveMQ has its index. With its ``indexDirectory``, ours is below that, as each broker's is."""
-        is_there = os.path.exists(os.path.join(self._index_root, DATA))
+        is_there = exists(self._disk, os.path.join(self._index_root, DATA))
         return self._index_root if is_there else self.directory
 
     # ---- standing by
@@ -127,14 +139,14 @@ class Standby:
         except IndexNotOfThisJournal as reason:
             self._begin_anew(str(reason))
             return
-        now = time.monotonic()
+        now = self._threads.monotonic()
         if follower.state.tail.operations and now - self._last_checkpoint >= self.settings.checkpoint_interval:
             self._last_checkpoint = now
             follower.checkpoint()
 
     def _begin_anew(self, reason: str) -> None:
         self._follower.index.close()
-        set_aside(self._path, reason)
+        self._set_aside(self._path, reason)
         self._path, self._follower = self._open()
 
     @property
@@ -233,7 +245,7 @@ class Standby:
                 promoted.writer.close()
                 raise
         self._say(promoted)
-        for path in remove_stale(self._index_root, self._path):
+        for path in remove_stale(self._index_root, self._path, self._disk, self._threads):
             log.info("removed the stale index %s", path)
         return Store(
             self._files,
@@ -245,7 +257,14 @@ class Standby:
             call_soon=call_soon,
             call_later_this_turn=call_later_this_turn,
             on_lost=on_lost,
-            space=Space((self.directory, self._path), self.settings.disk_reserve),
+            space=Space(
+                (self.directory, self._path),
+                self.settings.disk_reserve,
+                self._disk,
+                clock=self._threads.monotonic,
+                now=self._threads.wall,
+            ),
+            threads=self._threads,
         )
 
     def _say(self, promoted: Promoted) -> None:

@@ -9,10 +9,9 @@ why. No sync is ever retried.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from queue import Empty, SimpleQueue
+from concurrent.futures import Future
+from queue import Empty
 from typing import Any, TypeVar
 
 from index.index import Index
@@ -28,6 +27,7 @@ from store.pages import Pages
 from store.settings import StoreSettings
 from store.space import Space
 from store.state import State
+from store.threads import OS_THREADS, Inbox, Threads
 from store.upkeep import CheckpointDone, Failed, Upkeep
 
 T = TypeVar("T")
@@ -73,6 +73,7 @@ class StorageThread:
         report_durable: Callable[[list[Operation]], object],
         failed: Callable[[BaseException], object],
         clock: Callable[[], float],
+        threads: Threads = OS_THREADS,
     ) -> None:
         self.figures = figures = Figures(clock())
         self.error: BaseException | None = None
@@ -84,10 +85,10 @@ class StorageThread:
         self._failed = failed
         self._clock = clock
         self._is_dropped = False
-        self._inbox: SimpleQueue[list[Operation | NewQueue] | _Stop | CheckpointDone | _Question | Failed] = (
-            SimpleQueue()
-        )
-        self._background = background = ThreadPoolExecutor(2, "tandemmq-background")
+        self._threads = threads
+        # Of list[Operation | NewQueue], _Stop, CheckpointDone, _Question and Failed
+        self._inbox: Inbox = threads.inbox()
+        self._background = background = threads.executor(2, "tandemmq-background")
         self._end = JournalEnd(
             writer,
             state,
@@ -99,6 +100,7 @@ class StorageThread:
             has_proof=has_proof,
             background=background,
             clock=clock,
+            threads=threads,
         )
         self._pages = Pages(files, state, chronicle, figures, first_file=writer.position[0])
         self._upkeep = Upkeep(
@@ -115,8 +117,9 @@ class StorageThread:
             background=background,
             tell=self._inbox.put,
             clock=clock,
+            threads=threads,
         )
-        self._thread = threading.Thread(target=self._run, name="tandemmq-storage", daemon=True)
+        self._thread = threads.thread(self._run, "tandemmq-storage")
 
     # ---- from other threads
 
@@ -174,7 +177,7 @@ class StorageThread:
         if self._end.preparing is not None:
             background = (*background, self._end.preparing)
         working = [future for future in background if not future.cancelled()]
-        is_idle = not wait(working, wait_seconds).not_done
+        is_idle = self._threads.wait(working, wait_seconds)
         if is_idle and not self._thread.is_alive():
             self._let_go()
 

@@ -6,7 +6,6 @@ call a batch, when they are durable. What is on its way is counted, and bounded 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -25,6 +24,7 @@ from store.settings import StoreSettings
 from store.space import Space, StoreFull
 from store.state import State
 from store.storage_thread import StorageThread
+from store.threads import OS_THREADS, Threads
 from store.upkeep import REPLAY_SECONDS_PER_RECORD
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Store:
         call_later_this_turn: Callable[[Callable[[], None]], object],
         on_lost: Callable[[BaseException], None],
         space: Space | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        threads: Threads = OS_THREADS,
     ) -> None:
         self._state = state = follower.state
         follower.replay.tell_ids()
@@ -88,7 +88,8 @@ class Store:
             has_proof=has_proof,
             report_durable=lambda operations: call_soon(partial(self._delivered, operations)),
             failed=lambda error: call_soon(partial(on_lost, error)),
-            clock=clock,
+            clock=threads.monotonic,
+            threads=threads,
         )
         self.figures = self._thread.figures
 

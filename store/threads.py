@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -64,6 +65,8 @@ class Threads(Protocol):
 
     def event(self) -> Event: ...
 
+    def lock(self) -> AbstractContextManager[Any]: ...
+
     def wait(self, futures: Iterable[Future[Any]], timeout: float | None = None) -> bool:
         """Wait until all are done (True), or until ``timeout`` seconds are over."""
         ...
@@ -85,6 +88,7 @@ class OsThreads:
     __slots__ = ()
 
     event = staticmethod(threading.Event)
+    lock = staticmethod(threading.Lock)
     sleep = staticmethod(time.sleep)
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)

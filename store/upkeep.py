@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import math
 import os
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor, Future
 from itertools import chain
 from typing import cast
 
@@ -31,6 +30,7 @@ from store.settings import StoreSettings
 from store.space import Space
 from store.state import State
 from store.tail import Frozen, Position, changes
+from store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +101,7 @@ class Upkeep:
         background: Executor,
         tell: Callable[[CheckpointDone | Failed], object],
         clock: Callable[[], float],
+        threads: Threads = OS_THREADS,
     ) -> None:
         self.is_halted = False
         self._files = files
@@ -115,6 +116,7 @@ class Upkeep:
         self._background = background
         self._tell = tell
         self._clock = clock
+        self._threads = threads
         self._remover = _remover(files, settings)
         # Two tails are replayed after a crash: the frozen one, and the live one that grew meanwhile.
         affordable = int(settings.recovery_budget / replay_seconds_per_record / 2)
@@ -179,7 +181,7 @@ class Upkeep:
         if self._checkpoint is not None:
             if tail.operations > self._checkpoint_records:
                 self._is_in_a_hurry = True
-                self._checkpoint.result()  # the bound of the live tail: producers wait for the checkpoint
+                self._await(self._checkpoint)  # the bound of the live tail: producers wait for the checkpoint
             return
         now = self._clock()
         is_due = tail.operations > 0 and (
@@ -204,18 +206,19 @@ class Upkeep:
         return self._state.freeze(self._chronicle.first_of_epoch, self._end.writer.position[0])
 
     def _write_checkpoint(self, frozen: Frozen) -> None:
-        started = time.monotonic()
+        threads = self._threads
+        started = threads.monotonic()
         try:
             # Only when db.free was lost: what it would have said is found here, while others work.
             steps = chain(self._index.recover_free_pages(), self._index.checkpoint(changes(frozen), frozen.meta))
-            slice_end = time.monotonic() + CHECKPOINT_SLICE_SECONDS
+            slice_end = threads.monotonic() + CHECKPOINT_SLICE_SECONDS
             for _ in steps:
                 if self.is_halted:
                     return
-                if time.monotonic() > slice_end and not self._is_in_a_hurry:
-                    time.sleep(CHECKPOINT_PAUSE_SECONDS)
-                    slice_end = time.monotonic() + CHECKPOINT_SLICE_SECONDS
-            self._figures.checkpoint_seconds += time.monotonic() - started
+                if threads.monotonic() > slice_end and not self._is_in_a_hurry:
+                    threads.sleep(CHECKPOINT_PAUSE_SECONDS)
+                    slice_end = threads.monotonic() + CHECKPOINT_SLICE_SECONDS
+            self._figures.checkpoint_seconds += threads.monotonic() - started
             self._tell(CheckpointDone(frozen, None))
         except BaseException as error:
             self._tell(CheckpointDone(frozen, error))
@@ -258,7 +261,7 @@ class Upkeep:
         self._pages.forget(files)
         # A removal that failed is final as a failed write is: what pins a file that is still there must stay.
         if self._unlinking is not None:
-            self._unlinking.result()
+            self._await(self._unlinking)
         state.forget_files(files)
         for file in files:
             self._sizes.pop(file, None)
@@ -266,6 +269,11 @@ class Upkeep:
         self._unlinking = self._background.submit(self._unlink, files)
         self._unlinking.add_done_callback(self._unlinked)
         log.info("reclaimed %d journal files (%d to %d)", len(files), files[0], files[-1])
+
+    def _await(self, work: Future[None]) -> None:
+        """Wait for background work; raises what it raised."""
+        self._threads.wait([work])
+        work.result()
 
     def _unlink(self, files: tuple[int, ...]) -> None:
         for file in files:
@@ -354,12 +362,12 @@ class Upkeep:
                 report.disk_expected,
             )
             if compaction.reports:
-                self._background.submit(_tell, self._unlinking, compaction.reports, report)
+                self._background.submit(_tell, self._threads, self._unlinking, compaction.reports, report)
 
     def finish(self) -> None:
         """A last checkpoint; durable on return."""
         if self._checkpoint is not None:
-            self._checkpoint.result()
+            self._await(self._checkpoint)
             self._state.thaw()
             self._checkpoint = None
         if self._state.tail.operations and self._space.has_checkpoint_room:
@@ -381,10 +389,13 @@ def _remover(files: JournalFiles, settings: StoreSettings) -> JournalFiles | Arc
 
 
 def _tell(
-    unlinking: Future[None] | None, reports: Sequence[Future[CompactionReport]], report: CompactionReport
+    threads: Threads,
+    unlinking: Future[None] | None,
+    reports: Sequence[Future[CompactionReport]],
+    report: CompactionReport,
 ) -> None:
     """Report when the files are really gone."""
     if unlinking is not None:
-        wait([unlinking])
+        threads.wait([unlinking])
     for waiting in reports:
         waiting.set_result(report)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import struct
 
-from index.disk import Disk, sync_directory, write_fully
+from index.disk import Disk, exists, sync_directory, write_fully
 from store.kahadb.errors import KahaIndexDamaged
 from store.kahadb.index import VERSION_LATEST, read_index
 from store.kahadb.page_file import DATA, FREE, HEADER_COPY_BYTES, PAGE_BYTES_DEFAULT, PAGE_END, PAGE_HEAD, REDO
@@ -67,7 +67,7 @@ def is_minimal(directory: str, disk: Disk = os) -> bool:
 
 def has_foreign_index(directory: str, disk: Disk = os) -> bool:
     """Whether ActiveMQ was here since a broker of ours: it leaves an index, and collects files without a word."""
-    return os.path.exists(os.path.join(directory, DATA)) and not is_minimal(directory, disk)
+    return exists(disk, os.path.join(directory, DATA)) and not is_minimal(directory, disk)
 
 
 def write_minimal(directory: str, openwire_version: int, disk: Disk = os) -> None:
