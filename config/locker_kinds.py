@@ -1,0 +1,59 @@
+"""The tables `[locker.zookeeper]` and `[locker.kubernetes]`: what two kinds of lock ask beyond what all ask.
+
+How long a lease is and how often it is renewed stands in `[locker]`, as for every kind.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from config.section import Path, Section
+from config.units import Milliseconds
+
+
+class KindTable(Section):
+    """A table that one kind of lock reads."""
+
+    def options(self) -> dict[str, object]:
+        """What the operator said, and the defaults, as plain values; keys that were left out and have none are missing."""
+        return {key: value for key, value in self.model_dump().items() if value is not None}
+
+
+class ZooKeeperTable(KindTable):
+    hosts: str | None = Field(
+        None, min_length=1, description="The servers: `HOST:PORT,HOST:PORT,…`, with `/CHROOT` at the end if wanted."
+    )
+    path: str = Field(
+        "/tandemmq/lock",
+        pattern=r"^(/[^/]+)+$",
+        description="The node under which the brokers of one pair queue. Another pair needs another one.",
+    )
+    digest: str | None = Field(
+        None,
+        pattern=r"^[^:]+:.+$",
+        description="`USER:PASSWORD` to prove to the servers; only that user may then touch the nodes. Never shown.",
+    )
+    connect_timeout: Milliseconds = Field(
+        5_000, ge=100, description="So long a server may take to be reached at start."
+    )
+
+
+class KubernetesTable(KindTable):
+    lease: str = Field("tandemmq", min_length=1, description="The name of the Lease. Another pair needs another one.")
+    namespace: str | None = Field(None, min_length=1, description="Where the Lease lies. Default: the pod's own.")
+    server: str | None = Field(
+        None, pattern=r"^https://[^/]+$", description="The API server: `https://HOST:PORT`. Default: the pod's own."
+    )
+    token_file: Path = Field(
+        "/var/run/secrets/kubernetes.io/serviceaccount/token",
+        description="The bearer token, read again for each request: tokens change every hour.",
+    )
+    ca_file: Path = Field(
+        "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
+        description="The certificates that may sign the API server's.",
+    )
+    request_timeout: Milliseconds = Field(
+        2_000,
+        ge=100,
+        description="So long the API server may take for an answer; never longer than a third of a lease.",
+    )
