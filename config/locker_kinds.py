@@ -15,7 +15,7 @@ class KindTable(Section):
     """A table that one kind of lock reads."""
 
     def options(self) -> dict[str, object]:
-        """What the operator said, and the defaults, as plain values; keys that were left out and have none are missing."""
+        """What the operator said, and the defaults, as plain values; what has neither is left out."""
         return {key: value for key, value in self.model_dump().items() if value is not None}
 
 
@@ -33,9 +33,7 @@ class ZooKeeperTable(KindTable):
         pattern=r"^[^:]+:.+$",
         description="`USER:PASSWORD` to prove to the servers; only that user may then touch the nodes. Never shown.",
     )
-    connect_timeout: Milliseconds = Field(
-        5_000, ge=100, description="So long a server may take to be reached at start."
-    )
+    connect_timeout: Milliseconds = Field(5_000, ge=100, description="So long the servers may take to be reached.")
 
 
 class KubernetesTable(KindTable):
@@ -55,5 +53,5 @@ class KubernetesTable(KindTable):
     request_timeout: Milliseconds = Field(
         2_000,
         ge=100,
-        description="So long the API server may take for an answer; never longer than a third of a lease.",
+        description="So long an answer may take; never longer than a third of a lease.",
     )
