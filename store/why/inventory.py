@@ -106,6 +106,9 @@ def _indexes(path: str, name: str) -> Iterator[Thing]:
                 kind, says = "aside", "an index that was set aside: of another journal, damaged or rebuilt; not read"
             elif entry.name.startswith("."):
                 kind, says = "index", "an index in the making"
+            elif not is_directory and entry.name.endswith(".events"):
+                owner = entry.name.removesuffix(".events")
+                kind, says = "events", f"what happened to {owner}, for `tandemmq failover explain`"
             else:
                 kind, says = "index", f"the index of {entry.name}"
             yield Thing(f"{name}/{entry.name}{'/' if is_directory else ''}", kind, size, files, says)
