@@ -1,11 +1,13 @@
 """Lock, then store, then listeners; lock lost: stop at once, then stand by again, in the same process.
 
-    starting -> standby -> (lock) -> starting -> (fence, replay, header) -> master
-    master -> (lock, store or proof lost) -> demoted -> standby
-    any -> (stop asked) -> the end; a master writes what is waiting, checkpoints, and lets the lock go last
+    starting -> standing by -> (lock) -> promoting -> (fence, replay, header, ports) -> master
+    master -> (a trouble) -> demoted -> (a pause) -> starting
+    master -> (a handover) -> handing over -> starting; the lock is left to the others for a while
+    any -> (stop asked) -> ended; a master hands over first
 
-This module decides nothing about messages. It owns the order of things, the two threads that may hang in a volume
-(one for the lock, one for the store while it is opened), and the role that everybody is told.
+The phases, and what each kind of failure leads to in each, are tables in broker.states. This module decides nothing
+about messages. It owns the order of things, the thread that may hang while the store is opened, and the role that
+everybody is told.
 """
 
 from __future__ import annotations
@@ -13,20 +15,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import threading
-import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from enum import Enum
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from index.errors import IndexTrouble
-from journal.errors import Deposed, FenceTaken, JournalFailed
-from locker.contract import Holder, Locker, LockLost, LockUnavailable
+from broker.lock_thread import LockThread
+from broker.states import ANSWERS, TRANSITIONS, Answer, Event, LoopHung, Moment, Phase, Role, Trouble, classify
+from broker.vigil import LOOK_SECONDS, Vigil
+from locker.contract import Holder, Locker, LockLost
 from store.several.standbys import SeveralStandbys
 from store.several.stores import SeveralStores
 from store.standby import Standby
 from store.store import Store
+from store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +35,13 @@ FOLLOW_INTERVAL_SECONDS = 0.1
 # After a demotion or a failed promotion: a moment for the other broker, longer each time, with jitter.
 BACK_OFF_SECONDS_MIN = 0.2
 BACK_OFF_SECONDS_MAX = 10.0
-HOLDER_INTERVAL_SECONDS = 1.0
 DROP_SECONDS_MAX = 1.0
+# A lock whose server or volume hangs is waited for so long when it is let go.
+RELEASE_SECONDS_MAX = 2.0
 # A lock that is free is had within this; only then it is said that this broker stands by.
 FIRST_POLL_SECONDS = 0.05
+# After a handover the lock is the others' to take for so long.
+HANDS_OFF_SECONDS = 3.0
 
 T = TypeVar("T")
 
@@ -46,17 +50,8 @@ AnyStore = Store | SeveralStores
 AnyStandby = Standby | SeveralStandbys
 
 
-class Role(Enum):
-    """What a broker is; the values are those of ``tandemmq status``."""
-
-    STARTING = "starting"
-    STANDBY = "standby"
-    MASTER = "master"
-    DEMOTED = "demoted"
-
-
 class Service(Protocol):
-    """What a master does with its store: the engine and the listeners. All on the loop."""
+    """What a master does with its store: the engine and the listeners. All on the loop, but ``cut``."""
 
     async def bind(self) -> None:
         """Take the addresses without listening. OSError names a wrong one."""
@@ -74,9 +69,38 @@ class Service(Protocol):
         """Take no more clients; what is being answered is answered, within a bound."""
         ...
 
+    def cut(self) -> None:
+        """Break every connection and refuse new ones, from any thread, while the loop hangs. ``abort`` follows."""
+        ...
+
+
+class Record(Protocol):
+    """Where each step of a broker's life is noted, for people (broker.events). Any thread."""
+
+    def __call__(self, kind: str, **facts: object) -> None: ...
+
+
+def unrecorded(kind: str, **facts: object) -> None:
+    """Nobody keeps a record."""
+
+
+class NotMaster(Exception):
+    """Only a master can hand over; the message says what this broker is."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """What a handover did. ``seconds``: from the last receipt that could be given to the lock's release."""
+
+    epoch: int
+    seconds: float
+
 
 class Mastership:
-    """One broker's life as standby and master. All on the loop, where its attributes may be read any time."""
+    """One broker's life as standby and master. All on the loop, where its attributes may be read any time.
+
+    ``demotions`` counts by trouble. ``holder`` and ``waiters`` are what the lock said of them a moment ago.
+    """
 
     def __init__(
         self,
@@ -86,184 +110,302 @@ class Mastership:
         *,
         admin_url: str | None,
         on_role: Callable[[Role, str], None],
+        record: Record = unrecorded,
+        threads: Threads = OS_THREADS,
+        chance: random.Random | None = None,
+        back_off_seconds_max: float = BACK_OFF_SECONDS_MAX,
+        hands_off_seconds: float = HANDS_OFF_SECONDS,
     ) -> None:
-        self.role = Role.STARTING
+        self.phase = Phase.STARTING
         self.reason = ""
         self.store: AnyStore | None = None
+        self.standby: AnyStandby | None = None
         self.holder: Holder | None = None
+        self.waiters: list[Holder] | None = None
         self.epoch = 0
         self.promotions = 0
-        self.standby: AnyStandby | None = None
+        self.handovers = 0
+        self.demotions: dict[Trouble, int] = {}
         self._locker = locker
         self._open_standby = open_standby
         self._service = service
         self._admin_url = admin_url
         self._on_role = on_role
+        self._record = record
+        self._threads = threads
+        self._chance = chance or random.Random()
+        self._back_off_max = back_off_seconds_max
+        self._hands_off_seconds = hands_off_seconds
+        self._hands_off = 0.0  # for the next time that it stands by
         self._has_stood = False
         self._stop = asyncio.Event()
-        self._stop_waiting = threading.Event()
+        self._handover: asyncio.Future[None] | None = None  # set when one is asked for
+        self._asking: list[asyncio.Future[HandedOver]] = []
         self._lost: asyncio.Future[BaseException] | None = None
         self._back_off = BACK_OFF_SECONDS_MIN
-        # One thread for the lock and one for the store: either may hang in a dead volume without the other.
-        self._lock_thread = ThreadPoolExecutor(1, "tandemmq-lock")
-        self._store_thread = ThreadPoolExecutor(1, "tandemmq-opening")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock: LockThread | None = None
+        self._store_thread = threads.executor(1, "tandemmq-opening")
+
+    @property
+    def role(self) -> Role:
+        return self.phase.role
 
     def stop(self) -> None:
         """Ask ``run`` to end in order: a master hands over. On the loop; at once."""
         self._stop.set()
-        self._stop_waiting.set()
+        if self._lock is not None:
+            self._lock.stop_waiting()
         if self.standby is not None:
             self.standby.halt()
 
+    async def handover(self) -> HandedOver:
+        """Let another broker be master, as a planned stop does, and stand by. Returns when the lock is free.
+
+        What was promised is written and checkpointed before. For ``hands_off_seconds`` the lock is left to the others;
+        if none takes it, this broker does again. Raises NotMaster, and whatever trouble comes between.
+        """
+        if self.phase is not Phase.MASTER or self._handover is None:
+            raise NotMaster(f"this broker is {self.phase.value}: {self.reason}")
+        if not self._handover.done():
+            self._handover.set_result(None)
+        asked: asyncio.Future[HandedOver] = asyncio.get_running_loop().create_future()
+        self._asking.append(asked)
+        return await asked
+
     async def run(self) -> None:
-        """Stand by, be master, stand by again, until ``stop``. Raises what the operator must mend: LockHeld when
-        fail_if_locked, LockUnavailable at the first poll, OSError of an address or a directory at start."""
+        """Stand by, be master, stand by again, until ``stop``. Raises what the operator must mend (broker.states)."""
+        self._loop = asyncio.get_running_loop()
         await self._service.bind()
+        self._lock = LockThread(self._locker, self._threads, self, self._call_soon)
+        self._record("started")
         try:
             while not self._stop.is_set():
                 try:
-                    await self._one_life()
-                except (Deposed, FenceTaken) as reason:
-                    log.warning("promotion given up, another broker came first: %s", reason)
-                    await self._demoted(str(reason))
-                except (OSError, IndexTrouble, JournalFailed, LockLost, LockUnavailable) as reason:
-                    if not self._has_stood:
-                        raise
-                    log.error("the store cannot be had: %s", reason)
-                    await self._demoted(str(reason))
+                    await self._one_life(self._lock)
+                except Exception as error:
+                    await self._answer(error)
+            if self.phase is not Phase.ENDED:
+                self._move(Event.STOP_ASKED, "ended before it was master")
         finally:
-            self._lock_thread.shutdown(wait=False)
+            self._lock.end()
             self._store_thread.shutdown(wait=False)
+            self._record("ended", reason=self.reason)
 
-    async def _one_life(self) -> None:
+    async def _one_life(self, lock: LockThread) -> None:
+        self._lost = asyncio.get_running_loop().create_future()
         self.standby = standby = await self._in_store_thread(self._open_standby)
-        keeping: asyncio.Task[None] | None = None
         try:
-            if not await self._stand_by(standby):
+            if not await self._stand_by(lock, standby):
                 return
-            self._lost = asyncio.get_running_loop().create_future()
-            keeping = asyncio.create_task(self._keep_alive(), name="keep-alive")
             store = await self._promote(standby)
             self.standby = None  # what it had, the store has
             await self._be_master(store)
         finally:
-            if keeping is not None:
-                keeping.cancel()
+            self.store = None
             if self.standby is not None:
                 self.standby = None
                 await self._in_store_thread(standby.close)
-            self._lost = None
-            self.store = None
-            await self._in_lock_thread(self._locker.release)
+            await self._release(lock)
+
+    async def _answer(self, error: Exception) -> None:
+        """Do what the table says; raises ``error`` when that is to end."""
+        trouble = classify(error)
+        if ANSWERS[trouble][self._moment()] is Answer.END:
+            raise error
+        self.demotions[trouble] = self.demotions.get(trouble, 0) + 1
+        reason = f"{trouble.value} ({type(error).__name__}: {error})"
+        self._record("demoted", trouble=trouble.name, reason=str(error))
+        self._move(Event.LOST, reason)
+        await self._wait_or_stop(self._back_off * self._chance.uniform(0.5, 1.5))
+        self._back_off = min(self._back_off * 2, self._back_off_max)
+        if not self._stop.is_set():
+            self._record("rested")
+            self._move(Event.RESTED, "opening the store to stand by")
+
+    def _moment(self) -> Moment:
+        match self.phase:
+            case Phase.STARTING | Phase.PROMOTING if not self._has_stood:
+                return Moment.START
+            case Phase.PROMOTING:
+                return Moment.PROMOTION
+            case Phase.MASTER:
+                return Moment.MASTER
+            case Phase.HANDING_OVER:
+                return Moment.HANDOVER
+            case _:
+                return Moment.STANDBY
 
     # ---- standing by
 
-    async def _stand_by(self, standby: AnyStandby) -> bool:
+    async def _stand_by(self, lock: LockThread, standby: AnyStandby) -> bool:
         """Follow the journal until the lock is ours (True) or a stop is asked (False)."""
-        stop_following = threading.Event()
+        started = self._locker.clock.now()
+        hands_off, self._hands_off = self._hands_off, 0.0
+        acquiring = asyncio.wrap_future(lock.acquire(hands_off))
+        if self._stop.is_set():
+            lock.stop_waiting()
+        await asyncio.wait([acquiring], timeout=FIRST_POLL_SECONDS)
+        if not acquiring.done():
+            await self._follow_until(acquiring, lock, standby)
+        if not await acquiring:
+            return False
+        self._record(
+            "lock-taken",
+            waited_seconds=round(self._locker.clock.now() - started, 4),
+            refused_at_boot=self._locker.refused_at_seconds,
+        )
+        return True
+
+    async def _follow_until(self, acquiring: asyncio.Future[bool], lock: LockThread, standby: AnyStandby) -> None:
+        stop_following = self._threads.event()
 
         def follow() -> None:
             while not stop_following.is_set():
                 standby.follow()
                 stop_following.wait(FOLLOW_INTERVAL_SECONDS)
 
-        acquiring = asyncio.ensure_future(self._in_lock_thread(lambda: self._locker.acquire(self._stop_waiting)))
-        await asyncio.wait([acquiring], timeout=FIRST_POLL_SECONDS)
-        if acquiring.done():
-            return await acquiring
         following = asyncio.ensure_future(self._in_store_thread(follow))
-        telling = asyncio.create_task(self._tell_holder(), name="holder")
         try:
             waiting: list[asyncio.Future[Any]] = [acquiring, following]
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stop_following.set()
             standby.halt()
-            telling.cancel()
             if not acquiring.done():  # a standby that cannot follow must not become master by and by
-                self._stop_waiting.set()
-            is_mine = await acquiring
-            if not self._stop.is_set():
-                self._stop_waiting.clear()
+                lock.stop_waiting()
+                await asyncio.wait([acquiring])
         await following
-        return is_mine
 
-    async def _tell_holder(self) -> None:
-        """Say for whom we stand by, and again when that changes."""
-        loop = asyncio.get_running_loop()
-        said: Holder | str | None = "nothing"
-        while True:
-            try:
-                # The lock thread is busy polling; to look who holds the lock is a read of its own.
-                self.holder = await loop.run_in_executor(None, self._locker.holder)
-            except LockUnavailable:
-                self.holder = None
-            if self.holder != said:
-                said = self.holder
-                whom = f"for {self.holder}" if self.holder is not None else "while the lock changes hands"
-                self._become(Role.STANDBY, f"standing by {whom}; the lock is {self._locker.where}")
-            await asyncio.sleep(HOLDER_INTERVAL_SECONDS)
+    def lock_is_held_by(self, holder: Holder | None, waiters: list[Holder] | None) -> None:
+        """What the lock thread saw (broker.lock_thread.Listener)."""
+        self.waiters = waiters
+        if self.phase not in (Phase.STARTING, Phase.STANDBY) or self._stop.is_set():
+            return
+        if self.phase is Phase.STANDBY and holder == self.holder:
+            return
+        self.holder = holder
+        whom = f"for {holder}" if holder is not None else "while the lock changes hands"
+        self._record("standby", holder=None if holder is None else holder.name)
+        self._move(Event.LOCK_BUSY, f"standing by {whom}; the lock is {self._locker.where}")
+
+    def lock_is_lost(self, reason: LockLost) -> None:
+        """What the lock thread noticed (broker.lock_thread.Listener)."""
+        self._on_lost(reason)
 
     # ---- being master
 
     async def _promote(self, standby: AnyStandby) -> AnyStore:
-        loop = asyncio.get_running_loop()
         self.holder = None
-        self._become(Role.STARTING, "the lock is ours; fencing the journal and reading its end")
+        self._move(Event.LOCK_TAKEN, "the lock is ours; fencing the journal and reading its end")
         locker = self._locker
         now = locker.clock.now
 
         def has_proof() -> bool:
             return locker.proof().holds_at(now())
 
-        def call_soon(function: Callable[[], None]) -> None:
-            try:
-                loop.call_soon_threadsafe(function)
-            except RuntimeError:  # a thread that hung in the volume woke up when the loop had ended: nobody listens
-                if not loop.is_closed():
-                    raise
-
+        assert self._loop is not None, "a promotion runs on the loop"
+        call_later_this_turn = self._loop.call_soon
         store = await self._in_store_thread(
             lambda: standby.promote(
                 has_proof=has_proof,
-                call_soon=call_soon,
-                call_later_this_turn=loop.call_soon,
+                call_soon=self._call_soon,
+                call_later_this_turn=call_later_this_turn,
                 on_lost=self._on_lost,
             )
         )
         self.epoch = store.epoch
+        self._record(
+            "store-open",
+            epoch=store.epoch,
+            records=store.records_replayed,
+            recovery_seconds=round(store.recovery_seconds, 4),
+        )
         return store
 
     async def _be_master(self, store: AnyStore) -> None:
         assert self._lost is not None, "a master can lose what it has"
         self.store = store
+        self._handover = asyncio.get_running_loop().create_future()
         try:
-            await self._in_lock_thread(lambda: self._locker.announce(store.epoch, self._admin_url))
-            await self._service.serve(store)
-        except BaseException:
-            await self._in_store_thread(lambda: store.drop(DROP_SECONDS_MAX))
-            raise
-        self.promotions += 1
-        self._back_off = BACK_OFF_SECONDS_MIN
-        self._become(
-            Role.MASTER,
-            f"master of epoch {store.epoch}; {store.records_replayed} records read in {store.recovery_seconds:.3f} s",
-        )
-        stopping = asyncio.create_task(self._stop.wait(), name="stop")
-        waiting: list[asyncio.Future[Any]] = [self._lost, stopping]
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if self._lost.done():
-            reason = self._lost.result()
+            if self._lost.done():
+                raise self._lost.result()
+            await self._serve(store)
+            await self._until_over(self._lost, self._handover)
+        except BaseException as error:
+            self._record("lost", trouble=classify(error).name, reason=str(error))
+            store.halt()
             await self._service.abort()
             await self._in_store_thread(lambda: store.drop(DROP_SECONDS_MAX))
-            await self._in_lock_thread(self._locker.release)
-            await self._demoted(f"{type(reason).__name__}: {reason}")
-            return
-        started = time.monotonic()
-        await self._service.finish()
-        await self._in_store_thread(store.close)
-        self._become(Role.STARTING, f"handed over in {time.monotonic() - started:.3f} s")
+            self._handover = None
+            self._tell_who_asked(NotMaster(f"the handover came to nothing: {error}"))
+            raise
+        await self._hand_over(store)
+
+    async def _serve(self, store: AnyStore) -> None:
+        assert self._lock is not None, "a master has a lock"
+        # Not waited for: clients are, and a lock that is slow to take our name is ours all the same.
+        self._lock.announce(store.epoch, self._admin_url)
+        await self._service.serve(store)
+        self.promotions += 1
+        self._back_off = BACK_OFF_SECONDS_MIN
+        self._record("master", epoch=store.epoch)
+        self._move(
+            Event.SERVING,
+            f"master of epoch {store.epoch}; {store.records_replayed} records read in {store.recovery_seconds:.3f} s",
+        )
+
+    async def _until_over(self, lost: asyncio.Future[BaseException], asked: asyncio.Future[None]) -> None:
+        """Serve until a handover or a stop is asked for; raises what is lost before."""
+        assert self.store is not None, "a master has a store"
+        vigil = self._watch(self.store)
+        stopping = asyncio.create_task(self._stop.wait(), name="stop")
+        living = asyncio.create_task(_show_life(vigil), name="signs of life")
+        try:
+            waiting: list[asyncio.Future[Any]] = [lost, asked, stopping]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            vigil.end()
+            stopping.cancel()
+            living.cancel()
+        if lost.done():
+            raise lost.result()
+
+    async def _hand_over(self, store: AnyStore) -> None:
+        """Finish what was begun, make a checkpoint, let the lock go: in this order, since the lock goes last."""
+        assert self._lock is not None, "a master has a lock"
+        started = self._threads.monotonic()
+        self._record("handover-asked", is_stop=self._stop.is_set())
+        self._move(Event.HANDOVER_ASKED, "handing over")
+        try:
+            await self._service.finish()
+            self._record("drained")
+            await self._in_store_thread(store.close)
+            self._record("store-closed")
+            await self._release(self._lock)
+        except BaseException as error:
+            self._tell_who_asked(NotMaster(f"the handover came to nothing: {error}"))
+            raise
+        seconds = self._threads.monotonic() - started
+        self._record("lock-released", seconds=round(seconds, 4))
+        self.handovers += 1
+        self._tell_who_asked(HandedOver(store.epoch, seconds))
+        reason = f"handed over in {seconds:.3f} s"
+        if self._stop.is_set():
+            self._move(Event.STOP_ASKED, reason)
+        else:
+            self._hands_off = self._hands_off_seconds
+            self._move(Event.LET_GO, f"{reason}; the lock is left to the others for {self._hands_off:g} s")
+
+    def _tell_who_asked(self, outcome: HandedOver | NotMaster) -> None:
+        asking, self._asking = self._asking, []
+        for asked in asking:
+            if asked.done():
+                continue  # who asked is gone
+            if isinstance(outcome, HandedOver):
+                asked.set_result(outcome)
+            else:
+                asked.set_exception(outcome)
 
     def _on_lost(self, reason: BaseException) -> None:
         """The store must not go on (on the loop). From this moment nobody is told anything."""
@@ -272,32 +414,34 @@ class Mastership:
                 self.store.halt()
             self._lost.set_result(reason)
 
-    async def _keep_alive(self) -> None:
-        """Prove ownership again and again. Unknown is not lost: then the proof grows old, and the store stops by it."""
-        period = self._locker.settings.lock_keep_alive_period_seconds
-        if period <= 0:
-            return
-        said = ""
-        while True:
-            await asyncio.sleep(period)
-            try:
-                is_mine = await self._in_lock_thread(self._locker.keep_alive)
-                said = ""
-            except LockUnavailable as reason:
-                if str(reason) != said:
-                    said = str(reason)
-                    log.warning("the lock cannot be asked: %s", reason)
-                continue
-            if not is_mine:
-                self._on_lost(LockLost(f"{self._locker.where} is not ours any more"))
-                return
+    # ---- when a thread hangs
 
-    async def _demoted(self, reason: str) -> None:
-        self._become(Role.DEMOTED, f"demoted: {reason}")
-        await self._wait_or_stop(self._back_off * random.uniform(0.5, 1.5))
-        self._back_off = min(self._back_off * 2, BACK_OFF_SECONDS_MAX)
-        if not self._stop.is_set():
-            self._become(Role.STARTING, "opening the store to stand by")
+    def _watch(self, store: AnyStore) -> Vigil:
+        def loop_hung(reason: LoopHung) -> None:
+            """On the thread of the vigil: what the loop cannot do is done without it."""
+            store.halt()
+            self._service.cut()
+            if self._lock is not None:
+                self._lock.release()
+            self._record("cut", reason=str(reason))
+            log.error("%s: its clients are cut off and the lock is let go", reason)
+            self._call_soon(lambda: self._on_lost(reason))
+
+        return Vigil(
+            self._threads,
+            lambda: store.figures.last_seen_alive,
+            lambda: self._locker.proof().valid_for_seconds,
+            on_loop_hung=loop_hung,
+            on_storage_hung=lambda reason: self._call_soon(lambda: self._on_lost(reason)),
+        )
+
+    # ---- steps
+
+    async def _release(self, lock: LockThread) -> None:
+        released = asyncio.wrap_future(lock.release())
+        done, _ = await asyncio.wait([released], timeout=RELEASE_SECONDS_MAX)
+        if not done:
+            log.error("%s does not answer: it is let go when it does", self._locker.where)
 
     async def _wait_or_stop(self, seconds: float) -> None:
         try:
@@ -305,13 +449,27 @@ class Mastership:
         except TimeoutError:
             pass
 
-    def _become(self, role: Role, reason: str) -> None:
-        self.role, self.reason = role, reason
-        self._has_stood = self._has_stood or role in (Role.STANDBY, Role.MASTER)
-        self._on_role(role, reason)
+    def _move(self, event: Event, reason: str) -> None:
+        phase = TRANSITIONS.get((self.phase, event))
+        assert phase is not None, f"{event.name} cannot happen to a broker that is {self.phase.value}"
+        self.phase, self.reason = phase, reason
+        self._has_stood = self._has_stood or phase in (Phase.STANDBY, Phase.MASTER)
+        self._on_role(phase.role, reason)
 
-    def _in_lock_thread(self, function: Callable[[], T]) -> Awaitable[T]:
-        return asyncio.get_running_loop().run_in_executor(self._lock_thread, function)
+    def _call_soon(self, function: Callable[[], None]) -> None:
+        """Have a function called on the loop. Any thread."""
+        assert self._loop is not None, "nothing runs before the loop does"
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:  # a thread that hung in the volume woke up when the loop had ended: nobody listens
+            if not self._loop.is_closed():
+                raise
 
     def _in_store_thread(self, function: Callable[[], T]) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._store_thread, function)
+
+
+async def _show_life(vigil: Vigil) -> None:
+    while True:
+        vigil.loop_is_alive()
+        await asyncio.sleep(LOOK_SECONDS)

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 BACKLOG = 1024
 # What an orderly end may cost: a standby is to be master within a second.
 CLOSE_SECONDS_MAX = 0.5
+# Polled: the last bytes of a connection leave within a turn of the loop, unless its peer does not read.
+FLUSH_LOOK_SECONDS = 0.002
 
 
 class Connector(NamedTuple):
@@ -82,6 +84,7 @@ class Server:
         # Where port 0 led to, so that the next bind gets the same.
         self._ports: dict[Connector, int] = {}
         self._servers: list[asyncio.AbstractServer] = []
+        self._listening: list[socket.socket] = []
         self._connections: set[Connection] = set()
         self._outbox: Outbox | None = None
         self._count = 0
@@ -171,6 +174,7 @@ class Server:
                     return connection
 
                 self._servers.append(await loop.create_server(make_connection, sock=listener, backlog=BACKLOG))
+                self._listening.append(listener)
                 del bound[0]
         except OSError as error:
             self._stop_listening()
@@ -190,18 +194,28 @@ class Server:
             self._outbox.resume_reading()
 
     async def close(self, seconds_max: float = CLOSE_SECONDS_MAX) -> None:
-        """Stop listening, write what sessions have to say, hang up, and bind the ports again for the next term.
+        """Stop listening, write what sessions have to say, and bind the ports again for the next term.
 
-        Who has not taken his last bytes after ``seconds_max`` is cut off.
+        Who has not taken his last bytes after ``seconds_max`` is cut off. The others are not waited for: a peer that is
+        slow to hang up delays no handover (``lingered`` waits).
         """
         self._stop_listening()
-        for connection in list(self._connections):
+        closing = list(self._connections)
+        for connection in closing:
             connection.close()
-        if not await self._emptied(seconds_max):
-            for connection in list(self._connections):
-                connection.abort()
-            await self._emptied(CLOSE_SECONDS_MAX)
+        deadline = asyncio.get_running_loop().time() + seconds_max
+        while not all(connection.is_flushed for connection in closing):
+            if asyncio.get_running_loop().time() >= deadline:
+                for connection in closing:
+                    if not connection.is_flushed:
+                        connection.abort()
+                break
+            await asyncio.sleep(FLUSH_LOOK_SECONDS)
         self._bind_again()
+
+    async def lingered(self, seconds_max: float = CLOSE_SECONDS_MAX) -> None:
+        """Wait until the peers of a ``close`` have hung up, too, or the time is over."""
+        await self._emptied(seconds_max)
 
     async def abort(self) -> None:
         """Stop listening and hang up before this returns to the loop for the first time: nothing more is written.
@@ -214,10 +228,20 @@ class Server:
         await self._emptied(CLOSE_SECONDS_MAX)
         self._bind_again()
 
+    def cut(self) -> None:
+        """Break every connection and answer no more, from any thread, while the loop hangs. ``abort`` is to follow.
+
+        The loop may wake up and close a socket meanwhile, whose number another one gets: then that is broken too.
+        """
+        for listener in list(self._listening):
+            _shut_down(listener.fileno())
+        for connection in list(self._connections):
+            _shut_down(connection.descriptor)
+
     def _stop_listening(self) -> None:
         for server in self._servers:
             server.close()
-        self._servers = []
+        self._servers, self._listening = [], []
 
     def _bind_again(self) -> None:
         """For the next term. Not having the port yet is no reason to fail now: ``listen`` tries again."""
@@ -244,6 +268,19 @@ class Server:
         self._connections.discard(connection)
         if not self._connections:
             self._is_empty.set()
+
+
+def _shut_down(descriptor: int) -> None:
+    """End both ways of a socket that somebody else owns and will close."""
+    try:
+        ours = socket.socket(fileno=os.dup(descriptor))
+    except OSError:
+        return  # closed meanwhile
+    with ours:
+        try:
+            ours.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the peer was first
 
 
 def _bound_socket(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:

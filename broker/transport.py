@@ -213,6 +213,18 @@ class Connection(asyncio.Protocol):
         self._is_told = True
         self.abort()
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all that was to be said has left this process, or never will."""
+        return self._transport is None or self._transport.get_write_buffer_size() == 0
+
+    @property
+    def descriptor(self) -> int:
+        """The socket's number; -1 when there is none (any more)."""
+        transport = self._transport
+        transport_socket = None if transport is None else transport.get_extra_info("socket")
+        return -1 if transport_socket is None else int(transport_socket.fileno())
+
     # ---- what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -21,10 +21,11 @@ from broker.admin.several_store_pages import SeveralStorePages
 from broker.admin.store_pages import StorePages
 from broker.core.settings import EngineSettings
 from broker.engine import Engine
-from broker.ha import AnyStandby, AnyStore, Mastership, Role
+from broker.ha import AnyStandby, AnyStore, Mastership
 from broker.protocols.stomp.frames import Limits
 from broker.protocols.stomp.session import StompSession
 from broker.server import Connector, Server
+from broker.states import Phase, Role
 from broker.transport import DEFAULT_LIMITS
 from config.settings import ConnectorSettings, Settings
 from config.store import StoreSettings as StoreTable
@@ -122,6 +123,7 @@ class Broker:
         finally:
             for helper in helpers:
                 helper.cancel()
+            await self._server.lingered()
             if self._admin is not None:
                 await self._admin.stop()
             self._server.unbind()
@@ -167,6 +169,9 @@ class Broker:
     async def abort(self) -> None:
         self._engine = None
         await self._server.abort()
+
+    def cut(self) -> None:
+        self._server.cut()
 
     async def finish(self) -> None:
         self._server.stop_reading()
@@ -239,9 +244,10 @@ class Broker:
     # ---- what it says of itself
 
     def _on_role(self, role: Role, reason: str) -> None:
-        level = logging.WARNING if role is Role.DEMOTED else logging.INFO
-        log.log(level, "%s (%s): %s", self._name, role.value, reason)
-        line = f"{role.value}: {reason}"
+        phase = self._mastership.phase
+        level = logging.WARNING if phase is Phase.DEMOTED else logging.INFO
+        log.log(level, "%s (%s): %s", self._name, phase.value, reason)
+        line = f"{phase.value}: {reason}"
         if role in (Role.MASTER, Role.STANDBY):
             self._notifier.ready(line)
         else:
@@ -257,6 +263,7 @@ class Broker:
             "epoch": max(mastership.epoch, (mastership.holder and mastership.holder.epoch) or 0),
             "name": self._name,
             "store": self._directory,
+            "phase": mastership.phase.value,
             "reason": mastership.reason,
             "pid": os.getpid(),
             "uptime_seconds": round(time.time() - self._started, 1),

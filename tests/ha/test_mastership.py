@@ -3,104 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from broker.ha import Mastership, Role
-from locker.contract import BootClock, Clock, Holder, LockRequest, LockSettings
-from locker.memory import HandClock, MemoryLock, MemoryLocker
+sys.path.insert(0, os.path.dirname(__file__))
+
+from ha_node import Node, until
+
+from broker.ha import NotMaster
+from broker.states import Phase, Role, Trouble
+from locker.memory import HandClock, MemoryLock
 from store.check import check
-from store.operations import AddMessage, Operation
-from store.records.commands import encode_add
-from store.records.message import Destination, DestinationKind, Message
-from store.records.openwire import encode_message
-from store.settings import StoreSettings
-from store.standby import Standby
-from store.store import Store
-
-Q = Destination(DestinationKind.QUEUE, "Q")
-
-
-class Node:
-    """A mastership with a service that only keeps what it was served with."""
-
-    def __init__(self, name: str, directory: str, lock: MemoryLock, clock: Clock | None = None) -> None:
-        self.name = name
-        self.roles: list[Role] = []
-        self.store: Store | None = None
-        self.receipts: list[str] = []
-        self.sent = 0
-        self.aborts = 0
-        settings = LockSettings(lock_acquire_sleep_interval_seconds=0.02, lock_keep_alive_period_seconds=0.05)
-        request = LockRequest(directory, Holder(name), settings, clock=clock or BootClock())
-        self.mastership = Mastership(
-            MemoryLocker(request, lock),
-            lambda: Standby(directory, f"{directory}/index", name, StoreSettings(look_interval=0.05)),
-            self,
-            admin_url=None,
-            on_role=lambda role, reason: self.roles.append(role),
-        )
-        self.task: asyncio.Task[None] | None = None
-
-    # the service
-
-    async def bind(self) -> None:
-        pass
-
-    async def serve(self, store: Store) -> None:
-        self.store = store
-        store.start(self)
-
-    async def abort(self) -> None:
-        self.aborts += 1
-        self.store = None
-
-    async def finish(self) -> None:
-        self.store = None
-
-    # the engine
-
-    def durable(self, operations: list[Operation]) -> None:
-        self.receipts += [o.message.message_id for o in operations if isinstance(o, AddMessage)]
-
-    def drained(self) -> None:
-        pass
-
-    # the test's hands
-
-    def start(self) -> Node:
-        self.task = asyncio.create_task(self.mastership.run())
-        return self
-
-    async def become(self, role: Role) -> None:
-        await until(lambda: self.mastership.role is role, f"{self.name} is {role.value}")
-
-    def send(self) -> str:
-        assert self.store is not None, "a master has a store"
-        self.sent += 1
-        message = Message(Q, f"ID:{self.name}-{self.store.epoch}:1:1:{self.sent}", b"x", persistent=True)
-        payload = encode_add(message, encode_message(message))
-        self.store.append(AddMessage(message, (self.store.queue(Q),), payload))
-        return message.message_id
-
-    async def send_and_wait(self) -> None:
-        sent = self.send()
-        await until(lambda: sent in self.receipts, f"{self.name} confirms {sent}")
-
-    async def stop(self) -> None:
-        assert self.task is not None, "it was started"
-        self.mastership.stop()
-        await asyncio.wait_for(self.task, 5)
-
-
-async def until(condition: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        await asyncio.sleep(0.005)
 
 
 @pytest.fixture
@@ -188,3 +105,77 @@ async def test_stopping_a_master_hands_over_with_everything(directory: str) -> N
     assert standby.store is not None
     assert [owner.count for owner in standby.store.owners()] == [20]
     await standby.stop()
+
+
+async def test_a_handover_leaves_the_lock_to_the_standby(directory: str) -> None:
+    lock = MemoryLock()
+    first, second = Node("a", directory, lock).start(), Node("b", directory, lock)
+    await first.become(Role.MASTER)
+    second.start()
+    await second.become(Role.STANDBY)
+    for _ in range(20):
+        await first.send_and_wait()
+    done = await first.mastership.handover()
+    assert done.epoch == first.mastership.epoch
+    await second.become(Role.MASTER)
+    await first.become(Role.STANDBY)
+    assert first.aborts == 0
+    assert first.mastership.demotions == {}
+    await second.send_and_wait()
+    assert second.store is not None
+    assert [owner.count for owner in second.store.owners()] == [20]
+    await second.mastership.handover()
+    await first.become(Role.MASTER)
+    assert (first.mastership.promotions, first.mastership.handovers) == (2, 1)
+    await first.stop()
+    await second.stop()
+
+
+async def test_a_handover_that_nobody_wants_is_taken_back(directory: str) -> None:
+    node = Node("a", directory, MemoryLock(), hands_off_seconds=0.2).start()
+    await node.become(Role.MASTER)
+    await node.send_and_wait()
+    await node.mastership.handover()
+    await node.become(Role.MASTER)
+    await node.send_and_wait()
+    assert node.mastership.promotions == 2
+    await node.stop()
+
+
+async def test_a_standby_has_nothing_to_hand_over(directory: str) -> None:
+    lock = MemoryLock()
+    first, second = Node("a", directory, lock).start(), Node("b", directory, lock)
+    await first.become(Role.MASTER)
+    second.start()
+    await second.become(Role.STANDBY)
+    with pytest.raises(NotMaster, match="standby"):
+        await second.mastership.handover()
+    await second.stop()
+    await first.stop()
+
+
+async def test_a_stop_while_handing_over_is_the_end(directory: str) -> None:
+    node = Node("a", directory, MemoryLock()).start()
+    await node.become(Role.MASTER)
+    await node.send_and_wait()
+    handing_over = asyncio.create_task(node.mastership.handover())
+    await asyncio.sleep(0)
+    await node.stop()
+    await handing_over
+    assert node.mastership.phase is Phase.ENDED
+    assert node.mastership.promotions == 1
+
+
+async def test_a_handover_of_one_who_is_deposed_meanwhile_says_so(directory: str) -> None:
+    lock = MemoryLock()
+    first = Node("a", directory, lock).start()
+    await first.become(Role.MASTER)
+    lock.grant_twice()
+    second = Node("b", directory, lock).start()
+    await second.become(Role.MASTER)
+    if first.mastership.phase is Phase.MASTER:
+        with pytest.raises(NotMaster):
+            await first.mastership.handover()
+    await until(lambda: Trouble.DEPOSED in first.mastership.demotions, "the first is demoted for being deposed")
+    await second.stop()
+    await first.stop()

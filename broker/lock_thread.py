@@ -1,0 +1,187 @@
+"""The thread that alone touches the lock: it polls, keeps alive, announces and releases.
+
+A volume or a database that hangs holds up this thread and nothing else; an event loop that is busy does not hold up a
+keep-alive. What is asked of it is answered by futures; what it notices by itself is told on the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import Empty
+from typing import Any, Protocol
+
+from locker.contract import Holder, Locker, LockError, LockLost, LockRefused, LockUnavailable
+from store.threads import Threads
+
+log = logging.getLogger(__name__)
+
+# Who holds the lock and who waits for it is looked up this often.
+HOLDER_INTERVAL_SECONDS = 1.0
+# After a handover the lock is left to others; whether one has taken it is looked up this often.
+HANDS_OFF_INTERVAL_SECONDS = 0.1
+
+
+class Listener(Protocol):
+    """Who is told, on the loop."""
+
+    def lock_is_held_by(self, holder: Holder | None, waiters: list[Holder] | None) -> None: ...
+
+    def lock_is_lost(self, reason: LockLost) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    function: Callable[[], Any]
+    answer: Future[Any]
+
+
+class LockThread:
+    """See the module. All methods return at once, from any thread; ``proof`` of the locker may be asked meanwhile."""
+
+    def __init__(
+        self,
+        locker: Locker,
+        threads: Threads,
+        listener: Listener,
+        call_soon: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._locker = locker
+        self._listener = listener
+        self._call_soon = call_soon
+        self._stop_waiting = threads.event()
+        self._requests = threads.inbox()
+        self._is_ours = False
+        self._keep_alive_at = 0.0
+        self._looked_at = float("-inf")
+        self._announcement: tuple[int, str | None] | None = None
+        self._silence = ""
+        self._thread = threads.thread(self._run, "tandemmq-lock")
+        self._thread.start()
+
+    # ---- from other threads
+
+    def acquire(self, hands_off_seconds: float) -> Future[bool]:
+        """Wait for the lock; True: ours, and kept alive from now on. False: ``stop_waiting`` was called.
+
+        For ``hands_off_seconds`` it is left to others, unless one takes it before. Raises what the locker raises at
+        its first poll.
+        """
+        self._stop_waiting.clear()
+        return self._ask(lambda: self._acquire(hands_off_seconds))
+
+    def stop_waiting(self) -> None:
+        """Let an ``acquire`` that still waits come back. It may have succeeded meanwhile."""
+        self._stop_waiting.set()
+
+    def announce(self, epoch: int, admin: str | None) -> None:
+        """Have our epoch and admin URL told to whoever asks the lock, now or as soon as it answers."""
+        self._ask(lambda: self._announce(epoch, admin))
+
+    def release(self) -> Future[None]:
+        """Let go; nothing is kept alive any more."""
+        self._stop_waiting.set()
+        return self._ask(self._release)
+
+    def end(self) -> None:
+        """Release, and end the thread when that is done."""
+        self.release()
+        self._requests.put(None)
+
+    def _ask(self, function: Callable[[], Any]) -> Future[Any]:
+        answer: Future[Any] = Future()
+        self._requests.put(_Request(function, answer))
+        return answer
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        while True:
+            try:
+                request = self._requests.get(timeout=self._patience())
+            except Empty:
+                if self._patience() == 0.0:
+                    self._keep_alive()
+                continue
+            if request is None:
+                return
+            if not request.answer.set_running_or_notify_cancel():
+                continue
+            try:
+                request.answer.set_result(request.function())
+            except BaseException as error:
+                request.answer.set_exception(error)
+
+    def _patience(self) -> float | None:
+        """Seconds until the next keep-alive; None: none is due."""
+        if not self._is_ours or self._locker.settings.lock_keep_alive_period_seconds <= 0:
+            return None
+        return max(0.0, self._keep_alive_at - self._locker.clock.now())
+
+    def _acquire(self, hands_off_seconds: float) -> bool:
+        clock = self._locker.clock
+        until = clock.now() + hands_off_seconds
+        while clock.now() < until and self._look() is None:
+            if clock.wait(self._stop_waiting, HANDS_OFF_INTERVAL_SECONDS):
+                return False
+        self._looked_at = float("-inf")
+        self._is_ours = self._locker.acquire(self._stop_waiting, self._look_sometimes)
+        self._keep_alive_at = clock.now() + self._locker.settings.lock_keep_alive_period_seconds
+        return self._is_ours
+
+    def _look_sometimes(self) -> None:
+        if self._locker.clock.now() - self._looked_at >= HOLDER_INTERVAL_SECONDS:
+            self._look()
+
+    def _look(self) -> Holder | None:
+        """Who holds the lock; told on the loop."""
+        self._looked_at = self._locker.clock.now()
+        try:
+            holder, waiters = self._locker.holder(), self._locker.waiters()
+        except LockError:  # the poll that comes next says so
+            return None
+        self._call_soon(lambda: self._listener.lock_is_held_by(holder, waiters))
+        return holder
+
+    def _keep_alive(self) -> None:
+        """Unknown is not lost: then the proof grows old, and the store stops by it."""
+        period = self._locker.settings.lock_keep_alive_period_seconds
+        self._keep_alive_at = self._locker.clock.now() + period
+        try:
+            is_ours = self._locker.keep_alive()
+            self._silence = ""
+            if is_ours and self._announcement is not None:
+                self._announce(*self._announcement)
+        except (LockUnavailable, LockRefused) as reason:
+            if str(reason) != self._silence:
+                self._silence = str(reason)
+                log.warning("%s", reason)
+            return
+        except LockLost as reason:
+            self._lost(reason)
+            return
+        if not is_ours:
+            self._lost(LockLost(f"{self._locker.where} is not ours any more"))
+            return
+        self._look_sometimes()
+
+    def _announce(self, epoch: int, admin: str | None) -> None:
+        self._announcement = epoch, admin
+        try:
+            self._locker.announce(epoch, admin)
+        except (LockUnavailable, LockRefused) as reason:
+            log.warning("the epoch cannot be announced yet: %s", reason)
+            return
+        except LockLost as reason:
+            self._lost(reason)
+        self._announcement = None
+
+    def _lost(self, reason: LockLost) -> None:
+        self._is_ours = False
+        self._call_soon(lambda: self._listener.lock_is_lost(reason))
+
+    def _release(self) -> None:
+        self._is_ours, self._announcement, self._silence = False, None, ""
+        self._locker.release()

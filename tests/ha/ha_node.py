@@ -1,0 +1,114 @@
+"""A mastership over real stores and a lock in memory, with hands for a test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from broker.ha import Mastership
+from broker.states import Role
+from locker.contract import BootClock, Clock, Holder, LockRequest, LockSettings
+from locker.memory import MemoryLock, MemoryLocker
+from store.operations import AddMessage, Operation
+from store.records.commands import encode_add
+from store.records.message import Destination, DestinationKind, Message
+from store.records.openwire import encode_message
+from store.settings import StoreSettings
+from store.standby import Standby
+from store.store import Store
+
+Q = Destination(DestinationKind.QUEUE, "Q")
+
+
+class Node:
+    """A mastership with a service that only keeps what it was served with."""
+
+    def __init__(
+        self, name: str, directory: str, lock: MemoryLock, clock: Clock | None = None, *, disk: Any = os, **options: Any
+    ) -> None:
+        self.name = name
+        self.roles: list[Role] = []
+        self.store: Store | None = None
+        self.receipts: list[str] = []
+        self.sent = 0
+        self.aborts = 0
+        self.cuts = 0
+        self.events: list[str] = []
+        settings = LockSettings(lock_acquire_sleep_interval_seconds=0.02, lock_keep_alive_period_seconds=0.05)
+        request = LockRequest(directory, Holder(name), settings, clock=clock or BootClock())
+        self.mastership = Mastership(
+            MemoryLocker(request, lock),
+            lambda: Standby(directory, f"{directory}/index", name, StoreSettings(look_interval=0.05), disk=disk),
+            self,
+            admin_url=None,
+            on_role=lambda role, reason: self.roles.append(role),
+            record=self.record,
+            **options,
+        )
+        self.task: asyncio.Task[None] | None = None
+
+    # the service
+
+    async def bind(self) -> None:
+        pass
+
+    async def serve(self, store: Store) -> None:
+        self.store = store
+        store.start(self)
+
+    async def abort(self) -> None:
+        self.aborts += 1
+        self.store = None
+
+    async def finish(self) -> None:
+        self.store = None
+
+    def cut(self) -> None:
+        self.cuts += 1
+
+    def record(self, kind: str, **facts: object) -> None:
+        self.events.append(kind)
+
+    # the engine
+
+    def durable(self, operations: list[Operation]) -> None:
+        self.receipts += [o.message.message_id for o in operations if isinstance(o, AddMessage)]
+
+    def drained(self) -> None:
+        pass
+
+    # the test's hands
+
+    def start(self) -> Node:
+        self.task = asyncio.create_task(self.mastership.run())
+        return self
+
+    async def become(self, role: Role) -> None:
+        await until(lambda: self.mastership.role is role, f"{self.name} is {role.value}")
+
+    def send(self) -> str:
+        assert self.store is not None, "a master has a store"
+        self.sent += 1
+        message = Message(Q, f"ID:{self.name}-{self.store.epoch}:1:1:{self.sent}", b"x", persistent=True)
+        payload = encode_add(message, encode_message(message))
+        self.store.append(AddMessage(message, (self.store.queue(Q),), payload))
+        return message.message_id
+
+    async def send_and_wait(self) -> None:
+        sent = self.send()
+        await until(lambda: sent in self.receipts, f"{self.name} confirms {sent}")
+
+    async def stop(self) -> None:
+        assert self.task is not None, "it was started"
+        self.mastership.stop()
+        await asyncio.wait_for(self.task, 5)
+
+
+async def until(condition: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        await asyncio.sleep(0.005)

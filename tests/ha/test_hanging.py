@@ -1,0 +1,134 @@
+"""A master whose loop or whose disk hangs: it lets go, and is of use again when it wakes up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from ha_node import Node, until
+
+from broker import vigil
+from broker.states import Role, Trouble
+from locker.memory import MemoryLock
+from store.check import check
+
+
+class HangingDisk:
+    """The real disk, but for a sync that hangs as long as ``hangs`` is set."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def fsync(self, descriptor: int) -> None:
+        self.goes_on.wait(30)
+        os.fsync(descriptor)
+
+    def fdatasync(self, descriptor: int) -> None:
+        self.goes_on.wait(30)
+        os.fdatasync(descriptor)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(os, name)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path)
+    report = check(str(tmp_path))
+    assert report.is_clean, report.problems
+
+
+@pytest.fixture(autouse=True)
+def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vigil, "HUNG_SECONDS_MIN", 0.6)
+    monkeypatch.setattr(vigil, "HUNG_SECONDS_MAX", 0.6)
+    monkeypatch.setattr(vigil, "LOOK_SECONDS", 0.05)
+
+
+async def test_a_loop_that_hangs_is_cut_off_and_the_lock_goes_to_the_standby(directory: str) -> None:
+    """The second broker lives in a loop and a thread of its own."""
+    lock = MemoryLock()
+    first = Node("a", directory, lock).start()
+    await first.become(Role.MASTER)
+    await first.send_and_wait()
+    confirmed = len(first.receipts)
+    second = InItsOwnLoop("b", directory, lock)
+    second.until_role(Role.STANDBY)
+    unsure = first.send()
+    await asyncio.sleep(0)  # handed over to the storage thread
+    time.sleep(2.0)  # noqa: ASYNC251  # the loop hangs
+    assert first.cuts == 1
+    second.until_role(Role.MASTER)
+    await until(lambda: Role.DEMOTED in first.roles, "the loop wakes up and finds itself demoted")
+    assert first.mastership.demotions == {Trouble.LOOP_HUNG: 1}
+    assert len(first.receipts) == confirmed, f"no receipt for {unsure} after the lock was let go"
+    assert "cut" in first.events
+    await first.become(Role.STANDBY)
+    second.end()
+    await first.become(Role.MASTER)
+    await first.send_and_wait()
+    await first.stop()
+
+
+async def test_a_sync_that_hangs_demotes_and_the_same_process_is_master_again(directory: str) -> None:
+    disk = HangingDisk()
+    lock = MemoryLock()
+    first = Node("a", directory, lock, disk=disk).start()
+    await first.become(Role.MASTER)
+    await first.send_and_wait()
+    second = Node("b", directory, lock).start()
+    await second.become(Role.STANDBY)
+    disk.goes_on.clear()
+    unsure = first.send()
+    await second.become(Role.MASTER)
+    assert first.mastership.demotions == {Trouble.STORAGE_HUNG: 1}
+    assert unsure not in first.receipts
+    await second.send_and_wait()
+    disk.goes_on.set()
+    await first.become(Role.STANDBY)
+    assert unsure not in first.receipts, "what hung is never confirmed"
+    await second.stop()
+    await first.become(Role.MASTER)
+    await first.send_and_wait()
+    await first.stop()
+
+
+class InItsOwnLoop:
+    """A broker on another thread."""
+
+    def __init__(self, name: str, directory: str, lock: MemoryLock) -> None:
+        self._node: Node | None = None
+        self._ready = threading.Event()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(name, directory, lock)))
+        self._thread.start()
+        assert self._ready.wait(10), "the other loop begins"
+
+    async def _live(self, name: str, directory: str, lock: MemoryLock) -> None:
+        self._node = Node(name, directory, lock).start()
+        self._ready.set()
+        while not self._end.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await self._node.stop()
+
+    def until_role(self, role: Role) -> None:
+        """Blocks the caller's thread."""
+        assert self._node is not None, "it is ready"
+        deadline = time.monotonic() + 10
+        while self._node.mastership.role is not role:
+            assert time.monotonic() < deadline, f"not in time: the other is {role.value}"
+            time.sleep(0.01)
+
+    def end(self) -> None:
+        self._end.set()
+        self._thread.join()
