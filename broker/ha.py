@@ -16,11 +16,23 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from broker.lock_thread import LockThread
-from broker.states import ANSWERS, TRANSITIONS, Answer, Event, LoopHung, Moment, Phase, Role, Trouble, classify
+from broker.states import (
+    ANSWERS,
+    TRANSITIONS,
+    Answer,
+    Event,
+    HandedOver,
+    LoopHung,
+    Moment,
+    NotMaster,
+    Phase,
+    Role,
+    Trouble,
+    classify,
+)
 from broker.vigil import LOOK_SECONDS, Vigil
 from locker.contract import Holder, Locker, LockLost
 from store.several.standbys import SeveralStandbys
@@ -82,18 +94,6 @@ class Record(Protocol):
 
 def unrecorded(kind: str, **facts: object) -> None:
     """Nobody keeps a record."""
-
-
-class NotMaster(Exception):
-    """Only a master can hand over; the message says what this broker is."""
-
-
-@dataclass(frozen=True, slots=True)
-class HandedOver:
-    """What a handover did. ``seconds``: from the last receipt that could be given to the lock's release."""
-
-    epoch: int
-    seconds: float
 
 
 class Mastership:

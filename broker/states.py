@@ -219,3 +219,15 @@ ANSWERS: Final[Mapping[Trouble, Mapping[Moment, Answer]]] = {
 def answer(error: BaseException, moment: Moment) -> Answer:
     """What an exception leads to at a moment."""
     return ANSWERS[classify(error)][moment]
+
+
+class NotMaster(Exception):
+    """Only a master can hand over; the message says what this broker is."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """What a handover did. ``seconds``: from the last receipt that could be given to the lock's release."""
+
+    epoch: int
+    seconds: float

@@ -14,8 +14,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 from ha_node import Node, until
 
-from broker.ha import NotMaster
-from broker.states import Phase, Role, Trouble
+from broker.states import NotMaster, Phase, Role, Trouble
 from locker.memory import HandClock, MemoryLock
 from store.check import check
 
