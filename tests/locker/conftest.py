@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,13 +17,16 @@ from locker.contract import Holder, LockRequest, LockSettings
 
 ROOT = Path(__file__).parents[2]
 
-# `probe` is a lock as ActiveMQ takes it: fcntl on byte 0 alone.
+# `probe` is a lock as ActiveMQ takes it: fcntl on byte 0 alone. After `hold` the lock is kept alive between the words.
 _PROGRAM = """
-import fcntl, os, sys
-from locker.contract import Holder, LockRequest
-from locker.shared_file import SharedFileLocker
-directory, name = sys.argv[1:]
-locker = SharedFileLocker(LockRequest(directory, Holder(name, pid=os.getpid(), host="elsewhere")))
+import fcntl, importlib, json, os, select, sys
+from locker.contract import Holder, LockRequest, LockSettings, LockUnavailable
+said = json.loads(sys.argv[1])
+module, _, name = said["factory"].partition(":")
+request = LockRequest(said["directory"], Holder(said["name"], pid=os.getpid(), host="elsewhere"),
+                      LockSettings(**said["settings"]), said["options"])
+locker = getattr(importlib.import_module(module), name)(request)
+held, last = False, locker.proof()
 def probe():
     descriptor = os.open(locker.path, os.O_RDWR)
     try:
@@ -30,10 +36,32 @@ def probe():
         return "locked"
     finally:
         os.close(descriptor)
-words = {"try": locker.try_acquire, "keep": locker.keep_alive, "release": locker.release, "holder": locker.holder,
-         "announce": lambda: locker.announce(7, "http://127.0.0.1:1"), "probe": probe}
-for line in sys.stdin:
-    print(words[line.strip()](), flush=True)
+def attempt():
+    global last
+    got = locker.try_acquire()
+    last = locker.proof() if got else last
+    return got
+def keep():
+    global held, last
+    try:
+        held = locker.keep_alive()
+    except LockUnavailable:
+        return "unknown"
+    last = locker.proof() if held else last
+    return held
+words = {"try": attempt, "keep": locker.keep_alive, "hold": keep, "release": locker.release, "holder": locker.holder,
+         "announce": lambda: locker.announce(7, "http://127.0.0.1:1"), "probe": probe,
+         "proof": lambda: locker.proof().holds_at(locker.clock.now()),
+         "proved-until": lambda: last.known_at_seconds + last.valid_for_seconds}
+while True:
+    ready, _, _ = select.select([sys.stdin], [], [], request.settings.lock_keep_alive_period_seconds if held else None)
+    if ready:
+        line = sys.stdin.readline()
+        if not line:
+            break
+        print(words[line.strip()](), flush=True)
+    else:
+        keep()
 """
 
 
@@ -58,6 +86,14 @@ class OtherProcess:
         self.process.stdin.flush()
         return self.process.stdout.readline().strip()
 
+    def pause(self) -> None:
+        """SIGSTOP; returns when it stands still."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.pid, os.WUNTRACED)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -81,9 +117,26 @@ def spawn() -> Iterator[Callable[[list[str]], OtherProcess]]:
 
 
 @pytest.fixture
-def other(spawn: Callable[[list[str]], OtherProcess], tmp_path: Path) -> OtherProcess:
+def spawn_locker(spawn: Callable[[list[str]], OtherProcess]) -> Callable[[str, LockRequest], OtherProcess]:
+    """A process with a locker of its own, made by "module:name" from a request whose options are plain values."""
+
+    def start(factory: str, request: LockRequest) -> OtherProcess:
+        said = {
+            "factory": factory,
+            "directory": request.directory,
+            "name": request.holder.name,
+            "settings": asdict(request.settings),
+            "options": dict(request.options),
+        }
+        return spawn([sys.executable, "-c", _PROGRAM, json.dumps(said)])
+
+    return start
+
+
+@pytest.fixture
+def other(spawn_locker: Callable[[str, LockRequest], OtherProcess], tmp_path: Path) -> OtherProcess:
     """A process with a shared-file locker of its own on `tmp_path`, named "other"."""
-    return spawn([sys.executable, "-c", _PROGRAM, str(tmp_path), "other"])
+    return spawn_locker("locker.shared_file:SharedFileLocker", LockRequest(str(tmp_path), Holder("other")))
 
 
 @pytest.fixture

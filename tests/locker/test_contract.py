@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from locker.contract import JITTER, NO_PROOF, Holder, Locker, LockHeld, LockLost, LockRequest
+from locker.contract import (
+    JITTER,
+    NO_PROOF,
+    Holder,
+    Locker,
+    LockHeld,
+    LockLost,
+    LockRefused,
+    LockRequest,
+    LockUnavailable,
+)
+from locker.kinds import create
 from locker.memory import MemoryLock, MemoryLocker
 from locker.shared_file import SharedFileLocker
 
-WAIT_SECONDS_MAX = 20.0
+if TYPE_CHECKING:
+    from tests.locker.conftest import OtherProcess
+
+WAIT_SECONDS_MAX = 30.0
 
 
 class CountingClock:
-    """Remembers what was waited for, and waits for nothing; `stop` is set when it has seen enough."""
+    """Remembers what was waited for, and waits for nothing; `stop` is set when it has seen enough.
+
+    It goes on a little whenever it is read: too little for any lease to run out.
+    """
 
     def __init__(self, waits_max: int) -> None:
         self.waits: list[float] = []
@@ -26,7 +47,7 @@ class CountingClock:
         self.now_seconds = 0.0
 
     def now(self) -> float:
-        self.now_seconds += 1.0
+        self.now_seconds += 1e-6
         return self.now_seconds
 
     def wait(self, stop: threading.Event, seconds: float) -> bool:
@@ -37,20 +58,43 @@ class CountingClock:
 
 
 class LockerContract(ABC):
-    @abstractmethod
-    def build(self, request: LockRequest) -> Locker:
-        """A locker on the lock that all of this test share."""
+    """Subclassed for each kind. What differs between kinds is above the first test; fixtures may set it."""
+
+    #: "module:name" of what builds the kind from a LockRequest; a child process imports it anew.
+    factory: str
+    #: Of LockSettings, where the quick ones of `request_for` do not fit.
+    settings: ClassVar[Mapping[str, object]] = {}
+
+    def options(self) -> dict[str, object]:
+        """What `[locker]` says to this kind: plain values that JSON knows."""
+        return {}
 
     @abstractmethod
     def steal(self, locker: Locker) -> None:
         """Take the lock away under its owner."""
 
+    def build(self, request: LockRequest) -> Locker:
+        """A locker on the lock that all of this test share."""
+        module, _, name = self.factory.partition(":")
+        locker = getattr(import_module(module), name)(request)
+        assert isinstance(locker, Locker)
+        return locker
+
     @pytest.fixture
-    def lockers(self, request_for: Callable[..., LockRequest]) -> Iterator[Callable[..., Locker]]:
+    def request_to(self, request_for: Callable[..., LockRequest]) -> Callable[..., LockRequest]:
+        """A request that this kind understands, by broker name, with settings by keyword."""
+
+        def build(name: str, **settings: object) -> LockRequest:
+            return replace(request_for(name, **{**self.settings, **settings}), options=self.options())
+
+        return build
+
+    @pytest.fixture
+    def lockers(self, request_to: Callable[..., LockRequest]) -> Iterator[Callable[..., Locker]]:
         built: list[Locker] = []
 
         def build(name: str, **settings: object) -> Locker:
-            built.append(self.build(request_for(name, **settings)))
+            built.append(self.build(request_to(name, **settings)))
             return built[-1]
 
         yield build
@@ -160,9 +204,9 @@ class LockerContract(ABC):
         assert a.try_acquire()
         assert a.keep_alive()
 
-    def test_the_proof_is_as_old_as_the_call_that_gave_it(self, request_for: Callable[..., LockRequest]) -> None:
+    def test_the_proof_is_as_old_as_the_call_that_gave_it(self, request_to: Callable[..., LockRequest]) -> None:
         clock = CountingClock(1)
-        a = self.build(replace(request_for("a"), clock=clock))
+        a = self.build(replace(request_to("a"), clock=clock))
         assert a.proof() == NO_PROOF
         try:
             assert a.try_acquire()
@@ -211,17 +255,19 @@ class LockerContract(ABC):
         assert not a.acquire(stop)
         assert a.proof() == NO_PROOF
 
-    def test_polls_come_at_the_interval_with_jitter(self, request_for: Callable[..., LockRequest]) -> None:
-        a = self.build(request_for("a"))
+    def test_polls_come_at_the_interval_with_jitter(self, request_to: Callable[..., LockRequest]) -> None:
+        a = self.build(request_to("a"))
         clock = CountingClock(20)
-        b = self.build(replace(request_for("b", lock_acquire_sleep_interval_seconds=0.2), clock=clock))
+        b = self.build(replace(request_to("b"), clock=clock))
         try:
             assert a.try_acquire()
             assert not b.acquire(threading.Event())
+            interval = b.poll_seconds
         finally:
             a.release()
+            b.release()
         assert len(clock.waits) == 20
-        assert all(0.2 * (1 - JITTER) <= seconds <= 0.2 * (1 + JITTER) for seconds in clock.waits)
+        assert all(interval * (1 - JITTER) <= seconds <= interval * (1 + JITTER) for seconds in clock.waits)
         assert len(set(clock.waits)) > 1
 
     def test_fail_if_locked_says_who_has_it(self, lockers: Callable[..., Locker]) -> None:
@@ -239,17 +285,240 @@ class LockerContract(ABC):
     def test_without_keep_alive_it_says_that_it_is_unsafe(self, lockers: Callable[..., Locker]) -> None:
         assert lockers("a", lock_keep_alive_period_seconds=0.0).unsafe is not None
 
+    def test_a_proof_never_outlives_the_lease(self, lockers: Callable[..., Locker]) -> None:
+        a = lockers("a")
+        assert a.try_acquire()
+        assert a.keep_alive()
+        assert a.proof().valid_for_seconds > 0
+        if a.lease_seconds is not None:
+            assert a.proof().valid_for_seconds < a.lease_seconds
 
-class TestSharedFile(LockerContract):
-    def build(self, request: LockRequest) -> Locker:
-        return SharedFileLocker(request)
+    def test_without_use_lock_nobody_is_asked(self, request_to: Callable[..., LockRequest]) -> None:
+        a, b = (self.build_as_configured(request_to(name, use_lock=False)) for name in ("a", "b"))
+        assert a.acquire(threading.Event())
+        assert b.acquire(threading.Event())
+        assert "use_lock is false" in str(a.unsafe)
+
+    def build_as_configured(self, request: LockRequest) -> Locker:
+        """As a broker does whose `[locker] type` is this kind."""
+        module, _, name = self.factory.partition(":")
+        return create(getattr(import_module(module), name).kind, request)
+
+
+class OutOfReach(LockerContract):
+    """Kinds for which "it could not be asked" is another answer than "lost"."""
+
+    @abstractmethod
+    def out_of_reach(self, locker: Locker) -> AbstractContextManager[object]:
+        """Within it this locker cannot ask its lock; with its end it can again."""
+
+    def test_unknown_is_not_lost(self, lockers: Callable[..., Locker]) -> None:
+        a = lockers("a")
+        assert a.try_acquire()
+        proof = a.proof()
+        with self.out_of_reach(a):
+            with pytest.raises(LockUnavailable) as failure:
+                a.keep_alive()
+            assert a.where in str(failure.value)
+            assert a.proof() == proof
+        assert eventually(lambda: answers(a.keep_alive))
+        assert a.proof().known_at_seconds > proof.known_at_seconds
+
+    def test_a_lock_that_is_out_of_reach_is_let_go_without_a_word(self, lockers: Callable[..., Locker]) -> None:
+        a = lockers("a")
+        assert a.try_acquire()
+        with self.out_of_reach(a):
+            a.release()
+            assert a.proof() == NO_PROOF
+
+    def test_a_first_poll_that_is_not_answered_is_the_operators(self, lockers: Callable[..., Locker]) -> None:
+        a = lockers("a")
+        with self.out_of_reach(a), pytest.raises(LockUnavailable):
+            a.acquire(threading.Event())
+
+    def test_a_later_one_is_said_once_and_waited_out(
+        self, lockers: Callable[..., Locker], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        a, b = lockers("a"), lockers("b")
+        assert a.try_acquire()
+        got: list[bool] = []
+        stop = threading.Event()
+        waiting = threading.Thread(target=lambda: got.append(b.acquire(stop)))
+        waiting.start()
+        assert eventually(lambda: b.refused_at_seconds is not None)
+        with self.out_of_reach(b):
+            assert eventually(lambda: any("asking again every" in line for line in caplog.messages))
+        a.release()
+        waiting.join(WAIT_SECONDS_MAX)
+        stop.set()
+        assert got == [True]
+
+
+class Refusing(LockerContract):
+    """Kinds that can answer "not you, ever"."""
+
+    @abstractmethod
+    def refused(self, request: LockRequest) -> Locker:
+        """A locker that its lock will not have: a wrong password, no rights."""
+
+    def test_who_is_refused_at_the_first_poll_does_not_stand_by(self, request_to: Callable[..., LockRequest]) -> None:
+        a = self.refused(request_to("a"))
+        try:
+            with pytest.raises(LockRefused):
+                a.acquire(threading.Event())
+            assert a.proof() == NO_PROOF
+        finally:
+            a.release()
+
+
+class BetweenProcesses(LockerContract):
+    """Kinds whose brokers need not share a process: all that are for use."""
+
+    #: Beyond lease and poll: starting threads, a busy machine, the rounding of a server.
+    slack_seconds: float = 5.0
+    #: Of LockSettings, for tests that wait a lease out.
+    short: ClassVar[Mapping[str, object]] = {}
+
+    @pytest.fixture
+    def child(
+        self, spawn_locker: Callable[[str, LockRequest], OtherProcess], request_to: Callable[..., LockRequest]
+    ) -> Callable[..., OtherProcess]:
+        """A process with a locker of its own."""
+        return lambda name: spawn_locker(self.factory, request_to(name, **self.short))
+
+    def test_two_processes_exclude_each_other(
+        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
+    ) -> None:
+        a, b = lockers("a", **self.short), child("b")
+        assert b.say("try") == "True"
+        b.say("announce")
+        assert not a.try_acquire()
+        holder = a.holder()
+        assert holder is not None
+        assert (holder.name, holder.epoch, holder.pid, holder.host) == ("b", 7, b.pid, "elsewhere")
+        b.say("release")
+        assert a.try_acquire()
+        assert b.say("try") == "False"
+
+    def test_a_killed_holder_is_followed_within_lease_and_poll(
+        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
+    ) -> None:
+        a, b = lockers("a", **self.short), child("b")
+        assert b.say("try") == "True"
+        assert b.say("hold") == "True"
+        assert not a.try_acquire()
+        b.kill()
+        killed_at = a.clock.now()
+        assert eventually(a.try_acquire, a.poll_seconds)
+        assert a.clock.now() - killed_at < (a.lease_seconds or 0.0) + a.poll_seconds + self.slack_seconds
+        assert a.keep_alive()
+
+
+class Leased(BetweenProcesses):
+    """Kinds whose lock runs out."""
+
+    def test_it_says_how_long_a_lease_is(self, lockers: Callable[..., Locker]) -> None:
+        a = lockers("a", **self.short)
+        assert a.try_acquire()
+        assert a.lease_seconds is not None
+        assert 0 < a.poll_seconds < a.lease_seconds / 2
+
+    def test_a_paused_holder_knows_that_it_lost_before_anybody_else_could_own_it(
+        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
+    ) -> None:
+        a, b = lockers("a", **self.short), child("b")
+        assert b.say("try") == "True"
+        assert b.say("hold") == "True"
+        assert b.say("proof") == "True"
+        assert not a.try_acquire()
+        b.pause()
+        assert eventually(a.try_acquire, a.poll_seconds)
+        taken_at = a.clock.now()
+        b.resume()
+        assert b.say("proof") == "False"
+        assert float(b.say("proved-until")) < taken_at
+        assert b.say("keep") == "False"
+        assert a.keep_alive()
+        b.say("release")
+        assert a.keep_alive()
+
+    def test_a_namesake_that_lives_keeps_its_namesake_out(
+        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
+    ) -> None:
+        b = child("same")
+        assert b.say("try") == "True"
+        assert b.say("hold") == "True"
+        a = lockers("same", **self.short)
+        refusals: list[str] = []
+
+        def is_refused() -> bool:
+            try:
+                assert not a.try_acquire()
+            except LockRefused as refusal:
+                refusals.append(str(refusal))
+            return bool(refusals)
+
+        assert eventually(is_refused, a.poll_seconds)
+        assert f"pid {b.pid}" in refusals[0]
+        assert "elsewhere" in refusals[0]
+        assert b.say("keep") == "True"
+
+    def test_a_broker_that_was_killed_follows_itself(
+        self, lockers: Callable[..., Locker], child: Callable[..., OtherProcess]
+    ) -> None:
+        b = child("same")
+        assert b.say("try") == "True"
+        assert b.say("hold") == "True"
+        b.kill()
+        a = lockers("same", **self.short)
+        assert eventually(a.try_acquire, a.poll_seconds)
+        assert a.keep_alive()
+
+
+def eventually(condition: Callable[[], bool], pause_seconds: float = 0.02) -> bool:
+    """Ask again and again until it holds, as long as anybody has patience."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause_seconds)
+    return True
+
+
+def answers(ask: Callable[[], bool]) -> bool:
+    """What it answers; False as long as it cannot be asked."""
+    try:
+        return ask()
+    except LockUnavailable:
+        return False
+
+
+class TestSharedFile(BetweenProcesses, OutOfReach):
+    factory = "locker.shared_file:SharedFileLocker"
 
     def steal(self, locker: Locker) -> None:
         assert isinstance(locker, SharedFileLocker)
         Path(locker.path).unlink()
 
+    @contextmanager
+    def out_of_reach(self, locker: Locker) -> Iterator[None]:
+        # A file in the place of the directory: whatever is asked of the path is ENOTDIR or ENOENT for a poll, and for
+        # the holder as well, to whom that means that its file is gone. A loop of links is neither.
+        assert isinstance(locker, SharedFileLocker)
+        path, away = Path(locker.path), Path(f"{locker.path}.away")
+        was_there = path.exists()
+        if was_there:
+            path.rename(away)
+        path.symlink_to(path)
+        yield
+        path.unlink()
+        if was_there:
+            away.rename(path)
 
-class TestMemory(LockerContract):
+
+class TestMemory(OutOfReach):
+    factory = "locker.memory:MemoryLocker"
+
     @pytest.fixture(autouse=True)
     def _lock(self) -> None:
         self.lock = MemoryLock()
@@ -259,6 +528,12 @@ class TestMemory(LockerContract):
 
     def steal(self, locker: Locker) -> None:
         self.lock.steal()
+
+    @contextmanager
+    def out_of_reach(self, locker: Locker) -> Iterator[None]:
+        self.lock.fail("no answer")
+        yield
+        self.lock.fail(None)
 
 
 def test_a_holder_says_what_it_knows() -> None:
