@@ -31,7 +31,7 @@ def exists(disk: Disk, path: str) -> bool:
     """Whether there is anything by that name. Any answer but yes and no is raised."""
     try:
         disk.stat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return True
 
