@@ -218,13 +218,16 @@ class EventRing:
         with self._guard:
             return [*self._former, *self._own][-CAPACITY:]
 
-    def answer(self) -> dict[str, Any]:
-        """What ``GET /events`` says. ``now`` is read last: who asks may compare it with his own clocks."""
+    def answer(self, last: int | None = None) -> dict[str, Any]:
+        """What ``GET /events`` says, of all events or of the ``last`` ones. ``now`` is read last, so that who asks may
+        compare it with his own clocks."""
         receipt = self._last_receipt
+        events = self.events()
+        events = events if last is None else events[max(0, len(events) - last) :]
         answer: dict[str, Any] = {
             "name": self.name,
             "last_receipt": None if receipt is None else _moment_as_json(receipt),
-            "events": [event.as_json() for event in self.events()],
+            "events": [event.as_json() for event in events],
         }
         answer["now"] = _moment_as_json(self.clock.now())
         return answer

@@ -1,0 +1,219 @@
+"""``tandemmq lock status``: who holds the lock, how well that is proved, and who waits for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from broker.cli.options import load_settings
+from broker.cli.status import DEFAULT_ADMIN, EXIT_FAILED, EXIT_NO_BROKER, NoBroker, Stranger, admin_url, ask
+from config.load import Flags
+from config.settings import Settings
+from locker.contract import Holder, LockError, LockRequest, LockSettings, LockUnavailable
+from locker.kinds import create
+
+#: A lock whose volume or database hangs is waited for so long.
+LOCK_SECONDS_MAX: Final = 5.0
+
+Answer = dict[str, Any]
+
+
+def _admin_urls(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(admin_url(context, parameter, each) for each in value))
+
+
+@click.group()
+def lock() -> None:
+    """Look at the lock that elects the master."""
+
+
+@lock.command()
+@click.option(
+    "--admin",
+    "admins",
+    metavar="URL",
+    multiple=True,
+    callback=_admin_urls,
+    help=f"A broker's admin address; may be repeated, so that all who wait are seen. Default: {DEFAULT_ADMIN}.",
+)
+@click.option("--config", metavar="FILE", help="When no broker answers, ask the lock of these settings itself.")
+@click.option("--data", metavar="DIR", help="The same, of this data directory.")
+@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="For a machine.")
+def status(
+    admins: tuple[str, ...], config: str | None, data: str | None, overrides: tuple[str, ...], as_json: bool
+) -> None:
+    """Show holder, epoch, the proof of ownership and its age, and who waits.
+
+    Brokers are asked first, the holder too when only a standby was named. With --config or --data the lock is asked
+    itself when none answers. Ends with 3 when there is nobody to ask, with 1 when the lock does not answer.
+    """
+    answers, complaints = _ask_all(admins or (DEFAULT_ADMIN,))
+    if answers:
+        shown = merge(answers)
+    elif config is not None or data is not None or overrides:
+        try:
+            shown = _ask_lock(load_settings(config, overrides, Flags(data=data)))
+        except LockError as error:
+            click.echo(str(error), err=True)
+            sys.exit(EXIT_FAILED)
+    else:
+        for complaint in complaints:
+            click.echo(complaint, err=True)
+        sys.exit(EXIT_NO_BROKER)
+    if answers:
+        for complaint in complaints:
+            click.echo(complaint, err=True)
+    if as_json:
+        click.echo(json.dumps(shown, indent=2))
+    else:
+        _print(shown)
+
+
+# ---- brokers
+
+
+def _ask_all(admins: Sequence[str]) -> tuple[list[Answer], list[str]]:
+    """The lock page of all who answer, and of the holders that they name; and who does not answer."""
+    answers: list[Answer] = []
+    complaints: list[str] = []
+    waiting = list(admins)
+    seen: set[str] = set()
+    while waiting:
+        admin = waiting.pop(0)
+        if admin in seen:
+            continue
+        seen.add(admin)
+        try:
+            answer = ask(admin, "lock")
+        except (NoBroker, Stranger) as error:
+            complaints.append(str(error))
+            continue
+        if answer.get("name") in {other.get("name") for other in answers}:
+            continue  # one broker by two addresses
+        answers.append(answer | {"admin": admin})
+        holder = answer.get("holder")
+        if isinstance(holder, dict) and holder.get("admin"):
+            waiting.append(holder["admin"])
+    return answers, complaints
+
+
+def merge(answers: Sequence[Answer]) -> Answer:
+    """One picture: the holder's own word before that of others, and all that wait, each once."""
+    holders = [answer for answer in answers if answer.get("is_ours")]
+    first = (holders or list(answers))[0]
+    waiting = {
+        answer["name"]: {"name": answer["name"], "admin": answer["admin"]}
+        for answer in answers
+        if answer.get("role") == "standby"
+    }
+    told = [answer["waiters"] for answer in answers if answer.get("waiters") is not None]
+    for waiter in (waiter for waiters in told for waiter in waiters):
+        waiting.setdefault(waiter["name"], {"name": waiter["name"], "admin": waiter.get("admin")})
+    keys = ("kind", "where", "holder", "proof", "lease_seconds", "poll_seconds", "keep_alive_seconds", "unsafe")
+    shown = {key: first.get(key) for key in keys}
+    shown["waiting"] = list(waiting.values())
+    # A kind that knows who waits has told them all; else there may be more than those who were asked.
+    shown["all_waiting_are_known"] = bool(told)
+    if len(holders) > 1:
+        names = " and ".join(str(answer["name"]) for answer in holders)
+        shown["unsafe"] = f"{names} all say that the lock is theirs; the fence decides, and all but one will notice"
+    return shown
+
+
+# ---- the lock itself
+
+
+def _ask_lock(settings: Settings) -> Answer:
+    """Ask without taking part. LockError when it does not answer, LOCK_SECONDS_MAX at most."""
+    said = settings.locker
+    request = LockRequest(
+        os.path.abspath(settings.store.directory),
+        Holder("tandemmq lock status", pid=os.getpid(), host=socket.gethostname()),
+        LockSettings(
+            said.use_lock,
+            said.fail_if_locked,
+            said.lock_acquire_sleep_interval / 1000,
+            said.lock_keep_alive_period / 1000,
+        ),
+        said.options,
+    )
+    locker = create(said.type, request)
+    found: list[Answer] = []
+    failed: list[LockError] = []
+
+    def look() -> None:
+        try:
+            holder, waiters = locker.holder(), locker.waiters()
+        except LockError as error:
+            failed.append(error)
+            return
+        found.append({"holder": _facts(holder), "waiting": [_facts(waiter) for waiter in waiters or ()]})
+        found[0]["all_waiting_are_known"] = waiters is not None
+
+    # On a thread of its own, which does not keep the process: a volume may hang for good.
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(LOCK_SECONDS_MAX)
+    if failed:
+        raise failed[0]
+    if not found:
+        raise LockUnavailable(f"{locker.where} does not answer in {LOCK_SECONDS_MAX:g} s")
+    return {
+        "kind": said.type,
+        "where": locker.where,
+        "proof": None,
+        "lease_seconds": locker.lease_seconds,
+        "poll_seconds": locker.poll_seconds,
+        "keep_alive_seconds": locker.settings.lock_keep_alive_period_seconds,
+        "unsafe": locker.unsafe,
+        **found[0],
+    }
+
+
+def _facts(holder: Holder | None) -> Answer | None:
+    if holder is None:
+        return None
+    return {
+        "name": holder.name,
+        "epoch": holder.epoch,
+        "pid": holder.pid,
+        "host": holder.host,
+        "admin": holder.admin,
+        "since_ms": holder.since_ms,
+    }
+
+
+# ---- words
+
+
+def _print(shown: Answer) -> None:
+    lines = [("lock", f"{shown['kind']}, {shown['where']}"), ("holder", _who(shown["holder"]))]
+    proof = shown["proof"]
+    if proof is not None:
+        holds = proof["holds_for_seconds"]
+        ends = "and never ends" if holds is None else f"holds for {holds:.3f} s" if holds > 0 else "has expired"
+        lines.append(("proof", f"{proof['age_seconds']:.3f} s old, {ends}"))
+    if shown["lease_seconds"] is not None:
+        lines.append(("lease", f"{shown['lease_seconds']:g} s"))
+    waiting = [_who(waiter) for waiter in shown["waiting"]]
+    nobody = "nobody" if shown["all_waiting_are_known"] else "nobody known; name standbys by --admin"
+    lines.append(("waiting", ", ".join(waiting) or nobody))
+    if shown["unsafe"]:
+        lines.append(("unsafe", str(shown["unsafe"])))
+    for heading, text in lines:
+        click.echo(f"{heading:<9}{text}")
+
+
+def _who(holder: Answer | None) -> str:
+    if holder is None:
+        return "nobody"
+    facts = [f"{key} {holder[key]}" for key in ("epoch", "pid", "host", "admin") if holder.get(key) is not None]
+    return f"{holder['name']} ({', '.join(facts)})" if facts else str(holder["name"])
