@@ -11,26 +11,32 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import uvloop
+from aiohttp import web
 
+from broker.admin.ha_pages import HaPages
 from broker.admin.notify import Notifier, Watchdog, watchdog_period_seconds
 from broker.admin.server import AdminServer
 from broker.admin.several_store_pages import SeveralStorePages
 from broker.admin.store_pages import StorePages
 from broker.core.settings import EngineSettings
 from broker.engine import Engine
+from broker.events import SUFFIX as EVENTS_SUFFIX
+from broker.events import EventRing
 from broker.ha import AnyStandby, AnyStore, Mastership
 from broker.protocols.stomp.frames import Limits
 from broker.protocols.stomp.session import StompSession
 from broker.server import Connector, Server
 from broker.states import Phase, Role
+from broker.status import Report
 from broker.transport import DEFAULT_LIMITS
 from config.settings import ConnectorSettings, Settings
 from config.store import StoreSettings as StoreTable
 from locker.contract import Holder, Locker, LockRequest, LockSettings
 from locker.kinds import create
+from locker.shared_file import SharedFileLocker
 from store.archive import DEFAULT_NAME
 from store.filters import FilteredStore, Filters
 from store.settings import StoreSettings
@@ -39,7 +45,7 @@ from store.several.standbys import SeveralStandbys
 from store.several.stores import SeveralStores
 from store.standby import Standby
 from store.store import Store
-from store.volume import UnsafeVolume, demand_safe
+from store.volume import Concern, demand_safe
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +55,6 @@ LOOK_SECONDS_MAX = 2.0
 LIFE_SECONDS = 0.05
 # At a handover receipts that are on their way are waited for, so long at most.
 PENDING_SECONDS_MAX = 1.0
-# An idle storage thread looks once a keep-alive period; one that is silent for several, and for so long, hangs.
-SILENCE_SECONDS_MAX = 10.0
-SILENT_LOOKS_MAX = 3
 
 
 def run_broker(settings: Settings) -> None:
@@ -72,43 +75,50 @@ class Broker:
         self._settings = settings
         self._name = settings.broker.name
         self._directory = os.path.abspath(settings.store.directory)
+        self._index_root = settings.store.index_directory or os.path.join(self._directory, "index")
         self._filters = _filters(settings)
         self._engine: Engine | None = None
-        self._started = time.time()
         self._last_life = time.monotonic()
-        self._loop_pause_max = 0.0  # how late the loop came to its own sign of life
+        self._awaited: set[str] = set()  # what is noted once a term
         self._server = Server([_connector(c) for c in settings.connectors])
-        address = settings.admin.address
-        self._admin = None
-        if address is not None:
-            self._admin = AdminServer(address.host, address.port, self.status, self._store_pages().routes())
         self._notifier = Notifier.from_environment()
+        admin = settings.admin.address
+        self._admin_url = None if admin is None else f"http://{admin}"
         self._locker = self._make_locker()
-        self._warnings = [] if self._locker.unsafe is None else [f"unsafe: {self._locker.unsafe}"]
+        self._ring = EventRing(self._name, os.path.join(self._index_root, f"{self._name}{EVENTS_SUFFIX}"))
         self._mastership = Mastership(
             self._locker,
             self._open_standby,
             self,
-            admin_url=None if self._admin is None else self._admin.url,
+            admin_url=self._admin_url,
             on_role=self._on_role,
+            record=self._ring.record,
         )
+        self._report = Report(
+            self._name,
+            self._directory,
+            settings.locker.type,
+            self._locker,
+            self._mastership,
+            self._server,
+            lambda: self._engine,
+        )
+        self._admin = None
+        if admin is not None:
+            self._admin = AdminServer(admin.host, admin.port, self._report.status, self._pages())
 
     # ---- a life
 
     async def run(self) -> None:
         """Start, stand by or be master, and end in order when asked to."""
         os.makedirs(self._directory, exist_ok=True)
-        try:
-            demand_safe(self._directory)
-        except UnsafeVolume as reason:
-            if not self._settings.store.ignore_lookup_cache:
-                raise
-            self._warnings.append(f"unsafe: {reason}")
+        self._report.warnings = self._objections()
+        self._ring.start()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop, signal.Signals(number).name)
         log.info("%s starts, pid %d, store %s", self._name, os.getpid(), self._directory)
-        for warning in self._warnings:
+        for warning in self._report.warnings:
             log.warning("%s", warning)
         if self._admin is not None:
             self._admin.bind()
@@ -116,7 +126,7 @@ class Broker:
         helpers = [asyncio.create_task(self._live(), name="life")]
         period = watchdog_period_seconds()
         if period is not None:
-            signs = {"event loop": lambda: self._last_life, "storage thread": self._storage_life}
+            signs = {"event loop": lambda: self._last_life, "storage thread": self._report.storage_seen_alive}
             helpers.append(asyncio.create_task(Watchdog(self._notifier, period, signs).run(), name="watchdog"))
         try:
             await self._mastership.run()
@@ -128,6 +138,7 @@ class Broker:
                 await self._admin.stop()
             self._server.unbind()
             self._notifier.close()
+            self._ring.close()
         log.info("%s ended", self._name)
 
     def _asked_to_stop(self, name: str) -> None:
@@ -135,21 +146,39 @@ class Broker:
         self._notifier.stopping()
         self._mastership.stop()
 
+    def _objections(self) -> list[str]:
+        """What is unsafe and was chosen all the same. Raises UnsafeVolume."""
+        said = [] if self._locker.unsafe is None else [f"unsafe: {self._locker.unsafe}"]
+        concerns = {Concern.LOOK, Concern.DURABILITY}
+        if self._settings.locker.type == SharedFileLocker.kind:
+            concerns.add(Concern.LOCK)
+        return said + demand_safe(self._directory, self._settings.store.ignore_unsafe_volume, concerns=concerns)
+
     async def _live(self) -> None:
         """The loop's sign of life, and the engine's clock for what expires."""
         last_tick = time.monotonic()
+        report = self._report
         while True:
             await asyncio.sleep(LIFE_SECONDS)
             now = time.monotonic()
-            self._loop_pause_max = max(self._loop_pause_max, now - self._last_life - LIFE_SECONDS)
+            report.loop_pause_max_seconds = max(report.loop_pause_max_seconds, now - self._last_life - LIFE_SECONDS)
             self._last_life = now
+            store = self._mastership.store
+            confirmed = 0 if store is None else store.figures.records
+            self._ring.alive(confirmed)
+            self._note_firsts(confirmed)
             if self._engine is not None and now - last_tick >= TICK_SECONDS:
                 last_tick = now
                 self._engine.tick(milliseconds())
 
-    def _storage_life(self) -> float:
-        store = self._mastership.store
-        return time.monotonic() if store is None else store.figures.last_seen_alive
+    def _note_firsts(self, confirmed: int) -> None:
+        """An outage is over for clients when the first is back, and when the first has an answer."""
+        if "first-client" in self._awaited and self._server.connections:
+            self._awaited.discard("first-client")
+            self._ring.record("first-client")
+        if "first-receipt" in self._awaited and confirmed:
+            self._awaited.discard("first-receipt")
+            self._ring.record("first-receipt")
 
     # ---- what mastership asks (broker.ha.Service)
 
@@ -165,6 +194,8 @@ class Broker:
         )
         store.start(engine)
         await self._server.listen(engine, f"ID:{self._name}-{store.epoch}")
+        self._ring.record("listening")
+        self._awaited = {"first-client", "first-receipt"}
 
     async def abort(self) -> None:
         self._engine = None
@@ -191,7 +222,7 @@ class Broker:
             name=self._name,
             pid=os.getpid(),
             host=socket.gethostname(),
-            admin=None if self._admin is None else self._admin.url,
+            admin=self._admin_url,
         )
         request = LockRequest(
             directory=self._directory,
@@ -205,6 +236,11 @@ class Broker:
             options=said.options,
         )
         return create(said.type, request)
+
+    def _pages(self) -> list[web.RouteDef]:
+        kind = self._settings.locker.type
+        ha_pages = HaPages(self._ring, self._report.status, self._locker, kind, lambda: self._mastership)
+        return [*self._store_pages().routes(), *ha_pages.routes()]
 
     def _store_pages(self) -> SeveralStorePages:
         said = self._settings.store
@@ -224,7 +260,7 @@ class Broker:
                 os.path.normpath(os.path.join(self._directory, name)),
                 said.journal_max_file_length,
                 store,
-                self.status,
+                self._report.status,
                 index_root=index_root,
                 archive=archive,
             )
@@ -238,8 +274,7 @@ class Broker:
         habits = _store_settings(said, self._settings)
         if self._filters.entries or has_several(self._directory):
             return SeveralStandbys(self._directory, said.index_directory, self._name, habits, self._filters)
-        index_root = said.index_directory or os.path.join(self._directory, "index")
-        return Standby(self._directory, index_root, self._name, habits)
+        return Standby(self._directory, self._index_root, self._name, habits)
 
     # ---- what it says of itself
 
@@ -252,78 +287,6 @@ class Broker:
             self._notifier.ready(line)
         else:
             self._notifier.status(line)
-
-    def status(self) -> dict[str, Any]:
-        """What ``GET /status`` answers (broker.admin.server says what stands in it)."""
-        mastership = self._mastership
-        store = mastership.store
-        answer: dict[str, Any] = {
-            "role": mastership.role.value,
-            # A standby shows the epoch that it stands by in.
-            "epoch": max(mastership.epoch, (mastership.holder and mastership.holder.epoch) or 0),
-            "name": self._name,
-            "store": self._directory,
-            "phase": mastership.phase.value,
-            "reason": mastership.reason,
-            "pid": os.getpid(),
-            "uptime_seconds": round(time.time() - self._started, 1),
-            "lock": {"type": self._settings.locker.type, "where": self._locker.where},
-            "connectors": [f"{name}://{host}:{port}" for name, host, port in self._server.addresses],
-        }
-        problems = []
-        silence = time.monotonic() - self._storage_life()
-        period = self._settings.locker.lock_keep_alive_period / 1000
-        if silence > max(SILENCE_SECONDS_MAX, SILENT_LOOKS_MAX * period):
-            problems.append(f"the storage thread has shown no life for {silence:.0f} s: the volume may hang")
-        # Shown, and not unhealthy: somebody chose it, and a restart by a supervisor would not change it.
-        warnings = list(self._warnings)
-        if store is not None and store.is_full:
-            warnings.append(store.full_reason)
-        if store is not None and store.archive_problem is not None:
-            warnings.append(store.archive_problem)
-        figures = None if store is None else store.figures
-        if figures is not None and figures.damaged:
-            problems.append(f"{figures.damaged} times a damaged message was met, and given to nobody (see the log)")
-        if mastership.holder is not None:
-            answer["holder"] = {
-                "name": mastership.holder.name,
-                "epoch": mastership.holder.epoch,
-                "pid": mastership.holder.pid,
-                "host": mastership.holder.host,
-                "admin": mastership.holder.admin,
-            }
-        if mastership.standby is not None:
-            answer["standby"] = {
-                "has_caught_up": mastership.standby.has_caught_up,
-                "messages": mastership.standby.messages,
-            }
-        counts: dict[str, Any] = {
-            "promotions_total": mastership.promotions,
-            "loop_pause_max_ms": round(self._loop_pause_max * 1000, 1),
-        }
-        if store is not None and figures is not None and self._engine is not None:
-            counts |= {
-                "connections": len(self._server.connections),
-                "journal_batches_total": figures.batches,
-                "journal_syncs_total": figures.syncs,
-                "journal_records_total": figures.records,
-                "journal_bytes_total": figures.bytes_written,
-                "checkpoints_total": figures.checkpoints,
-                "checkpoint_seconds_total": round(figures.checkpoint_seconds, 3),
-                "compactions_total": figures.compactions,
-                "compaction_bytes_total": figures.bytes_copied,
-                "journal_files_reclaimed_total": figures.files_reclaimed,
-            }
-            answer["recovery"] = {"records": store.records_replayed, "seconds": round(store.recovery_seconds, 3)}
-            answer |= self._engine.statistics()
-            if store.is_congested:
-                answer["congested"] = True
-            if isinstance(store, SeveralStores):
-                answer["stores"] = store.statistics()
-        answer["counts"] = counts | answer.get("counts", {})
-        answer["problems"] = problems
-        answer["warnings"] = warnings
-        return answer
 
 
 def _connector(settings: ConnectorSettings) -> Connector:

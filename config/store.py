@@ -41,9 +41,10 @@ class StorePlaces(Section):
         None,
         description="Where each broker keeps its index, in a directory of its name. Default: `index/` in `directory`.",
     )
-    ignore_lookup_cache: bool = Field(
-        False,
-        description="Start on NFS that is mounted without `lookupcache=positive` or `none`. Unsafe, and shown as such.",
+    ignore_unsafe_volume: list[str] = Field(
+        [],
+        description="Objections to the volume, by name, that are overridden; `tandemmq doctor storage` shows the names. "
+        "Unsafe, and shown as such.",
     )
 
 

@@ -1,0 +1,143 @@
+"""What a broker says of itself: the answer of ``GET /status``, from which health and metrics are made, too.
+
+broker.admin.server says what stands in it. All on the loop; nothing here asks a disk or a lock, only what others noted.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.engine import Engine
+from broker.ha import AnyStore, Mastership
+from broker.server import Server
+from locker.contract import Holder, Locker
+from store.several.stores import SeveralStores
+
+# An idle storage thread looks once a keep-alive period; one that is silent for several, and for so long, hangs.
+SILENCE_SECONDS_MAX = 10.0
+SILENT_LOOKS_MAX = 3
+
+Answer = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Report:
+    """Whom and what a status is made of; ``warnings`` were known at the start. ``engine`` is None unless master."""
+
+    name: str
+    directory: str
+    locker_type: str
+    locker: Locker
+    mastership: Mastership
+    server: Server
+    engine: Callable[[], Engine | None]
+    warnings: Sequence[str] = ()
+    loop_pause_max_seconds: float = 0.0  # how late the loop came to its own sign of life
+    started: float = field(default_factory=time.time)
+
+    def storage_seen_alive(self) -> float:
+        """When the storage thread last showed life, on the monotonic clock; now, when there is none."""
+        store = self.mastership.store
+        return time.monotonic() if store is None else store.figures.last_seen_alive
+
+    def status(self) -> Answer:
+        """What ``GET /status`` answers."""
+        mastership = self.mastership
+        answer: Answer = {
+            "role": mastership.role.value,
+            # A standby shows the epoch that it stands by in.
+            "epoch": max(mastership.epoch, (mastership.holder and mastership.holder.epoch) or 0),
+            "name": self.name,
+            "store": self.directory,
+            "phase": mastership.phase.value,
+            "reason": mastership.reason,
+            "pid": os.getpid(),
+            "uptime_seconds": round(time.time() - self.started, 1),
+            "lock": {"type": self.locker_type, "where": self.locker.where, **self._proof()},
+            "connectors": [f"{name}://{host}:{port}" for name, host, port in self.server.addresses],
+            "demotions": {trouble.name: times for trouble, times in mastership.demotions.items()},
+        }
+        if mastership.holder is not None:
+            answer["holder"] = holder_as_json(mastership.holder)
+        if mastership.standby is not None:
+            answer["standby"] = {
+                "has_caught_up": mastership.standby.has_caught_up,
+                "messages": mastership.standby.messages,
+            }
+        counts: Answer = {
+            "promotions_total": mastership.promotions,
+            "handovers_total": mastership.handovers,
+            "loop_pause_max_ms": round(self.loop_pause_max_seconds * 1000, 1),
+        }
+        store, engine = mastership.store, self.engine()
+        if store is not None and engine is not None:
+            counts |= self._counts(store)
+            answer["recovery"] = {"records": store.records_replayed, "seconds": round(store.recovery_seconds, 3)}
+            answer |= engine.statistics()
+            if store.is_congested:
+                answer["congested"] = True
+            if isinstance(store, SeveralStores):
+                answer["stores"] = store.statistics()
+        answer["counts"] = counts | answer.get("counts", {})
+        answer["problems"] = self._problems(store)
+        answer["warnings"] = self._warnings(store)
+        return answer
+
+    def _proof(self) -> Answer:
+        proof, now = self.locker.proof(), self.locker.clock.now()
+        if not proof.holds_at(now):
+            return {}
+        left = proof.valid_for_seconds - (now - proof.known_at_seconds)
+        return {
+            "proof_age_seconds": round(now - proof.known_at_seconds, 3),
+            "proof_holds_seconds": None if left == float("inf") else round(left, 3),
+        }
+
+    def _counts(self, store: AnyStore) -> Answer:
+        figures = store.figures
+        return {
+            "connections": len(self.server.connections),
+            "journal_batches_total": figures.batches,
+            "journal_syncs_total": figures.syncs,
+            "journal_records_total": figures.records,
+            "journal_bytes_total": figures.bytes_written,
+            "checkpoints_total": figures.checkpoints,
+            "checkpoint_seconds_total": round(figures.checkpoint_seconds, 3),
+            "compactions_total": figures.compactions,
+            "compaction_bytes_total": figures.bytes_copied,
+            "journal_files_reclaimed_total": figures.files_reclaimed,
+        }
+
+    def _problems(self, store: AnyStore | None) -> list[str]:
+        problems = []
+        silence = time.monotonic() - self.storage_seen_alive()
+        period = self.locker.settings.lock_keep_alive_period_seconds
+        if silence > max(SILENCE_SECONDS_MAX, SILENT_LOOKS_MAX * period):
+            problems.append(f"the storage thread has shown no life for {silence:.0f} s: the volume may hang")
+        damaged = 0 if store is None else store.figures.damaged
+        if damaged:
+            problems.append(f"{damaged} times a damaged message was met, and given to nobody (see the log)")
+        return problems
+
+    def _warnings(self, store: AnyStore | None) -> list[str]:
+        # Shown, and not unhealthy: somebody chose it, and a restart by a supervisor would not change it.
+        warnings = list(self.warnings)
+        if store is not None and store.is_full:
+            warnings.append(store.full_reason)
+        if store is not None and store.archive_problem is not None:
+            warnings.append(store.archive_problem)
+        return warnings
+
+
+def holder_as_json(holder: Holder) -> Answer:
+    return {
+        "name": holder.name,
+        "epoch": holder.epoch,
+        "pid": holder.pid,
+        "host": holder.host,
+        "admin": holder.admin,
+    }
