@@ -41,7 +41,7 @@ class Property:
 def snake_case(name: str) -> str:
     """ActiveMQ's name as a key: journalMaxFileLength is journal_max_file_length."""
     name = name.rpartition(".")[2].replace("JMS", "Jms").replace("LFRU", "Lfru").replace("LFU", "Lfu")
-    name = name.replace("XAT", "XaT").replace("NoGC", "NoGc").replace("DB", "Db")
+    name = name.replace("SQL", "Sql").replace("XAT", "XaT").replace("NoGC", "NoGc").replace("DB", "Db")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 

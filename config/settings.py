@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, PrivateAttr
 
 from config import addresses
 from config.addresses import Address, ConnectorOptions
+from config.io_exception_handler import IOExceptionHandlerSettings
 from config.section import Section, wrong
 from config.store import MIB, StoreSettings
 from config.units import Bytes, Count, Milliseconds
@@ -107,6 +108,11 @@ class LockerSettings(Section):
     lock_keep_alive_period: Milliseconds = Field(
         500, description="Between a master's proofs that the lock is its own; 0: off. Unsafe, and shown as such."
     )
+    retry_interval: Milliseconds = Field(
+        10_000,
+        ge=200,
+        description="The longest pause before a broker that was demoted tries again; it begins with 0.2 s and doubles.",
+    )
     options: dict[str, str] = Field({}, description="Handed to a kind of lock that another package brings.")
 
 
@@ -129,6 +135,7 @@ class Settings(Section):
     store: StoreSettings = Field(default_factory=StoreSettings)  # type: ignore[arg-type]
     locker: LockerSettings = Field(default_factory=LockerSettings)  # type: ignore[arg-type]
     admin: AdminSettings = Field(default_factory=AdminSettings)  # type: ignore[arg-type]
+    io_exception_handler: IOExceptionHandlerSettings = IOExceptionHandlerSettings()
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _notes: tuple[str, ...] = PrivateAttr(default=())
