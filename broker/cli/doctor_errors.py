@@ -1,0 +1,219 @@
+"""``tandemmq doctor errors``: which failure is known by what, what it leads to, and what an operator does then.
+
+Everything but the advice is printed from the tables that the broker lives by (broker.states); docs/failures.md holds
+what ``--markdown`` prints.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import click
+
+from broker.states import ANSWERS, RECOGNISED, TRANSITIONS, Answer, Moment, Phase, Sign, Trouble
+
+
+class Advice(NamedTuple):
+    """``seen``: what the operator meets first. ``do``: what he does."""
+
+    seen: str
+    do: str
+
+
+ADVICE: Final[Mapping[Trouble, Advice]] = {
+    Trouble.DEPOSED: Advice(
+        "The log names the file and epoch of the other broker; `tandemmq status` of both shows who is master.",
+        "Nothing: what it wrote too late counts for nobody. If it comes again and again, two brokers get one lock: "
+        "`tandemmq doctor storage DIR`.",
+    ),
+    Trouble.LOCK_LOST: Advice(
+        "`tandemmq lock status` names another holder, or a lock file or row that somebody changed.",
+        "Nothing, when it was meant. Else find what deletes the lock file or writes into the lock's table.",
+    ),
+    Trouble.PROOF_EXPIRED: Advice(
+        "The log has warned before that the lock cannot be asked; `tandemmq_lock_proof_age_seconds` has grown.",
+        "See to the lock's server, or the volume of the lock file. A short proof and a slow server do not go together: "
+        "a longer lease, or a longer `lock_keep_alive_period`.",
+    ),
+    Trouble.LOOP_HUNG: Advice(
+        "`stalled` and `cut` in `tandemmq failover explain`; clients were cut off.",
+        "The process was stopped, the machine suspended or starved of processor time. If not, report it with the log.",
+    ),
+    Trouble.STORAGE_HUNG: Advice(
+        "`/health` said before that the storage thread shows no life.",
+        "The volume hangs: `dmesg`, the mount, the file server. The broker stands by until it answers.",
+    ),
+    Trouble.LOCK_HELD: Advice(
+        "The broker ends with 1 and names the holder.",
+        "Start it without `fail_if_locked`, so that it stands by; or stop the holder.",
+    ),
+    Trouble.LOCK_REFUSED: Advice(
+        "The message has the server's own words and its SQLSTATE.",
+        "Mend password, rights, database or table; give each broker of a pair a name of its own.",
+    ),
+    Trouble.LOCK_SILENT: Advice(
+        "A warning in the log, once for each new reason; the age of the proof grows.",
+        "See to the lock's server. The master goes on as long as its last proof holds, and demotes itself then.",
+    ),
+    Trouble.NO_SPACE: Advice(
+        "Producers have been refused before, with the reason; `tandemmq status` shows it as a warning.",
+        "Make room, or let consumers drain: `tandemmq store why`. Is `disk_reserve` 0, or does somebody else fill it?",
+    ),
+    Trouble.READ_ONLY: Advice(
+        "errno EROFS, EACCES or EPERM, and the path.",
+        "A file system that turned read-only has had an error: `dmesg`. Else mend owner and mode of the directory.",
+    ),
+    Trouble.GONE: Advice(
+        "errno ESTALE, ENOENT or their kin, and the path.",
+        "The volume was unmounted or exported anew, or somebody moved files. Mount it; never delete journal files.",
+    ),
+    Trouble.EXHAUSTED: Advice(
+        "errno EMFILE, ENFILE or ENOMEM.",
+        "Raise LimitNOFILE of the unit, or give the process more memory; count connections in `tandemmq status`.",
+    ),
+    Trouble.PORT_TAKEN: Advice(
+        "The message names connector, host and port.",
+        "Find who listens there (`ss -ltnp`), or give the connector another port.",
+    ),
+    Trouble.DISK_FAILED: Advice(
+        "errno EIO or another, and the path; the store takes nothing more from that moment.",
+        "A failed sync is final: what the kernel dropped is gone, and whoever takes over reads what is really there. "
+        "See to the disk before this broker is to be master again.",
+    ),
+    Trouble.DAMAGED: Advice(
+        "The message names file, offset and the ids of the messages concerned.",
+        "`tandemmq store check`, a backup, or `ignore_missing_journalfiles`, which loses what it names.",
+    ),
+    Trouble.INDEX: Advice(
+        "The message names the directory of the index.",
+        "An index is made anew from the journal: `tandemmq store rebuild-index`. If it comes again, see to that disk.",
+    ),
+    Trouble.BUG: Advice(
+        "A trace in the log, and exit code 1.",
+        "Report it with the log. The supervisor starts the broker again; the other one is master meanwhile.",
+    ),
+}
+
+
+@click.command()
+@click.option("--markdown", "as_markdown", is_flag=True, help="As in the documentation.")
+@click.option("--json", "as_json", is_flag=True, help="For a machine.")
+def errors(as_markdown: bool, as_json: bool) -> None:
+    """Print which failures there are, by what each is known, and what it leads to in each phase."""
+    if as_json:
+        click.echo(json.dumps(tables(), indent=2))
+    elif as_markdown:
+        click.echo(markdown(), nl=False)
+    else:
+        for trouble in Trouble:
+            click.echo("\n".join(_paragraph(trouble)))
+            click.echo()
+
+
+# ---- the tables
+
+
+def signs(trouble: Trouble) -> list[str]:
+    """By what a trouble is known, in words: types, and the errnos where they decide."""
+    found = [_sign(sign) for sign in RECOGNISED if sign.trouble is trouble]
+    return found or ["anything else"]
+
+
+def _sign(sign: Sign) -> str:
+    names = ", ".join(kind.__name__ for kind in sign.types)
+    errnos = ", ".join(errno.errorcode[number] for number in sorted(sign.errnos))
+    return f"{names} with {errnos}" if errnos else names
+
+
+def tables() -> dict[str, Any]:
+    """Everything, as JSON-able values."""
+    return {
+        "transitions": [
+            {"from": before.value, "event": event.value, "to": after.value}
+            for (before, event), after in TRANSITIONS.items()
+        ],
+        "troubles": [
+            {
+                "trouble": trouble.name,
+                "meaning": trouble.value,
+                "signs": signs(trouble),
+                "answers": {moment.value: ANSWERS[trouble][moment].name for moment in Moment},
+                "seen": ADVICE[trouble].seen,
+                "do": ADVICE[trouble].do,
+            }
+            for trouble in Trouble
+        ],
+    }
+
+
+def _paragraph(trouble: Trouble) -> Iterator[str]:
+    yield f"{trouble.name}: {trouble.value}"
+    yield f"  known by  {'; '.join(signs(trouble))}"
+    for moment in Moment:
+        yield f"  {moment.value:<21} {ANSWERS[trouble][moment].value}"
+    yield f"  seen      {ADVICE[trouble].seen}"
+    yield f"  do        {ADVICE[trouble].do}"
+
+
+# ---- for the documentation
+
+
+def markdown() -> str:
+    """The tables of docs/failures.md."""
+    return "\n".join([*_phases(), "", *_answers(), "", *_known_by(), "", *_advice()]) + "\n"
+
+
+def _phases() -> Iterator[str]:
+    yield "## Phases"
+    yield ""
+    yield "| phase | role in `status` | what happens | the next phase |"
+    yield "| --- | --- | --- | --- |"
+    for phase in Phase:
+        steps = [
+            f"{event.value} | `{after.value}`" for (before, event), after in TRANSITIONS.items() if before is phase
+        ]
+        yield f"| `{phase.value}` | {phase.role.value} | {steps[0] if steps else '– | –'} |"
+        for step in steps[1:]:
+            yield f"| | | {step} |"
+
+
+def _answers() -> Iterator[str]:
+    yield "## What each failure leads to"
+    yield ""
+    yield "| failure | " + " | ".join(moment.value for moment in Moment) + " |"
+    yield "| --- |" + " --- |" * len(Moment)
+    for trouble in Trouble:
+        cells = " | ".join(_WORDS[ANSWERS[trouble][moment]] for moment in Moment)
+        yield f"| `{trouble.name}`: {trouble.value} | {cells} |"
+    yield ""
+    for answer, word in _WORDS.items():
+        yield f"- *{word}*: {answer.value}."
+
+
+_WORDS: Final = {Answer.GO_ON: "goes on", Answer.DEMOTE: "demotes", Answer.END: "ends"}
+
+
+def _known_by() -> Iterator[str]:
+    yield "## By what a failure is known"
+    yield ""
+    yield "By its type, its errno or its SQLSTATE, never by the text of a message. The first row that fits decides."
+    yield ""
+    yield "| failure | type | and errno |"
+    yield "| --- | --- | --- |"
+    for sign in RECOGNISED:
+        types = ", ".join(f"`{kind.__name__}`" for kind in sign.types)
+        errnos = ", ".join(f"`{errno.errorcode[number]}`" for number in sorted(sign.errnos))
+        yield f"| `{sign.trouble.name}` | {types} | {errnos or 'any'} |"
+    yield f"| `{Trouble.BUG.name}` | anything else | |"
+
+
+def _advice() -> Iterator[str]:
+    yield "## What an operator sees, and does"
+    yield ""
+    yield "| failure | seen | what to do |"
+    yield "| --- | --- | --- |"
+    for trouble in Trouble:
+        yield f"| `{trouble.name}` | {ADVICE[trouble].seen} | {ADVICE[trouble].do} |"
