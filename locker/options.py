@@ -14,7 +14,9 @@ class Options:
     meant is a LockSettingsError that names the key.
     """
 
-    def __init__(self, said: Mapping[str, object]) -> None:
+    def __init__(self, said: Mapping[str, object], table: str = "") -> None:
+        """`table`: the keys stand in `[locker.<table>]`."""
+        self._prefix = f"{table}." if table else ""
         self._left = {key: value for key, value in said.items() if value is not None}
         self._known: list[str] = []
 
@@ -24,7 +26,7 @@ class Options:
         if value is None:
             return None
         if not isinstance(value, str) or not value:
-            raise LockSettingsError(key, value, "a text")
+            raise LockSettingsError(self._prefix + key, value, "a text")
         return value
 
     def number(self, key: str, default: float, minimum: float = 0.0) -> float:
@@ -34,7 +36,7 @@ class Options:
         except ValueError:
             number = None
         if number is None or isinstance(value, bool) or not number >= minimum:
-            raise LockSettingsError(key, value, f"a number not below {minimum:g}")
+            raise LockSettingsError(self._prefix + key, value, f"a number not below {minimum:g}")
         return number
 
     def flag(self, key: str, default: bool) -> bool:
@@ -42,14 +44,14 @@ class Options:
         if isinstance(value, str):
             value = {"true": True, "false": False}.get(value.lower(), value)
         if not isinstance(value, bool):
-            raise LockSettingsError(key, value, "true or false")
+            raise LockSettingsError(self._prefix + key, value, "true or false")
         return value
 
     def end(self) -> None:
         """Refuse the first key that this kind does not know."""
         for key, value in self._left.items():
             known = f"one of {', '.join(sorted(self._known))}" if self._known else "no options for this kind of lock"
-            raise LockSettingsError(key, value, known)
+            raise LockSettingsError(self._prefix + key, value, known)
 
     def _take(self, key: str, default: object) -> object:
         self._known.append(key)

@@ -1,0 +1,61 @@
+"""What kinds whose lock runs out have in common: how long it is, how often a standby looks, what is unsafe.
+
+The length of a lease is `lock_acquire_sleep_interval`, as for ActiveMQ's lease-database-locker;
+`lock_keep_alive_period` is the pause between renewals.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from locker.contract import Locker, LockRequest
+
+#: Polls of a standby: so often in the length of a lease, and so often at least, in seconds.
+POLLS_PER_LEASE: Final = 10
+POLL_SECONDS_MAX: Final = 0.2
+#: One question takes at most this part of a lease, so that a renewal that hangs leaves time for another.
+CALLS_PER_LEASE: Final = 3
+CALL_SECONDS_MAX: Final = 5.0
+
+
+class LeasedLocker(Locker):
+    """A kind whose lock outlives its holder by `lease_seconds` at most."""
+
+    def __init__(self, request: LockRequest) -> None:
+        super().__init__(request)
+        self._has_met_others = False
+
+    @property
+    def lease_seconds(self) -> float:
+        return self.settings.lock_acquire_sleep_interval_seconds
+
+    @property
+    def poll_seconds(self) -> float:
+        return min(self.lease_seconds / POLLS_PER_LEASE, POLL_SECONDS_MAX)
+
+    @property
+    def unsafe(self) -> str | None:
+        period, lease = self.settings.lock_keep_alive_period_seconds, self.lease_seconds
+        if period <= 0:
+            return f"lock_keep_alive_period is 0: ownership is not proved again, and ends after {lease:g} s"
+        if lease <= period:
+            return (
+                f"lock_acquire_sleep_interval, the length of the lease, is {lease:g} s and not longer than "
+                f"lock_keep_alive_period, {period:g} s: ownership ends before it is proved again"
+            )
+        return None
+
+    @property
+    def call_seconds_max(self) -> float:
+        """How long one question to the lock may take."""
+        return min(self.lease_seconds / CALLS_PER_LEASE, CALL_SECONDS_MAX)
+
+    def _stands_behind(self, is_namesake: bool) -> None:
+        """To be said at each poll that found somebody else in front, so that a namesake can end a start.
+
+        A broker with our own name may be what we were before we were killed, or another that lives: that shows only
+        after a while. Until then no poll was the first.
+        """
+        self._has_met_others = self._has_met_others or not is_namesake
+        if not self._has_met_others:
+            self._was_asked = False

@@ -1,0 +1,312 @@
+"""`zookeeper`: a queue of ephemeral nodes; the first is the master's, the others wait in order.
+
+    /tandemmq/lock                                   `path`, stays
+    /tandemmq/lock/broker-<nonce>-0000000007         JSON: holder, epoch, pid, host, admin, since, nonce
+
+A node lives as long as its session, and a session as long as the servers hear of it: `lock_acquire_sleep_interval`,
+within the bounds of the servers (by default not under twice, nor over twenty times their tickTime of 2 s). Who is
+first stays first until its node goes: numbers only grow, and a node before ours can only vanish.
+
+**Proof** is a write to our own node, since a write goes by the leader, which refuses those of an ended session. A
+read would be answered by any server, also by one that was cut off and does not know yet that we are deposed.
+How long it holds: a server tells the leader of its clients every half tick, so the leader may count from half a tick
+before our write; a tick is at most half of the session's length, so three quarters of it are safe. Sessions end by
+themselves while a broker sleeps, and what it proved is older than that when it wakes up.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from locker.contract import (
+    NO_PROOF,
+    Holder,
+    LockLost,
+    LockRefused,
+    LockRequest,
+    LockSettingsError,
+    LockUnavailable,
+    Proof,
+)
+from locker.leased import LeasedLocker
+from locker.options import Options
+from locker.zookeeper_session import ZooKeeperSession
+
+#: So much of a session's length a write to our own node proves; why, says the top of this file.
+PROVED: Final = 0.75
+#: A session that outlives its process ends after its length, rounded up to a tick: behind twice that somebody lives.
+NAMESAKE_LEASES: Final = 2
+#: A foreign write to our node changes its version; so often a call we look whether our content is still there.
+WRITES_MAX: Final = 2
+PATH: Final = "/tandemmq/lock"
+CONNECT_MS: Final = 5_000.0
+NONCE_BITS: Final = 64
+SEQUENCE_DIGITS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSettings:
+    """`[locker.zookeeper]`: HOST:PORT,…; the node that the brokers of one pair share; USER:PASSWORD, if any."""
+
+    hosts: str
+    path: str = PATH
+    digest: str | None = None
+    connect_seconds: float = CONNECT_MS / 1000
+
+    @classmethod
+    def of(cls, request: LockRequest) -> ZooKeeperSettings:
+        """Raises LockSettingsError."""
+        options = Options(request.options, "zookeeper")
+        hosts = options.text("hosts")
+        if hosts is None:
+            raise LockSettingsError("zookeeper.hosts", None, "HOST:PORT,HOST:PORT,…")
+        path = options.text("path") or PATH
+        if not path.startswith("/") or path.endswith("/") or "//" in path:
+            raise LockSettingsError("zookeeper.path", path, 'the path of a node, as "/tandemmq/lock"')
+        digest = options.text("digest")
+        if digest is not None and not all(digest.partition(":")):
+            raise LockSettingsError("zookeeper.digest", "***", "USER:PASSWORD")
+        connect_seconds = options.number("connect_timeout", CONNECT_MS) / 1000
+        options.end()
+        return cls(hosts, path, digest, connect_seconds)
+
+
+class ZooKeeperLocker(LeasedLocker):
+    """The first in the queue under one node. Needs the extra `zookeeper`; the clocks of the brokers do not matter."""
+
+    kind = "zookeeper"
+
+    def __init__(self, request: LockRequest) -> None:
+        super().__init__(request)
+        self._zookeeper = ZooKeeperSettings.of(request)
+        self._session = self._new_session()
+        self._nonce = ""
+        self._holder: Holder | None = None  # as it stands in our node; None: we have none
+        self._node = ""
+        self._version = 0
+        self._is_mine = False
+        self._is_lost = False
+        self._proof = NO_PROOF
+        self._known: dict[str, Holder] = {}  # who is behind a node: that never changes
+        self._namesakes: dict[str, float] = {}  # nodes that have our name, and since when we see them
+
+    @property
+    def where(self) -> str:
+        return f"the ZooKeeper node {self._zookeeper.path} at {self._zookeeper.hosts}"
+
+    @property
+    def lease_seconds(self) -> float:
+        """As the servers granted it, as soon as that is known."""
+        return self._session.timeout_seconds
+
+    # Taking it
+
+    def try_acquire(self) -> bool:
+        if self._is_mine:
+            return not self._is_lost
+        if self._session.is_lost:
+            self._begin_anew()
+        self._session.connect(self._zookeeper.connect_seconds)
+        queue = self._queue()
+        mine = self._find_mine(queue) or self._enter()
+        ahead = [node for node in queue if _number(node) < _number(mine)]
+        if ahead:
+            self._stand_behind(ahead)
+            return False
+        assert self._holder is not None, "who is in the queue has said who it is"
+        self._node, self._version = f"{self._zookeeper.path}/{mine}", -1
+        known_at = self.clock.now()
+        if not self._write(replace(self._holder, since_ms=time.time_ns() // 1_000_000)):
+            return False  # our node went between two calls: the next poll enters anew
+        self._is_mine, self._is_lost, self._proof = True, False, self._proof_since(known_at)
+        return True
+
+    def _queue(self) -> list[str]:
+        from kazoo.exceptions import NoNodeError
+
+        try:
+            names = self._session.call("get_children", self._zookeeper.path, seconds_max=self.call_seconds_max)
+        except NoNodeError:
+            return []
+        return sorted((name for name in names if _is_ours(name)), key=_number)
+
+    def _find_mine(self, queue: Sequence[str]) -> str | None:
+        """The first of ours, also one whose making was answered to nobody: then there may even be two."""
+        return next((node for node in queue if self._nonce and f"-{self._nonce}-" in node), None)
+
+    def _enter(self) -> str:
+        """Make our node, behind all others."""
+        self._nonce = self._nonce or f"{self.request.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}"
+        self._holder = replace(self.request.holder, epoch=None, since_ms=None)
+        made = self._session.call(
+            "create",
+            f"{self._zookeeper.path}/broker-{self._nonce}-",
+            encode(self._holder, self._nonce),
+            ephemeral=True,
+            sequence=True,
+            makepath=True,
+            seconds_max=self.call_seconds_max,
+        )
+        return str(made).rpartition("/")[2]
+
+    def _stand_behind(self, ahead: Sequence[str]) -> None:
+        """Raises LockRefused when a living broker with our own name is in front of us."""
+        now = self.clock.now()
+        holders = {node: holder for node in ahead if (holder := self._holder_of(node)) is not None}
+        ours = [node for node, holder in holders.items() if holder.name == self.request.holder.name]
+        self._namesakes = {node: self._namesakes.get(node, now) for node in ours}
+        for node, since in self._namesakes.items():
+            if now - since > NAMESAKE_LEASES * self.lease_seconds:
+                raise LockRefused(
+                    f"{self.where} is held or waited for by a broker that has our own name: {holders[node]}. "
+                    f"Give each broker a name of its own (broker.name)"
+                )
+        self._stands_behind(is_namesake=len(ours) == len(holders))
+
+    # Keeping it
+
+    def keep_alive(self) -> bool:
+        if not self._is_mine or self._is_lost:
+            return False
+        assert self._holder is not None, "an owner has said who it is"
+        known_at = self.clock.now()
+        try:
+            self._is_lost = self._session.is_lost or not self._write(self._holder)
+        except LockUnavailable:
+            if not self._session.is_lost:
+                raise
+            self._is_lost = True
+        self._proof = NO_PROOF if self._is_lost else self._proof_since(known_at)
+        return not self._is_lost
+
+    def _write(self, holder: Holder) -> bool:
+        """Write our node through the leader. False: it is gone, or another's."""
+        from kazoo.exceptions import BadVersionError, NoNodeError
+
+        content = encode(holder, self._nonce)
+        for _ in range(WRITES_MAX):
+            try:
+                status = self._session.call(
+                    "set", self._node, content, version=self._version, seconds_max=self.call_seconds_max
+                )
+            except NoNodeError:
+                return False
+            except BadVersionError:
+                # A write of ours that was answered to nobody, or somebody else's: the content says which.
+                found = self._read(self._node)
+                if found is None or nonce_in(found[0]) != self._nonce:
+                    return False
+                self._version = found[1]
+            else:
+                self._version, self._holder = status.version, holder
+                return True
+        raise LockUnavailable(f"{self.where} cannot be asked: our node is written by somebody else all the time")
+
+    def _read(self, node: str) -> tuple[bytes, int] | None:
+        """Content and version; None: there is none."""
+        from kazoo.exceptions import NoNodeError
+
+        try:
+            content, status = self._session.call("get", node, seconds_max=self.call_seconds_max)
+        except NoNodeError:
+            return None
+        return content, status.version
+
+    def announce(self, epoch: int, admin: str | None = None) -> None:
+        if not self._is_mine or self._is_lost or self._holder is None:
+            raise LockLost(f"{self.where} is not ours: nothing to announce there")
+        self._holder = replace(self._holder, epoch=epoch, admin=admin or self._holder.admin)
+        if not self.keep_alive():
+            raise LockLost(f"{self.where} is not ours any more: nothing to announce there")
+
+    def release(self) -> None:
+        """Closes the session: the servers remove its nodes at once."""
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        session, self._session = self._session, self._new_session()
+        self._nonce, self._holder, self._is_mine, self._is_lost, self._proof = "", None, False, False, NO_PROOF
+        self._known.clear()
+        self._namesakes.clear()
+        session.close()
+
+    def _new_session(self) -> ZooKeeperSession:
+        lease = self.settings.lock_acquire_sleep_interval_seconds
+        return ZooKeeperSession(self.where, self._zookeeper.hosts, lease, self._zookeeper.digest)
+
+    # Telling
+
+    def proof(self) -> Proof:
+        return self._proof
+
+    def holder(self) -> Holder | None:
+        """Any thread may ask."""
+        mine = self._holder
+        if mine is not None and self._is_mine and not self._is_lost:
+            return mine
+        return next((holder for holder in self._holders() if holder.since_ms is not None), None)
+
+    def waiters(self) -> list[Holder]:
+        """Any thread may ask."""
+        return [holder for holder in self._holders() if holder.since_ms is None]
+
+    def _holders(self) -> list[Holder]:
+        """Everybody in the queue, as of now."""
+        self._session.connect(self._zookeeper.connect_seconds)
+        contents = [self._read(f"{self._zookeeper.path}/{node}") for node in self._queue()]
+        return [decode(content[0]) for content in contents if content is not None]
+
+    def _holder_of(self, node: str) -> Holder | None:
+        """Whose node it is, not what it knows by now; None: it went. Of the lock's thread."""
+        if node not in self._known:
+            content = self._read(f"{self._zookeeper.path}/{node}")
+            if content is None:
+                return None
+            self._known[node] = decode(content[0])
+        return self._known[node]
+
+    def _proof_since(self, known_at_seconds: float) -> Proof:
+        return Proof(known_at_seconds, self.lease_seconds * PROVED)
+
+
+def encode(holder: Holder, nonce: str) -> bytes:
+    """The content of a node. `since` is there for the one that owns the lock, and null for those that wait."""
+    line = {
+        "holder": holder.name,
+        "epoch": holder.epoch,
+        "pid": holder.pid,
+        "host": holder.host,
+        "admin": holder.admin,
+        "since": holder.since_ms,
+        "nonce": nonce,
+    }
+    return json.dumps(line, ensure_ascii=False).encode()
+
+
+def decode(content: bytes) -> Holder:
+    """Who wrote this. Never fails: what we cannot read, we did not write."""
+    try:
+        line = json.loads(content)
+        return Holder(str(line["holder"]), line["epoch"], line["pid"], line["host"], line["admin"], line["since"])
+    except (ValueError, KeyError, TypeError):
+        return Holder("somebody who is no broker of ours", since_ms=0)
+
+
+def nonce_in(content: bytes) -> str | None:
+    """Of which life of which broker this is; None: of none."""
+    try:
+        return str(json.loads(content)["nonce"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_ours(node: str) -> bool:
+    return node.startswith("broker-") and node[-SEQUENCE_DIGITS:].isdecimal()
+
+
+def _number(node: str) -> int:
+    return int(node[-SEQUENCE_DIGITS:])

@@ -1,0 +1,67 @@
+"""A ZooKeeper server of one's own, Debian's package `zookeeper`. Its sessions may be as short as 200 ms."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.services.server_process import ServerProcess
+
+JAR = Path("/usr/share/java/zookeeper.jar")
+WANT = f"no ZooKeeper in {JAR}: the Debian package zookeeper"
+TICK_MS = 100
+SESSION_MS_MAX = 60_000
+ANSWER_SECONDS_MAX = 1.0
+
+
+class ZooKeeperServer(ServerProcess):
+    """One server, alone. Started again after `kill`, it knows what it knew."""
+
+    @property
+    def hosts(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        settings = self.directory / "zoo.cfg"
+        settings.write_text(
+            f"tickTime={TICK_MS}\nminSessionTimeout={2 * TICK_MS}\nmaxSessionTimeout={SESSION_MS_MAX}\n"
+            f"dataDir={self.directory / 'data'}\nclientPortAddress=127.0.0.1\nclientPort={self.port}\n"
+            "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n"
+        )
+        return [
+            *("java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
+            *("-Dzookeeper.jmx.log4j.disable=true", "-Dzookeeper.forceSync=no", "-cp", str(JAR)),
+            *("org.apache.zookeeper.server.ZooKeeperServerMain", str(settings)),
+        ]
+
+    def answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), ANSWER_SECONDS_MAX) as peer:
+                peer.sendall(b"srvr")
+                return peer.recv(9) == b"Zookeeper"
+        except OSError:
+            return False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """It does not answer, and hangs up on nobody: what a dead network looks like."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+
+@contextmanager
+def zookeeper(require_service: Callable[[object, str], None]) -> Iterator[ZooKeeperServer]:
+    """A server that runs, for as long as the fixture that asks."""
+    require_service(JAR.exists() and shutil.which("java"), WANT)
+    server = ZooKeeperServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
