@@ -34,6 +34,9 @@ def release(ground: Ground) -> Finding:
         name = f"released-{number}"
         ground.near.write(name, "lock")
         one.hold(name)
+        if other.is_free(name):
+            one.kill_holder()
+            return fail("not to be told: the lock is free for the other while it is held")
         started = time.monotonic()
         one.kill_holder()
         if not other.wait_free(name, RELEASE_SECONDS_MAX):

@@ -29,7 +29,7 @@ CONNECT_SECONDS_MAX: Final = 10.0
 ANSWER_SECONDS_MAX: Final = 120.0
 LISTEN_SECONDS_MAX: Final = 3600.0
 #: A fresh name cannot be in a cache as missing: who does not see it in this time looks at another volume.
-ENTER_SECONDS_MAX: Final = 5.0
+ENTER_SECONDS_MAX: Final = 3.0
 SCRATCH: Final = re.compile(r"\.doctor-[0-9a-f]{32}")
 VERBS: Final = frozenset(
     {

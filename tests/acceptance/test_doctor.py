@@ -1,0 +1,209 @@
+"""`tandemmq doctor storage` as its user meets it: on real volumes, good and bad, and interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from broker_process import ROOT, BrokerProcess, wait_until
+
+from store.check import check
+
+COMMAND = [sys.executable, "-m", "tandemmq", "doctor", "storage"]
+#: A FUSE mount remembers so long that a name is missing: what a bad NFS mount does for a minute.
+STALE_SECONDS = 1
+
+
+def doctor(*arguments: object, code: int = 0) -> dict[str, Any]:
+    """The report as JSON; the exit code is as said."""
+    result = subprocess.run(
+        [*COMMAND, *map(str, arguments), "--json"], capture_output=True, text=True, timeout=100, cwd=ROOT, check=False
+    )
+    assert result.returncode == code, result.stdout + result.stderr
+    found = json.loads(result.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def verdicts(report: dict[str, Any]) -> dict[str, str]:
+    return {check["name"]: check["verdict"] for check in report["checks"]}
+
+
+class Listening:
+    """`doctor storage DIR --listen`, until somebody came."""
+
+    def __init__(self, directory: Path) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, str(directory), "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        found = re.search(r"127\.0\.0\.1:(\d+)", line)
+        assert found is not None, line
+        self.address = f"127.0.0.1:{found[1]}"
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def listening() -> Iterator[Callable[[Path], Listening]]:
+    made: list[Listening] = []
+
+    def listen(directory: Path) -> Listening:
+        made.append(Listening(directory))
+        return made[-1]
+
+    yield listen
+    for each in made:
+        each.stop()
+
+
+def test_a_running_broker_does_not_notice(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path / "data", "a").start()
+    try:
+        epoch = broker.wait_role("master")["epoch"]
+        before = sorted(os.listdir(tmp_path / "data"))
+        report = doctor(tmp_path / "data")
+        assert report["verdict"] in ("ok", "warn")
+        assert sorted(os.listdir(tmp_path / "data")) == before
+        status = broker.wait_role("master")
+        assert status["epoch"] == epoch
+        assert broker.terminate() == 0
+    finally:
+        broker.stop()
+    assert check(str(tmp_path / "data")).is_clean
+
+
+def test_two_that_see_one_directory_examine_it_together(tmp_path: Path, listening: Callable[[Path], Listening]) -> None:
+    other = listening(tmp_path)
+    report = doctor(tmp_path, "--peer", other.address)
+    assert other.address in report["second"]
+    assert other.process.wait(20) == 0
+    assert "fail" not in {name: each for name, each in verdicts(report).items() if name != "mount: tmpfs"}.values()
+    assert os.listdir(tmp_path) == []
+
+
+def test_two_that_see_two_directories_are_told_so(tmp_path: Path, listening: Callable[[Path], Listening]) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    other = listening(tmp_path / "one")
+    result = subprocess.run(
+        [*COMMAND, str(tmp_path / "two"), "--peer", other.address],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "on the same volume?" in result.stderr
+    assert os.listdir(tmp_path / "two") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_nothing_is_left_behind_when_it_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
+    """SIGKILL too: the second process tidies up after the examiner."""
+    process = subprocess.Popen(
+        [*COMMAND, str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+    wait_until(lambda: any(tmp_path.glob(".doctor-*/link-*")), "it is at work")
+    process.send_signal(number)
+    assert process.wait(20) != 0
+    wait_until(lambda: os.listdir(tmp_path) == [], f"nothing is left: {os.listdir(tmp_path)}")
+
+
+def test_a_volume_in_memory_is_no_place_for_a_store(require_service: Callable[[object, str], None]) -> None:
+    place = Path("/dev/shm")
+    require_service(place.is_dir() and os.access(place, os.W_OK), "no tmpfs to write to at /dev/shm")
+    folder = place / f"tandemmq-doctor-{os.getpid()}"
+    folder.mkdir()
+    try:
+        report = doctor(folder, code=1)
+    finally:
+        shutil.rmtree(folder)
+    assert verdicts(report)["mount: tmpfs"] == "fail"
+    assert report["verdict"] == "fail"
+    assert verdicts(report)["link is atomic"] == "ok"
+
+
+def test_a_wrong_directory_or_address_is_wrong_usage(tmp_path: Path) -> None:
+    for arguments in (
+        (str(tmp_path / "missing"),),
+        (str(tmp_path), "--peer", "two"),
+        (str(tmp_path), "--listen", "x:y"),
+    ):
+        result = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, cwd=ROOT, check=False)
+        assert result.returncode == 2, result.stderr
+
+
+# -- a file system whose clients remember too much -----------------------------------------------------------------
+
+
+@pytest.fixture
+def stale_mounts(tmp_path: Path, require_service: Callable[[object, str], None]) -> Iterator[Callable[..., Path]]:
+    """Mounts one directory again by FUSE, each mount with caches of its own, as each NFS client has."""
+    require_service(shutil.which("bindfs") and shutil.which("fusermount"), "bindfs is not installed")
+    require_service(os.access("/dev/fuse", os.R_OK | os.W_OK), "/dev/fuse cannot be opened")
+    (tmp_path / "server").mkdir()
+    mounted: list[Path] = []
+
+    def mount(name: str, *options: str) -> Path:
+        point = tmp_path / name
+        point.mkdir()
+        timeouts = [word for option in options for word in ("-o", f"{option}={STALE_SECONDS}")]
+        subprocess.run(["bindfs", *timeouts, str(tmp_path / "server"), str(point)], check=True, timeout=20)
+        mounted.append(point)
+        return point
+
+    yield mount
+    for point in mounted:
+        subprocess.run(["fusermount", "-u", "-z", str(point)], check=True, timeout=20)
+
+
+@pytest.mark.service
+def test_a_client_that_remembers_missing_names_is_found_out(
+    stale_mounts: Callable[..., Path], listening: Callable[[Path], Listening]
+) -> None:
+    """What lookupcache=all does on NFS: the look of a master would be answered from memory."""
+    here, there = stale_mounts("one", "negative_timeout"), stale_mounts("two", "negative_timeout")
+    started = time.monotonic()
+    report = doctor(here, "--peer", listening(there).address, code=1)
+    found = {each["name"]: each for each in report["checks"]}
+    assert found["new names are seen"]["verdict"] == "fail"
+    assert 0 < found["new names are seen"]["figures"]["late_ms"] <= (time.monotonic() - started) * 1000
+    assert found["mount: fuse"]["verdict"] == "warn"
+    assert os.listdir(here) == []
+
+
+@pytest.mark.service
+def test_a_client_that_remembers_removed_names_is_warned_of(
+    stale_mounts: Callable[..., Path], listening: Callable[[Path], Listening]
+) -> None:
+    """What lookupcache=positive does on NFS."""
+    here, there = (
+        stale_mounts("one", "entry_timeout", "attr_timeout"),
+        stale_mounts("two", "entry_timeout", "attr_timeout"),
+    )
+    report = doctor(here, "--peer", listening(there).address, code=1)
+    found = verdicts(report)
+    assert found["removed names are missed"] == "warn"
+    assert found["lock excludes"] == "fail"  # each of these mounts keeps its locks to itself
