@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from config.secrets import masked
+
 VALUE_CHARACTERS_MAX: Final = 80
 
 
 class SettingsError(Exception):
-    """A setting is wrong. The message is for the operator and names all four.
+    """A setting is wrong. The message is for the operator and names all four; of a value, no password.
 
     `key` is dotted ("store.checkpoint_interval"), empty when no single key is to blame; `source` is a file's name, an
     environment variable or an option.
@@ -22,7 +24,7 @@ class SettingsError(Exception):
         self.source = source
 
     def __str__(self) -> str:
-        shown = repr(self.value)
+        shown = repr(masked(self.value, self.key))
         if len(shown) > VALUE_CHARACTERS_MAX:
             shown = shown[:VALUE_CHARACTERS_MAX] + "…"
         return (
@@ -54,4 +56,4 @@ class RefusedSetting(SettingsError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.key} = {self.value!r}{self._where}: refused: {self.reason}"
+        return f"{self.key} = {masked(self.value, self.key)!r}{self._where}: refused: {self.reason}"

@@ -1,8 +1,9 @@
 """Every setting there is: its name, its default, its bounds and what it means.
 
 Keys are ActiveMQ's own names in snake_case. The models only say what is right; where values come from, and what is
-said of wrong ones, stands in `config.load`; the table [store] in `config.store`, what becomes of ActiveMQ's settings
-that are none of ours in `config.kahadb`. `docs/settings.md` is printed from the descriptions here.
+said of wrong ones, stands in `config.load`; the table [store] in `config.store`, [locker] in `config.locker`, what
+becomes of ActiveMQ's settings that are none of ours in `config.kahadb`. `docs/settings.md` is printed from the
+descriptions here.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from pydantic import AfterValidator, Field, PrivateAttr
 from config import addresses
 from config.addresses import Address, ConnectorOptions
 from config.io_exception_handler import IOExceptionHandlerSettings
+from config.locker import LockerSettings
 from config.section import Section, wrong
 from config.store import MIB, StoreSettings
-from config.units import Bytes, Count, Milliseconds
+from config.units import Bytes, Count
 
 # The name is a directory's name and a part of message ids.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -96,24 +98,6 @@ class ConnectorSettings(Section):
     @property
     def options(self) -> ConnectorOptions:
         return self._parts.options
-
-
-class LockerSettings(Section):
-    type: str = Field("shared-file", min_length=1, description="Kind of lock: `shared-file`, or one that is installed.")
-    use_lock: bool = Field(True, description="False: no lock at all. Unsafe, and shown as such.")
-    fail_if_locked: bool = Field(False, description="Stop with an error when another broker is master, not stand by.")
-    lock_acquire_sleep_interval: Milliseconds = Field(
-        200, ge=1, description="Between a standby's attempts; a random tenth more or less."
-    )
-    lock_keep_alive_period: Milliseconds = Field(
-        500, description="Between a master's proofs that the lock is its own; 0: off. Unsafe, and shown as such."
-    )
-    retry_interval: Milliseconds = Field(
-        10_000,
-        ge=200,
-        description="The longest pause before a broker that was demoted tries again; it begins with 0.2 s and doubles.",
-    )
-    options: dict[str, str] = Field({}, description="Handed to a kind of lock that another package brings.")
 
 
 class AdminSettings(Section):

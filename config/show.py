@@ -12,6 +12,8 @@ from config.kahadb import FIXED
 from config.kahadb_properties import GROUPS
 from config.kahadb_property import Outcome, Property
 from config.load import ADAPTERS, SECTIONS
+from config.locker import LockerSettings
+from config.secrets import masked
 from config.section import Section
 from config.settings import ConnectorSettings, Settings
 from config.store import FilteredStoreSettings
@@ -19,7 +21,8 @@ from config.units import Unit, show_milliseconds, show_size
 
 
 def show(settings: Settings) -> str:
-    """The settings as a TOML file that reads back as the same, each line with where its value was read."""
+    """The settings as a TOML file that reads back as the same but for passwords, which are not shown; each line with
+    where its value was read."""
     lines: list[str] = []
     for section in Settings.model_fields:
         if section == "connectors":
@@ -32,6 +35,7 @@ def show(settings: Settings) -> str:
         else:
             lines += [f"[{section}]", *_lines(section, getattr(settings, section), settings)]
             lines += [*_fixed_lines(section, settings), ""]
+            lines += _tables(section, getattr(settings, section), settings)
         if section == "store":
             for adapter in settings.store.filtered_persistence_adapters:
                 lines += [f"[[{ADAPTERS}]]", *_adapter_lines(adapter, settings), ""]
@@ -40,9 +44,9 @@ def show(settings: Settings) -> str:
 
 def _lines(section: str, values: Section, settings: Settings) -> Iterator[str]:
     for key, field in type(values).model_fields.items():
-        value = getattr(values, key)
-        origin = settings.origin(f"{section}.{key}") or "default"
-        if f"{section}.{key}" == ADAPTERS:
+        value = masked(getattr(values, key), key)
+        origin = settings.origin(f"{section}.{key}") or settings.origin(section) or "default"
+        if f"{section}.{key}" == ADAPTERS or isinstance(value, Section) or not _is_read(values, key):
             continue
         if value is None:
             yield f"# {key} is not set: {field.description}"
@@ -52,6 +56,19 @@ def _lines(section: str, values: Section, settings: Settings) -> Iterator[str]:
             yield f"{key} = {{{pairs}}}  # {', '.join(sorted({one or origin for one in origins})) or origin}"
         else:
             yield f"{key} = {_value(value, field)}  # {origin}"
+
+
+def _tables(section: str, values: Section, settings: Settings) -> Iterator[str]:
+    """The tables inside a table that mean something and say something."""
+    for key in type(values).model_fields:
+        value = getattr(values, key)
+        if isinstance(value, Section) and _is_read(values, key):
+            yield from (f"[{section}.{key}]", *_lines(f"{section}.{key}", value, settings), "")
+
+
+def _is_read(values: Section, key: str) -> bool:
+    """What the chosen kind of lock does not read is refused in a file, so it is not shown as one."""
+    return not isinstance(values, LockerSettings) or values.reads(key)
 
 
 def _fixed_lines(section: str, settings: Settings) -> Iterator[str]:
@@ -79,7 +96,7 @@ def _unit(field: FieldInfo) -> str:
 
 def _value(value: object, field: FieldInfo) -> str:
     unit = _unit(field)
-    if unit == "ms" and isinstance(value, int):
+    if unit in ("ms", "s") and isinstance(value, int):
         return _toml(show_milliseconds(value))
     if unit == "bytes" and isinstance(value, int):
         return _toml(show_size(value))
@@ -93,8 +110,8 @@ def _toml(value: object) -> str:
 
 def as_json(settings: Settings) -> dict[str, Any]:
     """The settings for a machine: plain numbers in ms and bytes, the origins of what is not a default, and what is
-    always so. A store among several shows what was said of it."""
-    shown = settings.model_dump(mode="json")
+    always so. A store among several shows what was said of it; of a password, that there is one."""
+    shown: dict[str, Any] = masked(settings.model_dump(mode="json"))
     shown["store"]["filtered_persistence_adapters"] = [
         adapter.model_dump(mode="json", exclude_unset=True) for adapter in settings.store.filtered_persistence_adapters
     ]
@@ -120,6 +137,9 @@ def _rows(prefix: str, model: type[Section], default: str = "", *, own_only: boo
         if own_only and key not in model.__annotations__:
             continue
         if f"{prefix}{key}" == ADAPTERS:
+            continue
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from _rows(f"{prefix}{key}.", field.annotation)
             continue
         shown = _default(default or field.get_default(call_default_factory=True), field)
         unit = _unit(field)

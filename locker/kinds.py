@@ -6,7 +6,8 @@ returns a Locker. The names below are ours and cannot be taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Final
@@ -17,14 +18,32 @@ from locker.none import Unlocked
 from locker.shared_file import SharedFileLocker
 
 ENTRY_POINT_GROUP: Final = "tandemmq.lockers"
-#: Known by name from ActiveMQ, and promised; this release has none of them.
-LATER: Final = frozenset({"database", "lease-database"})
 
 Factory = Callable[[LockRequest], Locker]
+
+
+def _lease_database(request: LockRequest) -> Locker:
+    with _sqlalchemy():
+        from locker.sql_kinds import lease_database_locker
+    return lease_database_locker(request)
+
+
+@contextmanager
+def _sqlalchemy() -> Iterator[None]:
+    """Imported when a lock in a database is wanted: it takes its time, and need not be installed otherwise."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UnknownLocker(
+            f"a lock in a database needs SQLAlchemy, and a driver ({error}): pip install 'tandemmq[postgres]', or "
+            f"'tandemmq[mysql]', or 'tandemmq[sqlite]'"
+        ) from error
+
 
 BUILT_IN: Final[dict[str, Factory]] = {
     SharedFileLocker.kind: SharedFileLocker,
     MemoryLocker.kind: MemoryLocker,
+    "lease-database": _lease_database,
 }
 
 
@@ -49,8 +68,6 @@ def factory(kind: str) -> Factory:
         except Exception as error:  # whatever a foreign module does when imported, the operator learns which it was
             raise UnknownLocker(f"locker type {kind!r} ({point.value}) cannot be loaded: {error}") from error
         return loaded
-    if kind in LATER:
-        raise UnknownLocker(f"locker type {kind!r} is not in this release yet; there is {', '.join(names())}")
     near = get_close_matches(kind, names(), 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise UnknownLocker(f"locker type {kind!r} is unknown; there is {', '.join(names())}{hint}")

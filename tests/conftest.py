@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 
 import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "services"))
+pytest_plugins = ("databases",)
 
 REQUIRE_SERVICES = "TANDEMMQ_REQUIRE_SERVICES"
 

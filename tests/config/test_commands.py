@@ -32,7 +32,7 @@ def test_right_settings_are_said_to_be_right() -> None:
         (("--config", "/none.toml"), "cannot be read"),
         (("--stomp", "61613"), "--stomp = '61613': expected HOST:PORT"),
         (("--openwire", "127.0.0.1:61616"), "OpenWire comes with a later release"),
-        (("--set", "locker.type=database"), "'database' is not in this release yet"),
+        (("--set", "locker.type=database"), "locker.data_source = '': expected an SQLAlchemy URL"),
         (("--set", "locker.type=zoo"), "'zoo' is unknown"),
     ],
 )

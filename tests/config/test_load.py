@@ -139,8 +139,8 @@ def test_options_of_foreign_locks_are_handed_on(file: Callable[[str], str]) -> N
             "broker.maximum_redeliveries = -1 (from FILE): expected a whole number",
         ),
         ("[locker]\nuse_lock = 'perhaps'", "locker.use_lock = 'perhaps' (from FILE): expected true or false"),
-        ("[locker]\noptions = 3", "locker.options = 3 (from FILE): expected a table"),
-        ("[locker.options]\na = 3", "locker.options.a = 3 (from FILE): expected text"),
+        ("[locker]\ntype = 'mine'\noptions = 3", "locker.options = 3 (from FILE): expected a table"),
+        ("[locker]\ntype = 'mine'\n[locker.options]\na = 3", "locker.options.a = 3 (from FILE): expected text"),
         ("[admin]\nuri = 'x'", "admin.uri = 'x' (from FILE): expected a URI"),
         ("store = 3", "store = 3 (from FILE): expected a table, [store]"),
         ("connectors = 3", "connectors = 3 (from FILE): expected a list of tables, [[connectors]]"),
@@ -227,7 +227,10 @@ def test_an_endless_value_is_not_printed_whole() -> None:
     ("overrides", "flags"),
     [
         ([], Flags()),
-        (["store.checkpoint_interval=1234", 'locker.options.a b="c\\d\x7f\n'], Flags(data='d"\\', stomp="h:1")),
+        (
+            ["store.checkpoint_interval=1234", "locker.type=mine", 'locker.options.a b="c\\d\x7f\n'],
+            Flags(data='d"\\', stomp="h:1"),
+        ),
         (["store.index_directory=/fast"], Flags(stomp="off", admin="off")),
     ],
 )

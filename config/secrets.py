@@ -1,0 +1,38 @@
+"""Passwords in settings: known by where they stand, and not shown in messages, in `config show` or anywhere else."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+MASK: Final = "***"
+
+# user:password@ in a URL. The password may hold any character but '/' and blanks; up to the last '@' of its part.
+_IN_AUTHORITY: Final = re.compile(r"(://[^:/@\s'\"]*):[^/\s'\"]*@")
+# password=… in a URL's query or a connection string.
+_IN_QUERY: Final = re.compile(r"(?i)\b(\w*(?:password|passwd|pwd|secret|token)\w*=)[^&;\s'\"]+")
+_KEY: Final = re.compile(r"(?i)password|passwd|pwd|secret|token|digest|credential|api_?key")
+
+
+def is_secret(key: str) -> bool:
+    """A setting of this name, the last part of its key, is one by its whole value. Files with secrets are none."""
+    name = key.rpartition(".")[2]
+    return bool(_KEY.search(name)) and not name.endswith("_file")
+
+
+def masked_text(text: str) -> str:
+    """The text without the passwords of URLs that stand in it."""
+    return _IN_QUERY.sub(rf"\g<1>{MASK}", _IN_AUTHORITY.sub(rf"\g<1>:{MASK}@", text))
+
+
+def masked(value: Any, key: str = "") -> Any:
+    """The value of a setting as it may be shown: of tables and lists each part."""
+    if key and is_secret(key) and value not in (None, ""):
+        return MASK
+    if isinstance(value, str):
+        return masked_text(value)
+    if isinstance(value, dict):
+        return {name: masked(part, str(name)) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(part) for part in value]
+    return value

@@ -1,0 +1,71 @@
+"""The database locks, built from what `[locker]` says. Imports SQLAlchemy, so it is imported when one is wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from locker.contract import LockRequest
+from locker.lease_database import LeaseDatabaseLocker, LeaseSettings
+from locker.options import Options
+from locker.sql import Database, Session, database
+from locker.sql_dialects import Bounds
+from locker.sql_lease import SqlLeaseTable
+from locker.sql_statements import Statements
+
+#: A question to the database ends within half a lease, so that there is time for another; within these bounds.
+QUERY_SECONDS_MIN: Final = 0.25
+QUERY_SECONDS_MAX: Final = 5.0
+CONNECT_SECONDS_MIN: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSettings:
+    """What `[locker]` says to both kinds: which database, how long it may take, its table and its statements."""
+
+    data_source: object
+    query_seconds: float | None
+    create_tables_on_startup: bool
+    statements: Statements
+
+    @classmethod
+    def read(cls, options: Options, statements: object) -> DatabaseSettings:
+        """Raises LockSettingsError."""
+        query_ms = options.number("query_timeout", 0.0)
+        return cls(
+            data_source=options.text("data_source"),
+            query_seconds=query_ms / 1000 if query_ms > 0 else None,
+            create_tables_on_startup=options.flag("create_tables_on_startup", True),
+            statements=Statements.read(options, statements),
+        )
+
+    def bounds(self, usual_query_seconds: float, silence_seconds: float | None = None) -> Bounds:
+        usual = min(max(usual_query_seconds, QUERY_SECONDS_MIN), QUERY_SECONDS_MAX)
+        query_seconds = self.query_seconds or usual
+        return Bounds(max(query_seconds, CONNECT_SECONDS_MIN), query_seconds, silence_seconds)
+
+
+def lease_database_locker(request: LockRequest) -> LeaseDatabaseLocker:
+    """Raises LockSettingsError, and UnknownLocker when the driver is not installed. Connects to nothing yet."""
+    options, statements = _options(request)
+    said = DatabaseSettings.read(options, statements)
+    lease = LeaseSettings.read(options, request.holder.name)
+    options.end()
+    bounds = said.bounds(request.settings.lock_acquire_sleep_interval_seconds / 2)
+    where = _database(said, bounds, request)
+
+    def open_table() -> SqlLeaseTable:
+        return SqlLeaseTable(Session(where), said.statements, said.create_tables_on_startup)
+
+    return LeaseDatabaseLocker(request, lease, open_table)
+
+
+def _options(request: LockRequest) -> tuple[Options, object]:
+    """The keys beside `type`, and the table [locker.statements]."""
+    said = dict(request.options)
+    statements = said.pop("statements", None)
+    return Options(said), statements
+
+
+def _database(said: DatabaseSettings, bounds: Bounds, request: LockRequest) -> Database:
+    return database(said.data_source, bounds, f"tandemmq {request.holder.name}")

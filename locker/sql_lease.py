@@ -1,0 +1,178 @@
+"""The row of a lease in a real database: locker.lease.LeaseTable in SQL.
+
+Each verb is one statement, committed by itself, and the database's clock is read inside it. Where the operator's own
+statements stand instead of ours, the clock is asked before and bound as a parameter, as ActiveMQ binds its own: then
+"now" is a little early and so is the lease's end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from locker.contract import LockRefused
+from locker.lease import LeaseRow
+from locker.sql import Session
+from locker.sql_statements import Override, Statements
+
+logger = logging.getLogger(__name__)
+
+
+class SqlLeaseTable:
+    """Row 1 of the table that `statements` names, made at its first reading if `may_create` and it is missing."""
+
+    def __init__(self, session: Session, statements: Statements, may_create: bool) -> None:
+        self._session = session
+        self._said = statements
+        self._may_create = may_create
+        self._has_created = False
+
+    @property
+    def where(self) -> str:
+        return f"row 1 of {self._said.table} in {self._session.database.where}"
+
+    def read(self) -> LeaseRow:
+        try:
+            row = self._row()
+        except LockRefused:
+            if not self._may_create or self._has_created:
+                raise
+            row = None
+        if row is None:
+            row = self._row_made()
+        return row
+
+    def obtain(self, name: str, lease_ms: int) -> bool:
+        return self._obtain(name, lease_ms, None)
+
+    def renew(self, name: str, lease_ms: int, known_as: Sequence[str]) -> bool:
+        override = self._said.overrides.get("lease_update_statement")
+        if override is not None:
+            row = self.read()
+            if row.is_free or row.name not in known_as:
+                return False
+            return self._hits(override, name, row.now_ms + lease_ms, row.name)
+        said = self._said
+        return self._update(
+            f"{said.name} = :name, {said.time} = {self._now} + :lease",
+            f"{self._is_one_of(known_as)} AND {said.time} > {self._now}",
+            {**self._names(known_as), "name": name, "lease": lease_ms},
+        )
+
+    def take_over(self, name: str, lease_ms: int, seen: LeaseRow) -> bool:
+        if "lease_obtain_statement" in self._said.overrides:
+            return self._obtain(name, lease_ms, seen)
+        return self._update(
+            f"{self._said.name} = :name, {self._said.time} = {self._now} + :lease",
+            f"{self._said.name} = :seen AND {self._said.time} = :ends",
+            {"name": name, "lease": lease_ms, "seen": seen.name, "ends": seen.ends_ms},
+        )
+
+    def free(self, known_as: Sequence[str]) -> None:
+        override = self._said.overrides.get("lease_update_statement")
+        if override is not None:
+            for name in known_as:
+                self._hits(override, None, 0, name)
+            return
+        self._update(
+            f"{self._said.name} = NULL, {self._said.time} = 0", self._is_one_of(known_as), self._names(known_as)
+        )
+
+    def close(self) -> None:
+        self._has_created = False
+        self._session.close()
+
+    # Statements
+
+    @property
+    def _now(self) -> str:
+        return ":now" if "current_date_time_statement" in self._said.overrides else self._session.dialect.now_ms
+
+    def _clock(self) -> dict[str, object]:
+        return {"now": self._asked_clock()} if self._now == ":now" else {}
+
+    def _asked_clock(self) -> int:
+        override = self._said.overrides.get("current_date_time_statement")
+        sql = override.sql if override is not None else f"SELECT {self._now}"
+        rows = self._session.execute(sql).rows
+        if not rows:
+            raise LockRefused(f"{self.where}: the database was asked for its clock and answered nothing")
+        return _milliseconds(rows[0][0])
+
+    def _row(self) -> LeaseRow | None:
+        said, owner = self._said, self._said.overrides.get("lease_owner_statement")
+        if owner is None and self._now != ":now":
+            sql = f"SELECT {said.name}, {said.time}, {self._now} FROM {said.table} WHERE {said.the_row}"
+            rows = self._session.execute(sql).rows
+            return _row(rows[0], rows[0][2]) if rows else None
+        sql = f"SELECT {said.name}, {said.time} FROM {said.table} WHERE {said.the_row}" if owner is None else owner.sql
+        rows = self._session.execute(sql).rows
+        return _row(rows[0], self._asked_clock()) if rows else None
+
+    def _obtain(self, name: str, lease_ms: int, seen: LeaseRow | None) -> bool:
+        override = self._said.overrides.get("lease_obtain_statement")
+        if override is not None:
+            now = self._asked_clock()
+            # "Before now" is "ended"; before one more than the end that was seen is "ended, or not extended since".
+            limit = now if seen is None or seen.ends_ms is None else seen.ends_ms + 1
+            return self._hits(override, name, now + lease_ms, limit)
+        said = self._said
+        return self._update(
+            f"{said.name} = :name, {said.time} = {self._now} + :lease",
+            f"({said.time} IS NULL OR {said.time} <= {self._now})",
+            {"name": name, "lease": lease_ms},
+        )
+
+    def _update(self, changes: str, condition: str, parameters: dict[str, object]) -> bool:
+        sql = f"UPDATE {self._said.table} SET {changes} WHERE {self._said.the_row} AND {condition}"
+        clock = self._clock() if ":now" in sql else {}
+        return self._session.execute(sql, {**parameters, **clock}).count == 1
+
+    def _hits(self, override: Override, *values: object) -> bool:
+        return self._session.execute(override.sql, override.parameters(*values)).count == 1
+
+    def _is_one_of(self, known_as: Sequence[str]) -> str:
+        return f"{self._said.name} IN ({', '.join(f':known{number}' for number in range(len(known_as)))})"
+
+    @staticmethod
+    def _names(known_as: Sequence[str]) -> dict[str, object]:
+        return {f"known{number}": name for number, name in enumerate(known_as)}
+
+    # The table
+
+    def _row_made(self) -> LeaseRow:
+        if not self._may_create:
+            raise LockRefused(f"{self.where} is missing, and create_tables_on_startup is false")
+        create_schema(self._session, self._said)
+        self._has_created = True
+        row = self._row()
+        if row is None:
+            raise LockRefused(f"{self.where} is missing still, after create_lock_schema_statements")
+        return row
+
+
+def create_schema(session: Session, statements: Statements) -> None:
+    """Make table and row. What is there already, or another broker has made meanwhile, is refused here; whether all
+    is there, the next statement tells. Raises LockUnavailable."""
+    for statement in statements.schema:
+        try:
+            session.execute(statement)
+            logger.info("%s: %s", session.database.where, statement)
+        except LockRefused as error:
+            logger.debug("%s", error)
+
+
+def _row(values: Sequence[Any], now: object) -> LeaseRow:
+    name, ends = values[0], values[1]
+    return LeaseRow(None if name is None else str(name), None if ends is None else int(ends), _milliseconds(now))
+
+
+def _milliseconds(value: object) -> int:
+    """What a database calls its time: a number in ms, or a date; without a zone it is UTC, as sessions are set."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        return round((value if value.tzinfo is not None else value.replace(tzinfo=UTC)).timestamp() * 1000)
+    return int(value)  # type: ignore[call-overload, no-any-return]
