@@ -49,7 +49,12 @@ def keep():
         return "unknown"
     last = locker.proof() if held else last
     return held
-words = {"try": attempt, "keep": locker.keep_alive, "hold": keep, "release": locker.release, "holder": locker.holder,
+def ask():
+    try:
+        return locker.keep_alive()
+    except LockUnavailable:
+        return "unknown"
+words = {"try": attempt, "keep": ask, "hold": keep, "release": locker.release, "holder": locker.holder,
          "announce": lambda: locker.announce(7, "http://127.0.0.1:1"), "probe": probe,
          "proof": lambda: locker.proof().holds_at(locker.clock.now()),
          "proved-until": lambda: last.known_at_seconds + last.valid_for_seconds}
