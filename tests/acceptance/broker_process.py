@@ -47,6 +47,7 @@ class BrokerProcess:
         self.log = Path(f"{self.data}-{name}.log")
         self.process: subprocess.Popen[bytes] | None = None
         self.leaves_stomp_to_settings = False
+        self.environment: dict[str, str] = {}  # beside that of the test
 
     def start(self) -> BrokerProcess:
         assert self.process is None, "it runs already"
@@ -57,7 +58,8 @@ class BrokerProcess:
         if not self.leaves_stomp_to_settings:
             command += ["--stomp", f"127.0.0.1:{self.stomp}"]
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(command, stderr=log, stdout=log, cwd=ROOT)
+            environment = {**os.environ, **self.environment}
+            self.process = subprocess.Popen(command, stderr=log, stdout=log, cwd=ROOT, env=environment)
         return self
 
     @property

@@ -21,11 +21,16 @@ class Wire:
         self._writer = writer
 
     @classmethod
-    async def open(cls, port: int, **headers: str) -> Wire:
-        reader, writer = await asyncio.wait_for(asyncio.open_connection("127.0.0.1", port, limit=1 << 22), 5)
+    async def open(cls, port: int, *, seconds_max: float = 5, **headers: str) -> Wire:
+        opening = asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
+        reader, writer = await asyncio.wait_for(opening, seconds_max)
         wire = cls(reader, writer)
         wire.send("CONNECT", {"accept-version": "1.2", "host": "x", **headers})
-        frame = await asyncio.wait_for(wire.read(), 5)
+        try:
+            frame = await asyncio.wait_for(wire.read(), seconds_max)
+        except BaseException:
+            wire.close()
+            raise
         if frame.command != "CONNECTED":
             wire.close()
             raise ConnectionError(frame.headers.get("message", frame.command))

@@ -1,0 +1,229 @@
+"""Two brokers over one store, whose lock can be given to the other one, and what an onlooker sees of their journal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from broker_process import BrokerProcess, wait_until
+from zombie_locker import KIND, install
+from zombie_shim import Shim
+
+from journal.files import JournalFiles, file_id
+from journal.format import END_RECORD
+from store.check import check
+from store.inspect import read_headers
+
+# Small files and frequent checkpoints: a successor has its predecessor's files reclaimed within a moment.
+STORE_SETTINGS = {
+    "store.journal_max_file_length": "64kb",
+    "store.checkpoint_interval": "100ms",
+    "store.cleanup_interval": "50ms",
+}
+# A proof of ownership lasts longer than the tests wait, but for leases.
+KEEP_ALIVE = "150ms"
+
+
+class Lock(Protocol):
+    """A kind of lock as the brokers of a pair are told of it, and as a test takes it away."""
+
+    name: str
+    has_lease: bool  # given to the next by itself when its holder says nothing
+
+    def settings(self, broker: str) -> dict[str, str]: ...
+
+    def environment(self) -> dict[str, str]: ...
+
+    def give(self, zombie: str, successor: str) -> None:
+        """Let the successor have it, and the zombie believe that it has it still. Of a lease: nothing, time does it."""
+        ...
+
+
+class FileLock:
+    """`shared-file`; somebody deletes the file, or puts another in its place."""
+
+    name = "shared-file"
+    has_lease = False
+
+    def __init__(self, data: Path) -> None:
+        self._file = data / "lock"
+        self._times = 0
+
+    def settings(self, broker: str) -> dict[str, str]:
+        return {"locker.type": "shared-file", "locker.lock_keep_alive_period": KEEP_ALIVE}
+
+    def environment(self) -> dict[str, str]:
+        return {}
+
+    def give(self, zombie: str, successor: str) -> None:
+        self._times += 1
+        if self._times % 2:
+            self._file.unlink()
+        else:
+            other = self._file.with_name("another-lock")
+            other.write_bytes(b"")
+            os.replace(other, self._file)
+
+
+class GrantedLock:
+    """A kind that another distribution brings: granted to whom the test says, without telling who had it before."""
+
+    name = "granted"
+    has_lease = False
+
+    def __init__(self, place: Path, first: str) -> None:
+        self._grants = place / "grants"
+        self._grants.mkdir(parents=True)
+        (self._grants / first).touch()
+        self._site = place / "site"
+        self._site.mkdir()
+        install(self._site)
+
+    def settings(self, broker: str) -> dict[str, str]:
+        return {
+            "locker.type": KIND,
+            "locker.options.grants": str(self._grants),
+            "locker.lock_keep_alive_period": KEEP_ALIVE,
+        }
+
+    def environment(self) -> dict[str, str]:
+        return {"PYTHONPATH": str(self._site)}
+
+    def give(self, zombie: str, successor: str) -> None:
+        (self._grants / successor).touch()
+        (self._grants / zombie).unlink()
+
+
+class Pair:
+    """``a`` and ``b`` over ``data``. Blocking; which of the two is master changes all the time."""
+
+    def __init__(self, data: Path, lock: Lock, library: Path) -> None:
+        self.data = data
+        self.lock = lock
+        self.brokers: dict[str, BrokerProcess] = {}
+        self.shims: dict[str, Shim] = {}
+        for name in ("a", "b"):
+            settings = STORE_SETTINGS | lock.settings(name)
+            options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+            broker = BrokerProcess(data, name, *options)
+            shim = Shim(library, data.with_name(f"{data.name}-{name}.shim"), data)
+            broker.environment = lock.environment() | shim.environment
+            self.brokers[name] = broker
+            self.shims[name] = shim
+
+    @property
+    def ports(self) -> list[int]:
+        return [broker.stomp for broker in self.brokers.values()]
+
+    def start(self) -> None:
+        first, second = self.brokers.values()
+        first.start().wait_role("master")
+        second.start().wait_role("standby")
+
+    def settled(self) -> tuple[BrokerProcess, BrokerProcess]:
+        """The master and the standby, when there is one of each."""
+
+        def one_of_each() -> tuple[BrokerProcess, BrokerProcess] | None:
+            roles = {name: (broker.status() or {}).get("role") for name, broker in self.brokers.items()}
+            if sorted(map(str, roles.values())) != ["master", "standby"]:
+                return None
+            first, second = sorted(self.brokers, key=lambda name: str(roles[name]))
+            return self.brokers[first], self.brokers[second]
+
+        found = wait_until(one_of_each, "one is master and one is standby", 30.0)
+        assert isinstance(found, tuple)
+        return found
+
+    def check(self) -> list[str]:
+        """What the store's checker finds wrong, with both brokers up. No client may be working."""
+        wait_until(self._is_quiet, "nothing is written any more", 30.0)
+        return check(str(self.data)).problems
+
+    def _is_quiet(self) -> bool:
+        before = self._written()
+        time.sleep(0.3)
+        return before == self._written()
+
+    def _written(self) -> list[object]:
+        counts = [(broker.status() or {}).get("counts", {}) for broker in self.brokers.values()]
+        facts = ("journal_batches_total", "checkpoints_total", "journal_files_reclaimed_total")
+        return [journal_files(self.data), *[[count.get(fact) for fact in facts] for count in counts]]
+
+    def stop(self) -> None:
+        for shim in self.shims.values():
+            shim.let_go()
+        for broker in self.brokers.values():
+            broker.stop()
+
+
+def stop_all_threads(broker: BrokerProcess) -> None:
+    """SIGSTOP; on return no thread of it does anything any more."""
+    broker.kill(signal.SIGSTOP)
+    tasks = Path(f"/proc/{broker.pid}/task")
+
+    def all_stopped() -> bool:
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir())
+
+    wait_until(all_stopped, f"all threads of {broker.name} are stopped")
+
+
+# ---- the journal, as an onlooker sees it
+
+
+def journal_files(data: Path) -> Sequence[int]:
+    return JournalFiles(str(data)).list()
+
+
+class LastFile:
+    """The journal file that a broker writes, which is stopped or hangs: held open, whatever becomes of its name."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        numbers = []
+        for link in Path(f"/proc/{broker.pid}/fd").iterdir():
+            try:
+                number = file_id(os.readlink(link).rpartition("/")[2])
+                is_for_writing = int(_flags(broker.pid, link.name), 8) & os.O_ACCMODE == os.O_WRONLY
+            except OSError:
+                continue
+            if number is not None and is_for_writing:
+                numbers.append((number, link))
+        assert numbers, f"{broker.name} writes a journal file"
+        self.number, link = max(numbers)
+        self._file = open(link, "rb")  # noqa: SIM115
+
+    def late_bytes(self, end: int) -> int:
+        """How many bytes stand behind ``end``: written by one who was deposed."""
+        self._file.seek(end)
+        rest = self._file.read().rstrip(b"\0")
+        return 0 if rest == END_RECORD else len(rest)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class Fence:
+    """The file with which a successor's epoch began, and where its header says that the file before it ends."""
+
+    file: int
+    end_before: int
+
+
+def fence_of(data: Path, successor: str) -> Fence:
+    """To be asked before anything is reclaimed: the first file of an epoch stays while one before it does."""
+    headers = read_headers(JournalFiles(str(data)))
+    file = max(file for file in headers.headers if headers.first_of_epoch(file))
+    assert headers.headers[file].holder == successor, headers.headers[file]
+    return Fence(file, headers.ends[file - 1])
+
+
+def _flags(pid: int, descriptor: str) -> str:
+    for line in Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text().splitlines():
+        if line.startswith("flags:"):
+            return line.split()[1]
+    return "0"

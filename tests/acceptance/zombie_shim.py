@@ -1,0 +1,112 @@
+"""What a test does to one process from outside: hold its calls on a directory, make them fail, step its wall clock.
+
+``zombie_shim.c`` is compiled once and loaded by LD_PRELOAD; both sides share one page of a file. A call that is held
+is the real call, made late: what a volume does whose server did not answer for a while.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import mmap
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("zombie_shim.c")
+COMPILERS = ("cc", "gcc", "clang")
+
+# struct control of zombie_shim.c
+_HELD = struct.Struct("=i")
+_WALL = struct.Struct("=q")
+_HELD_AT = 12
+_ERROR_AT = 16
+_WALL_AT = 24
+_CONTROL_BYTES = 32
+
+
+class Verb(enum.IntFlag):
+    """Calls that can be held. LOOP holds the event loop, wherever it is asked for."""
+
+    WRITE = 1
+    SYNC = 2
+    STAT = 4
+    LINK = 8
+    OPEN = 16
+    READ = 32
+    LIST = 64
+    UNLINK = 128
+    LOOP = 256
+    ALL = 255
+
+
+class Area(enum.IntEnum):
+    """Where: the files of the journal, all of the data directory, the directory of a database."""
+
+    JOURNAL = 0
+    VOLUME = 1
+    DATABASE = 2
+
+
+@functools.cache
+def compiler() -> str | None:
+    return next((found for name in COMPILERS if (found := shutil.which(name))), None)
+
+
+def build(directory: Path) -> Path:
+    """The library, made in ``directory``. Needs a ``compiler``."""
+    library = directory / "zombie_shim.so"
+    using = compiler()
+    assert using is not None, "who builds asked for a compiler first"
+    subprocess.run([using, "-shared", "-fPIC", "-O2", "-Wall", "-o", library, SOURCE, "-ldl"], check=True)
+    library.chmod(0o755)
+    return library
+
+
+class Shim:
+    """One process that can be interfered with. Its environment is needed at its start; then all works at any time."""
+
+    def __init__(self, library: Path, control: Path, volume: Path, database: Path | None = None) -> None:
+        control.write_bytes(bytes(_CONTROL_BYTES))
+        control.chmod(0o666)
+        self._library = library
+        self._control = control
+        self._volume = volume
+        self._database = database
+        with control.open("r+b") as file:
+            self._page = mmap.mmap(file.fileno(), _CONTROL_BYTES)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        said = {
+            "LD_PRELOAD": str(self._library),
+            "TANDEMMQ_SHIM_CONTROL": str(self._control),
+            "TANDEMMQ_SHIM_VOLUME": str(self._volume),
+        }
+        if self._database is not None:
+            said["TANDEMMQ_SHIM_DATABASE"] = str(self._database)
+        return said
+
+    @property
+    def held(self) -> int:
+        """How many calls were caught since the start."""
+        return int(_HELD.unpack_from(self._page, _HELD_AT)[0])
+
+    def hold(self, verbs: Verb, area: Area = Area.JOURNAL, *, error: int = 0) -> None:
+        """From now on these wait there; once let go they are done, or fail with ``error``."""
+        _HELD.pack_into(self._page, _ERROR_AT, error)
+        _HELD.pack_into(self._page, 4 * area, verbs)
+
+    def let_go(self) -> None:
+        """Hold nothing any more. What was held goes on."""
+        for area in Area:
+            _HELD.pack_into(self._page, 4 * area, 0)
+
+    def fail_no_more(self) -> None:
+        """What is let go from now on is done."""
+        _HELD.pack_into(self._page, _ERROR_AT, 0)
+
+    def step_wall_clock(self, seconds: float) -> None:
+        """Set the process's wall clock so far off the true time; 0 sets it right."""
+        _WALL.pack_into(self._page, _WALL_AT, int(seconds * 1e9))
