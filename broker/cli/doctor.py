@@ -10,6 +10,7 @@ from broker.cli.lazy import Commands, LazyGroup
 
 COMMANDS: Final[Commands] = {
     "storage": ("broker.cli.doctor_storage", "storage", "Is this volume fit for a pair? Locks, links, caches, syncs."),
+    "errors": ("broker.cli.doctor_errors", "errors", "Which failure is known by what, what it leads to, what to do."),
 }
 
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import click
 
-from broker.cli.options import load_settings
+from broker.cli.options import WrongSettings, load_settings
 from broker.cli.status import DEFAULT_ADMIN, EXIT_FAILED, EXIT_NO_BROKER, NoBroker, Stranger, admin_url, ask
 from config.load import Flags
 from config.settings import Settings
-from locker.contract import Holder, LockError, LockRequest, LockSettings, LockUnavailable
+from locker.contract import Holder, LockError, LockRequest, LockSettings, LockSettingsError, LockUnavailable
 from locker.kinds import create
 
 #: A lock whose volume or database hangs is waited for so long.
@@ -59,11 +59,7 @@ def status(
     if answers:
         shown = merge(answers)
     elif config is not None or data is not None or overrides:
-        try:
-            shown = _ask_lock(load_settings(config, overrides, Flags(data=data)))
-        except LockError as error:
-            click.echo(str(error), err=True)
-            sys.exit(EXIT_FAILED)
+        shown = _ask_lock_or_end(load_settings(config, overrides, Flags(data=data)))
     else:
         for complaint in complaints:
             click.echo(complaint, err=True)
@@ -129,6 +125,20 @@ def merge(answers: Sequence[Answer]) -> Answer:
 
 
 # ---- the lock itself
+
+
+def _ask_lock_or_end(settings: Settings) -> Answer:
+    """What the lock says, or what its holder does where the lock says how to reach him."""
+    try:
+        shown = _ask_lock(settings)
+    except LockSettingsError as error:
+        raise WrongSettings(str(error)) from error
+    except LockError as error:
+        click.echo(str(error), err=True)
+        sys.exit(EXIT_FAILED)
+    holder = shown["holder"]
+    answers, _ = _ask_all([holder["admin"]] if holder is not None and holder.get("admin") else [])
+    return merge(answers) if any(answer["is_ours"] for answer in answers) else shown
 
 
 def _ask_lock(settings: Settings) -> Answer:
