@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 
-from stomp_wire import LOST, Wire, connect_any
+from stomp_wire import LOST, Address, Wire, connect_any
 
 
 class Books:
@@ -33,7 +34,9 @@ class Books:
         return found
 
 
-async def produce(books: Books, ports: list[int], queue: str, name: str, window: int, stop: asyncio.Event) -> None:
+async def produce(
+    books: Books, ports: Sequence[Address], queue: str, name: str, window: int, stop: asyncio.Event
+) -> None:
     """Send numbered messages until told to stop, ``window`` at most without a receipt; those are sent again."""
     numbers = itertools.count(1)
     waiting: dict[str, None] = {}
@@ -67,7 +70,7 @@ def _send(wire: Wire, queue: str, body: str) -> None:
     wire.send("SEND", headers, body.encode())
 
 
-async def consume(books: Books, ports: list[int], queue: str, stop: asyncio.Event, prefetch: int = 50) -> None:
+async def consume(books: Books, ports: Sequence[Address], queue: str, stop: asyncio.Event, prefetch: int = 50) -> None:
     """Acknowledge each message, with a receipt, until told to stop."""
     while not stop.is_set():
         wire = await connect_any(ports)
@@ -99,7 +102,7 @@ async def consume(books: Books, ports: list[int], queue: str, stop: asyncio.Even
         wire.close()
 
 
-async def drain(books: Books, ports: list[int], queue: str, quiet_seconds: float = 1.0) -> None:
+async def drain(books: Books, ports: Sequence[Address], queue: str, quiet_seconds: float = 1.0) -> None:
     """Take everything that is left, until nothing has come for a while."""
     stop = asyncio.Event()
     task = asyncio.create_task(consume(books, ports, queue, stop))

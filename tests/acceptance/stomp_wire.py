@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+
+# A port of this host, or one elsewhere with its host.
+Address = int | tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +26,9 @@ class Wire:
         self._writer = writer
 
     @classmethod
-    async def open(cls, port: int, *, seconds_max: float = 5, **headers: str) -> Wire:
-        opening = asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
+    async def open(cls, port: Address, *, seconds_max: float = 5, **headers: str) -> Wire:
+        host, number = port if isinstance(port, tuple) else ("127.0.0.1", port)
+        opening = asyncio.open_connection(host, number, limit=1 << 22)
         reader, writer = await asyncio.wait_for(opening, seconds_max)
         wire = cls(reader, writer)
         wire.send("CONNECT", {"accept-version": "1.2", "host": "x", **headers})
@@ -67,7 +73,7 @@ class Wire:
 LOST = (OSError, EOFError, asyncio.IncompleteReadError, TimeoutError)
 
 
-async def connect_any(ports: list[int], seconds: float = 30.0, **headers: str) -> Wire:
+async def connect_any(ports: Sequence[Address], seconds: float = 30.0, **headers: str) -> Wire:
     """A connection to whichever broker answers first."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
