@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-
 # A port of this host, or one elsewhere with its host.
 Address = int | tuple[str, int]
 
