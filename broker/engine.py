@@ -124,6 +124,14 @@ class Engine:
         """Whether the store has more to do than it should: producers are to wait for ``on_drained``."""
         return self._store.is_congested
 
+    def may_speak(self) -> bool:
+        """Whether anything may be said to anybody: see ``Store.may_speak``."""
+        return self._store.may_speak()
+
+    def look_soon(self) -> None:
+        """Have it found out, when it may not."""
+        self._store.look_soon()
+
     def drained(self) -> None:
         """The store is not congested any more."""
         self._on_drained()

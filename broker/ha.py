@@ -15,10 +15,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 from broker.lock_thread import LockThread
+from broker.service import AnyStandby, AnyStore, Record, Service, unrecorded
 from broker.states import (
     ANSWERS,
     TRANSITIONS,
@@ -30,15 +32,13 @@ from broker.states import (
     NotMaster,
     Phase,
     Role,
+    StorageHung,
     Trouble,
     classify,
 )
 from broker.vigil import LOOK_SECONDS, Vigil
 from locker.contract import Holder, Locker, LockLost
-from store.several.standbys import SeveralStandbys
-from store.several.stores import SeveralStores
-from store.standby import Standby
-from store.store import Store
+from store.pulse import Pulse
 from store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
@@ -52,48 +52,14 @@ DROP_SECONDS_MAX = 1.0
 RELEASE_SECONDS_MAX = 2.0
 # A lock that is free is had within this; only then it is said that this broker stands by.
 FIRST_POLL_SECONDS = 0.05
+# A handover waits so long for the checkpoint that it makes before it hangs up on clients.
+CHECKPOINT_SECONDS_MAX = 5.0
+# A promotion whose thread computes nothing for so long hangs in its volume.
+PROMOTION_HUNG_SECONDS = 30.0
 # After a handover the lock is the others' to take for so long.
 HANDS_OFF_SECONDS = 3.0
 
 T = TypeVar("T")
-
-# One store, or several with the face of one.
-AnyStore = Store | SeveralStores
-AnyStandby = Standby | SeveralStandbys
-
-
-class Service(Protocol):
-    """What a master does with its store: the engine and the listeners. All on the loop, but ``cut``."""
-
-    async def bind(self) -> None:
-        """Take the addresses without listening. OSError names a wrong one."""
-        ...
-
-    async def serve(self, store: AnyStore) -> None:
-        """Begin to serve clients from ``store``."""
-        ...
-
-    async def abort(self) -> None:
-        """Hang up at once: nothing is written any more."""
-        ...
-
-    async def finish(self) -> None:
-        """Take no more clients; what is being answered is answered, within a bound."""
-        ...
-
-    def cut(self) -> None:
-        """Break every connection and refuse new ones, from any thread, while the loop hangs. ``abort`` follows."""
-        ...
-
-
-class Record(Protocol):
-    """Where each step of a broker's life is noted, for people (broker.events). Any thread."""
-
-    def __call__(self, kind: str, **facts: object) -> None: ...
-
-
-def unrecorded(kind: str, **facts: object) -> None:
-    """Nobody keeps a record."""
 
 
 class Mastership:
@@ -306,14 +272,23 @@ class Mastership:
 
         assert self._loop is not None, "a promotion runs on the loop"
         call_later_this_turn = self._loop.call_soon
-        store = await self._in_store_thread(
-            lambda: standby.promote(
+        pulses: list[Pulse] = []
+        started = self._threads.monotonic()
+
+        def promote() -> AnyStore:
+            pulses.append(Pulse(self._threads, self._threads.ident()))
+            return standby.promote(
                 has_proof=has_proof,
                 call_soon=self._call_soon,
                 call_later_this_turn=call_later_this_turn,
                 on_lost=self._on_lost,
             )
-        )
+
+        # Who has the lock and does not get on keeps everybody from being master: a volume may hang for us alone.
+        async with self._watched(
+            lambda: pulses[0].seen_busy() if pulses else started, lambda: None, PROMOTION_HUNG_SECONDS
+        ):
+            store = await self._in_store_thread(promote)
         self.epoch = store.epoch
         self._record(
             "store-open",
@@ -332,6 +307,9 @@ class Mastership:
                 raise self._lost.result()
             await self._serve(store)
             await self._until_over(self._lost, self._handover)
+            await self._checkpoint_first(store)
+            if self._lost.done():
+                raise self._lost.result()
         except BaseException as error:
             self._record("lost", trouble=classify(error).name, reason=str(error))
             store.halt()
@@ -358,16 +336,13 @@ class Mastership:
     async def _until_over(self, lost: asyncio.Future[BaseException], asked: asyncio.Future[None]) -> None:
         """Serve until a handover or a stop is asked for; raises what is lost before."""
         assert self.store is not None, "a master has a store"
-        vigil = self._watch(self.store)
         stopping = asyncio.create_task(self._stop.wait(), name="stop")
-        living = asyncio.create_task(_show_life(vigil), name="signs of life")
         try:
-            waiting: list[asyncio.Future[Any]] = [lost, asked, stopping]
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            async with self._watched(self.store.seen_alive, self.store.halt):
+                waiting: list[asyncio.Future[Any]] = [lost, asked, stopping]
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            vigil.end()
             stopping.cancel()
-            living.cancel()
         if lost.done():
             raise lost.result()
 
@@ -375,7 +350,6 @@ class Mastership:
         """Finish what was begun, make a checkpoint, let the lock go: in this order, since the lock goes last."""
         assert self._lock is not None, "a master has a lock"
         started = self._threads.monotonic()
-        self._record("handover-asked", is_stop=self._stop.is_set())
         self._move(Event.HANDOVER_ASKED, "handing over")
         try:
             await self._service.finish()
@@ -397,6 +371,12 @@ class Mastership:
             self._hands_off = self._hands_off_seconds
             self._move(Event.LET_GO, f"{reason}; the lock is left to the others for {self._hands_off:g} s")
 
+    async def _checkpoint_first(self, store: AnyStore) -> None:
+        """While clients are still served: the last checkpoint, for which they wait, then has little to do."""
+        self._record("handover-asked", reason="stop" if self._stop.is_set() else "asked for")
+        done = [asyncio.wrap_future(each) for each in store.checkpoint()]
+        await asyncio.wait(done, timeout=CHECKPOINT_SECONDS_MAX)
+
     def _tell_who_asked(self, outcome: HandedOver | NotMaster) -> None:
         asking, self._asking = self._asking, []
         for asked in asking:
@@ -416,10 +396,15 @@ class Mastership:
 
     # ---- when a thread hangs
 
-    def _watch(self, store: AnyStore) -> Vigil:
+    @asynccontextmanager
+    async def _watched(
+        self, storage_seen_alive: Callable[[], float], halt: Callable[[], None], seconds_min: float | None = None
+    ) -> AsyncIterator[None]:
+        """Somebody watches over the loop and a thread meanwhile; ``halt`` is called, on any thread, if one hangs."""
+
         def loop_hung(reason: LoopHung) -> None:
             """On the thread of the vigil: what the loop cannot do is done without it."""
-            store.halt()
+            halt()
             self._service.cut()
             if self._lock is not None:
                 self._lock.release()
@@ -427,13 +412,27 @@ class Mastership:
             log.error("%s: its clients are cut off and the lock is let go", reason)
             self._call_soon(lambda: self._on_lost(reason))
 
-        return Vigil(
+        vigil = Vigil(
             self._threads,
-            lambda: store.figures.last_seen_alive,
+            storage_seen_alive,
             lambda: self._locker.proof().valid_for_seconds,
+            hung_seconds_min=seconds_min,
             on_loop_hung=loop_hung,
-            on_storage_hung=lambda reason: self._call_soon(lambda: self._on_lost(reason)),
+            on_storage_hung=lambda reason: self._call_soon(lambda: self._storage_hung(reason)),
         )
+        living = asyncio.create_task(_show_life(vigil), name="signs of life")
+        try:
+            yield
+        finally:
+            vigil.end()
+            living.cancel()
+
+    def _storage_hung(self, reason: StorageHung) -> None:
+        """The loop is well. A promotion cannot be given up while its thread hangs, but its lock can."""
+        self._on_lost(reason)
+        if self.phase is Phase.PROMOTING and self._lock is not None:
+            log.error("%s: the lock is let go", reason)
+            self._lock.release()
 
     # ---- steps
 

@@ -153,7 +153,7 @@ class Server:
         if not self._bound:
             self.bind()
         loop = asyncio.get_running_loop()
-        self._outbox = outbox = Outbox(loop)
+        self._outbox = outbox = Outbox(loop, engine)
         bound, self._bound = self._bound, []
         try:
             while bound:

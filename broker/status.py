@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.engine import Engine
-from broker.ha import AnyStore, Mastership
+from broker.ha import Mastership
 from broker.server import Server
+from broker.service import AnyStore
 from locker.contract import Holder, Locker
 from store.several.stores import SeveralStores
 
@@ -42,7 +43,7 @@ class Report:
     def storage_seen_alive(self) -> float:
         """When the storage thread last showed life, on the monotonic clock; now, when there is none."""
         store = self.mastership.store
-        return time.monotonic() if store is None else store.figures.last_seen_alive
+        return time.monotonic() if store is None else store.seen_alive()
 
     def status(self) -> Answer:
         """What ``GET /status`` answers."""

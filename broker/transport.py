@@ -48,6 +48,12 @@ class Engine(Protocol):
     def is_congested(self) -> bool:
         """Whether connections should stop reading until ``Outbox.resume_reading`` is called."""
 
+    def may_speak(self) -> bool:
+        """Whether this broker may say anything at all: asked once a turn (``Store.may_speak``)."""
+
+    def look_soon(self) -> None:
+        """Have it found out soon, when it may not."""
+
     def opened(self, connection: Connection) -> None: ...
 
     def handle(self, connection: Connection, command: Command) -> None:
@@ -62,10 +68,11 @@ class Engine(Protocol):
 class Outbox:
     """The connections of one server that have something to say in this turn of the loop, and those held back."""
 
-    __slots__ = ("_dirty", "_loop", "_paused")
+    __slots__ = ("_dirty", "_engine", "_loop", "_paused")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
         self._loop = loop
+        self._engine = engine
         self._dirty: list[Connection] = []
         self._paused: set[Connection] = set()
 
@@ -76,7 +83,14 @@ class Outbox:
         self._dirty.append(connection)
 
     def flush(self) -> None:
-        """Write what all touched connections have to say. Who becomes writable meanwhile is flushed next turn."""
+        """Write what all touched connections have to say. Who becomes writable meanwhile is flushed next turn.
+
+        A broker that does not know whether it is still the master says nothing until it does.
+        """
+        if not self._engine.may_speak():
+            self._engine.look_soon()
+            self._loop.call_later(_WITHHELD_SECONDS, self.flush)
+            return
         dirty = self._dirty
         self._dirty = []
         now = self._loop.time()
@@ -116,6 +130,7 @@ class Connection(asyncio.Protocol):
         "_last_sent",
         "_limits",
         "_loop",
+        "_must_close",
         "_on_lost",
         "_outbox",
         "_timer",
@@ -155,6 +170,7 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._is_reading = True
         self._is_told = False
+        self._must_close = False
         self._last_received = self._last_sent = 0.0
         self._unread_bytes = 0
         self._unread_since = 0.0
@@ -183,6 +199,10 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         if self.is_closing:
+            return
+        if not self._engine.may_speak():
+            self._must_close = True
+            self.touch()
             return
         self._write(self._loop.time())
         transport = self._transport
@@ -288,6 +308,8 @@ class Connection(asyncio.Protocol):
     def flush(self, now: float) -> None:
         """Write what the session has to say. ``now`` is the loop's time."""
         self._is_dirty = False
+        if self._must_close:
+            self.close()
         if self.is_closing:
             return
         written = self._write(now)
@@ -386,5 +408,7 @@ class Connection(asyncio.Protocol):
             self._engine.closed(self)
 
 
+# Between two questions whether what is withheld may be said; a look takes less than a millisecond on a healthy volume.
+_WITHHELD_SECONDS = 0.005
 # A heart-beat below twice this is not worth a timer.
 _LOOK_SECONDS_MIN = 0.02

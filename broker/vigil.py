@@ -22,7 +22,8 @@ class Vigil:
     """From ``__init__`` until ``end``. ``loop_is_alive`` is called on the loop, about every LOOK_SECONDS.
 
     ``storage_seen_alive`` says when the storage thread last showed life, ``proof_seconds`` how long a proof of
-    ownership holds. One of ``on_loop_hung`` and ``on_storage_hung`` is called, once, on the thread of the vigil.
+    ownership holds; nobody is taken for hung before ``hung_seconds_min``. One of ``on_loop_hung`` and
+    ``on_storage_hung`` is called, once, on the thread of the vigil.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class Vigil:
         storage_seen_alive: Callable[[], float],
         proof_seconds: Callable[[], float],
         *,
+        hung_seconds_min: float | None = None,
         on_loop_hung: Callable[[LoopHung], None],
         on_storage_hung: Callable[[StorageHung], None],
     ) -> None:
         self._threads = threads
         self._storage_seen_alive = storage_seen_alive
         self._proof_seconds = proof_seconds
+        self._hung_seconds_min = HUNG_SECONDS_MIN if hung_seconds_min is None else hung_seconds_min
         self._on_loop_hung = on_loop_hung
         self._on_storage_hung = on_storage_hung
         self._loop_seen_alive = threads.monotonic()
@@ -52,7 +55,7 @@ class Vigil:
 
     def _run(self) -> None:
         while not self._ended.wait(LOOK_SECONDS):
-            limit = min(max(self._proof_seconds(), HUNG_SECONDS_MIN), HUNG_SECONDS_MAX)
+            limit = min(max(self._proof_seconds(), self._hung_seconds_min), HUNG_SECONDS_MAX)
             now = self._threads.monotonic()
             silence = now - self._loop_seen_alive
             if silence > limit:

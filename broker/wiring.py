@@ -25,10 +25,11 @@ from broker.core.settings import EngineSettings
 from broker.engine import Engine
 from broker.events import SUFFIX as EVENTS_SUFFIX
 from broker.events import EventRing
-from broker.ha import AnyStandby, AnyStore, Mastership
+from broker.ha import Mastership
 from broker.protocols.stomp.frames import Limits
 from broker.protocols.stomp.session import StompSession
 from broker.server import Connector, Server
+from broker.service import AnyStandby, AnyStore
 from broker.states import Phase, Role
 from broker.status import Report
 from broker.transport import DEFAULT_LIMITS
@@ -347,6 +348,7 @@ def _store_settings(said: StoreTable, settings: Settings) -> StoreSettings:
         checkpoint_bytes=said.checkpoint_bytes,
         look_interval=min(settings.locker.lock_keep_alive_period / 1000 or LOOK_SECONDS_MAX, LOOK_SECONDS_MAX),
         recovery_budget=said.recovery_budget / 1000,
+        failover_budget=said.failover_budget / 1000,
         archive_data_logs=said.archive_data_logs,
         directory_archive=said.directory_archive,
         check_for_corrupt_journal_files=said.check_for_corrupt_journal_files,

@@ -6,6 +6,7 @@ from __future__ import annotations
 class Figures:
     """What the thread has done so far; written by it alone, read by anybody.
 
+    ``last_look`` is CLOCK_BOOTTIME as read before the last look that found no successor.
     ``damaged`` counts messages that were not given out, because their batch does not verify any more.
     """
 
@@ -19,6 +20,7 @@ class Figures:
         "damaged",
         "duplicates",
         "files_reclaimed",
+        "last_look",
         "last_seen_alive",
         "records",
         "syncs",
@@ -34,6 +36,7 @@ class Figures:
         self.damaged = 0
         self.duplicates = 0
         self.files_reclaimed = 0
+        self.last_look = float("-inf")
         self.last_seen_alive = now
         self.records = 0
         self.syncs = 0

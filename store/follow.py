@@ -13,8 +13,7 @@ is to append so that every later replay agrees.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from index.disk import Disk as IndexDisk
@@ -23,31 +22,37 @@ from index.index import Index
 from journal.errors import JournalCorrupt, JournalMissing
 from journal.files import JournalFiles
 from journal.format import RECORD_HEADER_SIZE, location
-from journal.scan import Batch, EndingKind, FileSource, Scan, scan
-from journal.verify import damage_in
+from journal.scan import Batch, EndingKind, scan
 from store.amends import make_amends
 from store.audit import ProducerAudit
 from store.damage import WHOLE_FILE, Damage, JournalLost, StoreCorrupt, decode_next, encode_lost, told
-from store.headers import Chronicle, Header, decode_header, read_chronicle
+from store.header_reader import HeaderReader
+from store.headers import Chronicle
 from store.index_trust import IndexNotOfThisJournal, Standing, is_blank, judge
+from store.lag import Horizon, Lag
 from store.ledger import DamageLedger
 from store.marks import decode_gone
 from store.neighbours import told_by_neighbours
+from store.prediction import ReplaySpeed
 from store.records.errors import RecordDamaged
 from store.replay import Replay
 from store.scratch import scratch_directory
+from store.sealed_files import SealedFiles
+from store.standing_checkpoint import StandingCheckpoint
 from store.state import OtherNumbering, State
-from store.tail import Position, changes
+from store.tail import Frozen, Position
 from store.threads import OS_THREADS, Threads
 
 __all__ = ["Follower", "IndexNotOfThisJournal", "JournalLost", "StoreCorrupt"]
 
 log = logging.getLogger(__name__)
 
-# Read of each file to see its header; a longer one takes a second read.
-HEADER_BYTES = 4096
 # A standby whose index is ahead of the journal reads a file to the end to see whether it still is: this often.
 JUDGE_SECONDS = 5.0
+# Beyond so many times ``records_per_checkpoint`` reading waits for the checkpoint; that of a promotion, for which
+# clients wait, only when there is so much more to read than a standby leaves to it.
+TAILS_MAX = 2
+TAILS_MAX_FINAL = 3
 
 
 class _Hole(Exception):
@@ -61,7 +66,8 @@ class _Hole(Exception):
 class Follower:
     """A state that keeps up with a journal directory. One thread at a time may use it.
 
-    ``records_per_checkpoint`` bounds what is held in memory: beyond it the tail goes into the index at once.
+    ``records_per_checkpoint`` bounds what is held in memory: with so many a checkpoint is begun, with twice as many
+    reading waits for it. Between two calls of ``advance`` its owner lets it go on (``work_on_checkpoint``).
     ``ignores_missing`` and ``checks_all`` are ActiveMQ's ignoreMissingJournalfiles and checkForCorruptJournalFiles;
     they matter to ``advance(is_final=True)`` only. ``index_root`` is where other brokers' indexes may tell of batches
     that are not there any more. ``is_trial``: nothing is copied into quarantine, and no repairs are worked out.
@@ -87,16 +93,25 @@ class Follower:
     ) -> None:
         self.files = files
         self.index = index
+        self._clock = threads.monotonic
+        started = self._clock()
         try:
             self.state = State(index, index.meta, first_owner=first_owner, audit=audit)
         except IndexDamaged as error:
             raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
         except OtherNumbering as error:
             raise IndexNotOfThisJournal("it is of another store of this broker") from error
+        self.load_seconds = self._clock() - started  # that the last checkpoint took to read
         self.replay = Replay(self.state)
         self.records_per_checkpoint = records_per_checkpoint
-        self.chronicle = Chronicle({}, {})
-        self.has_caught_up = False
+        self.has_caught_up = False  # the last ``advance`` read all that is settled
+        self.speed = ReplaySpeed()
+        self._seconds_checkpointing = 0.0
+        self._horizon = Horizon()
+        self._at_end = (0, 0, 0)  # the live file, its visible end, the records that are not settled there
+        self._headers = HeaderReader(files)
+        self._sealed = SealedFiles(files, self._headers, checks_all=checks_all)
+        self._checkpoint = StandingCheckpoint(index, self.state, self.replay)
         self._ledger = DamageLedger(
             files,
             self.state,
@@ -110,17 +125,12 @@ class Follower:
         self.repairs: list[bytes] = []
         self._repairs_pin: set[int] = set()
         self._should_halt = should_halt
-        self._checks_all = checks_all
         self._index_root = index_root
         self._is_trial = is_trial
         self._on_read = on_read
-        self._clock = threads.monotonic
         # A store's disk does all that its rooms ask of one (store.standby.Disk).
         self._disk = cast(IndexDisk, files.disk)
-        self._headers: dict[int, Header] = {}
-        self._misplaced: dict[int, int] = {}  # files that begin with the header of another one
         self._ends_seen: dict[int, int] = {}  # of files that ActiveMQ wrote and left behind
-        self._ids: Sequence[int] = ()
         self._given_up: set[int] = set()  # files that a master said it would remove, as far as was read
         self._known_then = set(self.state.files)
         self._began_at = self.state.position
@@ -134,42 +144,20 @@ class Follower:
     def _judge(self, ids: Sequence[int]) -> None:
         self._judged_at = self._clock()
         try:
-            self._standing = judge(self.files, ids, self.chronicle, self.state, self._has_batches)
+            self._standing = judge(self.files, ids, self.chronicle, self.state, self._headers.has_batches)
         except IndexDamaged as error:
             raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
         except JournalMissing:
             self._standing = None  # reclaimed while we looked
 
-    def _header_of(self, file: int) -> Header | None:
-        """The header of a file. It does not change any more, so it is read once; whoever has none may yet get one."""
-        header = self._headers.get(file)
-        if header is None:
-            payload = self._first_payload(file)
-            header = None if payload is None else decode_header(payload)
-            if header is not None and not _is_of(header, file):
-                self._misplaced[file] = header.files[-1]
-                return None
-            if header is not None:
-                self._headers[file] = header
-        return header
-
-    def _first_payload(self, file: int) -> bytes | None:
-        """The first record of a file, None if it has no good batch."""
-        source = partial(FileSource, self.files, file)
-        try:
-            batch = next(iter(Scan(source, file, is_live=True, chunk_bytes=HEADER_BYTES)), None)
-        except JournalMissing:
-            return None  # reclaimed while we listed
-        return batch.records[0][1] if batch is not None and batch.records else None
+    @property
+    def chronicle(self) -> Chronicle:
+        """What the headers said at the last look."""
+        return self._headers.chronicle
 
     def read_headers(self) -> Sequence[int]:
         """Look which files exist and what their headers say; returns the ids. Names no end that is not named."""
-        ids = self.files.list()
-        for file in self._headers.keys() - set(ids):
-            del self._headers[file]
-        self._misplaced = {}
-        self._ids = ids
-        self.chronicle = read_chronicle(ids, self._header_of)
+        ids = self._headers.look()
         position = self.state.position
         if position is not None:
             end = self.chronicle.ends.get(position.file)
@@ -197,6 +185,9 @@ class Follower:
             return {}
 
     def _advance(self, is_final: bool) -> dict[int, int]:
+        self.has_caught_up = False
+        self._at_end = (0, 0, 0)
+        started = self._clock()
         ids = self.read_headers()
         state = self.state
         found: dict[int, int] = {}
@@ -210,33 +201,34 @@ class Follower:
             state.position, self._standing = self._standing.resume, None
         for file in ids:
             state.know_file(file)
-        for file, other in self._misplaced.items():
+        for file, other in self._headers.misplaced.items():
             misplaced = JournalCorrupt(file, 0, self.files.size(file), f"it begins with the header of db-{other}.log")
             if not is_final:
                 raise misplaced
             self._on_corrupt(misplaced)
         if not ids:
-            self.has_caught_up = True
+            self._caught_up(started)
             return found
         if state.position is None:
             state.position = Position(ids[0], 0)
         start = state.position
+        self._horizon.look(ids, start, self.chronicle.ends, self._headers.size)
         for number, file in enumerate(ids):
             position = state.position
             if file < position.file:
-                if is_final and file not in self.chronicle.ends and file not in self._misplaced:
+                if is_final and file not in self.chronicle.ends and file not in self._headers.misplaced:
                     found[file] = self._ends_seen.get(file) or self._end_of(file)
                 continue
             if file > position.file:
                 state.position = position = Position(file, 0)
             end = self.chronicle.ends.get(file)
-            if file in self._misplaced and end is None:
+            if file in self._headers.misplaced and end is None:
                 found[file] = 0
-            if end == 0 or file in self._misplaced:
+            if end == 0 or file in self._headers.misplaced:
                 continue
             has_successor = number + 1 < len(ids)
             # A file is settled when its end is named, or when ActiveMQ, which names none, has gone on to the next.
-            is_settled = is_final or end is not None or (has_successor and self._has_batches(ids[number + 1]))
+            is_settled = is_final or end is not None or (has_successor and self._headers.has_batches(ids[number + 1]))
             if not self._read(file, position.offset, end, is_settled=is_settled, is_final=is_final):
                 return found
             if is_settled and end is None:
@@ -245,15 +237,19 @@ class Follower:
                 break
         if is_final:
             self._look_at_what_was_not_read(ids, start)
-        self.has_caught_up = True
+        else:
+            self._sealed.look_ahead(ids, state.position.file)
+        self._caught_up(started)
         self._drop_what_is_gone(set(ids), is_final=is_final)
         if is_final and self.damages and not self._is_trial:
             self._work_out_repairs(found)
             self.pin_for_repairs(ids[-1])
         return found
 
-    def _has_batches(self, file: int) -> bool:
-        return self._first_payload(file) is not None
+    def _caught_up(self, at: float) -> None:
+        """All that is settled was read, as of ``at``."""
+        self.has_caught_up = True
+        self._horizon.reach(at, *self._at_end)
 
     def _end_of(self, file: int) -> int:
         end = 0
@@ -263,7 +259,6 @@ class Follower:
 
     def _read(self, file: int, start: int, end: int | None, *, is_settled: bool, is_final: bool) -> bool:
         """Apply the batches of a file; whether all of it that is settled was read."""
-        held: Batch | None = None
         is_unsynced = is_final and end is None and self.chronicle.may_have_holes(file)
 
         def on_corrupt(damage: JournalCorrupt) -> None:
@@ -281,20 +276,33 @@ class Follower:
             if is_final and end is None and not self._is_trial:
                 # A checkpoint of this index may come in the middle: what it covers must be on the disk.
                 self.files.sync(file)
-            for batch in batches:
-                if is_settled:
-                    self._settle(file, batch, is_final)
-                elif held is not None:
-                    self._settle(file, held, is_final)
-                if not is_final and self._should_halt():
-                    return False
-                held = batch
+            if not self._settle_all(file, batches, is_settled, is_final):
+                return False
         except _Hole as hole:
             self._ledger.forget(file, hole.offset, "it was never synced; that and what stands behind it is forgotten")
         else:
             if is_final and end is None:
                 self._look_at_the_end(file, batches.ending.offset, batches.ending.kind)
         self._is_waiting = self._is_waiting and not is_settled
+        return True
+
+    def _settle_all(self, file: int, batches: Iterable[Batch], is_settled: bool, is_final: bool) -> bool:
+        """Whether that was not interrupted. The last batch of a file that is not settled is only seen."""
+        started = self._clock() - self._seconds_checkpointing
+        records = self.replay.records
+        held: Batch | None = None
+        for batch in batches:
+            if is_settled:
+                self._settle(file, batch, is_final)
+            elif held is not None:
+                self._settle(file, held, is_final)
+            if not is_final and self._should_halt():
+                return False
+            held = batch
+        self.speed.note(self.replay.records - records, self._clock() - self._seconds_checkpointing - started)
+        if not is_settled:
+            end = held.end if held is not None else self.state.position.offset if self.state.position else 0
+            self._at_end = file, end, 0 if held is None else len(held.records)
         return True
 
     def _settle(self, file: int, batch: Batch, is_final: bool) -> None:
@@ -316,8 +324,9 @@ class Follower:
         self.state.position = Position(file, batch.end, batch.offset, batch.checksum)
         if self._on_read is not None:
             self._on_read(self.state.position)
+        self._horizon.read(len(batch.records), batch.end - batch.offset)
         if self.state.tail.operations >= self.records_per_checkpoint:
-            self.checkpoint()
+            self._bound_the_tail(is_final)
 
     def _note_trace(self, file: int, payload: bytes) -> None:
         self._given_up.update(decode_gone(payload))
@@ -326,16 +335,47 @@ class Follower:
             self._went_on = file, following
         self._ledger.note_mark(file, payload)
 
+    # ---- checkpoints
+
     def checkpoint(self) -> None:
         """Write the state into the index; durable on return. Nothing is reclaimed: only a master may."""
-        if self.state.position is None:
+        started = self._clock()
+        self._checkpoint.finish()
+        if self.state.position is not None:
+            self.begin_checkpoint()
+            self._checkpoint.finish()
+        self._seconds_checkpointing += self._clock() - started
+
+    def begin_checkpoint(self) -> None:
+        """Of what is true now, unless one is under way, or nothing was read yet."""
+        if not self._checkpoint.is_under_way and self.state.position is not None:
+            self.state.epoch = self.chronicle.epoch_at(self.state.position.file)
+            self._checkpoint.begin(self.chronicle.first_of_epoch)
+
+    def work_on_checkpoint(self, seconds: float) -> None:
+        """Go on with the one that is under way, if any, so long at most; ends at once when it is to halt."""
+        stop = self._clock() + seconds
+        self._checkpoint.work(lambda: self._clock() < stop and not self._should_halt())
+
+    def abandon_checkpoint(self) -> Frozen | None:
+        """What was being written, for somebody else to write first; None: nothing was."""
+        return self._checkpoint.abandon()
+
+    def _bound_the_tail(self, is_final: bool) -> None:
+        operations = self.state.tail.operations
+        if is_final:
+            if operations >= TAILS_MAX_FINAL * self.records_per_checkpoint:
+                self.checkpoint()
             return
-        self.state.epoch = self.chronicle.epoch_at(self.state.position.file)
-        frozen = self.state.freeze(self.chronicle.first_of_epoch, 0)
-        for _ in self.index.checkpoint(changes(frozen), frozen.meta):
-            pass
-        self.state.thaw()
-        self.replay.forget_ids()
+        self.begin_checkpoint()
+        if operations >= TAILS_MAX * self.records_per_checkpoint:
+            started = self._clock()
+            self._checkpoint.work(lambda: not self._should_halt())
+            self._seconds_checkpointing += self._clock() - started
+
+    def lag(self) -> Lag:
+        """How far the state is behind what can be seen of the journal. Any thread."""
+        return self._horizon.lag(self.state.position, self._clock())
 
     def _wait(self, reason: str) -> None:
         """A standby cannot go on; what it met may be half written, or a promotion will tell."""
@@ -349,7 +389,7 @@ class Follower:
         self._ledger.meet([Damage(damage.file, damage.start, damage.stop, damage.reason)])
 
     def _later_files(self, file: int) -> dict[int, int | None]:
-        return {number: self.chronicle.ends.get(number) for number in self._ids if number > file}
+        return {number: self.chronicle.ends.get(number) for number in self._headers.ids if number > file}
 
     def _look_at_the_end(self, file: int, end: int, kind: EndingKind) -> None:
         """The last batch of all was good and ends at ``end``. What is behind it, and was it always the last?"""
@@ -362,23 +402,19 @@ class Follower:
         elif self._index_root is not None:
             root, place = self._index_root, (file, end)
             self._ledger.meet(
-                told_by_neighbours(root, self.files, self._ids, self.chronicle, self._has_batches, place, self._disk)
+                told_by_neighbours(
+                    root, self.files, self._headers.ids, self.chronicle, self._headers.has_batches, place, self._disk
+                )
             )
         if kind is EndingKind.TORN and not any(each.file == file and each.start <= end for each in self.damages):
             self._ledger.forget(file, end, "the last write was not whole, and was promised to nobody")
 
     def _look_at_what_was_not_read(self, ids: Sequence[int], start: Position) -> None:
-        """Of files that the index knows: are they as long as they were, and their headers whole? With ``checks_all``
-        every byte of every file is verified."""
         for file in ids:
-            end = self.chronicle.ends.get(file)
-            if end == 0 or file in self._misplaced or file > start.file or (file == start.file and start.offset == 0):
-                continue  # nothing counts in it, or all of it was just read
-            is_headless = file not in self.chronicle.headers and not self._has_batches(file)
-            is_short = end is not None and self.files.size(file) < end
-            if self._checks_all or is_headless or is_short:
-                reason = "it does not verify"
-                self._ledger.meet([Damage(file, *found, reason) for found in damage_in(self.files, file, end)])
+            was_just_read = file > start.file or (file == start.file and start.offset == 0)
+            damages = [] if was_just_read else self._sealed.damage_in(file)
+            if damages:
+                self._ledger.meet(damages)
 
     def _drop_what_is_gone(self, existing: set[int], *, is_final: bool) -> None:
         """Let go of files that are not there. Those that the newest header does not name were reclaimed before it, and
@@ -388,8 +424,11 @@ class Follower:
         newest = headers[max(headers)] if headers else None
         began = self._began_at
         lost: list[Damage] = []
-        held_by_records = state.held_by_records()
-        for file in sorted({*state.files, *(newest.files if newest is not None else ())} - existing):
+        gone = sorted({*state.files, *(newest.files if newest is not None else ())} - existing)
+        held_by_records = state.held_by_records() if gone and newest is None else set()
+        if newest is not None:
+            self._given_up.intersection_update({*newest.files, *existing})  # of others nobody asks any more
+        for file in gone:
             held = state.files.get(file)
             if newest is None:
                 is_needed = held is not None and (held.live > 0 or file in held_by_records)
@@ -410,7 +449,7 @@ class Follower:
             return
         if self._went_on is not None:
             former, following = self._went_on
-            if following > max(headers, default=0) and not self._has_batches(following):
+            if following > max(headers, default=0) and not self._headers.has_batches(following):
                 reason = f"db-{former}.log was ended when this one had its header"
                 is_lost = is_blank(self.files, following)
                 stop = WHOLE_FILE if is_lost else self.files.size(following)
@@ -457,11 +496,3 @@ class Follower:
         who writes them into later ones says it of those."""
         for pinned in self._repairs_pin:
             self.state.pin(file, pinned)
-
-
-def _is_of(header: Header, file: int) -> bool:
-    """Whether a header can have been written into ``file``: it names it, and ends of earlier files only.
-
-    It may name a later one: somebody put up a fence while it was being written.
-    """
-    return (not header.files or header.files[-1] >= file) and all(earlier < file for earlier in header.ends)

@@ -91,9 +91,11 @@ class JournalEnd:
 
     def look(self) -> None:
         """Raises Deposed when another broker is master, NoProof when nobody can tell that it is still this one."""
+        looked_at = self._threads.boottime()
         self.writer.look()
         if not self._has_proof():
             raise NoProof("the locker's last proof of ownership is too old")
+        self._figures.last_look = looked_at
         if (
             self.is_unsynced
             and self._settings.journal_disk_sync_strategy == "periodic"

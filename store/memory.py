@@ -78,6 +78,13 @@ class MemoryStore:
             )
         return found
 
+    def may_speak(self) -> bool:
+        """Nobody else has this memory."""
+        return True
+
+    def look_soon(self) -> None:
+        """There is nothing to look for."""
+
     def queue(self, destination: Destination) -> int:
         """The owner id of a queue, a new one if it was never seen."""
         found = self._queues.get(destination)

@@ -33,6 +33,13 @@ BATCH_BYTES = 4 << 20
 # What becomes of a prepared transaction: True commit, False roll back, None leave it to who prepared it.
 Outcome = Callable[[TransactionId], bool | None]
 
+# Hears of the steps of a promotion as they are done: what was done, and facts of it by name.
+Told = Callable[..., object]
+
+
+def untold(step: str, **facts: object) -> None:
+    """Nobody wants to know."""
+
 
 def left_to_others(transaction: TransactionId) -> bool | None:
     """The outcome of a prepared transaction is not ours to say."""
@@ -68,7 +75,7 @@ class Promotion:
         self._last = 0
         self._first = 0
         self._ends: dict[int, int] = {}
-        self._records = 0
+        self.records_read = 0
         self._seconds = 0.0
 
     def fence(self) -> None:
@@ -97,7 +104,7 @@ class Promotion:
         self._ends.pop(self._first, None)
         if self._last:
             self._files.sync(self._last)  # a batch that was written and never synced counts now, and must survive
-        self._records += follower.replay.records - before
+        self.records_read += follower.replay.records - before
         self._seconds += self._clock() - started
 
     def next_epoch(self, follower: Follower) -> int:
@@ -155,7 +162,7 @@ class Promotion:
             writer.close()
             raise
         self._seconds += self._clock() - started
-        return Promoted(writer, epoch, self._seconds, self._records, len(rollbacks))
+        return Promoted(writer, epoch, self._seconds, self.records_read, len(rollbacks))
 
     def _write_more(self, writer: JournalWriter, follower: Follower, epoch: int, batch: Sequence[bytes]) -> None:
         """A batch that may need a file more, and that a checkpoint may have to make room for."""

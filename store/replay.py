@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from itertools import chain
 
 from store.hints import CopyHint, OperationHint, hint_of
 from store.kahadb.java_objects import decode_audit
@@ -46,15 +47,16 @@ ALL = 1 << 65
 class Replay:
     """Applies records, in the order of the journal, to a state.
 
-    It remembers the ids in the tails so that a Remove finds its message; ``forget_ids`` when a checkpoint has
-    taken them into the index. ``duplicates``, ``unknown`` and ``records`` count what was met. Without
-    ``honours_hints`` the journal is read as ActiveMQ does.
+    It remembers the ids in the tails so that a Remove finds its message: ``freeze_ids`` when a checkpoint begins,
+    ``forget_ids`` when that has taken them into the index. ``duplicates``, ``unknown`` and ``records`` count what was
+    met. Without ``honours_hints`` the journal is read as ActiveMQ does.
     """
 
     def __init__(self, state: State, *, honours_hints: bool = True) -> None:
         self._state = state
         self._honours_hints = honours_hints
         self._places: dict[tuple[int, str], int] = {}
+        self._frozen_places: dict[tuple[int, str], int] = {}
         # The highest sequence of each producer whose first message this replay met; ALL of those that are older.
         self._highest: dict[tuple[int, str], int] = {}
         self._is_audited: dict[str, bool] = {}  # by producer
@@ -102,13 +104,18 @@ class Replay:
 
     def tell_ids(self) -> None:
         """A term begins: from now on the state itself keeps the clients' ids that are not in the index yet."""
-        for owner, message_id in self._places:
+        for owner, message_id in chain(self._frozen_places, self._places):
             if not is_made_by_broker(message_id):
                 self._state.know_id(owner, message_id)
 
+    def freeze_ids(self) -> None:
+        """A checkpoint begins, of all that was applied so far."""
+        assert not self._frozen_places, "a checkpoint begins only when the one before has ended"
+        self._frozen_places, self._places = self._places, {}
+
     def forget_ids(self) -> None:
-        """A checkpoint is durable: the index knows all ids by now."""
-        self._places.clear()
+        """That checkpoint is durable: the index knows all ids that it found."""
+        self._frozen_places = {}
         if len(self._highest) > PRODUCERS_MAX:
             self._highest.clear()
             self._is_audited.clear()
@@ -196,6 +203,8 @@ class Replay:
         owner, order_key, entry = place
         state.remove(owner, order_key, entry.location, entry.size, entry.message_id, file)
         self._places.pop((owner, message_id), None)
+        if self._frozen_places:
+            self._frozen_places.pop((owner, message_id), None)
 
     def _held(self, destination: Destination, key: str | None, message_id: str) -> tuple[int, int, Entry] | None:
         """(owner, order key, entry) of the message that a Remove names; None if nobody has it."""
@@ -246,6 +255,8 @@ class Replay:
     def _place(self, owner: int, message_id: str) -> int | None:
         """The order key of a message that ``owner`` holds, None if it holds none of that id."""
         found = self._places.get((owner, message_id))
+        if found is None and self._frozen_places:
+            found = self._frozen_places.get((owner, message_id))
         if found is not None:
             return found
         # Most ids are higher than all that came from their producer before: then nobody need be asked.
@@ -353,5 +364,6 @@ class Replay:
             self._forget_owner(owner)
 
     def _forget_owner(self, owner: int) -> None:
-        for place in [place for place in self._places if place[0] == owner]:
-            del self._places[place]
+        for places in (self._places, self._frozen_places):
+            for place in [place for place in places if place[0] == owner]:
+                del places[place]

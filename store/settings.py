@@ -21,6 +21,7 @@ class StoreSettings:
     checkpoint_bytes: int = 64 * MIB
     look_interval: float = 0.5
     recovery_budget: float = 1.0  # what a replay after a crash may take
+    failover_budget: float = 0.5  # what fence, replay and load may take when another broker takes over
     archive_data_logs: bool = False
     directory_archive: str | None = None
     check_for_corrupt_journal_files: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable
 from typing import Protocol
@@ -17,17 +18,24 @@ from store.follow import Follower, IndexNotOfThisJournal
 from store.index_directory import open_index, remove_stale, set_aside
 from store.kahadb.minimal import has_foreign_index
 from store.kahadb.page_file import DATA
-from store.promotion import Outcome, Promoted, Promotion, left_to_others
+from store.lag import Lag
+from store.prediction import Prediction, end_seconds, records_per_checkpoint
+from store.promotion import Outcome, Promoted, Promotion, Told, left_to_others, untold
 from store.records.transactions import TransactionId
 from store.settings import StoreSettings
 from store.space import Disk as SpaceDisk
 from store.space import Space
 from store.state import State
-from store.store import Store
+from store.store import Store, owners_of
 from store.takeover import prepare_takeover
 from store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
+
+# Of each call of ``follow``: what a checkpoint that is under way may take of it.
+CHECKPOINT_SLICE_SECONDS = 0.05
+# Between two measurements of what handing over the queues would take.
+MEASURE_SECONDS = 30.0
 
 
 class Disk(JournalDisk, IndexDisk, SpaceDisk, Protocol):
@@ -66,6 +74,8 @@ class Standby:
         self._halted = threads.event()
         self._threads = threads
         self._last_checkpoint = threads.monotonic()
+        self._measured_at = -math.inf
+        self._hand_over_seconds = 0.0
         self._number_owners = number_owners
         self.first_owner: int | None = None
         self._promotion = Promotion(
@@ -140,19 +150,52 @@ class Standby:
             self._begin_anew(str(reason))
             return
         now = self._threads.monotonic()
+        self._measure(now)
         if follower.state.tail.operations and now - self._last_checkpoint >= self.settings.checkpoint_interval:
             self._last_checkpoint = now
-            follower.checkpoint()
+            follower.begin_checkpoint()
+        follower.work_on_checkpoint(CHECKPOINT_SLICE_SECONDS)
+
+    def _measure(self, now: float) -> None:
+        """What handing over the queues takes; by that and the speed of reading, how often checkpoints must come."""
+        if now < self._measured_at + MEASURE_SECONDS:
+            return
+        follower = self._follower
+        owners_of(follower.state)
+        self._hand_over_seconds = self._threads.monotonic() - now
+        self._measured_at = now
+        follower.records_per_checkpoint = records_per_checkpoint(
+            self.settings, follower.speed.seconds_per_record, follower.load_seconds
+        )
 
     def _begin_anew(self, reason: str) -> None:
+        self._follower.abandon_checkpoint()
         self._follower.index.close()
         self._set_aside(self._path, reason)
         self._path, self._follower = self._open()
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether all of the journal that is settled has been read."""
-        return self._follower.has_caught_up
+        """Whether all of the journal that is settled was read, a moment ago."""
+        return self.lag.has_caught_up
+
+    @property
+    def lag(self) -> Lag:
+        """How far this is behind what can be seen of the journal. Any thread."""
+        return self._follower.lag()
+
+    def prediction(self, lock_seconds: float = 0.0) -> Prediction:
+        """What a take-over would cost if the master died now; ``lock_seconds`` until the lock is ours. Any thread."""
+        follower = self._follower
+        records = self.lag.records
+        return Prediction(
+            lock_seconds,
+            end_seconds(self.settings) + records * follower.speed.seconds_per_record,
+            self._hand_over_seconds,
+            records,
+            len(follower.state.owners),
+            self.settings.failover_budget,
+        )
 
     @property
     def messages(self) -> int:
@@ -165,6 +208,7 @@ class Standby:
 
     def close(self) -> None:
         """Let go of the index as it is; what was followed since its last checkpoint is followed again."""
+        self._follower.abandon_checkpoint()
         self._follower.index.close()
 
     # ---- becoming master
@@ -176,16 +220,23 @@ class Standby:
         call_soon: Callable[[Callable[[], None]], object],
         call_later_this_turn: Callable[[Callable[[], None]], object],
         on_lost: Callable[[BaseException], None],
+        told: Told = untold,
     ) -> Store:
         """Fence, read the rest, begin the epoch. Needs the lock; afterwards the Store owns everything.
 
+        ``told`` hears, on this thread, of each step that is done: "fenced", "replayed" (records, seconds), "header".
         Raises as ``store.promotion.promote`` does; this standby is then of no more use but to be closed.
         """
         self.fence()
+        told("fenced")
+        started = self._threads.monotonic()
         self.read()
-        return self.begin(
+        told("replayed", records=self.records_read, seconds=self._threads.monotonic() - started)
+        store = self.begin(
             has_proof=has_proof, call_soon=call_soon, call_later_this_turn=call_later_this_turn, on_lost=on_lost
         )
+        told("header")
+        return store
 
     def fence(self) -> None:
         """The first step of three, for one of several stores: all are fenced before any is read."""
@@ -203,6 +254,11 @@ class Standby:
     def state(self) -> State:
         """What this store holds; exact after ``read``."""
         return self._follower.state
+
+    @property
+    def records_read(self) -> int:
+        """What ``read`` had to read; after it."""
+        return self._promotion.records_read
 
     @property
     def next_epoch(self) -> int:
@@ -245,8 +301,6 @@ class Standby:
                 promoted.writer.close()
                 raise
         self._say(promoted)
-        for path in remove_stale(self._index_root, self._path, self._disk, self._threads):
-            log.info("removed the stale index %s", path)
         return Store(
             self._files,
             self._follower,
@@ -264,18 +318,25 @@ class Standby:
                 clock=self._threads.monotonic,
                 now=self._threads.wall,
             ),
+            chores=(self._remove_stale,),
             threads=self._threads,
         )
 
+    def _remove_stale(self) -> None:
+        """Indexes of brokers that were not seen for long. In the background; the next term tries again what fails."""
+        try:
+            for path in remove_stale(self._index_root, self._path, self._disk, self._threads):
+                log.info("removed the stale index %s", path)
+        except OSError as reason:
+            log.warning("stale indexes below %s cannot be removed: %s", self._index_root, reason)
+
     def _say(self, promoted: Promoted) -> None:
-        state = self._follower.state
         log.info(
-            "epoch %d begins: %d records replayed in %.3f s, %d messages in %d queues, %d transactions rolled back",
+            "epoch %d begins: %d records replayed in %.3f s, %d queues and subscriptions, %d transactions rolled back",
             promoted.epoch,
             promoted.records_replayed,
             promoted.recovery_seconds,
-            sum(owner.count for owner in state.owners.values()),
-            len(state.owners),
+            len(self._follower.state.owners),
             promoted.rolled_back,
         )
 

@@ -24,9 +24,11 @@ from store.headers import Chronicle
 from store.journal_end import JournalEnd
 from store.operations import AddMessage, Operation, Page, RemoveMessage
 from store.pages import Pages
+from store.pulse import Pulse
 from store.settings import StoreSettings
 from store.space import Space
 from store.state import State
+from store.tail import Frozen
 from store.threads import OS_THREADS, Inbox, Threads
 from store.upkeep import CheckpointDone, Failed, Upkeep
 
@@ -68,7 +70,8 @@ class StorageThread:
         space: Space,
         broker: str,
         epoch: int,
-        replay_seconds_per_record: float,
+        checkpoint_records: int,
+        unfinished: Frozen | None = None,
         has_proof: Callable[[], bool],
         report_durable: Callable[[list[Operation]], object],
         failed: Callable[[BaseException], object],
@@ -113,18 +116,31 @@ class StorageThread:
             settings,
             figures,
             space,
-            replay_seconds_per_record=replay_seconds_per_record,
+            checkpoint_records=checkpoint_records,
+            unfinished=unfinished,
             background=background,
             tell=self._inbox.put,
             clock=clock,
             threads=threads,
         )
+        self._pulse: Pulse | None = None
         self._thread = threads.thread(self._run, "tandemmq-storage")
 
     # ---- from other threads
 
     def start(self) -> None:
         self._thread.start()
+
+    def soon(self, chore: Callable[[], object]) -> None:
+        """Have something done in the background, that may take long and that nobody waits for."""
+        self._background.submit(chore)
+
+    def seen_alive(self) -> float:
+        """When, on the clock, the thread last said that it lives or was last found at work. Any thread."""
+        if self._pulse is None and self._thread.ident is not None:
+            self._pulse = Pulse(self._threads, self._thread.ident)
+        seen_busy = float("-inf") if self._pulse is None else self._pulse.seen_busy()
+        return max(self.figures.last_seen_alive, seen_busy)
 
     def put(self, operations: list[Operation | NewQueue]) -> None:
         """Hand over operations, in order. Never blocks; the caller bounds what waits."""
@@ -150,6 +166,13 @@ class StorageThread:
         asked = self.ask(lambda: self._upkeep.compact(report))
         asked.add_done_callback(lambda asked: asked.cancelled() and report.cancel())
         return report
+
+    def checkpoint(self) -> Future[None]:
+        """Make a checkpoint of what is there now, while the work goes on. Cancelled when the thread ends before."""
+        done: Future[None] = Future()
+        asked = self.ask(lambda: self._upkeep.checkpoint_soon(done))
+        asked.add_done_callback(lambda asked: asked.cancelled() and done.cancel())
+        return done
 
     def close(self) -> None:
         """Write what is waiting, make a last checkpoint, let go of the files. Blocking; durable unless ``error``."""
@@ -190,6 +213,7 @@ class StorageThread:
 
     def _run(self) -> None:
         try:
+            self._end.look()  # from here on what is said rests on it
             while self._once():
                 pass
         except BaseException as error:

@@ -16,6 +16,7 @@ from store.batch import NewQueue
 from store.compaction import CompactionReport
 from store.follow import Follower
 from store.operations import AddMessage, Engine, Operation, Owner, PreparedTransaction, RemoveOwner
+from store.prediction import Prediction, end_seconds, records_per_checkpoint
 from store.promotion import Promoted
 from store.records.commands import ADD, subscription_key
 from store.records.message import Destination
@@ -25,19 +26,20 @@ from store.space import Space, StoreFull
 from store.state import State
 from store.storage_thread import StorageThread
 from store.threads import OS_THREADS, Threads
-from store.upkeep import REPLAY_SECONDS_PER_RECORD
 
 T = TypeVar("T")
 
-# So many records tell how fast a replay is here.
-REPLAY_RECORDS_TOLD = 20_000
+# A look that is older than so many intervals, and than so many seconds, says nothing any more.
+LOOKS_MISSED_MAX = 2
+LOOK_AGE_SECONDS_MIN = 1.0
 
 
 class Store:
     """A promoted store. Everything but ``close``, ``halt`` and ``drop`` is called on the event loop, and never blocks.
 
     ``call_soon`` runs a function on the loop, from any thread; ``on_lost(error)`` is called so, once, when the store
-    must not go on: a failed write or sync, a foreign fence, no proof of ownership.
+    must not go on: a failed write or sync, a foreign fence, no proof of ownership. ``chores`` are done in the
+    background once it serves: what would else be a part of the outage.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Store:
         call_later_this_turn: Callable[[Callable[[], None]], object],
         on_lost: Callable[[BaseException], None],
         space: Space | None = None,
+        chores: Sequence[Callable[[], object]] = (),
         threads: Threads = OS_THREADS,
     ) -> None:
         self._state = state = follower.state
@@ -62,13 +65,19 @@ class Store:
         self.recovery_seconds = promoted.recovery_seconds
         self.is_congested = False
         self._settings = settings
+        self._speed = follower.speed
+        self._load_seconds = follower.load_seconds
         self._call_later_this_turn = call_later_this_turn
         self._engine: Engine | None = None
         self._is_halted = False
+        self._threads = threads
+        self._has_proof = has_proof
+        self._look_age_max = max(LOOKS_MISSED_MAX * settings.look_interval, LOOK_AGE_SECONDS_MIN)
         self._turn: list[Operation | NewQueue] = []
         self._pending_bytes = 0
         self._pending_operations = 0
-        self._owners = _owners(state)
+        self._chores = chores
+        self._owners = owners_of(state)
         self._prepared = _prepared(state)
         self._space = space or Space((files.directory,), settings.disk_reserve)
         self._next_owner = state.next_owner
@@ -84,7 +93,10 @@ class Store:
             space=self._space,
             broker=broker,
             epoch=promoted.epoch,
-            replay_seconds_per_record=_replay_speed(promoted),
+            checkpoint_records=records_per_checkpoint(
+                settings, follower.speed.seconds_per_record, follower.load_seconds
+            ),
+            unfinished=follower.abandon_checkpoint(),
             has_proof=has_proof,
             report_durable=lambda operations: call_soon(partial(self._delivered, operations)),
             failed=lambda error: call_soon(partial(on_lost, error)),
@@ -97,6 +109,22 @@ class Store:
         """Begin to serve ``engine``."""
         self._engine = engine
         self._thread.start()
+        for chore in self._chores:
+            self._thread.soon(chore)
+
+    def prediction(self, lock_seconds: float = 0.0) -> Prediction:
+        """What a take-over would cost if this process died now, by one who has no more than the last checkpoint: a
+        cold start, after ``lock_seconds``. A standby that has caught up needs less. Any thread."""
+        frozen = self._state.frozen
+        records = self._state.tail.operations + (0 if frozen is None else frozen.operations)
+        return Prediction(
+            lock_seconds,
+            end_seconds(self._settings) + records * self._speed.seconds_per_record,
+            self._load_seconds,
+            records,
+            len(self._state.owners),
+            self._settings.failover_budget,
+        )
 
     def owners(self) -> list[Owner]:
         """Every queue and durable subscription with what it held at promotion."""
@@ -132,6 +160,30 @@ class Store:
         """Empty, now, all files in which more than a little is dead. The report comes when they are gone. Any
         thread; the Future is cancelled when the store ends before."""
         return self._thread.compact()
+
+    def may_speak(self) -> bool:
+        """Whether anything may be said to a client: the last look is young and ownership proved.
+
+        A process that slept finds this false when it wakes, until the storage thread has looked: a successor may rule,
+        and what is known here may be undone there. The loop asks once a turn. With several stores one look is enough,
+        since a successor fences all before it reads any.
+        """
+        return self._threads.boottime() - self.figures.last_look < self._look_age_max and self._has_proof()
+
+    def look_soon(self) -> None:
+        """Have the storage thread look, if it does not anyway."""
+        self._thread.ask(lambda: None)
+
+    def seen_alive(self) -> float:
+        """When, on the monotonic clock, the storage thread last showed life. Any thread."""
+        return self._thread.seen_alive()
+
+    def checkpoint(self) -> Sequence[Future[None]]:
+        """Make a checkpoint of what is there now, so that the one at ``close`` has little to do.
+
+        Any thread; each Future is done when its checkpoint is durable, and cancelled when the store ends before.
+        """
+        return (self._thread.checkpoint(),)
 
     def queue(self, destination: Destination) -> int:
         """The owner id of a queue, a new one if it was never seen."""
@@ -232,15 +284,8 @@ def _bytes_of(operations: Sequence[Operation | NewQueue]) -> int:
     return sum(len(operation.payload) for operation in operations if type(operation) is AddMessage)
 
 
-def _replay_speed(promoted: Promoted) -> float:
-    """Seconds that a replay takes for a record: as measured at this promotion, if it was long enough to tell."""
-    if promoted.records_replayed < REPLAY_RECORDS_TOLD:
-        return REPLAY_SECONDS_PER_RECORD
-    return max(promoted.recovery_seconds / promoted.records_replayed, 1e-6)
-
-
-def _owners(state: State) -> list[Owner]:
-    """Who holds messages, but those that a prepared transaction removes."""
+def owners_of(state: State) -> list[Owner]:
+    """Every queue and durable subscription with what it holds, but for what a prepared transaction removes."""
     return [
         Owner(
             o.id,

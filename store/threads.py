@@ -77,6 +77,18 @@ class Threads(Protocol):
         """Seconds that nobody can set."""
         ...
 
+    def ident(self) -> int:
+        """Of the thread that asks."""
+        ...
+
+    def cpu_seconds(self, ident: int) -> float:
+        """What the thread of that ``ident`` has computed so far; a thread that waits for a disk computes nothing."""
+        ...
+
+    def boottime(self) -> float:
+        """Seconds that go on while the machine sleeps, and that nobody can set."""
+        ...
+
     def wall(self) -> float:
         """Seconds since 1970: for people, logs and messages; it decides nothing."""
         ...
@@ -88,6 +100,7 @@ class OsThreads:
     __slots__ = ()
 
     event = staticmethod(threading.Event)
+    ident = staticmethod(threading.get_ident)
     lock = staticmethod(threading.Lock)
     sleep = staticmethod(time.sleep)
     monotonic = staticmethod(time.monotonic)
@@ -98,6 +111,15 @@ class OsThreads:
 
     def executor(self, workers: int, name: str) -> Executor:
         return ThreadPoolExecutor(workers, name)
+
+    def boottime(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def cpu_seconds(self, ident: int) -> float:
+        try:
+            return time.clock_gettime(time.pthread_getcpuclockid(ident))
+        except OSError:  # it has ended
+            return 0.0
 
     def inbox(self) -> Inbox:
         return SimpleQueue()

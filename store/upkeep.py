@@ -38,10 +38,8 @@ log = logging.getLogger(__name__)
 # share one interpreter with it.
 CHECKPOINT_SLICE_SECONDS = 0.001
 CHECKPOINT_PAUSE_SECONDS = 0.001
-# What a replay takes for a record, where it was not measured: half as much again as on the machine of bench/reports.
-REPLAY_SECONDS_PER_RECORD = 12e-6
-# A bound too low for any work: a checkpoint has costs of its own.
-CHECKPOINT_RECORDS_MIN = 1_000
+# Who waits for the background passes its signs of life on, so often.
+LIFE_SECONDS = 0.5
 
 
 class CheckpointDone:
@@ -83,7 +81,11 @@ class Copier:
 
 
 class Upkeep:
-    """See the module. ``background`` runs what may take long; ``is_halted`` makes it end soon."""
+    """See the module. ``background`` runs what may take long; ``is_halted`` makes it end soon.
+
+    A checkpoint begins with ``checkpoint_records``. ``unfinished``: one that was begun before the promotion, and is
+    written first.
+    """
 
     def __init__(
         self,
@@ -97,7 +99,8 @@ class Upkeep:
         figures: Figures,
         space: Space,
         *,
-        replay_seconds_per_record: float,
+        checkpoint_records: int,
+        unfinished: Frozen | None = None,
         background: Executor,
         tell: Callable[[CheckpointDone | Failed], object],
         clock: Callable[[], float],
@@ -118,9 +121,8 @@ class Upkeep:
         self._clock = clock
         self._threads = threads
         self._remover = _remover(files, settings)
-        # Two tails are replayed after a crash: the frozen one, and the live one that grew meanwhile.
-        affordable = int(settings.recovery_budget / replay_seconds_per_record / 2)
-        self._checkpoint_records = min(settings.checkpoint_records, max(affordable, CHECKPOINT_RECORDS_MIN))
+        self._checkpoint_records = checkpoint_records
+        self._unfinished = unfinished
         self._checkpoint: Future[None] | None = None
         self._unlinking: Future[None] | None = None
         self._compaction: Compaction | None = None
@@ -133,6 +135,9 @@ class Upkeep:
         self._is_wanted = settings.journal_disk_sync_strategy == "always"
         self._has_left_over = False  # files that could go, had the last cleanup not been so recent
         self._is_in_a_hurry = False
+        self._wanted_by: list[Future[None]] = []  # who asked for a checkpoint that has not begun
+        self._awaited_by: list[Future[None]] = []  # who asked for the one that is under way
+        self._background_seen_alive = threads.monotonic()
         self._last_checkpoint = clock()
         # With an interval of 0 (infinite) at a stop only; else the first checkpoint may.
         self._last_cleanup = clock() if math.isinf(settings.cleanup_interval) else -math.inf
@@ -163,8 +168,15 @@ class Upkeep:
         else:
             self._compaction.reports.append(report)
 
+    def checkpoint_soon(self, done: Future[None]) -> None:
+        """Begin a checkpoint as soon as none is under way. ``done`` is told when it is there."""
+        self._is_wanted = True
+        self._wanted_by.append(done)
+
     def cancel_reports(self) -> None:
         """Nobody will be told of what was not finished."""
+        for done in (*self._wanted_by, *self._awaited_by):
+            done.cancel()
         unfinished = [compaction for compaction, _ in self._compacted]
         if self._compaction is not None:
             unfinished.append(self._compaction)
@@ -192,11 +204,16 @@ class Upkeep:
         # What the last one might not clean up yet must not wait for traffic.
         is_cleanup_due = self._has_left_over and now - self._last_cleanup >= settings.cleanup_interval
         if (
-            (is_due or is_cleanup_due or self._is_wanted)
+            (is_due or is_cleanup_due or self._is_wanted or self._unfinished is not None)
             # Asked last: the volume is asked, too.
             and (tail.operations >= 2 * self._checkpoint_records or self._space.has_checkpoint_room)
         ):
+            if self._unfinished is not None:
+                frozen, self._unfinished = self._unfinished, None
+                self._checkpoint = self._background.submit(self._write_checkpoint, frozen)
+                return
             self._is_wanted = False
+            self._awaited_by, self._wanted_by = self._wanted_by, []
             self._checkpoint = self._background.submit(self._write_checkpoint, self._freeze())
 
     def _freeze(self) -> Frozen:
@@ -215,7 +232,8 @@ class Upkeep:
             for _ in steps:
                 if self.is_halted:
                     return
-                if threads.monotonic() > slice_end and not self._is_in_a_hurry:
+                self._background_seen_alive = now = threads.monotonic()
+                if now > slice_end and not self._is_in_a_hurry:
                     threads.sleep(CHECKPOINT_PAUSE_SECONDS)
                     slice_end = threads.monotonic() + CHECKPOINT_SLICE_SECONDS
             self._figures.checkpoint_seconds += threads.monotonic() - started
@@ -232,6 +250,10 @@ class Upkeep:
         self._is_in_a_hurry = False
         self._state.thaw()
         self._figures.checkpoints += 1
+        for waiting in self._awaited_by:
+            if waiting.set_running_or_notify_cancel():
+                waiting.set_result(None)
+        self._awaited_by = []
         now = self._clock()
         self._has_left_over = bool(done.frozen.reclaimable)
         is_due = now - self._last_cleanup >= self._settings.cleanup_interval
@@ -271,8 +293,9 @@ class Upkeep:
         log.info("reclaimed %d journal files (%d to %d)", len(files), files[0], files[-1])
 
     def _await(self, work: Future[None]) -> None:
-        """Wait for background work; raises what it raised."""
-        self._threads.wait([work])
+        """Wait for background work; raises what it raised. Its signs of life are ours meanwhile."""
+        while not self._threads.wait([work], LIFE_SECONDS):
+            self._figures.last_seen_alive = max(self._figures.last_seen_alive, self._background_seen_alive)
         work.result()
 
     def _unlink(self, files: tuple[int, ...]) -> None:
@@ -280,6 +303,7 @@ class Upkeep:
             # One at a time, each with a sync of the directory: a removed acknowledgement must not be gone while the
             # message that it killed comes back after a power loss.
             self._remover.remove([file])
+            self._background_seen_alive = self._threads.monotonic()
 
     def _unlinked(self, unlinking: Future[None]) -> None:
         """In the background: a failure is the storage thread's to raise."""
@@ -367,18 +391,25 @@ class Upkeep:
     def finish(self) -> None:
         """A last checkpoint; durable on return."""
         if self._checkpoint is not None:
+            self._is_in_a_hurry = True
             self._await(self._checkpoint)
             self._state.thaw()
             self._checkpoint = None
-        if self._state.tail.operations and self._space.has_checkpoint_room:
+        if (self._unfinished is not None or self._state.tail.operations) and self._space.has_checkpoint_room:
+            if self._unfinished is not None:
+                self._write_at_once(self._unfinished)
+                self._unfinished = None
             frozen = self._freeze()
-            for _ in self._index.checkpoint(changes(frozen), frozen.meta):
-                pass
-            self._state.thaw()
+            self._write_at_once(frozen)
             if self._settings.cleanup_on_stop and frozen.reclaimable:
                 self._reclaim(frozen.reclaimable)
         else:
             self._end.settle()
+
+    def _write_at_once(self, frozen: Frozen) -> None:
+        for _ in self._index.checkpoint(changes(frozen), frozen.meta):
+            pass
+        self._state.thaw()
 
 
 def _remover(files: JournalFiles, settings: StoreSettings) -> JournalFiles | Archive:

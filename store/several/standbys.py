@@ -19,7 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from store.filters import OUTCOMES_DIRECTORY, Filters, StoresClash
-from store.promotion import Outcome
+from store.lag import Lag
+from store.lag import together as together_behind
+from store.prediction import Prediction, together
+from store.promotion import Outcome, Told, untold
 from store.records.message import Destination
 from store.records.transactions import TransactionId, transaction_of_key
 from store.settings import StoreSettings
@@ -93,7 +96,16 @@ class SeveralStandbys:
     @property
     def has_caught_up(self) -> bool:
         """Whether all of every journal that is settled has been read."""
-        return all(standby.has_caught_up for standby in list(self._standbys.values()))
+        return self.lag.has_caught_up
+
+    @property
+    def lag(self) -> Lag:
+        """How far all of them together are behind what can be seen of their journals. Any thread."""
+        return together_behind(standby.lag for standby in list(self._standbys.values()))
+
+    def prediction(self, lock_seconds: float = 0.0) -> Prediction:
+        """As of one (``Standby.prediction``); the work for all is done by one interpreter."""
+        return together([standby.prediction(lock_seconds) for standby in list(self._standbys.values())])
 
     @property
     def messages(self) -> int:
@@ -121,12 +133,13 @@ class SeveralStandbys:
         call_soon: Callable[[Callable[[], None]], object],
         call_later_this_turn: Callable[[Callable[[], None]], object],
         on_lost: Callable[[BaseException], None],
+        told: Told = untold,
     ) -> SeveralStores:
         """Fence all, read the rest of all, begin an epoch that is the same in all. Needs the lock; afterwards the
         SeveralStores owns everything.
 
-        Raises as ``store.promotion.Promotion`` does, for any store, and DestinationInTwoStores; this is then of no more
-        use but to be closed.
+        ``told`` hears of the steps as of one (``Standby.promote``). Raises as ``store.promotion.Promotion`` does, for
+        any store, and DestinationInTwoStores; this is then of no more use but to be closed.
         """
         started = time.monotonic()
         stores: dict[str, Store] = {}
@@ -145,7 +158,11 @@ class SeveralStandbys:
             return store
 
         outcomes = self._fence_all()
+        told("fenced")
+        fenced = time.monotonic()
         _each(Standby.read, self._standbys.values())
+        records = sum(standby.records_read for standby in self._standbys.values())
+        told("replayed", records=records, seconds=time.monotonic() - fenced)
         epoch = max(standby.next_epoch for standby in self._standbys.values())
         outcome_of = _outcomes(outcomes.state, outcome_by(self.settings))
         states = {name: standby.state for name, standby in self._standbys.items() if standby is not outcomes}
@@ -154,6 +171,7 @@ class SeveralStandbys:
             homes = _homes(states)
             # Not before every store is free of what was decided.
             begin(OUTCOMES_DIRECTORY, outcomes, epoch, _complete)
+            told("header")
         except BaseException:
             for name, store in stores.items():
                 store.drop(0.0)

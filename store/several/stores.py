@@ -21,7 +21,7 @@ directories after it fenced txStore, so either it finds the new store, or the ol
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +39,7 @@ from store.operations import (
     PreparedTransaction,
     PrepareTransaction,
 )
+from store.prediction import Prediction, together
 from store.records.message import Destination
 from store.records.transactions import LocalTransactionId
 from store.several import sums
@@ -169,6 +170,26 @@ class SeveralStores:
     def compact(self) -> Future[CompactionReport]:
         """Empty, now, all files in which more than a little is dead, in all stores; the report sums up."""
         return sums.compact((*self.members().values(), self.outcomes), self._call_soon)
+
+    def may_speak(self) -> bool:
+        """As ``Store.may_speak``."""
+        return any(store.may_speak() for store in (*self.members().values(), self.outcomes))
+
+    def look_soon(self) -> None:
+        """As ``Store.look_soon``."""
+        self.outcomes.look_soon()
+
+    def seen_alive(self) -> float:
+        """As ``Store.seen_alive``: of the one that was silent for the longest."""
+        return min(store.seen_alive() for store in (*self.members().values(), self.outcomes))
+
+    def checkpoint(self) -> Sequence[Future[None]]:
+        """As ``Store.checkpoint``, in all stores."""
+        return [done for store in (*self.members().values(), self.outcomes) for done in store.checkpoint()]
+
+    def prediction(self, lock_seconds: float = 0.0) -> Prediction:
+        """As ``Store.prediction``, of all of them."""
+        return together([store.prediction(lock_seconds) for store in (*self.members().values(), self.outcomes)])
 
     # ---- whose a destination is
 

@@ -21,7 +21,7 @@ def figures_of(stores: Iterable[Store]) -> Figures:
         figures = store.figures
         total.last_seen_alive = min(total.last_seen_alive, figures.last_seen_alive)
         for name in Figures.__slots__:
-            if name != "last_seen_alive":
+            if name not in ("last_seen_alive", "last_look"):
                 setattr(total, name, getattr(total, name) + getattr(figures, name))
     return total
 

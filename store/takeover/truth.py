@@ -206,6 +206,7 @@ class Truth:
 
     def _checkpoint(self) -> None:
         frozen = self.state.freeze(self._chronicle.first_of_epoch, 0)
+        self._replay.freeze_ids()
         for _ in self._index.checkpoint(changes(frozen), frozen.meta):
             pass
         self.state.thaw()

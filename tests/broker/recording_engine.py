@@ -11,10 +11,17 @@ class RecordingEngine:
 
     def __init__(self) -> None:
         self.is_congested = False
+        self.is_sure = True
         self.events: list[str] = []
         self.commands: list[Command] = []
         self.subscriptions: dict[tuple[Connection, str], Subscribe] = {}
         self.tag = 0
+
+    def may_speak(self) -> bool:
+        return self.is_sure
+
+    def look_soon(self) -> None:
+        self.events.append("look")
 
     def opened(self, connection: Connection) -> None:
         self.events.append("opened")

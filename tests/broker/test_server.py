@@ -133,3 +133,32 @@ async def test_close_is_over_in_time_though_a_client_does_not_hang_up(bench_of: 
             await bench.server.close(seconds_max=0.05)
             await bench.server.lingered(seconds_max=0.05)
         assert not bench.server.is_listening
+
+
+async def test_who_may_be_deposed_says_nothing_until_he_knows(bench_of: Any) -> None:
+    """A process that slept finds requests in its sockets. A successor may rule: they are not answered yet."""
+    async with bench_of() as bench:
+        client = await bench.client()
+        await client.connect()
+        bench.engine.is_sure = False
+        await client.say(b"SEND\ndestination:/queue/q\nreceipt:late\n\nx\0")
+        while "look" not in bench.engine.events:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await client.frame()
+        bench.engine.is_sure = True
+        assert b"receipt-id:late" in await client.frame()
+
+
+async def test_who_may_be_deposed_does_not_take_leave_either(bench_of: Any) -> None:
+    async with bench_of() as bench:
+        client = await bench.client()
+        await client.connect()
+        bench.engine.is_sure = False
+        await client.say(b"DISCONNECT\nreceipt:bye\n\n\0")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await client.frame()
+        bench.engine.is_sure = True
+        assert b"receipt-id:bye" in await client.rest()

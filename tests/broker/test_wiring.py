@@ -22,6 +22,7 @@ SAID = {
     "checkpoint_records": ("77", 77),
     "checkpoint_bytes": ("7mb", 7 * MIB),
     "recovery_budget": ("2s", 2.0),
+    "failover_budget": ("300ms", 0.3),
     "archive_data_logs": ("true", True),
     "directory_archive": ("/elsewhere", "/elsewhere"),
     "check_for_corrupt_journal_files": ("true", True),

@@ -1,0 +1,86 @@
+"""The files of a journal directory and what their headers say, asked again and again by one who follows it.
+
+A first batch that is good does not change any more: it is read once, and a look at a journal of thousands of files
+costs the listing of its directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from journal.errors import JournalMissing
+from journal.files import JournalFiles
+from journal.scan import FileSource, Scan
+from store.headers import Chronicle, Header, decode_header, read_chronicle
+
+# Read of each file to see its header; a longer one takes a second read.
+HEADER_BYTES = 4096
+
+
+class HeaderReader:
+    """``ids``, ``chronicle`` and ``misplaced`` (files that begin with the header of another one, and which) are as of
+    the last ``look``. For one thread; OSError as the volume gives it."""
+
+    def __init__(self, files: JournalFiles) -> None:
+        self.ids: Sequence[int] = ()
+        self.chronicle = Chronicle({}, {})
+        self.misplaced: dict[int, int] = {}
+        self._files = files
+        # By file, of those whose first batch is good: its header, None if it begins with something else.
+        self._first: dict[int, Header | None] = {}
+
+    def look(self) -> Sequence[int]:
+        """Which files are there now, and what their headers say; returns the ids."""
+        ids = self._files.list()
+        if ids == self.ids and len(self._first) == len(ids):
+            return ids  # nothing can have changed
+        present = set(ids)
+        self._first = {file: header for file, header in self._first.items() if file in present}
+        self.misplaced = {}
+        self.ids = ids
+        self.chronicle = read_chronicle(ids, self._header_of)
+        return ids
+
+    def has_batches(self, file: int) -> bool:
+        """Whether the first batch of ``file`` is good."""
+        return file in self._first or self._first_payload(file) is not None
+
+    def size(self, file: int) -> int:
+        """Its length; 0 when it was reclaimed since it was listed."""
+        try:
+            return self._files.size(file)
+        except FileNotFoundError:
+            return 0
+
+    def _header_of(self, file: int) -> Header | None:
+        if file not in self._first:
+            payload = self._first_payload(file)
+            if payload is None:
+                return None
+            header = decode_header(payload)
+            if header is not None or file != self.ids[-1]:  # of the last one, what is there may never have been synced
+                self._first[file] = header
+        else:
+            header = self._first[file]
+        if header is not None and not _is_of(header, file):
+            self.misplaced[file] = header.files[-1]
+            return None
+        return header
+
+    def _first_payload(self, file: int) -> bytes | None:
+        """The first record of a file, None if it has no good batch."""
+        source = partial(FileSource, self._files, file)
+        try:
+            batch = next(iter(Scan(source, file, is_live=True, chunk_bytes=HEADER_BYTES)), None)
+        except JournalMissing:
+            return None  # reclaimed while we listed
+        return batch.records[0][1] if batch is not None and batch.records else None
+
+
+def _is_of(header: Header, file: int) -> bool:
+    """Whether a header can have been written into ``file``: it names it, and ends of earlier files only.
+
+    It may name a later one: somebody put up a fence while it was being written.
+    """
+    return (not header.files or header.files[-1] >= file) and all(earlier < file for earlier in header.ends)

@@ -1,0 +1,25 @@
+"""Whether a thread that says nothing still works: one that computes is busy, one that waits for a disk is not."""
+
+from __future__ import annotations
+
+from store.threads import Threads
+
+
+class Pulse:
+    """Of the thread ``ident``, from now on. Whoever asks must do so now and then: it is noticed only then."""
+
+    __slots__ = ("_cpu_seconds", "_ident", "_seen_busy", "_threads")
+
+    def __init__(self, threads: Threads, ident: int) -> None:
+        self._threads = threads
+        self._ident = ident
+        self._cpu_seconds = threads.cpu_seconds(ident)
+        self._seen_busy = threads.monotonic()
+
+    def seen_busy(self) -> float:
+        """When, on the monotonic clock, the thread was last found to have computed something."""
+        cpu_seconds = self._threads.cpu_seconds(self._ident)
+        if cpu_seconds > self._cpu_seconds:
+            self._cpu_seconds = cpu_seconds
+            self._seen_busy = self._threads.monotonic()
+        return self._seen_busy
