@@ -232,6 +232,7 @@ def _handler(api: KubernetesApi) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         timeout = 60
+        disable_nagle_algorithm = True
 
         def handle_any(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
