@@ -77,6 +77,12 @@ class StoreHabits(Section):
         ge=10,
         description="A checkpoint begins when reading the journal again after a crash would take longer than this.",
     )
+    failover_budget: Milliseconds = Field(
+        500,
+        ge=10,
+        description="A checkpoint begins when a take-over from it (fence, reading the journal again, handing over the "
+        "queues; not the wait for the lock) would take longer than this.",
+    )
     index_cache_size: Count = Field(2_048, ge=16, description="Pages of the index that are kept in memory.")
     cleanup_interval: Milliseconds = Field(
         1_000,
