@@ -94,6 +94,7 @@ class Broker:
             admin_url=self._admin_url,
             on_role=self._on_role,
             record=self._ring.record,
+            back_off_seconds_max=settings.locker.retry_interval / 1000,
         )
         self._report = Report(
             self._name,
@@ -150,10 +151,12 @@ class Broker:
     def _objections(self) -> list[str]:
         """What is unsafe and was chosen all the same. Raises UnsafeVolume."""
         said = [] if self._locker.unsafe is None else [f"unsafe: {self._locker.unsafe}"]
-        concerns = {Concern.LOOK, Concern.DURABILITY}
+        places = {self._directory: {Concern.LOOK, Concern.DURABILITY}}
         if self._settings.locker.type == SharedFileLocker.kind:
-            concerns.add(Concern.LOCK)
-        return said + demand_safe(self._directory, self._settings.store.ignore_unsafe_volume, concerns=concerns)
+            places.setdefault(self._settings.locker.directory or self._directory, set()).add(Concern.LOCK)
+        for place, concerns in places.items():
+            said += demand_safe(place, self._settings.store.ignore_unsafe_volume, concerns=concerns)
+        return said
 
     async def _live(self) -> None:
         """The loop's sign of life, and the engine's clock for what expires."""
@@ -234,7 +237,7 @@ class Broker:
                 lock_acquire_sleep_interval_seconds=said.lock_acquire_sleep_interval / 1000,
                 lock_keep_alive_period_seconds=said.lock_keep_alive_period / 1000,
             ),
-            options=said.options,
+            options=said.kind_options(),
         )
         return create(said.type, request)
 
