@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from broker.events import FELL_SILENT, STALLED, Event, Moment
 
+STANDBY: Final = "standby"
 LOCK_TAKEN: Final = "lock-taken"
 FENCED: Final = "fenced"
 REPLAYED: Final = "replayed"
@@ -82,6 +83,7 @@ class Term:
     ends: list[Happening] = field(default_factory=list)
     stalls: list[Happening] = field(default_factory=list)
     epoch: int = 0
+    awaited: str | None = None  # who held the lock when it was last asked, where the broker said so
 
     @property
     def has_served(self) -> bool:
@@ -175,8 +177,9 @@ def outages(happenings: Sequence[Happening]) -> list[Outage]:
     for term in sorted(_terms(happenings), key=lambda term: term.taken.time):
         if not term.has_served:
             continue
-        if former is not None or _refused_at(term) is not None:
-            found.append(_outage(former, term, happenings))
+        known = former if former is None or term.awaited in (None, former.broker) else None
+        if known is not None or _refused_at(term) is not None:
+            found.append(_outage(known, term, happenings))
         former = term
     return found
 
@@ -184,22 +187,27 @@ def outages(happenings: Sequence[Happening]) -> list[Outage]:
 def _terms(happenings: Iterable[Happening]) -> list[Term]:
     terms: list[Term] = []
     open_terms: dict[str, Term] = {}
+    awaited: dict[str, str | None] = {}
     for happening in happenings:
         kind = happening.event.kind
+        if kind == STANDBY:
+            # Nobody, while the lock changes hands: the one before is still the one awaited.
+            awaited[happening.broker] = happening.event.facts.get("holder") or awaited.get(happening.broker)
         if kind == LOCK_TAKEN:
-            open_terms[happening.broker] = Term(happening.broker, happening)
-            terms.append(open_terms[happening.broker])
+            term = Term(happening.broker, happening, awaited=awaited.pop(happening.broker, None))
+            open_terms[happening.broker] = term
+            terms.append(term)
             continue
-        term = open_terms.get(happening.broker)
-        if term is None:
+        ruling = open_terms.get(happening.broker)
+        if ruling is None:
             continue
         if kind in STEPS:
-            term.steps.setdefault(kind, happening.time)
-            term.epoch = max(term.epoch, happening.event.epoch)
+            ruling.steps.setdefault(kind, happening.time)
+            ruling.epoch = max(ruling.epoch, happening.event.epoch)
         elif kind in ENDS:
-            term.ends.append(happening)
+            ruling.ends.append(happening)
         elif kind == STALLED:
-            term.stalls.append(happening)
+            ruling.stalls.append(happening)
     return terms
 
 
@@ -270,7 +278,8 @@ def _last_receipt(former: Term | None, end: Happening | None) -> float | None:
 
 def _cause(former: Term | None, term: Term, end: Happening | None) -> str:
     if former is None:
-        return "the former master's events are not at hand: name it by --admin, or its data directory by --data"
+        who = term.awaited or "the former master"
+        return f"the events of {who} are not at hand: name it by --admin, or the data directory by --data"
     who = former.broker
     if end is None:
         late = next((h for h in former.ends if h.time > term.taken.time), None)

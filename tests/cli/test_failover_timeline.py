@@ -204,6 +204,22 @@ def test_without_the_ring_of_the_former_master_the_rest_is_told() -> None:
     assert "not at hand" in outage.cause
 
 
+def test_a_master_in_between_whose_ring_is_missing_is_not_passed_over() -> None:
+    a = Host()
+    events = [
+        *first_term(a),
+        a.event(4_100.0, "handover-asked", 3),
+        a.event(4_100.2, "lock-released", 3),
+        a.event(4_100.3, "standby", 3, holder=None),
+        a.event(4_101.0, "standby", 3, holder="b"),
+        *take_over(a)[1:],
+    ]
+    outage = the_outage(a.reading("a", events))
+    assert outage.former is None
+    assert outage.cause.startswith("the events of b are not at hand")
+    assert outage.began == pytest.approx(4_500.1)
+
+
 def test_a_step_without_an_event_is_part_of_the_next() -> None:
     a, b = Host(), Host()
     sparse = [event for event in take_over(b) if event.kind not in ("fenced", "replayed", "first-client")]
