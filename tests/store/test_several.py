@@ -80,7 +80,7 @@ def test_each_destination_is_in_the_journal_of_its_filter(directory: str) -> Non
 
 def test_several_stores_have_the_face_of_one() -> None:
     """But for what concerns one store alone: ``members`` has each."""
-    steps = {"fence", "read", "begin", "state", "next_epoch"}
+    steps = {"fence", "read", "begin", "state", "next_epoch", "records_read"}
     for one, several, alone in ((Store, SeveralStores, {"ask", "forget"}), (Standby, SeveralStandbys, steps)):
         public = {name for name in vars(one) if not name.startswith("_")}
         assert public - alone - set(dir(several)) == set()
