@@ -282,6 +282,7 @@ class Mastership:
                 call_soon=self._call_soon,
                 call_later_this_turn=call_later_this_turn,
                 on_lost=self._on_lost,
+                told=self._record,
             )
 
         # Who has the lock and does not get on keeps everybody from being master: a volume may hang for us alone.

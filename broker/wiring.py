@@ -33,6 +33,7 @@ from broker.service import AnyStandby, AnyStore
 from broker.states import Phase, Role
 from broker.status import Report
 from broker.transport import DEFAULT_LIMITS
+from config.locker import LockerSettings
 from config.settings import ConnectorSettings, Settings
 from config.store import StoreSettings as StoreTable
 from locker.contract import Holder, Locker, LockRequest, LockSettings
@@ -192,7 +193,7 @@ class Broker:
     async def serve(self, store: AnyStore) -> None:
         self._engine = engine = Engine(
             store,
-            _engine_settings(self._settings),
+            engine_settings(self._settings),
             milliseconds,
             on_drained=self._server.resume_reading_all,
         )
@@ -231,12 +232,7 @@ class Broker:
         request = LockRequest(
             directory=self._directory,
             holder=holder,
-            settings=LockSettings(
-                use_lock=said.use_lock,
-                fail_if_locked=said.fail_if_locked,
-                lock_acquire_sleep_interval_seconds=said.lock_acquire_sleep_interval / 1000,
-                lock_keep_alive_period_seconds=said.lock_keep_alive_period / 1000,
-            ),
+            settings=lock_settings(said),
             options=said.kind_options(),
         )
         return create(said.type, request)
@@ -275,7 +271,7 @@ class Broker:
 
     def _open_standby(self) -> AnyStandby:
         said = self._settings.store
-        habits = _store_settings(said, self._settings)
+        habits = store_settings(said, self._settings)
         if self._filters.entries or has_several(self._directory):
             return SeveralStandbys(self._directory, said.index_directory, self._name, habits, self._filters)
         return Standby(self._directory, self._index_root, self._name, habits)
@@ -315,7 +311,17 @@ def _connector(settings: ConnectorSettings) -> Connector:
     )
 
 
-def _engine_settings(settings: Settings) -> EngineSettings:
+def lock_settings(said: LockerSettings) -> LockSettings:
+    """What any kind of lock is told."""
+    return LockSettings(
+        use_lock=said.use_lock,
+        fail_if_locked=said.fail_if_locked,
+        lock_acquire_sleep_interval_seconds=said.lock_acquire_sleep_interval / 1000,
+        lock_keep_alive_period_seconds=said.lock_keep_alive_period / 1000,
+    )
+
+
+def engine_settings(settings: Settings) -> EngineSettings:
     said = settings.broker
     return EngineSettings(
         stomp_nack=said.stomp_nack,
@@ -333,12 +339,12 @@ def _filters(settings: Settings) -> Filters:
     """Which destinations have stores of their own."""
     said = settings.store
     return Filters(
-        FilteredStore(each.queue, each.topic, each.per_destination, _store_settings(said.of(each), settings))
+        FilteredStore(each.queue, each.topic, each.per_destination, store_settings(said.of(each), settings))
         for each in said.filtered_persistence_adapters
     )
 
 
-def _store_settings(said: StoreTable, settings: Settings) -> StoreSettings:
+def store_settings(said: StoreTable, settings: Settings) -> StoreSettings:
     """``said`` is [store], or one of several stores with [store] beneath it."""
     return StoreSettings(
         journal_disk_sync_strategy=said.journal_disk_sync_strategy,

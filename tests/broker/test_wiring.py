@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from broker.wiring import LOOK_SECONDS_MAX, _store_settings
+from broker.wiring import LOOK_SECONDS_MAX, store_settings
 from config.load import load
 from store.settings import StoreSettings
 
@@ -38,37 +38,37 @@ SAID = {
 }
 
 
-def store_settings(*overrides: str) -> StoreSettings:
+def settings_of(*overrides: str) -> StoreSettings:
     settings = load(None, {}, overrides)
-    return _store_settings(settings.store, settings)
+    return store_settings(settings.store, settings)
 
 
 def test_every_bound_and_habit_reaches_the_store() -> None:
-    found = store_settings(*(f"store.{key}={text}" for key, (text, _) in SAID.items()))
+    found = settings_of(*(f"store.{key}={text}" for key, (text, _) in SAID.items()))
     assert {key: getattr(found, key) for key in SAID} == {key: value for key, (_, value) in SAID.items()}
     others = {field.name for field in dataclasses.fields(StoreSettings)} - set(SAID)
     # The first is the lock's, the last two bound what is on its way.
     assert others == {"look_interval", "pending_bytes_max", "pending_operations_max"}
-    assert store_settings("store.max_async_jobs=500").pending_operations_max == 500
+    assert settings_of("store.max_async_jobs=500").pending_operations_max == 500
 
 
 def test_the_defaults_of_both_are_the_same() -> None:
-    found, expected = store_settings(), StoreSettings()
+    found, expected = settings_of(), StoreSettings()
     for field in dataclasses.fields(StoreSettings):
         assert getattr(found, field.name) == getattr(expected, field.name), field.name
 
 
 def test_zero_is_never_for_an_interval_and_none_for_a_reserve() -> None:
-    found = store_settings("store.checkpoint_interval=0", "store.cleanup_interval=0", "store.disk_reserve=0")
+    found = settings_of("store.checkpoint_interval=0", "store.cleanup_interval=0", "store.disk_reserve=0")
     assert found.checkpoint_interval == math.inf
     assert found.cleanup_interval == math.inf
     assert found.disk_reserve == 0
 
 
 def test_the_reserve_grows_with_the_journal_files() -> None:
-    assert store_settings("store.journal_max_file_length=100mb").disk_reserve == 200 * MIB
+    assert settings_of("store.journal_max_file_length=100mb").disk_reserve == 200 * MIB
 
 
 def test_an_idle_store_looks_as_often_as_the_lock_is_proved() -> None:
-    assert store_settings("locker.lock_keep_alive_period=300ms").look_interval == 0.3
-    assert store_settings("locker.lock_keep_alive_period=0").look_interval == LOOK_SECONDS_MAX
+    assert settings_of("locker.lock_keep_alive_period=300ms").look_interval == 0.3
+    assert settings_of("locker.lock_keep_alive_period=0").look_interval == LOOK_SECONDS_MAX
