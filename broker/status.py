@@ -15,7 +15,7 @@ from broker.engine import Engine
 from broker.ha import Mastership
 from broker.server import Server
 from broker.service import AnyStore
-from locker.contract import Holder, Locker
+from locker.contract import JITTER, Holder, Locker
 from store.several.stores import SeveralStores
 
 # An idle storage thread looks once a keep-alive period; one that is silent for several, and for so long, hangs.
@@ -68,6 +68,9 @@ class Report:
             answer["standby"] = {
                 "has_caught_up": mastership.standby.has_caught_up,
                 "messages": mastership.standby.messages,
+                "lag": mastership.standby.lag.figures(),
+                # Should the master die now.
+                "takeover": mastership.standby.prediction(self._lock_seconds()).figures(),
             }
         counts: Answer = {
             "promotions_total": mastership.promotions,
@@ -78,6 +81,8 @@ class Report:
         if store is not None and engine is not None:
             counts |= self._counts(store)
             answer["recovery"] = {"records": store.records_replayed, "seconds": round(store.recovery_seconds, 3)}
+            # Should this process die now, by one who has no more than the last checkpoint.
+            answer["takeover"] = store.prediction(self._lock_seconds()).figures()
             answer |= engine.statistics()
             if store.is_congested:
                 answer["congested"] = True
@@ -87,6 +92,10 @@ class Report:
         answer["problems"] = self._problems(store)
         answer["warnings"] = self._warnings(store)
         return answer
+
+    def _lock_seconds(self) -> float:
+        """Until a standby has the lock of a master that died: what is left of a lease, and a poll."""
+        return (self.locker.lease_seconds or 0.0) + self.locker.poll_seconds * (1 + JITTER)
 
     def _proof(self) -> Answer:
         proof, now = self.locker.proof(), self.locker.clock.now()

@@ -21,6 +21,20 @@ QUEUE_SUMS = {
     "consumers": "Consumers of all queues.",
 }
 
+LAG = {
+    "bytes": "Bytes of the journal that a standby has not read yet.",
+    "records": "Records of the journal that a standby has not read yet.",
+    "seconds": "Seconds since a standby was at the journal's end.",
+}
+
+TAKEOVER = {
+    "total_seconds": "Predicted seconds from the master's death to a broker that serves.",
+    "lock_seconds": "Of these, until the lock is had.",
+    "replay_seconds": "Of these, for the fence and for reading the journal's end.",
+    "load_seconds": "Of these, for handing over queues and subscriptions.",
+    "budget_seconds": "What replay and load may take (store.failover_budget).",
+}
+
 
 class StatusCollector(Collector):
     """Turns the dict of the status callable (see broker.admin.server) into metrics, anew at each scrape."""
@@ -53,6 +67,10 @@ class StatusCollector(Collector):
                 value=1 if standby.get("has_caught_up") else 0,
             )
 
+            yield from _gauges("tandemmq_standby_lag", standby.get("lag", {}), LAG)
+        takeover = status.get("takeover") or (standby or {}).get("takeover", {})
+        yield from _gauges("tandemmq_takeover_predicted", takeover, TAKEOVER)
+
         queues = status.get("queues", ())
         yield GaugeMetricFamily("tandemmq_queues", "Queues.", value=len(queues))
         for key, meaning in QUEUE_SUMS.items():
@@ -64,3 +82,10 @@ class StatusCollector(Collector):
                 yield CounterMetricFamily(f"tandemmq_{name.removesuffix('_total')}", meaning, value=value)
             else:
                 yield GaugeMetricFamily(f"tandemmq_{name}", meaning, value=value)
+
+
+def _gauges(prefix: str, values: dict[str, Any], meanings: dict[str, str]) -> Iterator[Metric]:
+    """A gauge for each value that is there; one that is not known (None) is left out."""
+    for key, meaning in meanings.items():
+        if values.get(key) is not None:
+            yield GaugeMetricFamily(f"{prefix}_{key}", meaning, value=values[key])

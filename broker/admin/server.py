@@ -12,7 +12,9 @@ What the status callable returns (JSON-able; only the first four are required):
     store     the store directory
     holder    dict | None: whom a standby waits for (name, epoch, pid, host, admin)
     reason    str: the sentence that goes with the role
-    standby   dict | None: how far a standby has come (has_caught_up, messages)
+    standby   dict | None: how far a standby has come (has_caught_up, messages, lag), and how long it would take to be
+              master now (takeover)
+    takeover  dict | None: the same, should a master die now and nobody stand by
     problems  list of sentences; any makes the broker unhealthy (the storage thread shows no life, ...)
     warnings  list of sentences that are only shown (a lock that was set to be unsafe, ...)
     counts    dict of names to numbers, shown as metrics; a name that ends in ``_total`` only ever grows

@@ -139,6 +139,7 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
     if isinstance(standby, dict):
         caught_up = "yes" if standby.get("has_caught_up") else "not yet"
         facts.append(("caught up", f"{caught_up}, {_figure(standby.get('messages'))} messages"))
+        facts += _takeover(standby)
     facts.append(("store", str(answer.get("store", "?"))))
     if answer["role"] != "standby" and answer.get("reason"):
         facts.append(("because", str(answer["reason"])))
@@ -147,6 +148,19 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
     facts += [(name.replace("_", " "), _figure(value)) for name, value in counts.items() if value]
     facts += [("problem", str(problem)) for problem in answer.get("problems") or ()]
     facts += [("warning", str(warning)) for warning in answer.get("warnings") or ()]
+    return facts
+
+
+def _takeover(standby: dict[str, Any]) -> list[tuple[str, str]]:
+    """How far a standby is behind, and how long it would take to take over, where it tells."""
+    facts = []
+    lag, takeover = standby.get("lag"), standby.get("takeover")
+    if isinstance(lag, dict):
+        facts.append(("behind by", f"{_figure(lag.get('bytes'))} bytes, {_figure(lag.get('records'))} records"))
+    if isinstance(takeover, dict):
+        parts = ", ".join(f"{part} {takeover.get(f'{part}_seconds', 0):.3f}" for part in ("lock", "replay", "load"))
+        over = "" if takeover.get("is_within_budget", True) else "; more than failover_budget"
+        facts.append(("takes over in", f"{takeover.get('total_seconds', 0):.3f} s ({parts}){over}"))
     return facts
 
 

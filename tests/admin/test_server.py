@@ -121,6 +121,20 @@ async def test_metrics_show_whether_a_standby_has_caught_up(
         assert f"tandemmq_standby_caught_up {shown}" in (await answer.text()).splitlines()
 
 
+@pytest.mark.parametrize("is_standby", [True, False])
+async def test_metrics_predict_a_take_over(broker: Broker, client: aiohttp.ClientSession, is_standby: bool) -> None:
+    takeover = {"total_seconds": 0.25, "lock_seconds": 0.2, "replay_seconds": 0.04, "load_seconds": 0.01}
+    lag = {"bytes": 1300, "records": 1, "seconds": None}
+    of_standby = {"role": "standby", "standby": {"has_caught_up": False, "lag": lag, "takeover": takeover}}
+    broker.status |= of_standby if is_standby else {"takeover": takeover}
+    async with client.get("/metrics") as answer:
+        lines = (await answer.text()).splitlines()
+    assert "tandemmq_takeover_predicted_total_seconds 0.25" in lines
+    assert "tandemmq_takeover_predicted_lock_seconds 0.2" in lines
+    assert ("tandemmq_standby_lag_bytes 1300.0" in lines) is is_standby
+    assert not any(line.startswith("tandemmq_standby_lag_seconds ") for line in lines), "never at the end: not known"
+
+
 async def test_two_servers_in_one_process_do_not_share_metrics(server: AdminServer) -> None:
     other = AdminServer("127.0.0.1", 0, lambda: MASTER | {"epoch": 9})
     await other.start()

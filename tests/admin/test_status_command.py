@@ -21,7 +21,12 @@ STANDBY: dict[str, Any] = {
     "store": "/data",
     "holder": {"name": "a", "epoch": 4, "pid": 17, "host": "left", "admin": "http://127.0.0.1:8161"},
     "queues": [{"name": "orders[1]", "messages": 1234, "consumers": 2}],
-    "standby": {"has_caught_up": True, "messages": 1234},
+    "standby": {
+        "has_caught_up": True,
+        "messages": 1234,
+        "lag": {"bytes": 5600, "records": 4, "seconds": 0.1},
+        "takeover": {"total_seconds": 0.31, "lock_seconds": 0.22, "replay_seconds": 0.08, "is_within_budget": False},
+    },
     "counts": {"connections": 0},
     "warnings": ["unsafe: no keep-alive"],
 }
@@ -63,6 +68,9 @@ def test_people_read_role_epoch_holder_store_and_queues(admin: str) -> None:
         "orders[1]",
         "1,234",
         "caught up",
+        "5,600 bytes, 4 records",
+        "0.310 s (lock 0.220",
+        "failover_budget",
         "no keep-alive",
     ):
         assert word in result.output
