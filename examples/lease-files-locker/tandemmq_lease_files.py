@@ -1,0 +1,311 @@
+"""`lease-files`: a lease in plain files, for volumes without locks. An example of a kind of lock from outside.
+
+    <directory>/claim-00000000000000000007    one line of JSON; the highest number is the lease
+    <directory>/.claim-<nonce>                being prepared
+
+    {"holder", "epoch", "pid", "host", "admin", "since", "nonce", "lease_ms", "beat", "released"}
+
+To take the lease is to make the next number appear by link(2), whole, which one of several succeeds in; to renew it is
+to rewrite one's own file with the next `beat`. Nobody compares clocks: a standby that has seen the highest file
+unchanged for longer than its lease, by its own boot clock, takes the next number. The holder's proof counts from
+before it wrote.
+
+A slow standby may take a number that others have long passed and removed: so one looks again for higher ones after the
+link. The highest file is never removed, hence there is always one to be seen.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from locker.contract import (
+    NO_PROOF,
+    Holder,
+    LockLost,
+    LockRefused,
+    LockRequest,
+    LockSettingsError,
+    LockUnavailable,
+    Proof,
+)
+from locker.leased import LeasedLocker
+from locker.options import Options
+
+PREFIX: Final = "claim-"
+DIGITS: Final = 20
+CONTENT_BYTES_MAX: Final = 4096
+LEASE_MS: Final = 2_000.0
+LEASE_MS_MIN: Final = 100.0
+#: Of a lease, its holder does not rely on this part, and a standby waits that part longer.
+MARGIN: Final = 0.1
+SLACK: Final = 0.25
+#: So many beats of a file that has our name are a living namesake; one may be the last word of a former life.
+NAMESAKE_BEATS: Final = 2
+NONCE_BITS: Final = 64
+
+
+@dataclass(slots=True)
+class _Claim:
+    """The file that we hold, open."""
+
+    number: int
+    path: str
+    descriptor: int
+    inode: int
+    line: dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Since when, by our boot clock, the highest file stands as it does."""
+
+    number: int = -1
+    content: bytes = b""
+    nonce: object = None
+    since_seconds: float = 0.0
+    beats: int = 0
+
+    def see(self, number: int, content: bytes, now_seconds: float) -> None:
+        if (number, content) == (self.number, self.content):
+            return
+        nonce = _read(content).get("nonce")
+        self.beats = self.beats + 1 if (number, nonce) == (self.number, self.nonce) else 0
+        self.number, self.content, self.nonce, self.since_seconds = number, content, nonce, now_seconds
+
+
+class LeaseFilesLocker(LeasedLocker):
+    """A lease among the brokers that name the same `directory`."""
+
+    kind = "lease-files"
+
+    def __init__(self, request: LockRequest) -> None:
+        super().__init__(request)
+        options = Options(request.options, "options")
+        directory = options.text("directory")
+        if directory is None:
+            raise LockSettingsError("options.directory", None, "a directory for the leases, which both brokers see")
+        self._directory = os.path.abspath(directory)
+        self._lease_ms = options.number("lease", LEASE_MS, LEASE_MS_MIN)
+        options.end()
+        self._claim: _Claim | None = None
+        self._is_lost = False
+        self._proof = NO_PROOF
+        self._watch = _Watch()
+
+    @property
+    def where(self) -> str:
+        return f"the lease in {self._directory}"
+
+    @property
+    def lease_seconds(self) -> float:
+        """Of its own, since a pair that leaves `lock_acquire_sleep_interval` out has the one of lock files."""
+        return self._lease_ms / 1000
+
+    # Taking it
+
+    def try_acquire(self) -> bool:
+        if self._claim is not None:
+            return not self._is_lost
+        try:
+            os.makedirs(self._directory, exist_ok=True)
+            number, content = self._highest()
+            self._watch.see(number, content, self.clock.now())
+            if not self._is_free(content):
+                self._stand_behind(content)
+                return False
+            return self._take(number + 1)
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def _is_free(self, content: bytes) -> bool:
+        """As seen by `_watch`: there is none, it was let go, or nobody has written to it for too long."""
+        line = _read(content)
+        lease_seconds = float(line.get("lease_ms", self._lease_ms)) / 1000
+        unchanged_seconds = self.clock.now() - self._watch.since_seconds
+        return self._watch.number == 0 or bool(line.get("released")) or unchanged_seconds > lease_seconds * (1 + SLACK)
+
+    def _stand_behind(self, content: bytes) -> None:
+        """Raises LockRefused when a living broker with our own name has it."""
+        holder = _holder_in(content)
+        is_namesake = holder is not None and holder.name == self.request.holder.name
+        if is_namesake and self._watch.beats >= NAMESAKE_BEATS:
+            raise LockRefused(f"{self.where} is held by a broker that has our own name: {holder}")
+        self._stands_behind(is_namesake)
+
+    def _take(self, number: int) -> bool:
+        known_at = self.clock.now()
+        nonce = f"{self.request.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}"
+        line = {
+            **_line_of(replace(self.request.holder, epoch=None, since_ms=self.request.volume.wall_ms())),
+            "nonce": nonce,
+            "lease_ms": self._lease_ms,
+            "beat": 0,
+            "released": False,
+        }
+        prepared = os.path.join(self._directory, f".{PREFIX}{nonce}")
+        descriptor = os.open(prepared, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            _write(descriptor, line)
+            path = self._path(number)
+            inode = os.fstat(descriptor).st_ino
+            if not _link(prepared, path, inode) or self._highest()[0] != number:
+                return False
+            self._claim, descriptor = _Claim(number, path, descriptor, inode, line), -1
+            self._is_lost, self._proof = False, self._proof_since(known_at)
+            self._sweep(number)
+            return True
+        finally:
+            os.unlink(prepared)
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _sweep(self, number: int) -> None:
+        """Remove the leases before ours, the lowest first: whoever still believes in one sees that it is gone."""
+        for lower in sorted(self._numbers()):
+            if lower < number:
+                try:
+                    os.unlink(self._path(lower))
+                except FileNotFoundError:
+                    pass
+
+    # Keeping it
+
+    def keep_alive(self) -> bool:
+        claim = self._claim
+        if claim is None or self._is_lost:
+            return False
+        known_at = self.clock.now()
+        try:
+            claim.line["beat"] += 1
+            _write(claim.descriptor, claim.line)
+            self._is_lost = not self._is_highest(claim)
+        except OSError as error:
+            raise self._unavailable(error) from error
+        self._proof = NO_PROOF if self._is_lost else self._proof_since(known_at)
+        return not self._is_lost
+
+    def _is_highest(self, claim: _Claim) -> bool:
+        """After writing: no next one is there, and ours still is. If the next came and went, ours went before it."""
+        try:
+            if os.stat(claim.path).st_ino != claim.inode:
+                return False
+        except FileNotFoundError:
+            # The directory is away, a mount that was lost: unknown. Only our file is: somebody swept it.
+            os.stat(self._directory)
+            return False
+        try:
+            os.stat(self._path(claim.number + 1))
+        except FileNotFoundError:
+            return True
+        return False
+
+    def announce(self, epoch: int, admin: str | None = None) -> None:
+        claim = self._claim
+        if claim is None or self._is_lost:
+            raise LockLost(f"{self.where} is not ours: nothing to announce there")
+        claim.line |= {"epoch": epoch, "admin": admin or claim.line["admin"]}
+        if not self.keep_alive():
+            raise LockLost(f"{self.where} is not ours any more: nothing to announce there")
+
+    def release(self) -> None:
+        claim, self._claim, self._is_lost, self._proof = self._claim, None, False, NO_PROOF
+        self._watch = _Watch()
+        if claim is None:
+            return
+        try:
+            # In a file that is not the highest any more nobody reads it.
+            _write(claim.descriptor, claim.line | {"released": True})
+        except OSError:
+            pass  # it ends by itself, a lease later
+        finally:
+            os.close(claim.descriptor)
+
+    # Telling
+
+    def proof(self) -> Proof:
+        return self._proof
+
+    def holder(self) -> Holder | None:
+        """Any thread may ask."""
+        try:
+            number, content = self._highest()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unavailable(error) from error
+        is_seen = (number, content) == (self._watch.number, self._watch.content)
+        return None if is_seen and self._is_free(content) else _holder_in(content)
+
+    # Files
+
+    def _highest(self) -> tuple[int, bytes]:
+        """Number and content of the lease; 0 and nothing when there never was one."""
+        number = max(self._numbers(), default=0)
+        if number == 0:
+            return 0, b""
+        with open(self._path(number), "rb") as file:
+            return number, file.read(CONTENT_BYTES_MAX)
+
+    def _numbers(self) -> list[int]:
+        return [int(name.removeprefix(PREFIX)) for name in os.listdir(self._directory) if name.startswith(PREFIX)]
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self._directory, f"{PREFIX}{number:0{DIGITS}d}")
+
+    def _unavailable(self, error: OSError) -> LockUnavailable:
+        return LockUnavailable(f"{self.where} cannot be asked: {error.strerror or error}", error.errno)
+
+    def _proof_since(self, known_at_seconds: float) -> Proof:
+        return Proof(known_at_seconds, self.lease_seconds * (1 - MARGIN))
+
+
+def _link(prepared: str, path: str, inode: int) -> bool:
+    try:
+        os.link(prepared, path)
+    except FileExistsError:
+        # On NFS the answer to a link that succeeded may be lost, and the repetition finds it there.
+        return os.stat(path).st_ino == inode
+    return True
+
+
+def _write(descriptor: int, line: dict[str, Any]) -> None:
+    """Rewrite the file, synced. Whoever reads meanwhile may see a mixture: that, too, is a change."""
+    content = json.dumps(line).encode() + b"\n"
+    if os.pwrite(descriptor, content, 0) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.ftruncate(descriptor, len(content))
+    os.fsync(descriptor)
+
+
+def _line_of(holder: Holder) -> dict[str, Any]:
+    return {
+        "holder": holder.name,
+        "epoch": holder.epoch,
+        "pid": holder.pid,
+        "host": holder.host,
+        "admin": holder.admin,
+        "since": holder.since_ms,
+    }
+
+
+def _read(content: bytes) -> dict[str, Any]:
+    """What stands there; empty when it cannot be read."""
+    try:
+        line = json.loads(content)
+    except ValueError:
+        return {}
+    return line if isinstance(line, dict) else {}
+
+
+def _holder_in(content: bytes) -> Holder | None:
+    line = _read(content)
+    if line.get("released"):
+        return None
+    if "holder" not in line:
+        return Holder("somebody whose lease cannot be read") if content else None
+    facts = (line.get(key) for key in ("epoch", "pid", "host", "admin", "since"))
+    return Holder(str(line["holder"]), *facts)
