@@ -1,0 +1,101 @@
+"""The way from a host to a server, and back: slow at times, cut at times, and sometimes an answer gets lost.
+
+A call is under way on its own: whoever asked may be stopped or killed meanwhile, and it still arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from broker.simulate.kernel import Killed, Process, World
+
+T = TypeVar("T")
+
+#: One way, in seconds: nearly always about the first, now and then up to the second.
+LATENCY_SECONDS = 0.0003
+LATENCY_SECONDS_SLOW = 0.05
+SLOW_SHARE = 0.01
+
+
+class NoAnswer(Exception):
+    """The call timed out: it may have happened, it may still happen, or never will."""
+
+
+class Link:
+    """Between one host and one server. ``timeout_seconds``: give up after so long (None: wait for ever)."""
+
+    def __init__(self, world: World, timeout_seconds: float | None = None) -> None:
+        self.world = world
+        self.timeout_seconds = timeout_seconds
+        self.is_cut = False
+        self.repeat_share = 0.0  # of the calls, so many are sent again because the answer was lost
+        self._held: list[Callable[[], None]] = []
+
+    def cut(self) -> None:
+        """Nothing gets through until ``mend``."""
+        self.is_cut = True
+
+    def mend(self) -> None:
+        self.is_cut = False
+        held, self._held = self._held, []
+        for go_on in held:
+            self.world.after(self.latency(), go_on)
+
+    def lose_what_is_under_way(self) -> None:
+        """The host died: half of what waits to be sent never is."""
+        self._held = [go_on for go_on in self._held if self.world.random.random() < 0.5]
+
+    def latency(self) -> float:
+        chance = self.world.random.random()
+        if chance < SLOW_SHARE:
+            return LATENCY_SECONDS_SLOW * self.world.random.random()
+        return LATENCY_SECONDS * (0.5 + chance)
+
+    def is_repeated(self) -> bool:
+        """Whether this call's first answer got lost, and the server was asked twice."""
+        return self.repeat_share > 0 and self.world.random.random() < self.repeat_share
+
+    def call(self, process: Process, effect: Callable[[], T], cost_seconds: float = 0.0) -> T:
+        """Have ``effect`` take place at the server, at one moment, and wait for what it returns or raises. Raises
+        NoAnswer."""
+        answer = _Answer(process.waker())
+        self._pass_on(lambda: self._arrive(effect, answer), cost_seconds)
+        process.park(self.timeout_seconds)
+        if not answer.is_there:
+            raise NoAnswer
+        if answer.error is not None:
+            raise answer.error
+        return answer.value  # type: ignore[no-any-return]
+
+    def _arrive(self, effect: Callable[[], object], answer: _Answer) -> None:
+        try:
+            answer.value = effect()
+        except Killed:
+            raise
+        except Exception as error:
+            answer.error = error
+        self._pass_on(answer.arrive, 0.0)
+
+    def _pass_on(self, step: Callable[[], None], cost_seconds: float) -> None:
+        def go_on() -> None:
+            if self.is_cut:
+                self._held.append(step)
+            else:
+                step()
+
+        self.world.after(self.latency() + cost_seconds, go_on)
+
+
+class _Answer:
+    __slots__ = ("error", "is_there", "value", "wake")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+        self.is_there = False
+        self.value: Any = None
+        self.error: Exception | None = None
+
+    def arrive(self) -> None:
+        self.is_there = True
+        self.wake()

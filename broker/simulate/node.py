@@ -1,0 +1,290 @@
+"""One simulated broker: a host's process with the real mastership, lock, store and engine in it.
+
+It is started again whenever it ends, as a supervisor would. What is told to clients goes to the ``Watcher``, who
+holds the broker to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.core.commands import Command
+from broker.core.settings import EngineSettings
+from broker.engine import Engine
+from broker.ha import Mastership
+from broker.service import AnyStore
+from broker.simulate.connection import Connection, Frame, Peer
+from broker.simulate.disk import SimulatedDisk
+from broker.simulate.host import Host
+from broker.simulate.kernel import Process, World
+from broker.simulate.loop import SimulatedLoop
+from broker.simulate.threads import SimulatedClock, SimulatedThreads
+from broker.states import Trouble
+from locker.contract import Clock, Holder, Locker, LockRequest, LockSettings
+from store.settings import StoreSettings
+from store.standby import Standby
+
+TICK_SECONDS = 1.0
+#: At a handover receipts that are on their way are waited for, so long at most.
+PENDING_SECONDS_MAX = 1.0
+#: A supervisor starts a broker again after so long.
+RESTART_SECONDS = 1.0
+#: Clocks of two machines differ by so much at most.
+CLOCK_DRIFT_MAX = 0.002
+
+MakeLocker = Callable[[LockRequest, Process, Host], Locker]
+
+
+class Watcher(Protocol):
+    """Who notes what brokers tell clients, and what happens to brokers."""
+
+    def told(self, broker: str, epoch: int, frame: Frame) -> None: ...
+
+    def happened(self, broker: str, kind: str, facts: dict[str, object]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every broker of a simulation is made of."""
+
+    directory: str
+    store: StoreSettings
+    engine: EngineSettings
+    lock: LockSettings
+    lock_options: dict[str, object]
+    make_locker: MakeLocker
+    make_standby: Callable[..., Standby] = Standby
+
+
+class Node:
+    """See the module. ``start`` it; everything else is what the world does to it."""
+
+    def __init__(self, world: World, host: Host, name: str, parts: Parts, watcher: Watcher) -> None:
+        self.world = world
+        self.host = host
+        self.name = name
+        self.process: Process | None = None
+        self.mastership: Mastership | None = None
+        self.engine: Engine | None = None
+        self.is_reachable = True  # by clients
+        self.is_wanted = False
+        self._parts = parts
+        self._watcher = watcher
+        self._clock_rate = 1 + CLOCK_DRIFT_MAX * (world.random.random() - 0.5)
+        self._disk: SimulatedDisk | None = None
+        self._loop: SimulatedLoop | None = None
+        self._connections: list[Connection] = []
+        self._connections_made = 0
+        self._epoch = 0
+        self._lives = 0
+        self._held: list[Callable[[], None]] = []
+        self._ticking: asyncio.Task[None] | None = None
+
+    # ---- a process
+
+    def start(self) -> None:
+        """Have it run, and run again whenever it ends, until ``stop`` or ``kill``."""
+        self.is_wanted = True
+        if self.process is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self.process is not None or not self.is_wanted:
+            return
+        self._lives += 1
+        process = Process(
+            self.world, self.name, clock_rate=self._clock_rate, clock_began=1000.0 * (1 + self.world.random.random())
+        )
+        self.process = process
+        process.thread(lambda: self._live(process), "loop").start()
+
+    def _live(self, process: Process) -> None:
+        try:
+            self._loop = loop = SimulatedLoop(process)
+            loop.complete(self._run(process))
+        except Exception as error:  # what is told the supervisor
+            self._happened(process, "exited", {"reason": f"{type(error).__name__}: {error}"})
+        self.world.after(0.0, lambda: self._ended(process))
+
+    async def _run(self, process: Process) -> None:
+        parts = self._parts
+        self._disk = disk = SimulatedDisk(process, self.host, f"/scratch/{self.name}-{self._lives}")
+        threads = SimulatedThreads(process, self.host.wall)
+        chance = random.Random(self.world.random.getrandbits(64))
+        # The real clock's wait takes a threading.Event; the simulated one what ``threads`` makes.
+        clock: Clock = SimulatedClock(process)  # type: ignore[assignment]
+        holder = Holder(self.name, pid=self._lives, host=self.host.name)
+        request = LockRequest(parts.directory, holder, parts.lock, parts.lock_options, clock, chance, disk)
+        self.mastership = Mastership(
+            parts.make_locker(request, process, self.host),
+            lambda: parts.make_standby(
+                parts.directory, f"{parts.directory}/index", self.name, parts.store, disk=disk, threads=threads
+            ),
+            self,
+            admin_url=None,
+            on_role=lambda role, reason: self._happened(process, role.value, {"reason": reason}),
+            record=lambda kind, **facts: self._happened(process, kind, facts),
+            threads=threads,
+            chance=chance,
+        )
+        await self.mastership.run()
+
+    def _ended(self, process: Process) -> None:
+        self._gone(process)
+        if self.is_wanted:
+            self.world.after(RESTART_SECONDS, self._begin)
+
+    def _gone(self, process: Process) -> None:
+        if self.process is not process:
+            return
+        process.kill()
+        if self._disk is not None:
+            self._disk.died()
+        self.process = self.mastership = self._disk = self._loop = None
+        self._cut_all()
+
+    def kill(self, restart_seconds: float | None) -> None:
+        """SIGKILL; started again after so long, or (None) by ``start``."""
+        if self.process is not None:
+            self._gone(self.process)
+        self.is_wanted = restart_seconds is not None
+        if restart_seconds is not None:
+            self.world.after(restart_seconds, self._begin)
+
+    def stop(self) -> None:
+        """SIGTERM: hands over and ends; not started again."""
+        self.is_wanted = False
+        self._on_loop(lambda mastership: mastership.stop())
+
+    def hand_over(self) -> None:
+        """Let another broker be master."""
+
+        async def ask(mastership: Mastership) -> None:
+            try:
+                await mastership.handover()
+            except Exception as reason:  # a fault came between
+                self._watcher.happened(self.name, "no-handover", {"reason": str(reason)})
+
+        loop = self._loop
+        self._on_loop(lambda mastership: loop and loop.create_task(ask(mastership)))
+
+    def _on_loop(self, function: Callable[[Mastership], object]) -> None:
+        mastership = self.mastership
+        if mastership is not None:
+            self.call_on_loop(lambda: function(mastership))
+
+    # ---- what mastership asks (broker.ha.Service)
+
+    async def bind(self) -> None:
+        """There are no ports."""
+
+    async def serve(self, store: AnyStore) -> None:
+        self._epoch = store.epoch
+        self.engine = engine = Engine(store, self._parts.engine, self._milliseconds)
+        store.start(engine)
+        self._ticking = asyncio.create_task(self._tick(engine))
+
+    async def abort(self) -> None:
+        self._end_service(after_flush=False)
+
+    async def finish(self) -> None:
+        mastership = self.mastership
+        assert mastership is not None, "who hands over is one"
+        store = mastership.store
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PENDING_SECONDS_MAX
+        while store is not None and store.has_pending and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+        self._end_service(after_flush=True)
+
+    def cut(self) -> None:
+        self._cut_all()
+
+    def _end_service(self, *, after_flush: bool) -> None:
+        self.engine = None
+        if self._ticking is not None:
+            self._ticking.cancel()
+        connections, self._connections = self._connections, []
+        for connection in connections:
+            connection.close(after_flush)
+
+    async def _tick(self, engine: Engine) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            engine.tick(self._milliseconds())
+            for connection in self._connections:
+                connection.beat()
+
+    def _milliseconds(self) -> int:
+        return int(self.host.wall() * 1000)
+
+    def _cut_all(self) -> None:
+        self.engine = None
+        connections, self._connections = self._connections, []
+        for connection in connections:
+            connection.broke()
+
+    # ---- what connections ask (broker.simulate.connection.Server)
+
+    def connect(self, peer: Peer) -> Connection | None:
+        """None: refused, or nobody answers."""
+        if self.engine is None or not self.is_reachable or self.process is None or self.process.is_paused:
+            return None
+        self._connections_made += 1
+        name = f"ID:{self.name}-{self._epoch}-{self._connections_made}"
+        connection = Connection(self.world, self, peer, name, self._epoch)
+        self._connections.append(connection)
+        engine = self.engine
+        self.call_on_loop(lambda: engine.opened(connection))
+        return connection
+
+    def call_on_loop(self, function: Callable[[], object]) -> None:
+        if self._loop is not None and self.process is not None:
+            self._loop.call_soon_threadsafe(function)
+
+    def when_reachable(self, function: Callable[[], None]) -> None:
+        if self.is_reachable:
+            function()
+        else:
+            self._held.append(function)
+
+    def become_reachable(self) -> None:
+        """The network to the clients is whole again."""
+        self.is_reachable = True
+        held, self._held = self._held, []
+        for function in held:
+            function()
+
+    def handle(self, connection: Connection, command: Command) -> None:
+        if self.engine is not None and connection in self._connections:
+            self.engine.handle(connection, command)
+
+    def closed(self, connection: Connection) -> None:
+        def close() -> None:
+            if self.engine is not None and connection in self._connections:
+                self._connections.remove(connection)
+                self.engine.closed(connection)
+
+        self.call_on_loop(close)
+
+    def sent(self, connection: Connection, frame: Frame) -> None:
+        self._watcher.told(self.name, connection.epoch, frame)
+
+    # ---- what it says of itself
+
+    def _happened(self, process: Process, kind: str, facts: dict[str, object]) -> None:
+        if not process.is_dead:  # else its threads unwind, and nothing is so
+            self._watcher.happened(self.name, kind, facts)
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it serves clients."""
+        return self.engine is not None
+
+
+#: Troubles that no fault of the simulation explains: the broker, or what it wrote, is wrong.
+NEVER = frozenset({Trouble.BUG.name, Trouble.DAMAGED.name})
