@@ -35,7 +35,13 @@ class Books:
 
 
 async def produce(
-    books: Books, ports: Sequence[Address], queue: str, name: str, window: int, stop: asyncio.Event
+    books: Books,
+    ports: Sequence[Address],
+    queue: str,
+    name: str,
+    window: int,
+    stop: asyncio.Event,
+    patience_seconds: float = 20,
 ) -> None:
     """Send numbered messages until told to stop, ``window`` at most without a receipt; those are sent again."""
     numbers = itertools.count(1)
@@ -55,7 +61,7 @@ async def produce(
                     wire.close()
                     return
                 await wire.flush()
-                frame = await asyncio.wait_for(wire.read(), 20)
+                frame = await asyncio.wait_for(wire.read(), patience_seconds)
                 assert frame.command == "RECEIPT", frame
                 body = frame.headers["receipt-id"]
                 waiting.pop(body, None)

@@ -1,0 +1,31 @@
+"""A PostgreSQL of this machine that its containers and network namespaces reach."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "services"))
+
+import postgres
+
+
+class ReachablePostgres(postgres.Postgres):
+    """Listens on all addresses; its password is asked for everywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with (self.directory / "data" / "pg_hba.conf").open("a") as rules:
+            rules.write("host all all 0.0.0.0/0 scram-sha-256\n")
+
+    def command(self) -> list[str]:
+        return [word.replace("listen_addresses=127.0.0.1", "listen_addresses=*") for word in super().command()]
+
+
+def reachable_postgres(require_service: Callable[[object, str], None]) -> ReachablePostgres:
+    """Started; whoever asked removes it."""
+    require_service(postgres.programs(), "no PostgreSQL: the Debian package postgresql has it")
+    server = ReachablePostgres()
+    server.start()
+    return server

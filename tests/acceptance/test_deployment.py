@@ -1,0 +1,145 @@
+"""A pair on two hosts: their links are cut, their volume hangs, and balancers ask for their health."""
+
+from __future__ import annotations
+
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from broker_process import BrokerProcess
+from hosts import BrokerOnHost, Host, missing
+from load import Books
+from reachable_database import reachable_postgres
+from under_load import demand_kept, under_load, wait_for_receipts
+
+from store.check import check
+
+#: With it each way to cut a host off; without it one of them.
+IS_PROOF = os.environ.get("TANDEMMQ_PROVE_DEPLOYMENT", "0") not in ("", "0")
+LEASE = ("locker.type=lease-database", "locker.lock_acquire_sleep_interval=1s", "locker.lock_keep_alive_period=200ms")
+
+
+# -- two hosts -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, require_service: Callable[[object, str], None]) -> Iterator[list[Host]]:
+    require_service(missing() is None, str(missing()))
+    (tmp_path / "volume").mkdir()
+    with ExitStack() as stack:
+        made = []
+        for number in (1, 2):
+            host = Host(number, tmp_path, tmp_path / "volume")
+            stack.callback(host.remove)
+            made.append(host)
+        yield made
+
+
+@pytest.fixture
+def pair(
+    hosts: list[Host], tmp_path: Path, require_service: Callable[[object, str], None]
+) -> Iterator[tuple[BrokerOnHost, BrokerOnHost]]:
+    """A broker on each host, one master; the lease is in a PostgreSQL of this machine."""
+    server = reachable_postgres(require_service)
+    url = server.fresh("lease")
+    brokers = []
+    try:
+        for name, host in zip("ab", hosts, strict=True):
+            source = url.replace("@127.0.0.1:", f"@{host.gateway}:")
+            settings = (*LEASE, f"locker.data_source={source}", f"store.index_directory={tmp_path}/index-{name}")
+            brokers.append(BrokerOnHost(host, name, *(word for each in settings for word in ("--set", each))))
+        for broker, role in zip(brokers, ("master", "standby"), strict=True):
+            broker.start()
+            broker.wait_role(role)
+        yield brokers[0], brokers[1]
+    finally:
+        for broker in brokers:
+            broker.host.mend_volume()
+            broker.stop()
+        server.remove()
+    report = check(str(tmp_path / "volume" / "data"), str(tmp_path / "index-a"))
+    assert report.is_clean, report.problems
+
+
+@pytest.mark.service
+@pytest.mark.prove
+def test_hosts_that_are_cut_off_are_replaced_and_stand_by_when_they_are_back(
+    pair: tuple[BrokerOnHost, BrokerOnHost],
+) -> None:
+    """Clients and database out of reach; then the volume; then all three. Each time the other one goes on."""
+    a, b = pair
+    pids = a.pid, b.pid
+
+    def cut_link_of_a(books: Books) -> None:
+        a.host.cut_link()
+        b.wait_role("master")
+        wait_for_receipts(books)
+        a.host.mend_link()
+        a.wait_role("standby")
+
+    def hang_volume_of_b(books: Books) -> None:
+        b.host.hang_volume()
+        a.wait_role("master", 40)
+        wait_for_receipts(books)
+        b.host.mend_volume()
+        b.wait_role("standby", 40)
+
+    def cut_all_of_a(books: Books) -> None:
+        a.host.cut_link()
+        a.host.hang_volume()
+        b.wait_role("master", 40)
+        wait_for_receipts(books)
+        a.host.mend_link()
+        a.host.mend_volume()
+        a.wait_role("standby", 40)
+
+    acts = (cut_link_of_a, hang_volume_of_b, cut_all_of_a)[: None if IS_PROOF else 1]
+    books, outages = under_load([a.address, b.address], *acts)
+    for act, seconds in zip(acts, outages, strict=True):
+        print(f"{act.__name__.replace('_', ' ')}: {seconds:.2f} s without a receipt")
+    demand_kept(books)
+    assert (a.pid, b.pid) == pids, "they step down, and do not end"
+
+
+# -- health --------------------------------------------------------------------------------------------------------
+
+
+def code(broker: BrokerProcess, page: str) -> int:
+    request = urllib.request.Request(f"http://127.0.0.1:{broker.admin}/{page}")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+HEALTH = {  # page -> code of a master, of a standby
+    "health": (200, 200),
+    "health?ready": (200, 503),
+}
+
+
+def test_balancers_tell_master_and_standby_apart(tmp_path: Path) -> None:
+    a, b = (BrokerProcess(tmp_path / "data", name) for name in "ab")
+    try:
+        a.start().wait_role("master")
+        b.start().wait_role("standby")
+        for page, codes in HEALTH.items():
+            assert (code(a, page), code(b, page)) == codes, page
+        assert a.terminate() == 0
+        b.wait_role("master")
+        for page, (of_master, _) in HEALTH.items():
+            assert code(b, page) == of_master, page
+    finally:
+        a.stop()
+        b.stop()
+    assert check(str(tmp_path / "data")).is_clean

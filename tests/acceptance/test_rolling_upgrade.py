@@ -1,0 +1,128 @@
+"""A pair goes from an earlier version to this one, broker by broker, under load and with nothing lost; and back.
+
+The earlier version is a wheel that is built from its commit; both run as they would be installed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from broker_process import ROOT, BrokerProcess
+from load import Books
+from under_load import demand_kept, under_load
+
+from store.check import check
+
+#: The last commit before standbys were warm, the lock could be a lease, and a master could hand over by command.
+EARLIER = "22226704481c"
+PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+
+
+def installed(tree: Path, place: Path) -> Path:
+    """The wheel of a tree, unpacked as pip does it; the dependencies are those of this environment."""
+    for arguments in (
+        ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(place / "wheel"), str(tree)),
+        ("install", "--no-deps", "--target", str(place / "site"), "--find-links", str(place / "wheel"), "tandemmq"),
+    ):
+        result = subprocess.run([*PIP, *arguments], capture_output=True, text=True, timeout=120, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+    return place / "site"
+
+
+@pytest.fixture(scope="module")
+def versions(
+    tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[object, str], None]
+) -> dict[str, Path]:
+    """Where the earlier version is installed, and where this one."""
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", EARLIER], capture_output=True, check=False)
+    if archive.returncode != 0:
+        pytest.skip(f"commit {EARLIER} is not here: this is no clone, or a shallow one")
+    place = tmp_path_factory.mktemp("versions")
+    for name in ("old-tree", "new-tree"):
+        (place / name).mkdir()
+    subprocess.run(["tar", "-x", "-C", str(place / "old-tree")], input=archive.stdout, check=True)
+    return {"old": installed(place / "old-tree", place / "old"), "new": installed(ROOT, place / "new")}
+
+
+class Installed(BrokerProcess):
+    """A broker of an installed version; which one may change while it is stopped."""
+
+    def __init__(self, data: Path, name: str, site: Path) -> None:
+        super().__init__(data, name)
+        self.use(site)
+
+    def use(self, site: Path) -> None:
+        self.environment = {"PYTHONPATH": str(site), "PYTHONSAFEPATH": "1"}
+
+
+@pytest.fixture
+def pair(tmp_path: Path, versions: dict[str, Path]) -> Iterator[tuple[Installed, Installed]]:
+    pair = Installed(tmp_path / "data", "a", versions["old"]), Installed(tmp_path / "data", "b", versions["old"])
+    for broker, role in zip(pair, ("master", "standby"), strict=True):
+        broker.start()
+        broker.wait_role(role)
+    yield pair
+    for broker in pair:
+        broker.stop()
+    report = check(str(tmp_path / "data"))
+    assert report.is_clean, report.problems
+
+
+def handover(broker: Installed, site: Path) -> None:
+    """As an operator does it, with the command of the new version."""
+    result = subprocess.run(
+        [sys.executable, "-m", "tandemmq", "handover", "--admin", f"http://127.0.0.1:{broker.admin}"],
+        env={**os.environ, "PYTHONPATH": str(site), "PYTHONSAFEPATH": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_pair_is_upgraded_broker_by_broker_and_back_and_nothing_is_lost(
+    pair: tuple[Installed, Installed], versions: dict[str, Path]
+) -> None:
+    a, b = pair
+    assert "phase" not in (a.status() or {}), "that is no earlier version"
+
+    def upgrade_the_standby(books: Books) -> None:
+        assert b.terminate() == 0
+        b.use(versions["new"])
+        b.start()
+        assert "phase" in b.wait_role("standby")
+
+    def upgrade_the_master(books: Books) -> None:
+        """The earlier version hands over when it is stopped."""
+        assert a.terminate() == 0
+        b.wait_role("master")
+        a.use(versions["new"])
+        a.start()
+        a.wait_role("standby")
+
+    def hand_back(books: Books) -> None:
+        handover(b, versions["new"])
+        a.wait_role("master")
+        b.wait_role("standby")
+
+    def go_back(books: Books) -> None:
+        """What the new version wrote as master, the earlier one reads."""
+        for broker, other in ((b, a), (a, b)):
+            assert broker.terminate() == 0
+            other.wait_role("master")
+            broker.use(versions["old"])
+            broker.start()
+            assert "phase" not in broker.wait_role("standby")
+
+    books, outages = under_load([a.stomp, b.stomp], upgrade_the_standby, upgrade_the_master, hand_back, go_back)
+    print("without a receipt:", ", ".join(f"{seconds:.3f} s" for seconds in outages))
+    demand_kept(books)
