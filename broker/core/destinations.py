@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from broker.core.commands import ClientError
 from broker.core.queue import Queue
@@ -17,10 +17,12 @@ from store.records.message import Destination, DestinationKind
 class Destinations:
     """Queues and topics come into being when they are first named. ``new_queue`` gives a queue's id in the store.
 
-    ``by_name`` and ``by_owner`` are read directly on hot paths; only this class changes them.
+    That holds for queues that the store has from before, too: clients wait while a master takes over, and there may be
+    ten thousand (``asleep``). ``by_name`` and ``by_owner`` have those that were named; they are read directly on hot
+    paths, and only this class changes them.
     """
 
-    __slots__ = ("_memory", "_new_queue", "_settings", "by_name", "by_owner", "durables")
+    __slots__ = ("_asleep", "_memory", "_new_queue", "_settings", "by_name", "by_owner", "durables")
 
     def __init__(
         self, settings: EngineSettings, memory: Memory, new_queue: Callable[[Destination], int], owners: Iterable[Owner]
@@ -31,9 +33,10 @@ class Destinations:
         self.by_name: dict[Destination, Queue | Topic] = {}
         self.by_owner: dict[int, Queue] = {}
         self.durables: dict[str, DurableSubscription] = {}
+        self._asleep: dict[Destination, Owner] = {}
         for owner in owners:
             if owner.subscription_name is None:
-                self._add_queue(Queue(owner.destination, owner.id, settings, memory, unread=owner.count))
+                self._asleep[owner.destination] = owner
             else:
                 self.add_durable(
                     owner.destination, owner.id, owner.client_id or "", owner.subscription_name, unread=owner.count
@@ -45,9 +48,20 @@ class Destinations:
             self.by_owner[queue.owner] = queue
         return queue
 
+    def asleep(self) -> Collection[Owner]:
+        """The store's queues that nobody has named yet, as they were when it was opened."""
+        return self._asleep.values()
+
+    def _wake(self, destination: Destination) -> Queue | None:
+        """The queue of that name, if the store has it and nobody has named it yet."""
+        owner = self._asleep.pop(destination, None)
+        if owner is None:
+            return None
+        return self._add_queue(Queue(destination, owner.id, self._settings, self._memory, unread=owner.count))
+
     def queue(self, destination: Destination) -> Queue:
         """The queue of that name, a new one if there is none. ClientError when there are too many destinations."""
-        found = self.by_name.get(destination)
+        found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
             self._check_room()
             is_stored = destination.kind is DestinationKind.QUEUE
@@ -58,7 +72,7 @@ class Destinations:
 
     def dead_letter_queue(self, destination: Destination) -> Queue:
         """As ``queue``, but there is always room: a message must not be lost for want of a name."""
-        found = self.by_name.get(destination)
+        found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
             return self._add_queue(Queue(destination, self._new_queue(destination), self._settings, self._memory))
         assert isinstance(found, Queue), "a topic has another kind in its name"
@@ -79,7 +93,7 @@ class Destinations:
 
     def _check_room(self) -> None:
         limit = self._settings.destinations_max
-        if len(self.by_name) >= limit:
+        if len(self.by_name) + len(self._asleep) >= limit:
             raise ClientError(f"More than {limit} destinations (destinations_max)", is_fatal=False)
 
     def add_durable(

@@ -8,15 +8,20 @@ from broker.core.destinations import Destinations
 from broker.core.queue import Queue
 from broker.core.subscription import Memory
 
+# Of a queue that nobody has named since the store was opened.
+NOTHING_YET = {"unacknowledged": 0, "consumers": 0, "enqueued": 0, "dequeued": 0, "dispatched": 0}
+
 
 def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int]) -> dict[str, Any]:
     """``queues``, ``topics`` and ``subscriptions`` (durable ones) as lists of dicts, totals in ``counts``."""
     queues = destinations.queues()
     topics = destinations.topics()
     durables = list(destinations.durables.values())
+    asleep = destinations.asleep()
     everything = [*queues, *durables]
     return {
-        "queues": [{"name": queue.destination.name} | _figures(queue) for queue in queues],
+        "queues": [{"name": queue.destination.name} | _figures(queue) for queue in queues]
+        + [{"name": owner.destination.name, "messages": owner.count} | NOTHING_YET for owner in asleep],
         "subscriptions": [
             {"name": durable.name, "client_id": durable.client_id, "topic": durable.destination.name}
             | _figures(durable)
@@ -35,7 +40,7 @@ def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int
         ],
         "counts": {
             **counts,
-            "messages": sum(queue.count for queue in everything),
+            "messages": sum(queue.count for queue in everything) + sum(owner.count for owner in asleep),
             "unacknowledged": sum(queue.in_flight for queue in everything),
             "enqueued_total": sum(queue.enqueued for queue in queues) + sum(topic.enqueued for topic in topics),
             "dequeued_total": sum(queue.dequeued for queue in everything),

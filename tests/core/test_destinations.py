@@ -1,0 +1,58 @@
+"""Which queues there are, and when they come into being."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from broker.core.commands import ClientError
+from broker.core.destinations import Destinations
+from broker.core.settings import EngineSettings
+from broker.core.statistics import statistics
+from broker.core.subscription import Memory
+from store.operations import Owner
+from store.records.message import Destination, DestinationKind
+
+
+def queue(name: str) -> Destination:
+    return Destination(DestinationKind.QUEUE, name)
+
+
+def house(*owners: Owner, destinations_max: int = 100) -> Destinations:
+    ids = itertools.count(100)
+    settings = EngineSettings(destinations_max=destinations_max)
+    return Destinations(settings, Memory(1 << 20, 1 << 20, 1 << 20), lambda destination: next(ids), owners)
+
+
+def figures(destinations: Destinations) -> dict[str, Any]:
+    return statistics(destinations, Memory(1 << 20, 1 << 20, 1 << 20), {})
+
+
+def test_a_queue_of_the_store_keeps_its_owner_and_what_it_holds_when_it_is_named() -> None:
+    destinations = house(Owner(7, queue("a"), 12), Owner(8, queue("b"), 3))
+    found = destinations.queue(queue("a"))
+    assert (found.owner, found.count, found.is_paged) == (7, 12, True)
+    assert destinations.queue(queue("a")) is found
+    assert destinations.by_owner == {7: found}
+    assert [owner.id for owner in destinations.asleep()] == [8]
+    assert destinations.dead_letter_queue(queue("b")).owner == 8
+    assert not destinations.asleep()
+
+
+def test_a_queue_that_nobody_named_yet_is_shown_with_what_it_holds() -> None:
+    destinations = house(Owner(7, queue("a"), 12), Owner(8, queue("b"), 3))
+    destinations.queue(queue("a"))
+    shown = figures(destinations)
+    assert {each["name"]: each["messages"] for each in shown["queues"]} == {"a": 12, "b": 3}
+    named, asleep = shown["queues"]
+    assert named.keys() == asleep.keys()
+    assert shown["counts"]["messages"] == 15
+
+
+def test_queues_that_nobody_named_yet_count_for_the_bound() -> None:
+    destinations = house(Owner(7, queue("a"), 12), Owner(8, queue("b"), 3), destinations_max=2)
+    with pytest.raises(ClientError, match="More than 2 destinations"):
+        destinations.queue(queue("c"))
+    assert destinations.queue(queue("b")).count == 3
