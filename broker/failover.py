@@ -1,24 +1,33 @@
-"""The addresses of a pair of brokers, as a client is given them.
+"""The URL of one broker, or of a pair: what it says and which addresses to try when. Pure.
 
     stomp://host:port
-    failover:(stomp://a:61613,stomp://b:61613)?maxReconnectAttempts=5&randomize=false
+    failover:(stomp://a:61613,stomp://b:61613)?initialReconnectDelay=10&randomize=false
 
-The option names, units and defaults are those of ActiveMQ's failover transport ("Failover Transport
-Reference"), so that a URL can be moved here as it stands. Pure: it says where to try and how long to wait
-before the next round, and knows neither sockets nor clocks.
+Option names, defaults and meanings are those of ActiveMQ's failover transport (FailoverTransport.java, 5.17).
+``OPTIONS`` is the one table of them: each is done, ignored with its reason in ``FailoverUrl.remarks``, or refused with
+its reason; docs/clients.md shows the same table. Knows neither sockets nor clocks.
 """
 
+from __future__ import annotations
+
+import random
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-__all__ = ["Address", "FailoverUrl", "UrlError"]
+__all__ = ["OPTIONS", "Address", "FailoverUrl", "Fate", "Option", "UrlError"]
 
 DEFAULT_STOMP_PORT = 61613
 UNLIMITED = -1
 _SCHEMES = ("stomp", "tcp")
+_ENCRYPTED_SCHEMES = ("stomp+ssl", "stomp+nio+ssl", "ssl", "nio+ssl")
 _FAILOVER = re.compile(r"failover:(?://)?(?:\((?P<listed>[^()]*)\)|(?P<bare>[^?()]*))(?:\?(?P<options>.*))?", re.DOTALL)
+# Beyond these a number of milliseconds is a mistake, and would overflow what waits for it.
+_MILLISECONDS_MAX = 2**31 - 1
 
 
 class UrlError(ValueError):
@@ -39,10 +48,13 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class FailoverUrl:
-    """Addresses to try, in this order unless ``randomize``, and how patient to be. Times are milliseconds.
+    """Addresses to try, and how patient to be. Times are milliseconds.
 
-    ``max_reconnect_attempts``: rounds over all addresses after the first; -1 for ever, 0 never again.
-    ``timeout_ms``: a send that finds no broker for this long gives up; -1 waits as long as attempts last.
+    A *round* is one attempt at each address. ``max_reconnect_attempts``: so many rounds after a loss, -1 for ever, 0
+    none; at the first connection ``startup_max_reconnect_attempts`` counts instead unless it is -1, and one round is
+    always made. ``timeout_ms``: a send that finds no broker for so long gives up; -1 waits as long as the rounds last.
+    ``heart_beat_ms``: how often either side shows life; 0 is never. ``remarks``: options that do nothing here, each
+    with the reason.
     """
 
     addresses: tuple[Address, ...]
@@ -51,11 +63,16 @@ class FailoverUrl:
     use_exponential_back_off: bool = True
     back_off_multiplier: float = 2.0
     max_reconnect_attempts: int = UNLIMITED
+    startup_max_reconnect_attempts: int = UNLIMITED
     randomize: bool = True
     timeout_ms: int = UNLIMITED
+    warn_after_reconnect_attempts: int = 10
+    connect_timeout_ms: int = 5_000
+    heart_beat_ms: int = 10_000
+    remarks: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
-    def parse(cls, text: str) -> "FailoverUrl":
+    def parse(cls, text: str) -> FailoverUrl:
         """Read a ``stomp://`` or a ``failover:`` URL; raises UrlError for all else.
 
         A plain ``stomp://`` URL is one address tried once: whoever wants reconnects says ``failover:``.
@@ -67,32 +84,85 @@ class FailoverUrl:
         if matched is None:
             raise UrlError(f"{text!r}: expected failover:(stomp://host:port,...)?option=value")
         listed = matched["listed"] if matched["listed"] is not None else matched["bare"]
-        addresses = tuple(_address(part.strip()) for part in listed.split(",") if part.strip())
+        addresses = tuple(dict.fromkeys(_address(part.strip()) for part in listed.split(",") if part.strip()))
         if not addresses:
             raise UrlError(f"{text!r}: failover needs at least one address")
         settings: dict[str, int | float | bool] = {}
+        remarks: list[str] = []
         for name, value in parse_qsl(matched["options"] or "", keep_blank_values=True):
-            _option(settings, name, value)
-        return cls(addresses, **settings)  # type: ignore[arg-type]  # _OPTIONS pairs each field with its reader
+            option = _option(name)
+            if option.fate is Fate.IGNORED:
+                remarks.append(f"{name} does nothing here: {option.meaning}")
+            else:
+                settings[option.field] = _value(name, option, value)
+        # OPTIONS pairs each field with its reader.
+        return cls(addresses, **settings, remarks=tuple(remarks))  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         options = "&".join(
-            f"{name}={_written(getattr(self, field))}"
-            for name, (field, _) in _OPTIONS.items()
-            if getattr(self, field) != getattr(_DEFAULTS, field)
+            f"{name}={_written(getattr(self, option.field))}"
+            for name, option in OPTIONS.items()
+            if option.fate is Fate.DONE
+            and name not in _SYNONYMS
+            and getattr(self, option.field) != getattr(_DEFAULTS, option.field)
         )
         return f"failover:({','.join(map(str, self.addresses))})" + (f"?{options}" if options else "")
 
-    def delays_seconds(self) -> Iterator[float]:
-        """How long to wait before each further round of attempts; ends when they are used up."""
+    def pauses_seconds(self, *, is_first: bool) -> Iterator[float]:
+        """How long to wait before each round; ends when the rounds are used up.
+
+        The first connection is tried at once, one that was lost after ``initial_reconnect_delay_ms``; from then on the
+        pause grows by the multiplier.
+        """
+        limit = self.max_reconnect_attempts
+        if is_first:
+            if self.startup_max_reconnect_attempts != UNLIMITED:
+                limit = self.startup_max_reconnect_attempts
+            limit = limit if limit == UNLIMITED else max(1, limit)
         delay = float(self.initial_reconnect_delay_ms)
-        attempt = 0
-        while self.max_reconnect_attempts == UNLIMITED or attempt < self.max_reconnect_attempts:
-            yield min(delay, self.max_reconnect_delay_ms) / 1000
-            attempt += 1
-            # Stops growing at the limit: a client that waits for days must not overflow a float.
-            if self.use_exponential_back_off and delay < self.max_reconnect_delay_ms:
-                delay *= self.back_off_multiplier
+        made = 0
+        while limit == UNLIMITED or made < limit:
+            if is_first and made == 0:
+                yield 0.0
+            else:
+                yield min(delay, self.max_reconnect_delay_ms) / 1000
+                # Stops growing at the limit: a client that waits for days must not overflow a float.
+                if self.use_exponential_back_off and delay < self.max_reconnect_delay_ms:
+                    delay *= self.back_off_multiplier
+            made += 1
+
+    def order(self, failed: Address | None, chance: random.Random) -> list[Address]:
+        """The addresses in the order in which to try them: shuffled if so wished, and the one that just failed last."""
+        addresses = [address for address in self.addresses if address != failed]
+        if self.randomize:
+            chance.shuffle(addresses)
+        if failed in self.addresses:
+            addresses.append(failed)
+        return addresses
+
+
+class Fate(Enum):
+    """What becomes of an option."""
+
+    DONE = "done"
+    IGNORED = "ignored"
+    REFUSED = "refused"
+
+
+class Reader(NamedTuple):
+    """How a value is read, and what to say was expected when it cannot be."""
+
+    read: Callable[[str], int | float | bool]
+    expected: str
+
+
+class Option(NamedTuple):
+    """One option: ``meaning`` says what it does, or why it does nothing, or why it is refused."""
+
+    fate: Fate
+    meaning: str
+    field: str = ""
+    reader: Reader | None = None
 
 
 def _address(text: str) -> Address:
@@ -101,10 +171,14 @@ def _address(text: str) -> Address:
         port = parts.port
     except ValueError as problem:
         raise UrlError(f"{text!r}: {problem}") from None
+    if parts.scheme in _ENCRYPTED_SCHEMES:
+        raise UrlError(f"{text!r}: TLS ({parts.scheme}) is not there yet; expected stomp://host:port")
     if parts.scheme not in _SCHEMES or not parts.hostname:
         raise UrlError(f"{text!r}: expected stomp://host:port")
     if parts.username or parts.path.strip("/"):
         raise UrlError(f"{text!r}: expected nothing but host and port; give login and passcode as options")
+    if parts.query or parts.fragment:
+        raise UrlError(f"{text!r}: options of one address are not read; for all of them say ?nested.<option>=")
     if port == 0:
         raise UrlError(f"{text!r}: port 0 is not an address")
     return Address(parts.hostname, port if port is not None else DEFAULT_STOMP_PORT)
@@ -114,18 +188,14 @@ def _flag(text: str) -> bool:
     return {"true": True, "false": False}[text.lower()]
 
 
-def _milliseconds(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError
-    return value
+def _number_from(low: float, high: float = _MILLISECONDS_MAX) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError
+        return value
 
-
-def _limit(text: str) -> int:
-    value = int(text)
-    if value < UNLIMITED:
-        raise ValueError
-    return value
+    return read
 
 
 def _multiplier(text: str) -> float:
@@ -135,32 +205,110 @@ def _multiplier(text: str) -> float:
     return value
 
 
-_OPTIONS = {
-    "initialReconnectDelay": ("initial_reconnect_delay_ms", _milliseconds),
-    "maxReconnectDelay": ("max_reconnect_delay_ms", _milliseconds),
-    "useExponentialBackOff": ("use_exponential_back_off", _flag),
-    "backOffMultiplier": ("back_off_multiplier", _multiplier),
-    "maxReconnectAttempts": ("max_reconnect_attempts", _limit),
-    "randomize": ("randomize", _flag),
-    "timeout": ("timeout_ms", _limit),
-}
-_EXPECTED = {
-    _flag: "true or false",
-    _milliseconds: "milliseconds",
-    _limit: "a number, or -1 for no limit",
-    _multiplier: "a number from 1 to 1000",
-}
+_FLAG = Reader(_flag, "true or false")
+_MILLISECONDS = Reader(_number_from(0), "milliseconds")
+_MILLISECONDS_FROM_1 = Reader(_number_from(1), "milliseconds, at least 1")
+_LIMIT = Reader(_number_from(UNLIMITED), "a number, or -1 for no limit")
+_MULTIPLIER = Reader(_multiplier, "a number from 1 to 1000")
+
+_NO_CONTROL = "STOMP has no frame by which a broker sends other addresses"
+_ONE_LISTENS = "of a pair only the master listens, so there is no second connection to hold ready or to prefer"
+_KEPT_ANYHOW = "each message is kept until its receipt came, at most `window` of them"
+
+OPTIONS: Final = MappingProxyType(
+    {
+        "initialReconnectDelay": Option(
+            Fate.DONE,
+            "the pause after a lost connection, and the first pause between two rounds",
+            "initial_reconnect_delay_ms",
+            _MILLISECONDS,
+        ),
+        "maxReconnectDelay": Option(Fate.DONE, "pauses grow up to this", "max_reconnect_delay_ms", _MILLISECONDS),
+        "useExponentialBackOff": Option(Fate.DONE, "whether pauses grow", "use_exponential_back_off", _FLAG),
+        "backOffMultiplier": Option(Fate.DONE, "by how much pauses grow", "back_off_multiplier", _MULTIPLIER),
+        "reconnectDelayExponent": Option(
+            Fate.DONE, "older name of backOffMultiplier", "back_off_multiplier", _MULTIPLIER
+        ),
+        "maxReconnectAttempts": Option(
+            Fate.DONE,
+            "so many rounds over all addresses after a loss; -1 for ever, 0 none (ActiveMQ 5.6 and later)",
+            "max_reconnect_attempts",
+            _LIMIT,
+        ),
+        "startupMaxReconnectAttempts": Option(
+            Fate.DONE,
+            "so many rounds for the first connection; -1: as maxReconnectAttempts says, but at least one",
+            "startup_max_reconnect_attempts",
+            _LIMIT,
+        ),
+        "randomize": Option(
+            Fate.DONE, "try the addresses in any order; the one just lost comes last anyhow", "randomize", _FLAG
+        ),
+        "timeout": Option(
+            Fate.DONE, "a send, flush or commit that finds no broker for so long gives up", "timeout_ms", _LIMIT
+        ),
+        "warnAfterReconnectAttempts": Option(
+            Fate.DONE,
+            "the first failed round is told, then every so many; 0 or less: none",
+            "warn_after_reconnect_attempts",
+            _LIMIT,
+        ),
+        "nested.connectionTimeout": Option(
+            Fate.DONE,
+            "so long may one address take to answer, up to its CONNECTED (ActiveMQ: 30000, up to the TCP connection)",
+            "connect_timeout_ms",
+            _MILLISECONDS_FROM_1,
+        ),
+        "nested.wireFormat.maxInactivityDuration": Option(
+            Fate.DONE,
+            "heart-beats both ways, this often; silence for one and a half is a loss; 0: none (ActiveMQ: 30000)",
+            "heart_beat_ms",
+            _MILLISECONDS,
+        ),
+        "nested.tcpNoDelay": Option(Fate.IGNORED, "it is always on"),
+        "nested.keepAlive": Option(Fate.IGNORED, "heart-beats notice a dead peer sooner than TCP does"),
+        "backup": Option(Fate.IGNORED, _ONE_LISTENS),
+        "backupPoolSize": Option(Fate.IGNORED, _ONE_LISTENS),
+        "priorityBackup": Option(Fate.IGNORED, _ONE_LISTENS),
+        "priorityURIs": Option(Fate.IGNORED, _ONE_LISTENS),
+        "trackMessages": Option(Fate.IGNORED, _KEPT_ANYHOW),
+        "maxCacheSize": Option(Fate.IGNORED, _KEPT_ANYHOW),
+        "trackTransactionProducers": Option(Fate.IGNORED, "STOMP has no producers to declare again"),
+        "updateURIsSupported": Option(Fate.IGNORED, _NO_CONTROL),
+        "rebalanceUpdateURIs": Option(Fate.IGNORED, _NO_CONTROL),
+        "reconnectSupported": Option(Fate.IGNORED, _NO_CONTROL),
+        "connectionInterruptProcessingTimeout": Option(
+            Fate.IGNORED, "what was delivered on a lost connection is dropped at once, for it comes again"
+        ),
+        "reconnectDelay": Option(Fate.IGNORED, "the pause that ActiveMQ is at, no setting; say initialReconnectDelay"),
+        "updateURIsURL": Option(Fate.REFUSED, "addresses are not read from another place; list them in the URL"),
+        "nested.*": Option(Fate.REFUSED, "only the nested options named in docs/clients.md are known"),
+        "jms.*": Option(Fate.REFUSED, "an option of ActiveMQ's Java client"),
+    }
+)
+_SYNONYMS = frozenset(("reconnectDelayExponent",))
 _DEFAULTS = FailoverUrl((Address("localhost", DEFAULT_STOMP_PORT),))
 
 
-def _option(settings: dict[str, int | float | bool], name: str, value: str) -> None:
-    if name not in _OPTIONS:
-        raise UrlError(f"option {name!r} is unknown; expected one of {', '.join(_OPTIONS)}")
-    field, read = _OPTIONS[name]
+def _option(name: str) -> Option:
+    """The option of this name, done or ignored; UrlError when it is refused or unknown."""
+    option = OPTIONS.get(name)
+    if option is None:
+        option = OPTIONS.get(f"{name.partition('.')[0]}.*")
+    if option is None:
+        done = (known for known, option in OPTIONS.items() if option.fate is Fate.DONE)
+        raise UrlError(f"option {name!r} is unknown; expected one of {', '.join(done)}")
+    if option.fate is Fate.REFUSED:
+        raise UrlError(f"option {name!r} is refused: {option.meaning}")
+    return option
+
+
+def _value(name: str, option: Option, text: str) -> int | float | bool:
+    assert option.reader is not None, f"option {name} is done and has a reader"
     try:
-        settings[field] = read(value)
+        return option.reader.read(text)
     except (ValueError, KeyError, OverflowError):
-        raise UrlError(f"option {name}={value!r}: expected {_EXPECTED[read]}") from None
+        raise UrlError(f"option {name}={text!r}: expected {option.reader.expected}") from None
 
 
 def _written(value: object) -> str:

@@ -3,16 +3,21 @@
 Bodies go to stdout and come from arguments, files or stdin; what happens to the connection goes to stderr.
 """
 
+import asyncio
 import json
-import logging
+import os
 import sys
+import threading
 import time
-from collections.abc import Iterable, Iterator
-from typing import BinaryIO, NoReturn
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 import click
+import uvloop
 
-from broker.client import PREFETCH_DEFAULT, WINDOW_DEFAULT, Client, ClientError, NoBroker
+from broker.client import PREFETCH_DEFAULT, WINDOW_DEFAULT, Client, ClientError, NoBroker, Received
+from broker.client.frames import RESERVED
 from broker.failover import FailoverUrl, UrlError
 from broker.protocols.stomp.messages import SEND_ID
 
@@ -21,6 +26,10 @@ EXIT_FAILED = 1
 EXIT_NO_BROKER = 3
 # Few are asked for: take one at a time, so that none but these is marked as delivered.
 ONE_BY_ONE_MAX = 100
+# Lines are read in pieces of this size, one ahead: what waits is not read, and a pipe's writer waits with it.
+READ_BYTES = 1 << 16
+
+Result = TypeVar("Result")
 
 _url = click.option(
     "--url",
@@ -84,24 +93,17 @@ def send(
     if priority is not None:
         given["priority"] = str(priority)
     client = _client(url, login, passcode, quiet, window)
-    sent = 0
     started_at = time.monotonic()
-    try:
-        for each in _paced(_bodies(body, count, source), rate):
-            client.send(_destination(destination), each, given)
-            sent += 1
-        client.flush()
-    except KeyboardInterrupt:
-        _say(f"interrupted: {sent} sent, {client.unconfirmed} without a receipt")
-    except ClientError as problem:
-        _fail(problem, f" – {sent} sent, {client.unconfirmed} without a receipt")
-    finally:
-        client.close()
+    done = _run(_send_all(client, _destination(destination), given, _paced(_bodies(body, count, source), rate)))
+    if done.is_interrupted:
+        _say(f"interrupted: {done.sent} sent, {client.unconfirmed} without a receipt")
+    if done.problem is not None:
+        _fail(done.problem, f" – {done.sent} sent, {client.unconfirmed} without a receipt")
     if as_json:
-        done = {"sent": sent, "unconfirmed": client.unconfirmed, "resent": client.resent}
-        click.echo(json.dumps({**done, "seconds": round(time.monotonic() - started_at, 3)}))
+        told = {"sent": done.sent, "unconfirmed": client.unconfirmed, "resent": client.resent}
+        click.echo(json.dumps({**told, "seconds": round(time.monotonic() - started_at, 3)}))
     elif not quiet:
-        _say(f"{sent - client.unconfirmed} sent and confirmed in {time.monotonic() - started_at:.2f} s")
+        _say(f"{done.sent - client.unconfirmed} sent and confirmed in {time.monotonic() - started_at:.2f} s")
     if client.unconfirmed:
         raise SystemExit(EXIT_FAILED)
 
@@ -137,34 +139,106 @@ def receive(
     prefetch = 1 if ack and count is not None and count <= ONE_BY_ONE_MAX else PREFETCH_DEFAULT
     if not ack and count is not None:
         prefetch = count
-    received = 0
+    wish = _Wish(_destination(destination), {"selector": selector} if selector else {}, prefetch, count, timeout, ack)
+    done = _run(_receive_all(client, wish, _print_json if as_json else _print_body))
+    if not done.is_confirmed:
+        _say("the connection was lost before the acknowledgements were confirmed: some messages may come again")
+    if done.problem is not None:
+        _fail(done.problem, f" – {done.received} received")
+    if count is not None and done.received < count:
+        raise SystemExit(EXIT_FAILED)
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What became of a `send`."""
+
+    sent: int = 0
+    is_interrupted: bool = False
+    problem: ClientError | None = None
+
+
+async def _send_all(client: Client, destination: str, headers: dict[str, str], bodies: AsyncIterator[bytes]) -> _Sent:
+    done = _Sent()
     try:
-        client.subscribe(
-            _destination(destination), headers={"selector": selector} if selector else None, prefetch=prefetch
-        )
-        while count is None or received < count:
-            message = client.receive(timeout)
+        await client.connect()
+        async for each in bodies:
+            await client.send(destination, each, headers)
+            done.sent += 1
+        await client.flush()
+    except asyncio.CancelledError:  # Ctrl-C
+        done.is_interrupted = True
+        _go_on()
+    except ClientError as problem:
+        done.problem = problem
+    await client.close()
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What a `receive` was asked for."""
+
+    destination: str
+    headers: dict[str, str]
+    prefetch: int
+    count: int | None
+    timeout_seconds: float | None
+    has_acks: bool
+
+
+@dataclass(slots=True)
+class _Printed:
+    """What became of a `receive`."""
+
+    received: int = 0
+    is_confirmed: bool = False
+    problem: ClientError | None = None
+
+
+async def _receive_all(client: Client, wish: _Wish, show: Callable[[Received], None]) -> _Printed:
+    done = _Printed()
+    try:
+        await client.connect()
+        subscription = await client.subscribe(wish.destination, headers=wish.headers, prefetch=wish.prefetch)
+        while wish.count is None or done.received < wish.count:
+            message = await subscription.receive(wish.timeout_seconds)
             if message is None:
                 break
-            if as_json:
-                click.echo(json.dumps({"headers": dict(message.headers), "body": message.text}))
-            else:
-                sys.stdout.buffer.write(message.body + b"\n")
-                sys.stdout.buffer.flush()
-            received += 1
-            if ack:
-                client.acknowledge(message)
-    except KeyboardInterrupt:
-        pass  # the way to end it
+            show(message)
+            done.received += 1
+            if wish.has_acks:
+                await client.acknowledge(message)
+    except asyncio.CancelledError:  # Ctrl-C is the way to end it
+        _go_on()
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away, `head` for one; nothing more to say to it
     except ClientError as problem:
-        _fail(problem, f" – {received} received")
-    finally:
-        if not client.close():
-            _say("the connection was lost before the acknowledgements were confirmed: some messages may come again")
-    if count is not None and received < count:
-        raise SystemExit(EXIT_FAILED)
+        done.problem = problem
+    done.is_confirmed = await client.close()
+    return done
+
+
+def _run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run on a loop of its own; Ctrl-C cancels the work, a second one ends it at once."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+def _go_on() -> None:
+    """The cancellation was understood; what is awaited from here on is not cancelled."""
+    task = asyncio.current_task()
+    assert task is not None, "commands run as a task"
+    task.uncancel()
+
+
+def _print_json(message: Received) -> None:
+    click.echo(json.dumps({"headers": dict(message.headers), "body": message.text}))
+
+
+def _print_body(message: Received) -> None:
+    sys.stdout.buffer.write(message.body + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def _client(url: str, login: str | None, passcode: str | None, is_quiet: bool, window: int) -> Client:
@@ -172,27 +246,71 @@ def _client(url: str, login: str | None, passcode: str | None, is_quiet: bool, w
         parsed = FailoverUrl.parse(url)
     except UrlError as problem:
         raise click.BadParameter(str(problem), param_hint="--url") from None
-    # stomp.py logs each failed attempt with a traceback; the notices say it in one line.
-    logging.getLogger("stomp.py").setLevel(logging.CRITICAL + 1)
     return Client(parsed, login=login, passcode=passcode, window=window, notice=(lambda _: None) if is_quiet else _say)
 
 
-def _bodies(body: str | None, count: int | None, source: BinaryIO | None) -> Iterator[bytes]:
+async def _bodies(body: str | None, count: int | None, source: BinaryIO | None) -> AsyncIterator[bytes]:
     if count is not None:
         text = body if body is not None else "message"
-        yield from (f"{text} {number}".encode() for number in range(1, count + 1))
+        for number in range(1, count + 1):
+            yield f"{text} {number}".encode()
     elif body is not None:
         yield body.encode()
     else:
-        lines = source if source is not None else sys.stdin.buffer
-        yield from (line.removesuffix(b"\n").removesuffix(b"\r") for line in lines)
+        async for line in _lines(source if source is not None else sys.stdin.buffer):
+            yield line.removesuffix(b"\r")
 
 
-def _paced(bodies: Iterable[bytes], rate: float | None) -> Iterator[bytes]:
+async def _lines(source: BinaryIO) -> AsyncIterator[bytes]:
+    """The lines of a file, pipe or terminal as they come; the loop goes on meanwhile."""
+    rest = b""
+    async for piece in _pieces(source.fileno()):
+        lines = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
+        rest = lines.pop()
+        for line in lines:
+            yield line
+    if rest:
+        yield rest
+
+
+async def _pieces(descriptor: int) -> AsyncIterator[bytes]:
+    """What can be read, piece by piece, one ahead.
+
+    A thread of its own, that nobody waits for at the end: nothing else ends a read of a silent terminal. It reads the
+    descriptor, since a buffered reader's lock, held at exit, would abort the interpreter.
+    """
+    loop = asyncio.get_running_loop()
+    pieces: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    wanted = threading.Semaphore(2)
+
+    def read() -> None:
+        piece: bytes | OSError = b"-"
+        while piece and isinstance(piece, bytes):
+            wanted.acquire()
+            try:
+                piece = os.read(descriptor, READ_BYTES)
+            except OSError as problem:
+                piece = problem
+            try:
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
+            except RuntimeError:
+                return  # the loop is closed, nobody reads any more
+
+    threading.Thread(target=read, name="tandemmq-send-input", daemon=True).start()
+    while piece := await pieces.get():
+        if isinstance(piece, OSError):
+            raise click.ClickException(f"the input cannot be read: {piece.strerror}")
+        yield piece
+        wanted.release()
+
+
+async def _paced(bodies: AsyncIterator[bytes], rate: float | None) -> AsyncIterator[bytes]:
     started_at = time.monotonic()
-    for number, body in enumerate(bodies):
-        if rate is not None:
-            time.sleep(max(0.0, started_at + number / rate - time.monotonic()))
+    number = 0
+    async for body in bodies:
+        if rate is not None and (ahead := started_at + number / rate - time.monotonic()) > 0:
+            await asyncio.sleep(ahead)
+        number += 1
         yield body
 
 
@@ -207,6 +325,8 @@ def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
         raise click.BadParameter(f"{text!r}: expected NAME:VALUE", param_hint="--header")
+    if name.strip() in RESERVED:
+        raise click.BadParameter(f"{text!r}: send writes {name.strip()} itself", param_hint="--header")
     return name.strip(), value.strip()
 
 

@@ -6,7 +6,6 @@ import asyncio
 import glob
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,21 +108,21 @@ async def test_the_master_dies_between_store_and_receipt(pair: tuple[BrokerProce
     async with LossyProxy(master.stomp) as proxy:
         url = f"failover:(stomp://127.0.0.1:{proxy.port},{standby.url})?randomize=false&maxReconnectDelay=50"
         client = Client(url)
-        await asyncio.to_thread(client.connect)
+        await client.connect()
         proxy.withhold()
 
-        def send_all() -> None:
+        async def send_all() -> None:
             for body in sent:
-                client.send("/queue/orders", body)
-            client.flush()
+                await client.send("/queue/orders", body)
+            await client.flush()
 
-        sending = asyncio.create_task(asyncio.to_thread(send_all))
+        sending = asyncio.create_task(send_all())
         await until_stored(master, sent[-1])
         assert client.unconfirmed == 20
         master.kill()
         await asyncio.wait_for(sending, 30)
         assert (client.resent, client.unconfirmed) == (20, 0)
-        await asyncio.to_thread(client.close)
+        await client.close()
     assert proxy.withheld > 0, "the receipts were on their way"
     assert duplicates(standby) == 20
     assert await bodies(standby, "/queue/orders", 20) == sent
@@ -169,17 +168,16 @@ async def test_what_is_copied_by_a_bridge_is_no_duplicate(pair: tuple[BrokerProc
     client.close()
 
 
-def test_an_idle_broker_writes_nothing(tmp_path: Path) -> None:
+async def test_an_idle_broker_writes_nothing(tmp_path: Path) -> None:
     """AMQ-3833: one stored message, twenty checkpoints, not a byte more."""
     broker = BrokerProcess(tmp_path / "data", "a", "--set", "store.checkpoint_interval=50ms")
     try:
         broker.start().wait_role("master")
-        with Client(broker.url) as client:
-            client.send("/queue/orders", b"one small message")
-            client.flush()
-        time.sleep(0.2)  # its checkpoint
+        async with Client(broker.url) as client:
+            await client.send("/queue/orders", b"one small message")
+        await asyncio.sleep(0.2)  # its checkpoint
         before = journal(broker.data)
-        time.sleep(20 * 0.05)
+        await asyncio.sleep(20 * 0.05)
         assert journal(broker.data) == before
         assert broker.terminate() == 0
         assert journal(broker.data) == before

@@ -1,152 +1,171 @@
-"""The blocking client against real brokers."""
+"""The client against real brokers."""
 
+from __future__ import annotations
+
+import asyncio
 import os
 import signal
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from bench.peers.server import HOST, Server, free_port
-from broker.client import BrokerError, Client, NoBroker
-
-FEW = "maxReconnectAttempts=2&initialReconnectDelay=10"
+from bench.peers.server import HOST, Server
+from broker.client import BrokerError, Client, Subscription
 
 
 def url_of(*servers: Server, options: str = "maxReconnectAttempts=1000&maxReconnectDelay=20") -> str:
     return f"failover:({','.join(f'stomp://{HOST}:{server.port}' for server in servers)})?{options}"
 
 
-def drain(client: Client, seconds: float = 1.0) -> list[bytes]:
+async def drain(client: Client, subscription: Subscription, seconds: float = 1.0) -> list[bytes]:
     bodies = []
-    while (message := client.receive(seconds)) is not None:
+    while (message := await subscription.receive(seconds)) is not None:
         bodies.append(message.body)
-        client.acknowledge(message)
+        await client.acknowledge(message)
     return bodies
 
 
-@contextmanager
-def silent_port() -> Iterator[int]:
-    """A port that accepts and then closes, as a broker that is going down."""
-    with socket.create_server((HOST, 0)) as listener:
-        listener.settimeout(0.1)
-        is_over = threading.Event()
-
-        def turn_away() -> None:
-            while not is_over.is_set():
-                try:
-                    listener.accept()[0].close()
-                except TimeoutError:
-                    continue
-
-        thread = threading.Thread(target=turn_away)
-        thread.start()
-        try:
-            yield int(listener.getsockname()[1])
-        finally:
-            is_over.set()
-            thread.join()
-
-
-def test_what_is_sent_is_received_with_its_headers_in_order(broker: Server) -> None:
+async def test_what_is_sent_is_received_with_its_headers_in_order(broker: Server) -> None:
     bodies = [b"one", "zwölf".encode(), b"with\0nul", b"", b"\xff\xfe"]
-    with Client(url_of(broker)) as client:
+    async with Client(url_of(broker)) as client:
         for body in bodies:
-            client.send("/queue/client.order", body, {"colour": "a:b\\c\nd"})
-        client.flush()
+            await client.send("/queue/client.order", body, {"colour": "a:b\\c\nd"})
+        await client.flush()
         assert client.unconfirmed == 0
 
-        client.subscribe("/queue/client.order")
+        subscription = await client.subscribe("/queue/client.order")
         received = []
-        while len(received) < len(bodies):
-            message = client.receive(5)
-            assert message is not None
+        async for message in subscription:
             assert message.headers["colour"] == "a:b\\c\nd"
-            assert client.acknowledge(message)
+            assert await client.acknowledge(message)
             received.append(message.body)
+            if len(received) == len(bodies):
+                break
 
     assert received == bodies
 
 
-def test_what_was_not_acknowledged_comes_again(broker: Server) -> None:
-    with Client(url_of(broker)) as client:
-        client.send("/queue/client.again", b"kept")
-        client.send("/queue/client.again", b"done")
-        client.flush()
-    with Client(url_of(broker)) as client:
-        client.subscribe("/queue/client.again")
-        first, second = client.receive(5), client.receive(5)
+async def test_what_was_not_acknowledged_comes_again(broker: Server) -> None:
+    async with Client(url_of(broker)) as client:
+        await client.send("/queue/client.again", b"kept")
+        await client.send("/queue/client.again", b"done")
+    async with Client(url_of(broker)) as client:
+        subscription = await client.subscribe("/queue/client.again")
+        first, second = await subscription.receive(5), await subscription.receive(5)
         assert first is not None
         assert second is not None
-        client.acknowledge(second)
+        assert await client.acknowledge(second, is_confirmed=True)
 
-    with Client(url_of(broker)) as client:
-        client.subscribe("/queue/client.again")
-        assert drain(client) == [b"kept"]
-
-
-def test_a_wait_for_a_message_ends_in_time(broker: Server) -> None:
-    with Client(url_of(broker)) as client:
-        client.subscribe("/queue/client.nothing")
-
-        assert client.receive(0.05) is None
+    async with Client(url_of(broker)) as client:
+        assert await drain(client, await client.subscribe("/queue/client.again"), 0.3) == [b"kept"]
 
 
-def test_nobody_there_is_said_once_the_attempts_are_used_up() -> None:
-    said: list[str] = []
-    url = f"failover:(stomp://{HOST}:{free_port()})?{FEW}"
-    with Client(url, notice=said.append) as client, pytest.raises(NoBroker, match="refused"):
-        client.send("/queue/a", b"x")
-
-    assert len(said) == 1
-    assert "trying again" in said[0]
-
-
-def test_a_port_that_closes_at_once_is_no_broker() -> None:
-    with silent_port() as port, Client(f"stomp://{HOST}:{port}") as client, pytest.raises(NoBroker):
-        client.connect()
+async def test_an_acknowledgement_of_mode_client_covers_those_before_it(broker: Server) -> None:
+    async with Client(url_of(broker)) as client:
+        for number in range(3):
+            await client.send("/queue/client.cumulative", str(number))
+        await client.flush()
+        subscription = await client.subscribe("/queue/client.cumulative", "client")
+        messages = [await subscription.receive(5) for _ in range(3)]
+        assert messages[1] is not None
+        await client.acknowledge(messages[1])
+    async with Client(url_of(broker)) as client:
+        assert await drain(client, await client.subscribe("/queue/client.cumulative"), 0.3) == [b"2"]
 
 
-def test_the_timeout_of_the_url_ends_a_wait_without_a_limit_of_attempts() -> None:
-    with Client(f"failover:(stomp://{HOST}:{free_port()})?timeout=100") as client, pytest.raises(NoBroker):
-        client.send("/queue/a", b"x")
+async def test_a_refused_message_is_a_dead_letter(broker: Server) -> None:
+    async with Client(url_of(broker)) as client:
+        await client.send("/queue/client.nack", b"bad")
+        subscription = await client.subscribe("/queue/client.nack")
+        message = await subscription.receive(5)
+        assert message is not None
+        assert await client.refuse(message, is_confirmed=True)
+        letters = await client.subscribe("/queue/ActiveMQ.DLQ.Queue.client.nack")
+        assert await drain(client, letters, 0.5) == [b"bad"]
 
 
-def test_the_next_address_is_tried_when_one_does_not_answer(broker: Server) -> None:
-    with silent_port() as port:
-        url = f"failover:(stomp://{HOST}:{free_port()},stomp://{HOST}:{port},stomp://{HOST}:{broker.port})?randomize=false"
-        with Client(url) as client:
-            assert client.connect().port == broker.port
+async def test_a_wait_for_a_message_ends_in_time(broker: Server) -> None:
+    async with Client(url_of(broker)) as client:
+        subscription = await client.subscribe("/queue/client.nothing")
+
+        assert await subscription.receive(0.05) is None
 
 
-def test_a_refusal_reaches_the_caller_and_is_not_repeated(broker: Server) -> None:
-    with Client(url_of(broker)) as client:
-        client.subscribe("/queue/client.refused", headers={"selector": "colour = = 'red'"})
-        with pytest.raises(BrokerError):
-            client.receive(5)
+async def test_a_refused_subscription_is_told_to_who_subscribes(broker: Server) -> None:
+    async with Client(url_of(broker)) as client:
+        with pytest.raises(BrokerError, match="not supported"):
+            await client.subscribe("/queue/client.refused", headers={"browser": "true"})
+        await client.send_confirmed("/queue/client.refused", b"the connection is as good as before")
 
 
-def test_auto_acknowledgement_is_not_offered(broker: Server) -> None:
-    with Client(url_of(broker)) as client, pytest.raises(ValueError, match="client-individual"):
-        client.subscribe("/queue/a", "auto")
+async def test_auto_acknowledgement_is_not_offered(broker: Server) -> None:
+    async with Client(url_of(broker)) as client:
+        with pytest.raises(ValueError, match="client-individual"):
+            await client.subscribe("/queue/a", "auto")
 
 
-def test_killing_the_master_loses_nothing_that_was_sent(pair: tuple[Server, Server]) -> None:
+async def test_a_durable_subscription_keeps_what_comes_meanwhile_until_it_is_forgotten(broker: Server) -> None:
+    async def subscribed(client: Client) -> Subscription:
+        return await client.subscribe("/topic/client.news", durable_name="reader")
+
+    async with Client(url_of(broker), client_id="client-test") as client:
+        await subscribed(client)
+    async with Client(url_of(broker)) as other:
+        await other.send("/topic/client.news", b"while you were away")
+    async with Client(url_of(broker), client_id="client-test") as client:
+        subscription = await subscribed(client)
+        assert await drain(client, subscription, 0.3) == [b"while you were away"]
+        await subscription.unsubscribe(is_forgotten=True)
+    async with Client(url_of(broker)) as other:
+        await other.send("/topic/client.news", b"nobody asked for this")
+    async with Client(url_of(broker), client_id="client-test") as client:
+        assert await drain(client, await subscribed(client), 0.3) == []
+
+
+async def test_a_transaction_moves_messages_whole_or_not_at_all(broker: Server) -> None:
+    async with Client(url_of(broker)) as client:
+        for number in range(3):
+            await client.send("/queue/client.from", str(number))
+        source = await client.subscribe("/queue/client.from", prefetch=1)
+
+        async def move(*, fails: bool) -> None:
+            async with await client.begin() as transaction:
+                for _ in range(3):
+                    message = await source.receive(5)
+                    assert message is not None
+                    await transaction.send("/queue/client.to", message.body)
+                    await transaction.acknowledge(message)
+                if fails:
+                    raise RuntimeError("no")
+
+        with pytest.raises(RuntimeError):
+            await move(fails=True)
+        await source.unsubscribe()
+        source = await client.subscribe("/queue/client.from", prefetch=10)
+        await move(fails=False)
+        target = await client.subscribe("/queue/client.to")
+        assert await drain(client, target, 0.3) == [b"0", b"1", b"2"]
+        assert await source.receive(0.1) is None
+
+
+async def test_killing_the_master_loses_nothing_that_was_sent(pair: tuple[Server, Server]) -> None:
     master, standby = pair
     said: list[str] = []
     bodies = [b"%d" % number for number in range(600)]
-    with Client(url_of(master, standby), window=50, notice=said.append) as client:
+    async with Client(url_of(master, standby), window=50, notice=said.append) as client:
         for number, body in enumerate(bodies):
             if number == 300:
                 os.kill(master.pid, signal.SIGKILL)
-            client.send("/queue/client.failover", body)
-        client.flush()
-
-        client.subscribe("/queue/client.failover")
-        received = drain(client)
+            await client.send("/queue/client.failover", body)
+        await client.flush()
+        received = await drain(client, await client.subscribe("/queue/client.failover"))
 
     assert received == bodies, "none is missing, and what was stored before its receipt was lost is not there twice"
     assert any(text.startswith("connection to") for text in said)
     assert any(f"reconnected to stomp://{HOST}:{standby.port}" in text for text in said)
+
+
+async def test_many_tasks_share_one_client(broker: Server) -> None:
+    async with Client(url_of(broker), window=50) as client:
+        await asyncio.gather(*(client.send_confirmed("/queue/client.tasks", str(number)) for number in range(500)))
+        received = await drain(client, await client.subscribe("/queue/client.tasks"), 0.3)
+    assert sorted(map(int, received)) == list(range(500))

@@ -4,7 +4,7 @@
 
 Promises: however the bytes were cut on their way, the same frames come out; no byte is searched twice, and
 what is kept of an unfinished frame stays under the limits. What differs between the versions stands in three
-values of :class:`Dialect`, nowhere else. Knows no command but SEND, whose body alone may hold a NUL, and none
+values of :class:`Dialect`, nowhere else. Is told whose body may hold a NUL, and knows no command beside, and none
 of the states a connection may be in.
 """
 
@@ -85,6 +85,7 @@ DIALECTS = {dialect.version: dialect for dialect in (V10, V11, V12)}
 
 Headers = dict[str, str]
 Frame = tuple[str, Headers, bytes]
+SEND_ALONE = frozenset(("SEND",))
 
 
 class FrameParser:
@@ -94,9 +95,11 @@ class FrameParser:
     after that. ``dialect`` may be changed between two frames: it counts from the next one on.
     """
 
-    __slots__ = ("_data", "_line_start", "_lines", "_offset", "_partial", "_wanted", "dialect", "limits")
+    __slots__ = ("_bodied", "_data", "_line_start", "_lines", "_offset", "_partial", "_wanted", "dialect", "limits")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, bodied: frozenset[str] = SEND_ALONE) -> None:
+        # The commands whose body may hold a NUL: SEND at a broker, MESSAGE and ERROR at a client.
+        self._bodied = bodied
         self.dialect = V10
         self.limits = limits
         self._data = b""
@@ -185,7 +188,7 @@ class FrameParser:
         if dialect.trims:
             headers = {name: value.strip() for name, value in headers.items()}
 
-        if command == "SEND" and (length := headers.get("content-length")) is not None:
+        if command in self._bodied and (length := headers.get("content-length")) is not None:
             body_end = body_start + self._content_length(length)
             if body_end - start > self.limits.frame_bytes_max:
                 raise self._too_long_a_frame()
