@@ -13,13 +13,21 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from locker.contract import Locker, LockRequest, UnknownLocker
+from locker.kubernetes_lease import KubernetesLeaseLocker
 from locker.memory import MemoryLocker
 from locker.none import Unlocked
 from locker.shared_file import SharedFileLocker
+from locker.zookeeper import ZooKeeperLocker
 
 ENTRY_POINT_GROUP: Final = "tandemmq.lockers"
 
 Factory = Callable[[LockRequest], Locker]
+
+
+def _database(request: LockRequest) -> Locker:
+    with _sqlalchemy():
+        from locker.sql_kinds import database_locker
+    return database_locker(request)
 
 
 def _lease_database(request: LockRequest) -> Locker:
@@ -43,6 +51,9 @@ def _sqlalchemy() -> Iterator[None]:
 BUILT_IN: Final[dict[str, Factory]] = {
     SharedFileLocker.kind: SharedFileLocker,
     MemoryLocker.kind: MemoryLocker,
+    ZooKeeperLocker.kind: ZooKeeperLocker,
+    KubernetesLeaseLocker.kind: KubernetesLeaseLocker,
+    "database": _database,
     "lease-database": _lease_database,
 }
 

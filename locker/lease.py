@@ -17,6 +17,7 @@ Nothing here knows SQL: `LeaseTable` is what a database has to be able to do, ea
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -28,6 +29,7 @@ SIGNATURE_CHARACTERS_MAX: Final = 250
 NAME_CHARACTERS_MAX: Final = 100
 _SEPARATOR: Final = "|"
 _FIELDS: Final = 8
+_NONCE_BITS: Final = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,11 @@ class Watch:
 
     def unchanged_seconds(self, now_seconds: float) -> float:
         return now_seconds - self.since_seconds
+
+
+def new_nonce(chance: random.Random) -> str:
+    """As long as it takes for no two lives of a lock to have the same."""
+    return f"{chance.getrandbits(_NONCE_BITS):0{_NONCE_BITS // 4}x}"
 
 
 def signature_of(holder: Holder, name: str, nonce: str, lease_ms: int) -> Signature:

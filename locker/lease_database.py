@@ -41,6 +41,7 @@ from locker.lease import (
     Signature,
     Watch,
     holder_in,
+    new_nonce,
     read_signature,
     signature_of,
 )
@@ -55,9 +56,10 @@ MARGIN: Final = 0.1
 SLACK: Final = 0.25
 #: A standby asks again after this at the earliest, also when a lease is about to end.
 POLL_SECONDS_MIN: Final = 0.01
+#: A lease is given up with so many tries.
+RELEASES_MAX: Final = 2
 #: So many changes of a row that has our name are a living namesake; one may be the last word of a former life.
 NAMESAKE_RENEWALS: Final = 2
-NONCE_BITS: Final = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ class LeaseDatabaseLocker(LeasedLocker):
     def _me(self, row: LeaseRow) -> str:
         """Our signature, the same in every try of this life: an answer may be lost, and the row be ours."""
         if self._signature is None:
-            nonce = f"{self.request.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}"
+            nonce = new_nonce(self.request.random)
             holder = replace(self.request.holder, since_ms=row.now_ms)
             self._signature = signature_of(holder, self._lease.lease_holder_id, nonce, self._lease_ms)
             self._known_as = (self._signature.text,)
@@ -210,13 +212,20 @@ class LeaseDatabaseLocker(LeasedLocker):
         self._signature, self._known_as, self._is_mine, self._is_lost = None, (), False, False
         self._proof = NO_PROOF
         if known_as:
-            try:
-                self._table.free(known_as)
-            except LockError as error:
-                logger.warning("%s is not released, and ends by itself: %s", self.where, error)
+            self._free(known_as)
         self._table.close()
         while self._asking:
             self._asking.pop().close()
+
+    def _free(self, known_as: tuple[str, ...]) -> None:
+        """Once more when it fails: a connection that was lost meanwhile shows at the first try."""
+        for tries_left in reversed(range(RELEASES_MAX)):
+            try:
+                self._table.free(known_as)
+                return
+            except LockError as error:
+                if not tries_left:
+                    logger.warning("%s is not released, and ends by itself: %s", self.where, error)
 
     # Telling
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
@@ -47,6 +47,11 @@ class Database:
     def where(self) -> str:
         """The URL without password and options."""
         return self.url.set(password=None, query={}).render_as_string()
+
+    def with_suffix(self, suffix: str) -> Database:
+        """Another SQLite file beside this one."""
+        assert self.dialect is SQLITE, "a database on a server has no file"
+        return replace(self, url=self.url.set(database=f"{self.url.database}{suffix}"))
 
     def engine(self) -> Engine:
         """Raises UnknownLocker when the driver is not installed."""
@@ -94,8 +99,10 @@ def _bound(engine: Engine, seconds: float) -> None:
 class Session:
     """A connection, opened at the first statement and again after it was lost. For one thread at a time."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, where: str | None = None) -> None:
+        """`where` is what errors speak of, if it is more than the database."""
         self.database = database
+        self.where = where or database.where
         self._engine = database.engine()
         self._connection: Connection | None = None
 
@@ -113,7 +120,7 @@ class Session:
         try:
             return self._execute(self._connected(), statement, parameters or {})
         except DBAPIError as error:
-            raised = translate(error, self.database.where)
+            raised = translate(error, self.where)
             if error.connection_invalidated or not isinstance(raised, LockBusy | LockRefused):
                 self.close()
             raise raised from error
@@ -129,7 +136,7 @@ class Session:
         try:
             self.execute("ROLLBACK")
         except LockError as error:
-            logger.debug("%s: nothing rolled back: %s", self.database.where, error)
+            logger.debug("%s: nothing rolled back: %s", self.where, error)
             self.close()
 
     def close(self) -> None:
@@ -141,7 +148,7 @@ class Session:
             connection.invalidate()
             connection.close()
         except DBAPIError as error:
-            logger.debug("%s: closing failed: %s", self.database.where, error)
+            logger.debug("%s: closing failed: %s", self.where, error)
 
     def _connected(self) -> Connection:
         if self._connection is None:

@@ -11,44 +11,12 @@ SQLite's result code.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
 from locker.contract import LockRefused, LockUnavailable
-
-#: Classes of SQLSTATE: constraint violation, invalid authorization, invalid catalog or schema name, syntax error or
-#: access rule violation.
-REFUSED_CLASSES: Final = frozenset({"23", "28", "3D", "3F", "42"})
-#: lock_not_available.
-BUSY_STATES: Final = frozenset({"55P03"})
-
-#: MySQL's and MariaDB's numbers, with the SQLSTATE that goes with each.
-MYSQL_REFUSED: Final = {
-    1044: "42000",  # access denied to the database
-    1045: "28000",  # access denied to the user
-    1049: "42000",  # unknown database
-    1050: "42S01",  # the table is there
-    1054: "42S22",  # unknown column
-    1062: "23000",  # the row is there
-    1064: "42000",  # not SQL
-    1103: "42000",  # wrong table name
-    1142: "42000",  # command denied on the table
-    1143: "42000",  # command denied on the column
-    1146: "42S02",  # no such table
-    1227: "42000",  # a privilege is missing
-    1251: "08004",  # the client cannot log in as the user wants
-    1698: "28000",  # access denied, by an authentication plug-in
-    1820: "HY000",  # the password must be changed first
-    1862: "HY000",  # the password has expired
-    4031: "HY000",  # locked account
-    4151: "HY000",  # locked account, MariaDB
-}
-MYSQL_BUSY: Final = frozenset({1205, 3572})  # lock wait timeout, NOWAIT
-
-#: SQLite's primary result codes: ERROR (not SQL, no such table), PERM, READONLY, CANTOPEN, CONSTRAINT, AUTH, NOTADB.
-SQLITE_REFUSED: Final = frozenset({1, 3, 8, 14, 19, 23, 26})
-SQLITE_BUSY: Final = frozenset({5, 6})
+from locker.sql_states import BUSY_STATES, MYSQL_BUSY, MYSQL_REFUSED, REFUSED_CLASSES, SQLITE_BUSY, SQLITE_REFUSED
 
 
 class LockBusy(LockUnavailable):
@@ -59,21 +27,26 @@ def translate(error: DBAPIError, where: str) -> LockUnavailable | LockRefused:
     """The error to raise instead, with what the database said and its SQLSTATE."""
     driver: Any = error.orig
     said = f"{where}: {_text(driver)}"
-    state = getattr(driver, "sqlstate", None)
-    if state is not None:
-        if state in BUSY_STATES:
-            return LockBusy(said, sqlstate=state)
-        return LockRefused(said, sqlstate=state) if state[:2] in REFUSED_CLASSES else LockUnavailable(said, None, state)
+    state: str | None = getattr(driver, "sqlstate", None)
+    first = driver.args[0] if driver is not None and driver.args else None
     if hasattr(driver, "sqlite_errorcode"):
         return _sqlite(driver.sqlite_errorcode & 0xFF, said)
-    if _was_asked_for_a_password(driver):
-        return LockRefused(said)
-    number = driver.args[0] if driver is not None and driver.args and isinstance(driver.args[0], int) else None
+    if isinstance(first, int):
+        return _mysql(first, state, said)
+    if state in BUSY_STATES:
+        return LockBusy(said, sqlstate=state)
+    if state is None:
+        return LockRefused(said) if _was_asked_for_a_password(driver) else LockUnavailable(said)
+    return LockRefused(said, sqlstate=state) if state[:2] in REFUSED_CLASSES else LockUnavailable(said, sqlstate=state)
+
+
+def _mysql(number: int, state: str | None, said: str) -> LockUnavailable | LockRefused:
+    """Older drivers give the number alone; and one SQLSTATE, HY000, stands for most of what can happen."""
     if number in MYSQL_BUSY:
-        return LockBusy(said, sqlstate="HY000")
+        return LockBusy(said, sqlstate=state)
     if number in MYSQL_REFUSED:
         return LockRefused(said, sqlstate=MYSQL_REFUSED[number])
-    return LockUnavailable(said)
+    return LockUnavailable(said, sqlstate=state)
 
 
 def _sqlite(code: int, said: str) -> LockUnavailable | LockRefused:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Final
 
 from locker.contract import LockRequest
+from locker.database import DatabaseLocker, proof_seconds_of
 from locker.lease_database import LeaseDatabaseLocker, LeaseSettings
 from locker.options import Options
-from locker.sql import Database, Session, database
-from locker.sql_dialects import Bounds
+from locker.sql import Database, database
+from locker.sql_dialects import SQLITE, Bounds
 from locker.sql_lease import SqlLeaseTable
 from locker.sql_statements import Statements
 
@@ -17,6 +19,9 @@ from locker.sql_statements import Statements
 QUERY_SECONDS_MIN: Final = 0.25
 QUERY_SECONDS_MAX: Final = 5.0
 CONNECT_SECONDS_MIN: Final = 1.0
+#: `database`: so many questions may fail within a proof; and a session that is silent for so much of one is ended.
+QUERIES_PER_PROOF: Final = 4
+SILENCE_PER_PROOF: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class DatabaseSettings:
     def bounds(self, usual_query_seconds: float, silence_seconds: float | None = None) -> Bounds:
         usual = min(max(usual_query_seconds, QUERY_SECONDS_MIN), QUERY_SECONDS_MAX)
         query_seconds = self.query_seconds or usual
-        return Bounds(max(query_seconds, CONNECT_SECONDS_MIN), query_seconds, silence_seconds)
+        return Bounds(max(query_seconds, CONNECT_SECONDS_MIN), query_seconds, query_seconds / 2, silence_seconds)
 
 
 def lease_database_locker(request: LockRequest) -> LeaseDatabaseLocker:
@@ -55,9 +60,26 @@ def lease_database_locker(request: LockRequest) -> LeaseDatabaseLocker:
     where = _database(said, bounds, request)
 
     def open_table() -> SqlLeaseTable:
-        return SqlLeaseTable(Session(where), said.statements, said.create_tables_on_startup)
+        return SqlLeaseTable(where, said.statements, said.create_tables_on_startup)
 
     return LeaseDatabaseLocker(request, lease, open_table)
+
+
+def database_locker(request: LockRequest) -> DatabaseLocker:
+    """Raises LockSettingsError, and UnknownLocker when the driver is not installed. Connects to nothing yet."""
+    options, statements = _options(request)
+    said = DatabaseSettings.read(options, statements)
+    options.end()
+    proof_seconds = proof_seconds_of(request)
+    usual_seconds = QUERY_SECONDS_MAX if math.isinf(proof_seconds) else proof_seconds / QUERIES_PER_PROOF
+    silence_seconds = None if math.isinf(proof_seconds) else proof_seconds * SILENCE_PER_PROOF
+    names = _database(said, said.bounds(usual_seconds), request)
+    # Who polls does not wait for the holder; who writes a name waits for the other's statement.
+    lock = replace(names, bounds=replace(names.bounds, lock_seconds=0.0, silence_seconds=silence_seconds))
+    if lock.dialect is SQLITE:
+        # The file that is locked cannot be written to by a second connection.
+        names = names.with_suffix("-holder")
+    return DatabaseLocker(request, lock, names, said.statements, said.create_tables_on_startup)
 
 
 def _options(request: LockRequest) -> tuple[Options, object]:

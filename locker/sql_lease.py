@@ -14,7 +14,7 @@ from typing import Any
 
 from locker.contract import LockRefused
 from locker.lease import LeaseRow
-from locker.sql import Session
+from locker.sql import Database, Session
 from locker.sql_statements import Override, Statements
 
 logger = logging.getLogger(__name__)
@@ -23,15 +23,16 @@ logger = logging.getLogger(__name__)
 class SqlLeaseTable:
     """Row 1 of the table that `statements` names, made at its first reading if `may_create` and it is missing."""
 
-    def __init__(self, session: Session, statements: Statements, may_create: bool) -> None:
-        self._session = session
+    def __init__(self, database: Database, statements: Statements, may_create: bool) -> None:
+        self._where = f"row 1 of {statements.table} in {database.where}"
+        self._session = Session(database, self._where)
         self._said = statements
         self._may_create = may_create
         self._has_created = False
 
     @property
     def where(self) -> str:
-        return f"row 1 of {self._said.table} in {self._session.database.where}"
+        return self._where
 
     def read(self) -> LeaseRow:
         try:
@@ -106,10 +107,10 @@ class SqlLeaseTable:
         if owner is None and self._now != ":now":
             sql = f"SELECT {said.name}, {said.time}, {self._now} FROM {said.table} WHERE {said.the_row}"
             rows = self._session.execute(sql).rows
-            return _row(rows[0], rows[0][2]) if rows else None
+            return read_row(rows[0], rows[0][2]) if rows else None
         sql = f"SELECT {said.name}, {said.time} FROM {said.table} WHERE {said.the_row}" if owner is None else owner.sql
         rows = self._session.execute(sql).rows
-        return _row(rows[0], self._asked_clock()) if rows else None
+        return read_row(rows[0], self._asked_clock()) if rows else None
 
     def _obtain(self, name: str, lease_ms: int, seen: LeaseRow | None) -> bool:
         override = self._said.overrides.get("lease_obtain_statement")
@@ -159,12 +160,13 @@ def create_schema(session: Session, statements: Statements) -> None:
     for statement in statements.schema:
         try:
             session.execute(statement)
-            logger.info("%s: %s", session.database.where, statement)
+            logger.info("%s: %s", session.where, statement)
         except LockRefused as error:
             logger.debug("%s", error)
 
 
-def _row(values: Sequence[Any], now: object) -> LeaseRow:
+def read_row(values: Sequence[Any], now: object) -> LeaseRow:
+    """A row from name and end as the driver gave them, and the database's clock in any of its forms."""
     name, ends = values[0], values[1]
     return LeaseRow(None if name is None else str(name), None if ends is None else int(ends), _milliseconds(now))
 

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Callable
 
+import pymysql
 from server_process import ServerProcess, user_for
 
 PASSWORD = "a secret/of:the@tests"
@@ -50,8 +51,6 @@ class MariaDB(ServerProcess):
         ]
 
     def answers(self) -> bool:
-        import pymysql
-
         with contextlib.suppress(pymysql.Error, OSError):
             self.sql(
                 f"CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}'",
@@ -62,8 +61,6 @@ class MariaDB(ServerProcess):
 
     def sql(self, *statements: str, database: str | None = None) -> list[tuple[object, ...]]:
         """Run statements as root, each committed; what the last returned."""
-        import pymysql
-
         rows: list[tuple[object, ...]] = []
         connection = pymysql.connect(
             unix_socket=str(self.directory / "socket"),
@@ -77,6 +74,12 @@ class MariaDB(ServerProcess):
                 cursor.execute(statement)
                 rows = list(cursor.fetchall())
         return rows
+
+    def end_sessions(self, database: str) -> None:
+        """Whoever is connected to this database is connected no more."""
+        for (number,) in self.sql(f"SELECT id FROM information_schema.processlist WHERE db = '{database}'"):
+            with contextlib.suppress(pymysql.err.OperationalError):  # it has gone by itself
+                self.sql(f"KILL {number}")
 
     def fresh(self, name: str) -> str:
         """The SQLAlchemy URL of an empty database."""

@@ -36,7 +36,7 @@ class Postgres(ServerProcess):
         secret.write_text(PASSWORD)
         if self.user is not None:
             shutil.chown(secret, self.user)
-        options = ["-A", "scram-sha-256", "-U", USER, f"--pwfile={secret}", "--no-sync", "-E", "UTF8", "--locale=C"]
+        options = ["-A", "md5", "-U", USER, f"--pwfile={secret}", "--no-sync", "-E", "UTF8", "--locale=C"]
         self.run([str(self._bin / "initdb"), "-D", str(self.directory / "data"), *options])
 
     def command(self) -> list[str]:
@@ -77,6 +77,10 @@ class Postgres(ServerProcess):
                 cursor = connection.execute(statement.encode())
                 rows = cursor.fetchall() if cursor.description else []
         return rows
+
+    def end_sessions(self, database: str) -> None:
+        """Whoever is connected to this database is connected no more."""
+        self.sql(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{database}'")
 
     def fresh(self, name: str) -> str:
         """The SQLAlchemy URL of an empty database."""

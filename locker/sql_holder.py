@@ -1,0 +1,74 @@
+"""Who holds a lock that is one long transaction: nobody sees what it writes, so the name stands in row 2.
+
+    ID 2   TIME until when the name is to be believed, by the database's clock   BROKER_NAME as locker.lease has it
+
+Written by a connection of its own, each statement committed. It is a courtesy: where it cannot be written, standbys
+know that somebody has the lock, and not who. ActiveMQ leaves rows other than 1 alone.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from locker.contract import LockError, LockRefused
+from locker.lease import LeaseRow
+from locker.sql import Session
+from locker.sql_lease import create_schema, read_row
+from locker.sql_statements import Statements
+
+logger = logging.getLogger(__name__)
+
+
+class SqlHolderRow:
+    """Row 2 of the table. Never raises, but for `read`. For one thread at a time."""
+
+    def __init__(self, session: Session, statements: Statements, may_create: bool) -> None:
+        self._session = session
+        self._said = statements
+        self._may_create = may_create
+
+    def write(self, name: str, valid_ms: int) -> None:
+        """This name is to be believed from now on for `valid_ms`."""
+        try:
+            self._write(name, valid_ms)
+        except LockError as error:
+            logger.debug("the holder's name is not written: %s", error)
+
+    def clear(self, name: str) -> None:
+        """No name from now on, if it is this one."""
+        said = self._said
+        clear = (
+            f"UPDATE {said.table} SET {said.name} = NULL, {said.time} = 0 WHERE {said.id} = 2 AND {said.name} = :name"
+        )
+        try:
+            self._session.execute(clear, {"name": name})
+        except LockError as error:
+            logger.debug("the holder's name is not cleared: %s", error)
+
+    def read(self) -> LeaseRow | None:
+        """The row, or None when it is not there. Raises LockUnavailable."""
+        said, now = self._said, self._session.dialect.now_ms
+        try:
+            rows = self._session.execute(
+                f"SELECT {said.name}, {said.time}, {now} FROM {said.table} WHERE {said.id} = 2"
+            ).rows
+        except LockRefused:
+            return None
+        return read_row(rows[0], rows[0][2]) if rows else None
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _write(self, name: str, valid_ms: int) -> None:
+        said, now = self._said, self._session.dialect.now_ms
+        values = {"name": name, "valid": valid_ms}
+        update = f"UPDATE {said.table} SET {said.name} = :name, {said.time} = {now} + :valid WHERE {said.id} = 2"
+        try:
+            if self._session.execute(update, values).count == 1:
+                return
+        except LockRefused:
+            if not self._may_create:
+                raise
+            create_schema(self._session, said)
+        insert = f"INSERT INTO {said.table}({said.id}, {said.time}, {said.name}) VALUES (2, {now} + :valid, :name)"
+        self._session.execute(insert, values)

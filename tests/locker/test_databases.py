@@ -1,0 +1,143 @@
+"""Both database locks keep what every lock promises, on each database."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from mariadb import MariaDB
+from postgres import Postgres
+from proxy import Proxy
+from sqlalchemy import make_url
+
+from locker.contract import Locker, LockRequest
+from locker.kinds import create
+from tests.locker.test_contract import BetweenProcesses, Leased, OutOfReach, Refusing
+
+DATABASE = "contract"
+_fresh = itertools.count()
+_prepared: list[Postgres | MariaDB] = []
+FREE = "UPDATE {} SET BROKER_NAME = NULL, TIME = 0"
+
+
+class _Database(BetweenProcesses, Refusing):
+    """A database of its own for each test, reached through a proxy."""
+
+    kind: ClassVar[str]
+    url: str
+
+    def options(self) -> dict[str, object]:
+        # Patience: of tests that run beside others.
+        return {"data_source": self.url, "query_timeout": 5_000}
+
+    def build_as_configured(self, request: LockRequest) -> Locker:
+        return create(self.kind, request)
+
+    def refused(self, request: LockRequest) -> Locker:
+        url = make_url(self.url).set(password="wrong").render_as_string(hide_password=False)
+        return self.build(replace(request, options={**request.options, "data_source": url}))
+
+
+class _Lease(_Database, Leased, OutOfReach):
+    kind = "lease-database"
+    factory = "locker.sql_kinds:lease_database_locker"
+    settings: ClassVar = {"lock_acquire_sleep_interval_seconds": 30.0}
+    short: ClassVar = {"lock_acquire_sleep_interval_seconds": 1.5, "lock_keep_alive_period_seconds": 0.1}
+
+
+class _Transaction(_Database):
+    kind = "database"
+    factory = "locker.sql_kinds:database_locker"
+
+
+class _OnServer(_Database):
+    """A table of its own for each test, in one database, which is reached through a proxy."""
+
+    pytestmark = pytest.mark.service
+
+    def serve(self, server: Postgres | MariaDB) -> Iterator[None]:
+        if server not in _prepared:
+            server.fresh(DATABASE)
+            _prepared.append(server)
+        self.server, self.table = server, f"LOCK_{next(_fresh)}"
+        self.proxy = Proxy(server.port)
+        self.url = server.url(DATABASE, self.proxy.port)
+        yield
+        self.proxy.close()
+
+    def options(self) -> dict[str, object]:
+        return {**super().options(), "lock_table_name": self.table}
+
+    def out_of_reach(self, locker: Locker) -> AbstractContextManager[None]:
+        return self.proxy.cut()
+
+
+class _OnPostgres(_OnServer):
+    @pytest.fixture(autouse=True)
+    def _fresh_table(self, postgres: Postgres) -> Iterator[None]:
+        yield from self.serve(postgres)
+
+
+class _OnMariaDB(_OnServer):
+    @pytest.fixture(autouse=True)
+    def _fresh_table(self, mariadb: MariaDB) -> Iterator[None]:
+        yield from self.serve(mariadb)
+
+
+class _OnSQLite(_Database):
+    @pytest.fixture(autouse=True)
+    def _fresh_database(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "lock.db"
+        self.url = f"sqlite:///{self.path}"
+
+    def options(self) -> dict[str, object]:
+        return {"data_source": self.url, "query_timeout": 1_000}
+
+    def refused(self, request: LockRequest) -> Locker:
+        options = {**request.options, "data_source": "sqlite:////no/such/directory/lock.db"}
+        return self.build(replace(request, options=options))
+
+    @contextmanager
+    def out_of_reach(self, locker: Locker) -> Iterator[None]:
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        connection.execute("BEGIN EXCLUSIVE")
+        yield
+        connection.close()
+
+
+class TestLeaseOnPostgres(_OnPostgres, _Lease):
+    def steal(self, locker: Locker) -> None:
+        self.server.sql(FREE.format(self.table), database=DATABASE)
+
+
+class TestLeaseOnMariaDB(_OnMariaDB, _Lease):
+    def steal(self, locker: Locker) -> None:
+        self.server.sql(FREE.format(self.table), database=DATABASE)
+
+
+class TestLeaseOnSQLite(_OnSQLite, _Lease):
+    def steal(self, locker: Locker) -> None:
+        with sqlite3.connect(self.path) as connection:
+            connection.execute(FREE.format("ACTIVEMQ_LOCK"))
+        connection.close()
+
+
+class TestTransactionOnPostgres(_OnPostgres, _Transaction):
+    def steal(self, locker: Locker) -> None:
+        self.server.end_sessions(DATABASE)
+
+
+class TestTransactionOnMariaDB(_OnMariaDB, _Transaction):
+    def steal(self, locker: Locker) -> None:
+        self.server.end_sessions(DATABASE)
+
+
+class TestTransactionOnSQLite(_OnSQLite, _Transaction):
+    def steal(self, locker: Locker) -> None:
+        self.path.unlink()
