@@ -34,6 +34,11 @@ from journal.format import (
 )
 
 CHUNK_BYTES = 4 * 1024 * 1024
+# Who follows a live file looks again and again, and mostly finds one batch: the first read is short, later ones grow.
+FIRST_CHUNK_BYTES = 64 * 1024
+GROWTH = 4
+# For bytes that are only looked through: memory that was just used is quicker than new.
+SEARCH_BYTES = 256 * 1024
 _NO_CONTROL = (b"", 0, 0)
 
 
@@ -167,7 +172,8 @@ class Scan:
             source.close()
 
     def _batches(self, source: Source) -> Iterator[Batch]:
-        file, chunk_bytes, unpack = self._file, self._chunk_bytes, CONTROL.unpack_from
+        file, unpack = self._file, CONTROL.unpack_from
+        chunk_bytes = min(FIRST_CHUNK_BYTES, self._chunk_bytes)
         limit = source.size() if self._end is None else self._end
         position = self._start  # offset of the next batch in the file
         good_end = position
@@ -175,12 +181,14 @@ class Scan:
         while position < limit:
             if len(buffer) - at < CONTROL_SIZE:
                 buffer, base, at = source.read(position, chunk_bytes), position, 0
+                chunk_bytes = min(chunk_bytes * GROWTH, self._chunk_bytes)
             mark, length, checksum = unpack(buffer, at) if len(buffer) - at >= CONTROL_SIZE else _NO_CONTROL
             if mark == CONTROL_MARK and 0 < length <= limit - position - CONTROL_SIZE:
                 first = at + CONTROL_SIZE
                 stop = first + length
                 if stop > len(buffer):
                     buffer = source.read(position, max(chunk_bytes, CONTROL_SIZE + length))
+                    chunk_bytes = min(chunk_bytes * GROWTH, self._chunk_bytes)
                     base, first, stop = position, CONTROL_SIZE, CONTROL_SIZE + length
                 if stop <= len(buffer) and is_sound(buffer, first, stop, checksum):
                     records = decode_records(buffer, first, stop, base)
@@ -270,15 +278,16 @@ class Scan:
 
     def _next_good(self, source: Source, start: int, limit: int) -> int | None:
         """The first good batch that begins at ``start`` or behind."""
+        search_bytes = min(SEARCH_BYTES, self._chunk_bytes)
         overlap = CONTROL_MARK_SIZE - 1
         while start < limit:
-            chunk = source.read(start, min(self._chunk_bytes + overlap, limit - start))
+            chunk = source.read(start, min(search_bytes + overlap, limit - start))
             found = chunk.find(CONTROL_MARK)
             while found >= 0:
                 if self._is_good(source, start + found, limit):
                     return start + found
                 found = chunk.find(CONTROL_MARK, found + 1)
-            start += self._chunk_bytes
+            start += search_bytes
         return None
 
     @staticmethod
