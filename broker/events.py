@@ -30,7 +30,7 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -330,6 +330,22 @@ def moment_of(said: Any) -> Moment | None:
         return Moment(int(said["wall_ms"]), float(said["boot_seconds"]), str(said["boot_id"]))
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def last_takeover_seconds(events: Sequence[Event]) -> float | None:
+    """How long this broker's latest take-over took, from the lock last seen in other hands, or had, until the ports
+    answered; None when there was none. What is lost before the lock was free only the other broker's events tell."""
+    listening: Event | None = None
+    for event in reversed(events):
+        if event.kind == "listening" and listening is None:
+            listening = event
+        elif event.kind == "lock-taken" and listening is not None:
+            if event.at.boot_id != listening.at.boot_id:
+                return None
+            refused_at = event.facts.get("refused_at_boot")
+            since = refused_at if isinstance(refused_at, int | float) else event.at.boot_seconds
+            return listening.at.boot_seconds - min(since, event.at.boot_seconds)
+    return None
 
 
 def _read(descriptor: int) -> FormerRing | None:

@@ -14,11 +14,22 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from broker.states import Phase, Trouble
+
 ROLES = ("master", "standby", "starting", "demoted")
 
 QUEUE_SUMS = {
     "messages": "Messages in all queues.",
     "consumers": "Consumers of all queues.",
+}
+
+PROOF = {
+    "proof_age_seconds": "Seconds since it was last proved that the lock is this broker's; a master has it.",
+    "proof_holds_seconds": "Seconds for which that proof holds yet; then no receipt is sent any more.",
+}
+
+OUTAGE = {
+    "last_takeover_seconds": "From the lock seen in other hands until the ports answered, at the latest take-over.",
 }
 
 LAG = {
@@ -55,6 +66,7 @@ class StatusCollector(Collector):
         for name in ROLES:
             role.add_metric([name], 1 if status["role"] == name else 0)
         yield role
+        yield from _rule(status)
         yield GaugeMetricFamily("tandemmq_epoch", "The epoch of the master's rule.", value=status["epoch"])
         yield GaugeMetricFamily(
             "tandemmq_problems", "Reasons why the broker is not healthy.", value=len(status.get("problems", ()))
@@ -89,3 +101,23 @@ def _gauges(prefix: str, values: dict[str, Any], meanings: dict[str, str]) -> It
     for key, meaning in meanings.items():
         if values.get(key) is not None:
             yield GaugeMetricFamily(f"{prefix}_{key}", meaning, value=values[key])
+
+
+def _rule(status: dict[str, Any]) -> Iterator[Metric]:
+    """Phase, lock, how well its ownership is proved, and how often the role was lost, by what."""
+    phase = GaugeMetricFamily(
+        "tandemmq_phase", "1 for the phase of its life that the broker is in, 0 for the others.", labels=["phase"]
+    )
+    for one in Phase:
+        phase.add_metric([one.value], 1 if status.get("phase") == one.value else 0)
+    yield phase
+    lock = status.get("lock", {})
+    yield InfoMetricFamily(
+        "tandemmq_lock", "The lock.", value={"kind": str(lock.get("type", "")), "where": str(lock.get("where", ""))}
+    )
+    yield from _gauges("tandemmq_lock", lock, PROOF)
+    demotions = CounterMetricFamily("tandemmq_demotions", "Demotions, by what led to them.", labels=["trouble"])
+    for trouble in Trouble:
+        demotions.add_metric([trouble.name], status.get("demotions", {}).get(trouble.name, 0))
+    yield demotions
+    yield from _gauges("tandemmq", status, OUTAGE)

@@ -269,6 +269,19 @@ def test_store_why_explains_the_file(tmp_path: Path) -> None:
     assert "what happened to a" in thing.says
 
 
+def test_the_latest_take_over_is_measured_from_the_last_refusal() -> None:
+    clock = HandClock()
+    ring = EventRing("a", None, clock=clock)
+    assert events.last_takeover_seconds(ring.events()) is None
+    for refused_at in (None, 101.0):
+        clock.advance(2.0)
+        ring.record("lock-taken", refused_at_boot=refused_at)
+        clock.advance(0.25)
+        ring.record("listening")
+    assert events.last_takeover_seconds(ring.events()[:2]) == 0.25
+    assert events.last_takeover_seconds(ring.events()) == pytest.approx(104.5 - 101.0)
+
+
 def test_an_event_survives_its_json() -> None:
     event = Event(Moment(5, 1.25, "boot"), "fenced", 4, {"file": 7})
     assert events.event_of(event.as_json()) == event
