@@ -132,6 +132,9 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
         ("role", str(answer["role"])),
         ("epoch", str(answer.get("epoch", "?"))),
     ]
+    if answer.get("phase") not in (None, answer["role"]):
+        facts.append(("phase", str(answer["phase"])))
+    facts += _lock(answer)
     holder = answer.get("holder")
     if answer["role"] == "standby":
         facts.append(("stands by for", _holder(holder)))
@@ -148,6 +151,23 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
     facts += [(name.replace("_", " "), _figure(value)) for name, value in counts.items() if value]
     facts += [("problem", str(problem)) for problem in answer.get("problems") or ()]
     facts += [("warning", str(warning)) for warning in answer.get("warnings") or ()]
+    return facts
+
+
+def _lock(answer: dict[str, Any]) -> list[tuple[str, str]]:
+    """The lock, how well a master can prove that it is its own, and how often that came to an end."""
+    facts = []
+    lock, demotions = answer.get("lock"), answer.get("demotions")
+    if isinstance(lock, dict):
+        age, holds = lock.get("proof_age_seconds"), lock.get("proof_holds_seconds")
+        proof = "" if age is None else f"; proved {age:.1f} s ago"
+        proof += "" if holds is None else f", holds for {holds:.1f} s"
+        facts.append(("lock", f"{lock.get('type', '?')}{proof}"))
+    if isinstance(demotions, dict) and demotions:
+        facts.append(("demotions", ", ".join(f"{trouble} {_figure(times)}" for trouble, times in demotions.items())))
+    takeover = answer.get("last_takeover_seconds")
+    if isinstance(takeover, int | float):
+        facts.append(("took over in", f"{takeover:.3f} s"))
     return facts
 
 

@@ -27,6 +27,10 @@ STANDBY: dict[str, Any] = {
         "lag": {"bytes": 5600, "records": 4, "seconds": 0.1},
         "takeover": {"total_seconds": 0.31, "lock_seconds": 0.22, "replay_seconds": 0.08, "is_within_budget": False},
     },
+    "phase": "handing-over",
+    "lock": {"type": "lease-database", "where": "x", "proof_age_seconds": 0.24, "proof_holds_seconds": 1.66},
+    "demotions": {"LOCK_LOST": 2},
+    "last_takeover_seconds": 0.2345,
     "counts": {"connections": 0},
     "warnings": ["unsafe: no keep-alive"],
 }
@@ -71,6 +75,10 @@ def test_people_read_role_epoch_holder_store_and_queues(admin: str) -> None:
         "5,600 bytes, 4 records",
         "0.310 s (lock 0.220",
         "failover_budget",
+        "handing-over",
+        "lease-database; proved 0.2 s ago, holds for 1.7 s",
+        "LOCK_LOST 2",
+        "0.234 s",
         "no keep-alive",
     ):
         assert word in result.output
