@@ -82,10 +82,12 @@ class Promotion:
         """Make the next journal file appear: from here on nothing that others write can be promised by them."""
         started = self._clock()
         files = self._files
+        # First our own change of the directory: a host that remembers names (NFS) lists it anew after that. A fence by an
+        # old list could stand in the place of a file that came and went since.
+        files.prepare(self._broker, min(self._max_file_length, FIRST_FILE_BYTES))
         ids = files.list()
         self._last = ids[-1] if ids else 0
         self._first = first = self._last + 1
-        files.prepare(self._broker, min(self._max_file_length, FIRST_FILE_BYTES))
         files.publish(self._broker, first)
         highest = files.list()[-1]
         if highest > first:
