@@ -190,11 +190,13 @@ class EventRing:
         that was the time of the last receipt."""
         now = self.clock.now()
         before, self._alive = self._alive, now
+        has_stalled = before is not None and now.boot_seconds - before.boot_seconds > STALL_SECONDS
         if confirmed != self._confirmed:
             if confirmed > self._confirmed:
-                self._last_receipt = now
+                # One who was stopped gave his receipts before; what he wrote when he woke up may have none.
+                self._last_receipt = before if has_stalled else now
             self._confirmed = confirmed
-        if before is not None and now.boot_seconds - before.boot_seconds > STALL_SECONDS:
+        if has_stalled and before is not None:
             self._record(before, STALLED, {"seconds": round(now.boot_seconds - before.boot_seconds, 3)})
 
     def _record(self, at: Moment, kind: str, facts: dict[str, Any]) -> None:

@@ -215,7 +215,7 @@ def _lines(outage: Outage, here: Moment) -> Iterator[str]:
 
 def _line(happening: Happening, outage: Outage, here: Moment, width: int) -> str:
     facts = ", ".join(
-        f"{name} {value}"
+        f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}"
         for name, value in happening.event.facts.items()
         if value not in (None, "") and not name.endswith(("_at_boot", "_boot_seconds"))
     )
