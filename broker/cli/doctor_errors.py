@@ -14,6 +14,14 @@ from typing import Any, Final, NamedTuple
 import click
 
 from broker.states import ANSWERS, RECOGNISED, TRANSITIONS, Answer, Moment, Phase, Sign, Trouble
+from locker.sql_states import (
+    BUSY_STATES,
+    MYSQL_BUSY,
+    MYSQL_REFUSED,
+    REFUSED_CLASSES,
+    SQLITE_BUSY,
+    SQLITE_REFUSED,
+)
 
 
 class Advice(NamedTuple):
@@ -98,6 +106,32 @@ ADVICE: Final[Mapping[Trouble, Advice]] = {
 }
 
 
+class Database(NamedTuple):
+    """What a database's errors mean for a lock (locker.sql_states), to be printed."""
+
+    name: str
+    known_by: str
+    refused: list[str]
+    busy: list[str]
+
+
+DATABASES: Final = (
+    Database("PostgreSQL", "SQLSTATE", [f"class {each}" for each in sorted(REFUSED_CLASSES)], sorted(BUSY_STATES)),
+    Database(
+        "MariaDB, MySQL",
+        "error number (SQLSTATE)",
+        [f"{number} ({state})" for number, state in sorted(MYSQL_REFUSED.items())],
+        [str(number) for number in sorted(MYSQL_BUSY)],
+    ),
+    Database(
+        "SQLite",
+        "result code",
+        [str(code) for code in sorted(SQLITE_REFUSED)],
+        [str(code) for code in sorted(SQLITE_BUSY)],
+    ),
+)
+
+
 @click.command()
 @click.option("--markdown", "as_markdown", is_flag=True, help="As in the documentation.")
 @click.option("--json", "as_json", is_flag=True, help="For a machine.")
@@ -146,6 +180,7 @@ def tables() -> dict[str, Any]:
             }
             for trouble in Trouble
         ],
+        "databases": [database._asdict() for database in DATABASES],
     }
 
 
@@ -208,6 +243,15 @@ def _known_by() -> Iterator[str]:
         errnos = ", ".join(f"`{errno.errorcode[number]}`" for number in sorted(sign.errnos))
         yield f"| `{sign.trouble.name}` | {types} | {errnos or 'any'} |"
     yield f"| `{Trouble.BUG.name}` | anything else | |"
+    yield ""
+    yield "What a lock's database says is sorted first, by SQLSTATE or number:"
+    yield ""
+    yield f"| database | known by | `{Trouble.LOCK_REFUSED.name}` | somebody else has the lock |"
+    yield "| --- | --- | --- | --- |"
+    for database in DATABASES:
+        yield f"| {database.name} | {database.known_by} | {', '.join(database.refused)} | {', '.join(database.busy)} |"
+    yield ""
+    yield f"All else that a database says is `{Trouble.LOCK_SILENT.name}`: the lock could not be asked."
 
 
 def _advice() -> Iterator[str]:
