@@ -22,6 +22,7 @@ PAGES_WITH_COMMANDS = [
     TREE / "docs/commands.md",
     TREE / "deploy/README.md",
     TREE / "docs/migration.md",
+    TREE / "docs/operations.md",
 ]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 

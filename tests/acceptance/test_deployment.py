@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -14,7 +15,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-from broker_process import BrokerProcess
+from broker_process import ROOT, BrokerProcess
 from hosts import BrokerOnHost, Host, missing
 from load import Books
 from reachable_database import reachable_postgres
@@ -109,7 +110,39 @@ def test_hosts_that_are_cut_off_are_replaced_and_stand_by_when_they_are_back(
     assert (a.pid, b.pid) == pids, "they step down, and do not end"
 
 
+# -- what is watched -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["docs/operations.md", "deploy/prometheus-rules.yml"])
+def test_each_metric_that_is_to_be_watched_is_there(two: tuple[BrokerProcess, BrokerProcess], page: str) -> None:
+    named = set(re.findall(r"\btandemmq_[a-z_]+\b", (ROOT / page).read_text()))
+    shown = "".join(text(broker, "metrics") for broker in two)
+    assert named
+    assert {name for name in named if not re.search(rf"^{name}\b", shown, re.MULTILINE)} == set()
+
+
 # -- health --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
+    """A master and a standby on this host."""
+    data = tmp_path_factory.mktemp("two") / "data"
+    a, b = (BrokerProcess(data, name) for name in "ab")
+    try:
+        a.start().wait_role("master")
+        b.start().wait_role("standby")
+        yield a, b
+    finally:
+        a.stop()
+        b.stop()
+    assert check(str(data)).is_clean
+
+
+def text(broker: BrokerProcess, page: str) -> str:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://127.0.0.1:{broker.admin}/{page}", timeout=5) as answer:
+        return str(answer.read().decode())
 
 
 def code(broker: BrokerProcess, page: str) -> int:
@@ -128,18 +161,6 @@ HEALTH = {  # page -> code of a master, of a standby
 }
 
 
-def test_balancers_tell_master_and_standby_apart(tmp_path: Path) -> None:
-    a, b = (BrokerProcess(tmp_path / "data", name) for name in "ab")
-    try:
-        a.start().wait_role("master")
-        b.start().wait_role("standby")
-        for page, codes in HEALTH.items():
-            assert (code(a, page), code(b, page)) == codes, page
-        assert a.terminate() == 0
-        b.wait_role("master")
-        for page, (of_master, _) in HEALTH.items():
-            assert code(b, page) == of_master, page
-    finally:
-        a.stop()
-        b.stop()
-    assert check(str(tmp_path / "data")).is_clean
+@pytest.mark.parametrize("page", HEALTH)
+def test_balancers_tell_master_and_standby_apart(two: tuple[BrokerProcess, BrokerProcess], page: str) -> None:
+    assert tuple(code(broker, page) for broker in two) == HEALTH[page]
