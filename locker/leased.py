@@ -15,7 +15,7 @@ POLLS_PER_LEASE: Final = 10
 POLL_SECONDS_MAX: Final = 0.2
 #: One question takes at most this part of a lease, so that a renewal that hangs leaves time for another.
 CALLS_PER_LEASE: Final = 3
-CALL_SECONDS_MAX: Final = 5.0
+CALL_SECONDS_MAX: Final = 2.0
 
 
 class LeasedLocker(Locker):

@@ -18,6 +18,7 @@ from locker.contract import Holder, Locker, LockRefused, LockRequest, LockSettin
 from locker.kubernetes_api import Lease, micro_time
 from locker.kubernetes_lease import KubernetesLeaseLocker, KubernetesSettings, encode, holder_in
 from locker.memory import HandClock
+from tests.locker.pair import assert_a_standby_follows
 from tests.locker.test_contract import Leased, OutOfReach, Refusing
 from tests.services.kubernetes_api import KubernetesApi, make_certificate
 
@@ -73,7 +74,7 @@ def build(
 
 class TestContract(Leased, OutOfReach, Refusing):
     factory = "locker.kubernetes_lease:KubernetesLeaseLocker"
-    settings: ClassVar = {"lock_acquire_sleep_interval_seconds": 10.0}
+    settings: ClassVar = {"lock_acquire_sleep_interval_seconds": 5.0}
     short: ClassVar = {"lock_acquire_sleep_interval_seconds": 1.0, "lock_keep_alive_period_seconds": 0.1}
 
     @pytest.fixture(autouse=True)
@@ -277,6 +278,15 @@ def test_a_server_that_is_not_there_says_so(api: KubernetesApi, build: Callable[
     with pytest.raises(LockUnavailable, match="Connection refused") as failure:
         build("a", server=f"https://127.0.0.1:{port}").acquire(threading.Event())
     assert failure.value.errno == errno.ECONNREFUSED
+
+
+def test_a_pair_of_brokers_elects_by_it(api: KubernetesApi, tmp_path: Path) -> None:
+    assert_a_standby_follows(
+        tmp_path / "data",
+        *("--set", "locker.type=kubernetes-lease", "--set", "locker.lock_acquire_sleep_interval=1s"),
+        *("--set", "locker.lock_keep_alive_period=200ms"),
+        *(part for key, value in options_of(api).items() for part in ("--set", f"locker.kubernetes.{key}={value}")),
+    )
 
 
 # Rights

@@ -16,7 +16,7 @@ import pytest
 from locker.contract import Locker, LockRequest, LockSettingsError
 from locker.kinds import create, names
 from locker.memory import HandClock
-from tests.acceptance.broker_process import BrokerProcess
+from tests.locker.pair import assert_a_standby_follows
 from tests.locker.test_contract import Leased, OutOfReach
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "lease-files-locker"
@@ -122,18 +122,5 @@ def test_a_pair_of_brokers_elects_by_it(site: Path, leases: Path, tmp_path: Path
         *("--set", "locker.type=lease-files", "--set", f"locker.options.directory={leases}"),
         *("--set", "locker.options.lease=1000", "--set", "locker.lock_keep_alive_period=200ms"),
     ]
-    pair = [BrokerProcess(tmp_path / "data", name, *options) for name in ("a", "b")]
-    for broker in pair:
-        broker.environment = {"PYTHONPATH": os.pathsep.join([str(site), str(EXAMPLE.parents[1])])}
-    a, b = pair
-    try:
-        a.start().wait_role("master")
-        b.start().wait_role("standby")
-        a.kill()
-        assert b.wait_role("master")["epoch"] == 2
-        a.start().wait_role("standby")
-        assert b.terminate() == 0
-        assert a.wait_role("master")["epoch"] == 3
-    finally:
-        for broker in pair:
-            broker.stop()
+    environment = {"PYTHONPATH": os.pathsep.join([str(site), str(EXAMPLE.parents[1])])}
+    assert_a_standby_follows(tmp_path / "data", *options, environment=environment)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -17,6 +18,7 @@ from kazoo.security import make_digest_acl
 
 from locker.contract import Holder, Locker, LockRequest, LockSettingsError, LockUnavailable
 from locker.zookeeper import PROVED, ZooKeeperLocker, ZooKeeperSettings, decode, encode
+from tests.locker.pair import assert_a_standby_follows
 from tests.locker.test_contract import Leased, OutOfReach, Refusing, answers, eventually
 from tests.services.server_process import free_port
 from tests.services.zookeeper import ZooKeeperServer, zookeeper
@@ -65,7 +67,7 @@ def build(
 
 class TestContract(Leased, OutOfReach, Refusing):
     factory = "locker.zookeeper:ZooKeeperLocker"
-    settings: ClassVar = {"lock_acquire_sleep_interval_seconds": 3.0}
+    settings: ClassVar = {"lock_acquire_sleep_interval_seconds": 15.0}
     short: ClassVar = {"lock_acquire_sleep_interval_seconds": 1.0, "lock_keep_alive_period_seconds": 0.1}
 
     @pytest.fixture(autouse=True)
@@ -129,24 +131,20 @@ def test_a_server_that_is_not_there_does_not_hang_a_start(request_for: Callable[
 
 
 def test_a_server_that_was_killed_and_started_again_finds_us_master(
-    require_service: Callable[[object, str], None], build: Callable[..., ZooKeeperLocker]
+    server: ZooKeeperServer, build: Callable[..., ZooKeeperLocker]
 ) -> None:
     # A session outlives the servers: they begin to count anew when they are back.
-    with zookeeper(require_service) as server:
-        a = build("a", 3.0, hosts=server.hosts, connect_timeout=2_000)
-        b = build("b", 3.0, hosts=server.hosts, connect_timeout=2_000)
-        assert a.try_acquire()
-        assert not b.try_acquire()
-        server.kill()
-        with pytest.raises(LockUnavailable):
-            a.keep_alive()
-        server.start()
-        assert eventually(lambda: answers(a.keep_alive))
-        assert eventually(lambda: answers(lambda: not b.try_acquire()))
-        a.release()
-        assert eventually(lambda: answers(b.try_acquire))
-        b.release()
-        a.release()
+    a, b = (build(name, 30.0, connect_timeout=2_000) for name in ("a", "b"))
+    assert a.try_acquire()
+    assert not b.try_acquire()
+    server.kill()
+    with pytest.raises(LockUnavailable):
+        a.keep_alive()
+    server.start()
+    assert eventually(lambda: answers(a.keep_alive))
+    assert eventually(lambda: answers(lambda: not b.try_acquire()))
+    a.release()
+    assert eventually(lambda: answers(b.try_acquire))
 
 
 def test_a_session_that_the_servers_ended_is_a_lost_lock(
@@ -171,6 +169,15 @@ def is_lost(locker: Locker) -> bool:
         return not locker.keep_alive()
     except LockUnavailable:
         return False
+
+
+def test_a_pair_of_brokers_elects_by_it(server: ZooKeeperServer, path: str, tmp_path: Path) -> None:
+    assert_a_standby_follows(
+        tmp_path / "data",
+        *("--set", "locker.type=zookeeper", "--set", f"locker.zookeeper.hosts={server.hosts}"),
+        *("--set", f"locker.zookeeper.path={path}", "--set", "locker.lock_acquire_sleep_interval=1s"),
+        *("--set", "locker.lock_keep_alive_period=200ms"),
+    )
 
 
 # What can happen to a node

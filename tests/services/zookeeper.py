@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -49,6 +50,8 @@ class ZooKeeperServer(ServerProcess):
     def paused(self) -> Iterator[None]:
         """It does not answer, and hangs up on nobody: what a dead network looks like."""
         self.pause()
+        assert self.process is not None, "what is paused runs"
+        os.waitpid(self.process.pid, os.WUNTRACED)  # until all its threads stand still
         try:
             yield
         finally:
