@@ -16,7 +16,7 @@ from broker.cli.options import WrongSettings, load_settings
 from broker.cli.status import DEFAULT_ADMIN, EXIT_FAILED, EXIT_NO_BROKER, NoBroker, Stranger, admin_url, ask
 from config.load import Flags
 from config.settings import Settings
-from locker.contract import Holder, LockError, LockRequest, LockSettings, LockSettingsError, LockUnavailable
+from locker.contract import Holder, LockError, LockRequest, LockSettingsError, LockUnavailable
 from locker.kinds import create
 
 #: A lock whose volume or database hangs is waited for so long.
@@ -143,17 +143,14 @@ def _ask_lock_or_end(settings: Settings) -> Answer:
 
 def _ask_lock(settings: Settings) -> Answer:
     """Ask without taking part. LockError when it does not answer, LOCK_SECONDS_MAX at most."""
+    from broker.wiring import lock_settings  # not before it is needed: it brings the whole broker with it
+
     said = settings.locker
     request = LockRequest(
         os.path.abspath(settings.store.directory),
-        Holder("tandemmq lock status", pid=os.getpid(), host=socket.gethostname()),
-        LockSettings(
-            said.use_lock,
-            said.fail_if_locked,
-            said.lock_acquire_sleep_interval / 1000,
-            said.lock_keep_alive_period / 1000,
-        ),
-        said.options,
+        Holder("tandemmq-lock-status", pid=os.getpid(), host=socket.gethostname()),
+        lock_settings(said),
+        said.kind_options(),
     )
     locker = create(said.type, request)
     found: list[Answer] = []

@@ -21,7 +21,9 @@ from broker.cli import main
 from broker.cli.doctor_errors import ADVICE, markdown, tables
 from broker.events import EventRing
 from broker.states import ANSWERS, RECOGNISED, TRANSITIONS, HandedOver, Moment, NotMaster, Phase, Trouble
+from config.load import load
 from locker.contract import Holder, LockRequest, LockSettings
+from locker.kinds import create
 from locker.memory import HandClock
 from locker.shared_file import SharedFileLocker
 
@@ -234,11 +236,41 @@ def test_the_lock_itself_is_asked_when_no_broker_answers(tmp_path: Path) -> None
     assert f"lock     shared-file, the lock file {tmp_path}/lock" in result.stdout
     assert "holder   nobody" in result.stdout
     assert list(tmp_path.iterdir()) == [], "to look is not to take part"
-    (tmp_path / "lock").mkdir()
-    result = run("lock", "status", "--admin", nobody(), "--data", str(tmp_path))
-    assert result.exit_code in (0, 1)
     result = run("lock", "status", "--admin", nobody(), "--data", str(tmp_path), "--set", "locker.type=nonsense")
     assert result.exit_code == 2
+
+
+def test_a_lease_in_a_database_is_asked_with_the_settings_of_its_broker(tmp_path: Path) -> None:
+    config = tmp_path / "tandemmq.toml"
+    config.write_text(
+        f"[store]\ndirectory = '{tmp_path}/data'\n[locker]\ntype = 'lease-database'\n"
+        f"data_source = 'sqlite:///{tmp_path}/lock.sqlite'\nlock_acquire_sleep_interval = '20s'\n"
+    )
+    options = load(config, {}).locker.kind_options()
+    lease = LockSettings(lock_acquire_sleep_interval_seconds=20)
+    locker = create("lease-database", LockRequest(str(tmp_path), Holder("a", 3, 17, "h"), lease, options))
+    assert locker.try_acquire()
+    try:
+        result = run("lock", "status", "--admin", nobody(), "--config", str(config))
+    finally:
+        locker.release()
+    assert result.exit_code == 0, result.output
+    assert "holder   a (" in result.stdout
+    assert "lease    20 s" in result.stdout
+    result = run("lock", "status", "--admin", nobody(), "--config", str(config))
+    assert "holder   nobody" in result.stdout
+    result = run(
+        "lock", "status", "--admin", nobody(), "--config", str(config), "--set", "locker.data_source=sqlite:///"
+    )
+    assert result.exit_code in (1, 2), result.output
+
+
+def test_a_lock_that_does_not_answer_ends_with_1_and_says_which(tmp_path: Path) -> None:
+    place = ["locker.type=database", "locker.data_source=postgresql+psycopg://127.0.0.1:9/nowhere"]
+    result = run("lock", "status", "--admin", nobody(), *(word for one in place for word in ("--set", one)))
+    assert result.exit_code == 1, result.output
+    assert "127.0.0.1:9/nowhere" in result.stderr
+    assert "refused" in result.stderr
 
 
 # ---- failover explain
