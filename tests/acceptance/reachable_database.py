@@ -17,7 +17,7 @@ class ReachablePostgres(postgres.Postgres):
     def __init__(self) -> None:
         super().__init__()
         with (self.directory / "data" / "pg_hba.conf").open("a") as rules:
-            rules.write("host all all 0.0.0.0/0 scram-sha-256\n")
+            rules.write("host all all 0.0.0.0/0 md5\n")  # takes a password that is kept as SCRAM, too
 
     def command(self) -> list[str]:
         return [word.replace("listen_addresses=127.0.0.1", "listen_addresses=*") for word in super().command()]
