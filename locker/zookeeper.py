@@ -176,9 +176,9 @@ class ZooKeeperLocker(LeasedLocker):
         known_at = self.clock.now()
         try:
             self._is_lost = self._session.is_lost or not self._write(self._holder)
-        except LockUnavailable:
-            if not self._session.is_lost:
-                raise
+        except (LockUnavailable, LockRefused) as error:
+            if not self._session.is_lost:  # also when rights were taken away: they do not hold a lock
+                raise LockUnavailable(str(error)) from error
             self._is_lost = True
         self._proof = NO_PROOF if self._is_lost else self._proof_since(known_at)
         return not self._is_lost

@@ -200,6 +200,16 @@ def test_a_node_that_says_another_name_is_not_ours(build: Callable[..., ZooKeepe
     assert not a.keep_alive()
 
 
+def test_a_master_whose_rights_were_taken_away_does_not_know_whether_it_lost(
+    build: Callable[..., ZooKeeperLocker], admin: KazooClient
+) -> None:
+    a = build("a")
+    assert a.try_acquire()
+    admin.set_acls(a._node, [make_digest_acl("somebody", "else", all=True)])
+    with pytest.raises(LockUnavailable, match="NoAuthError"):
+        a.keep_alive()
+
+
 def test_an_entry_that_was_not_answered_is_found_again(
     build: Callable[..., ZooKeeperLocker], admin: KazooClient, path: str
 ) -> None:
