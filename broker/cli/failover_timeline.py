@@ -21,6 +21,7 @@ FENCED: Final = "fenced"
 REPLAYED: Final = "replayed"
 STORE_OPEN: Final = "store-open"
 LISTENING: Final = "listening"
+MASTER: Final = "master"
 FIRST_CLIENT: Final = "first-client"
 FIRST_RECEIPT: Final = "first-receipt"
 LOCK_RELEASED: Final = "lock-released"
@@ -201,7 +202,7 @@ def _terms(happenings: Iterable[Happening]) -> list[Term]:
         ruling = open_terms.get(happening.broker)
         if ruling is None:
             continue
-        if kind in STEPS:
+        if kind in STEPS or kind == MASTER:
             ruling.steps.setdefault(kind, happening.time)
             ruling.epoch = max(ruling.epoch, happening.event.epoch)
         elif kind in ENDS:
@@ -237,6 +238,7 @@ def _outage(former: Term | None, term: Term, happenings: Sequence[Happening]) ->
         at = term.steps.get(step)
         phases[phase] = None if at is None else max(0.0, at - reached)
         reached = max(reached, at if at is not None else reached)
+    until = max(reached, term.steps.get(MASTER, reached))
     return Outage(
         former.broker if former is not None else None,
         former.epoch if former is not None else 0,
@@ -247,7 +249,7 @@ def _outage(former: Term | None, term: Term, happenings: Sequence[Happening]) ->
         _cause(former, term, end),
         _last_receipt(former, end),
         term.steps.get(FIRST_RECEIPT),
-        [h for h in happenings if began <= h.time <= reached],
+        [h for h in happenings if began <= h.time <= until],
     )
 
 
@@ -294,7 +296,8 @@ def _cause(former: Term | None, term: Term, end: Happening | None) -> str:
         return f"{who} showed no life for {facts.get('seconds')} s: stopped, suspended, or hung"
     if end.event.kind in ("handover-asked", "drained", "ended", LOCK_RELEASED):
         reason = facts.get("reason")
-        return f"{who} handed over{f': {reason}' if reason else ''}"
+        again = ", and nobody else took the lock" if term.broker == who else ""
+        return f"{who} handed over{f': {reason}' if reason else ''}{again}"
     return f"{who} gave up: {_reason(end)}"
 
 

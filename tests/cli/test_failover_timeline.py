@@ -48,7 +48,7 @@ def first_term(host: Host) -> list[Event]:
     ]
 
 
-def take_over(host: Host, refused_at: float = 4_500.1) -> list[Event]:
+def take_over(host: Host, refused_at: float | None = 4_500.1) -> list[Event]:
     return [
         host.event(4_001.0, "standby"),
         host.event(4_500.3, "lock-taken", waited_seconds=499.3, refused_at_boot=refused_at),
@@ -194,6 +194,14 @@ def test_a_broker_that_follows_itself_was_restarted() -> None:
     outage = the_outage(a.reading("a", events))
     assert (outage.former, outage.successor) == ("a", "a")
     assert outage.cause.endswith("and was started again")
+
+
+def test_a_handover_that_nobody_took_is_told_as_that() -> None:
+    a = Host()
+    ends = [a.event(4_500.0, "handover-asked", 3, reason="asked for"), a.event(4_500.1, "lock-released", 3)]
+    outage = the_outage(a.reading("a", [*first_term(a), *ends, *take_over(a, refused_at=None)[1:]]))
+    assert outage.cause == "a handed over: asked for, and nobody else took the lock"
+    assert outage.phases == pytest.approx(PHASES)
 
 
 def test_without_the_ring_of_the_former_master_the_rest_is_told() -> None:

@@ -265,7 +265,7 @@ def test_a_lease_in_a_database_is_asked_with_the_settings_of_its_broker(tmp_path
     assert result.exit_code in (1, 2), result.output
 
 
-def test_a_lock_that_does_not_answer_ends_with_1_and_says_which(tmp_path: Path) -> None:
+def test_a_lock_that_does_not_answer_ends_with_1_and_says_which() -> None:
     place = ["locker.type=database", "locker.data_source=postgresql+psycopg://127.0.0.1:9/nowhere"]
     result = run("lock", "status", "--admin", nobody(), *(word for one in place for word in ("--set", one)))
     assert result.exit_code == 1, result.output
