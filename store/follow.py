@@ -49,8 +49,8 @@ log = logging.getLogger(__name__)
 
 # A standby whose index is ahead of the journal reads a file to the end to see whether it still is: this often.
 JUDGE_SECONDS = 5.0
-# Beyond so many times ``records_per_checkpoint`` reading waits for the checkpoint; that of a promotion, for which
-# clients wait, only when there is so much more to read than a standby leaves to it.
+# With so many times ``records_per_checkpoint``, as first given, in memory, reading waits for the checkpoint. At a
+# promotion, for which clients wait, later: a standby leaves it room.
 TAILS_MAX = 2
 TAILS_MAX_FINAL = 3
 
@@ -66,8 +66,8 @@ class _Hole(Exception):
 class Follower:
     """A state that keeps up with a journal directory. One thread at a time may use it.
 
-    ``records_per_checkpoint`` bounds what is held in memory: with so many a checkpoint is begun, with twice as many
-    reading waits for it. Between two calls of ``advance`` its owner lets it go on (``work_on_checkpoint``).
+    With ``records_per_checkpoint`` a checkpoint is begun; what it is at first bounds what is held in memory. Between
+    two calls of ``advance`` its owner lets a checkpoint go on (``work_on_checkpoint``).
     ``ignores_missing`` and ``checks_all`` are ActiveMQ's ignoreMissingJournalfiles and checkForCorruptJournalFiles;
     they matter to ``advance(is_final=True)`` only. ``index_root`` is where other brokers' indexes may tell of batches
     that are not there any more. ``is_trial``: nothing is copied into quarantine, and no repairs are worked out.
@@ -104,14 +104,14 @@ class Follower:
         self.load_seconds = self._clock() - started  # that the last checkpoint took to read
         self.replay = Replay(self.state)
         self.records_per_checkpoint = records_per_checkpoint
+        self._tail_records = records_per_checkpoint
         self.has_caught_up = False  # the last ``advance`` read all that is settled
         self.speed = ReplaySpeed()
-        self._seconds_checkpointing = 0.0
         self._horizon = Horizon()
         self._at_end = (0, 0, 0)  # the live file, its visible end, the records that are not settled there
         self._headers = HeaderReader(files)
         self._sealed = SealedFiles(files, self._headers, checks_all=checks_all)
-        self._checkpoint = StandingCheckpoint(index, self.state, self.replay)
+        self._checkpoint = StandingCheckpoint(index, self.state, self.replay, self._clock)
         self._ledger = DamageLedger(
             files,
             self.state,
@@ -131,13 +131,17 @@ class Follower:
         # A store's disk does all that its rooms ask of one (store.standby.Disk).
         self._disk = cast(IndexDisk, files.disk)
         self._ends_seen: dict[int, int] = {}  # of files that ActiveMQ wrote and left behind
-        self._given_up: set[int] = set()  # files that a master said it would remove, as far as was read
         self._known_then = set(self.state.files)
         self._began_at = self.state.position
         self._went_on: tuple[int, int] | None = None  # (file, the next one), where nothing else names the next
         self._standing: Standing | None = None
         self._is_waiting = False
         self._judge(self.read_headers())
+
+    @property
+    def chronicle(self) -> Chronicle:
+        """What the headers said at the last look."""
+        return self._headers.chronicle
 
     # ---- the index and the journal belong together
 
@@ -149,11 +153,6 @@ class Follower:
             raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
         except JournalMissing:
             self._standing = None  # reclaimed while we looked
-
-    @property
-    def chronicle(self) -> Chronicle:
-        """What the headers said at the last look."""
-        return self._headers.chronicle
 
     def read_headers(self) -> Sequence[int]:
         """Look which files exist and what their headers say; returns the ids. Names no end that is not named."""
@@ -207,11 +206,15 @@ class Follower:
                 raise misplaced
             self._on_corrupt(misplaced)
         if not ids:
-            self._caught_up(started)
+            self._horizon.reach(started, *self._at_end)
+            self.has_caught_up = True
             return found
         if state.position is None:
             state.position = Position(ids[0], 0)
         start = state.position
+        if not is_final and (hole := self._hole_before_us(start)) is not None:
+            self._wait(f"db-{hole}.log is blank, though a header says that it was written")
+            return found
         self._horizon.look(ids, start, self.chronicle.ends, self._headers.size)
         for number, file in enumerate(ids):
             position = state.position
@@ -239,17 +242,20 @@ class Follower:
             self._look_at_what_was_not_read(ids, start)
         else:
             self._sealed.look_ahead(ids, state.position.file)
-        self._caught_up(started)
+        self._horizon.reach(started, *self._at_end)
+        self.has_caught_up = True
         self._drop_what_is_gone(set(ids), is_final=is_final)
         if is_final and self.damages and not self._is_trial:
             self._work_out_repairs(found)
             self.pin_for_repairs(ids[-1])
         return found
 
-    def _caught_up(self, at: float) -> None:
-        """All that is settled was read, as of ``at``."""
-        self.has_caught_up = True
-        self._horizon.reach(at, *self._at_end)
+    def _hole_before_us(self, position: Position) -> int | None:
+        """A file whose bytes we miss, and of which it is not known yet that nobody needs them: they may still come."""
+        headers = self.chronicle.headers
+        named = headers[max(headers)].files if headers else ()
+        holes = (file for file in self._headers.listed if file >= position.file and file not in self._headers.ids)
+        return next((file for file in holes if file in named and file not in self.state.given_up), None)
 
     def _end_of(self, file: int) -> int:
         end = 0
@@ -288,7 +294,7 @@ class Follower:
 
     def _settle_all(self, file: int, batches: Iterable[Batch], is_settled: bool, is_final: bool) -> bool:
         """Whether that was not interrupted. The last batch of a file that is not settled is only seen."""
-        started = self._clock() - self._seconds_checkpointing
+        started = self._clock() - self._checkpoint.seconds
         records = self.replay.records
         held: Batch | None = None
         for batch in batches:
@@ -299,7 +305,7 @@ class Follower:
             if not is_final and self._should_halt():
                 return False
             held = batch
-        self.speed.note(self.replay.records - records, self._clock() - self._seconds_checkpointing - started)
+        self.speed.note(self.replay.records - records, self._clock() - self._checkpoint.seconds - started)
         if not is_settled:
             end = held.end if held is not None else self.state.position.offset if self.state.position else 0
             self._at_end = file, end, 0 if held is None else len(held.records)
@@ -329,7 +335,7 @@ class Follower:
             self._bound_the_tail(is_final)
 
     def _note_trace(self, file: int, payload: bytes) -> None:
-        self._given_up.update(decode_gone(payload))
+        self.state.given_up.update(decode_gone(payload))
         following = decode_next(payload)
         if following is not None:
             self._went_on = file, following
@@ -339,12 +345,10 @@ class Follower:
 
     def checkpoint(self) -> None:
         """Write the state into the index; durable on return. Nothing is reclaimed: only a master may."""
-        started = self._clock()
         self._checkpoint.finish()
         if self.state.position is not None:
             self.begin_checkpoint()
             self._checkpoint.finish()
-        self._seconds_checkpointing += self._clock() - started
 
     def begin_checkpoint(self) -> None:
         """Of what is true now, unless one is under way, or nothing was read yet."""
@@ -353,7 +357,7 @@ class Follower:
             self._checkpoint.begin(self.chronicle.first_of_epoch)
 
     def work_on_checkpoint(self, seconds: float) -> None:
-        """Go on with the one that is under way, if any, so long at most; ends at once when it is to halt."""
+        """Go on with one that is under way, so long at most; ends at once when it is to halt."""
         stop = self._clock() + seconds
         self._checkpoint.work(lambda: self._clock() < stop and not self._should_halt())
 
@@ -364,14 +368,12 @@ class Follower:
     def _bound_the_tail(self, is_final: bool) -> None:
         operations = self.state.tail.operations
         if is_final:
-            if operations >= TAILS_MAX_FINAL * self.records_per_checkpoint:
+            if operations >= TAILS_MAX_FINAL * self._tail_records:
                 self.checkpoint()
             return
         self.begin_checkpoint()
-        if operations >= TAILS_MAX * self.records_per_checkpoint:
-            started = self._clock()
+        if operations >= TAILS_MAX * self._tail_records:
             self._checkpoint.work(lambda: not self._should_halt())
-            self._seconds_checkpointing += self._clock() - started
 
     def lag(self) -> Lag:
         """How far the state is behind what can be seen of the journal. Any thread."""
@@ -427,7 +429,7 @@ class Follower:
         gone = sorted({*state.files, *(newest.files if newest is not None else ())} - existing)
         held_by_records = state.held_by_records() if gone and newest is None else set()
         if newest is not None:
-            self._given_up.intersection_update({*newest.files, *existing})  # of others nobody asks any more
+            state.given_up.intersection_update({*newest.files, *existing})  # of others nobody asks any more
         for file in gone:
             held = state.files.get(file)
             if newest is None:
@@ -435,9 +437,8 @@ class Follower:
                 reason = "messages or transactions in it are needed"
             else:
                 # Of files that the index could know it knows those that were not given up before.
-                was_given_up = held is None and (
-                    file in self._given_up
-                    or (began is not None and file <= began.file and file not in self._known_then)
+                was_given_up = file in state.given_up or (
+                    held is None and began is not None and file <= began.file and file not in self._known_then
                 )
                 is_needed = file in newest.files and not was_given_up
                 reason = f"db-{max(headers)}.log names it, and nobody gave it up"
@@ -455,7 +456,7 @@ class Follower:
                 stop = WHOLE_FILE if is_lost else self.files.size(following)
                 lost.append(Damage(following, 0, stop, reason, is_lost=is_lost))
         self._ledger.meet(lost)
-        for file in existing:  # given up, yet a crash came before its unlink: to be reclaimed anew
+        for file in self._headers.listed:  # given up, yet a crash came before its unlink: to be reclaimed anew
             state.know_file(file)
 
     # ---- so that a later replay agrees

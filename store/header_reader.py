@@ -13,6 +13,7 @@ from journal.errors import JournalMissing
 from journal.files import JournalFiles
 from journal.scan import FileSource, Scan
 from store.headers import Chronicle, Header, decode_header, read_chronicle
+from store.index_trust import is_blank
 
 # Read of each file to see its header; a longer one takes a second read.
 HEADER_BYTES = 4096
@@ -20,9 +21,15 @@ HEADER_BYTES = 4096
 
 class HeaderReader:
     """``ids``, ``chronicle`` and ``misplaced`` (files that begin with the header of another one, and which) are as of
-    the last ``look``. For one thread; OSError as the volume gives it."""
+    the last ``look``. For one thread; OSError as the volume gives it.
+
+    ``listed`` are all files that are there; ``ids`` leaves out the blank ones of which a header says that they were
+    written. Such a one was reclaimed, and then a broker that had listed the files before put up its fence in the hole
+    (and found itself deposed); or a disk lost what was in it. Either way what was written is not there.
+    """
 
     def __init__(self, files: JournalFiles) -> None:
+        self.listed: Sequence[int] = ()
         self.ids: Sequence[int] = ()
         self.chronicle = Chronicle({}, {})
         self.misplaced: dict[int, int] = {}
@@ -33,14 +40,17 @@ class HeaderReader:
     def look(self) -> Sequence[int]:
         """Which files are there now, and what their headers say; returns the ids."""
         ids = self._files.list()
-        if ids == self.ids and len(self._first) == len(ids):
-            return ids  # nothing can have changed
+        if ids == self.listed and len(self._first) == len(ids):
+            return self.ids  # nothing can have changed
         present = set(ids)
         self._first = {file: header for file, header in self._first.items() if file in present}
         self.misplaced = {}
-        self.ids = ids
+        self.listed = self.ids = ids
         self.chronicle = read_chronicle(ids, self._header_of)
-        return ids
+        ends = self.chronicle.ends
+        if any(ends.get(file) and file not in self._first for file in ids):
+            self.ids = [file for file in ids if not (ends.get(file) and is_blank(self._files, file))]
+        return self.ids
 
     def has_batches(self, file: int) -> bool:
         """Whether the first batch of ``file`` is good."""

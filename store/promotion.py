@@ -82,8 +82,8 @@ class Promotion:
         """Make the next journal file appear: from here on nothing that others write can be promised by them."""
         started = self._clock()
         files = self._files
-        # First our own change of the directory: a host that remembers names (NFS) lists it anew after that. A fence by an
-        # old list could stand in the place of a file that came and went since.
+        # First our own change of the directory: a host that remembers names (NFS) lists it anew after that. A fence by
+        # an old list could stand in the place of a file that came and went since.
         files.prepare(self._broker, min(self._max_file_length, FIRST_FILE_BYTES))
         ids = files.list()
         self._last = ids[-1] if ids else 0

@@ -62,6 +62,9 @@ class State:
         self._ids = KnownIds()
         self.position: Position | None = None
         self.epoch = 0  # in which the file of ``position`` was written
+        # Files that a master said it would remove, before ``position``: that one is not there is no loss, whatever
+        # was listed since by a host that saw it for longer.
+        self.given_up: set[int] = set()
         self._load(meta)
 
     def _load(self, meta: bytes) -> None:
@@ -72,6 +75,7 @@ class State:
             raise OtherNumbering(f"its owners begin at {body['first_owner']}, not at {self.first_owner}")
         self.position = Position(*body["position"])
         self.epoch = body["epoch"]
+        self.given_up.update(body.get("given_up", ()))
         self.next_owner = body["next_owner"]
         self.transaction_chunks = body["transaction_chunks"]
         self.audit_chunks = body["audit_chunks"]
@@ -536,6 +540,7 @@ class State:
                 "position": list(self.position),
                 "epoch": self.epoch,
                 "first_owner": self.first_owner,
+                "given_up": sorted(self.given_up),
                 "next_owner": self.next_owner,
                 "transaction_chunks": self.transaction_chunks,
                 "audit_chunks": self.audit_chunks,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 from store_harness import KIB, Q, Term
 
 from journal.errors import Deposed
+from journal.files import JournalFiles
 from store.check import check
 from store.settings import StoreSettings
 
@@ -122,3 +124,26 @@ def test_a_zombie_whose_successors_first_file_came_and_went_finds_its_own_gone(d
     zombie.crash()
     assert successor.bodies() == []
     successor.close()
+
+
+@pytest.mark.parametrize("has_index", [True, False], ids=["with its index", "from the journal alone"])
+def test_a_fence_put_up_where_a_file_came_and_went_is_no_damage(directory: str, has_index: bool) -> None:
+    """A broker lists the files and falls asleep; rotations and reclaiming make a hole there, and it links into it."""
+    first = Term(directory, "a", SMALL_FILES)
+    sleeper = JournalFiles(directory)
+    sleeper.prepare("b", 4 * KIB)
+    hole = sleeper.list()[-1] + 1
+    rule(first, 3)
+    kept = first.add_durably(5)
+    first.wait(lambda: hole not in sleeper.list())
+    rule(first, 3)
+    sleeper.publish("b", hole)
+    rule(first, 1)
+    first.crash()
+    if not has_index:
+        shutil.rmtree(f"{directory}/index")
+    second = Term(directory, "b", SMALL_FILES)
+    assert sum(owner.count for owner in second.owners) == len(kept)
+    rule(second, 3)
+    second.wait(lambda: hole not in sleeper.list())
+    second.close()
