@@ -23,6 +23,7 @@ from broker.lock_thread import LockThread
 from broker.service import AnyStandby, AnyStore, Record, Service, unrecorded
 from broker.states import (
     ANSWERS,
+    LEAVES_THE_LOCK,
     TRANSITIONS,
     Answer,
     Event,
@@ -180,6 +181,8 @@ class Mastership:
         if ANSWERS[trouble][self._moment()] is Answer.END:
             raise error
         self.demotions[trouble] = self.demotions.get(trouble, 0) + 1
+        if trouble in LEAVES_THE_LOCK:
+            self._hands_off = self._hands_off_seconds
         reason = f"{trouble.value} ({type(error).__name__}: {error})"
         self._record("demoted", trouble=trouble.name, reason=str(error))
         self._move(Event.LOST, reason)

@@ -216,9 +216,22 @@ ANSWERS: Final[Mapping[Trouble, Mapping[Moment, Answer]]] = {
 }
 
 
-def answer(error: BaseException, moment: Moment) -> Answer:
-    """What an exception leads to at a moment."""
-    return ANSWERS[classify(error)][moment]
+#: What ails this broker or its host alone, perhaps: after these the lock is left to the others for a while. After the
+#: rest another broker has it, or it is as good here as there.
+LEAVES_THE_LOCK: Final = frozenset(
+    {
+        Trouble.LOOP_HUNG,
+        Trouble.STORAGE_HUNG,
+        Trouble.NO_SPACE,
+        Trouble.READ_ONLY,
+        Trouble.GONE,
+        Trouble.EXHAUSTED,
+        Trouble.PORT_TAKEN,
+        Trouble.DISK_FAILED,
+        Trouble.DAMAGED,
+        Trouble.INDEX,
+    }
+)
 
 
 class NotMaster(Exception):

@@ -7,7 +7,6 @@ import logging
 import math
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from functools import partial
@@ -26,6 +25,7 @@ from broker.engine import Engine
 from broker.events import SUFFIX as EVENTS_SUFFIX
 from broker.events import EventRing
 from broker.ha import Mastership
+from broker.locking import make_locker
 from broker.protocols.stomp.frames import Limits
 from broker.protocols.stomp.session import StompSession
 from broker.server import Connector, Server
@@ -33,11 +33,8 @@ from broker.service import AnyStandby, AnyStore
 from broker.states import Phase, Role
 from broker.status import Report
 from broker.transport import DEFAULT_LIMITS
-from config.locker import LockerSettings
 from config.settings import ConnectorSettings, Settings
 from config.store import StoreSettings as StoreTable
-from locker.contract import Holder, Locker, LockRequest, LockSettings
-from locker.kinds import create
 from locker.shared_file import SharedFileLocker
 from store.archive import DEFAULT_NAME
 from store.filters import FilteredStore, Filters
@@ -86,7 +83,7 @@ class Broker:
         self._notifier = Notifier.from_environment()
         admin = settings.admin.address
         self._admin_url = None if admin is None else f"http://{admin}"
-        self._locker = self._make_locker()
+        self._locker = make_locker(settings.locker, self._directory, self._name, admin=self._admin_url)
         self._ring = EventRing(self._name, os.path.join(self._index_root, f"{self._name}{EVENTS_SUFFIX}"))
         self._mastership = Mastership(
             self._locker,
@@ -169,7 +166,7 @@ class Broker:
             report.loop_pause_max_seconds = max(report.loop_pause_max_seconds, now - self._last_life - LIFE_SECONDS)
             self._last_life = now
             store = self._mastership.store
-            confirmed = 0 if store is None else store.figures.records
+            confirmed = 0 if store is None else store.figures.confirmed
             self._ring.alive(confirmed)
             self._note_firsts(confirmed)
             if self._engine is not None and now - last_tick >= TICK_SECONDS:
@@ -220,22 +217,6 @@ class Broker:
         self._engine = None
 
     # ---- made of
-
-    def _make_locker(self) -> Locker:
-        said = self._settings.locker
-        holder = Holder(
-            name=self._name,
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            admin=self._admin_url,
-        )
-        request = LockRequest(
-            directory=self._directory,
-            holder=holder,
-            settings=lock_settings(said),
-            options=said.kind_options(),
-        )
-        return create(said.type, request)
 
     def _pages(self) -> list[web.RouteDef]:
         kind = self._settings.locker.type
@@ -308,16 +289,6 @@ def _connector(settings: ConnectorSettings) -> Connector:
             heart_beat_grace=options.hb_grace_period_multiplier,
         ),
         options.maximum_connections,
-    )
-
-
-def lock_settings(said: LockerSettings) -> LockSettings:
-    """What any kind of lock is told."""
-    return LockSettings(
-        use_lock=said.use_lock,
-        fail_if_locked=said.fail_if_locked,
-        lock_acquire_sleep_interval_seconds=said.lock_acquire_sleep_interval / 1000,
-        lock_keep_alive_period_seconds=said.lock_keep_alive_period / 1000,
     )
 
 

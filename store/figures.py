@@ -7,6 +7,7 @@ class Figures:
     """What the thread has done so far; written by it alone, read by anybody.
 
     ``last_look`` is CLOCK_BOOTTIME as read before the last look that found no successor.
+    ``confirmed`` counts operations that were reported: clients have their answers.
     ``damaged`` counts messages that were not given out, because their batch does not verify any more.
     """
 
@@ -17,6 +18,7 @@ class Figures:
         "checkpoint_seconds",
         "checkpoints",
         "compactions",
+        "confirmed",
         "damaged",
         "duplicates",
         "files_reclaimed",
@@ -33,6 +35,7 @@ class Figures:
         self.checkpoint_seconds = 0.0
         self.checkpoints = 0
         self.compactions = 0
+        self.confirmed = 0
         self.damaged = 0
         self.duplicates = 0
         self.files_reclaimed = 0

@@ -325,4 +325,5 @@ class StorageThread:
 
     def _report(self, operations: list[Operation]) -> None:
         if operations and not self._is_dropped:
+            self.figures.confirmed += len(operations)
             self._report_durable(operations)

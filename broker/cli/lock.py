@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -14,10 +13,10 @@ import click
 
 from broker.cli.options import WrongSettings, load_settings
 from broker.cli.status import DEFAULT_ADMIN, EXIT_FAILED, EXIT_NO_BROKER, NoBroker, Stranger, admin_url, ask
+from broker.locking import make_locker
 from config.load import Flags
 from config.settings import Settings
-from locker.contract import Holder, LockError, LockRequest, LockSettingsError, LockUnavailable
-from locker.kinds import create
+from locker.contract import Holder, LockError, LockSettingsError, LockUnavailable
 
 #: A lock whose volume or database hangs is waited for so long.
 LOCK_SECONDS_MAX: Final = 5.0
@@ -143,16 +142,7 @@ def _ask_lock_or_end(settings: Settings) -> Answer:
 
 def _ask_lock(settings: Settings) -> Answer:
     """Ask without taking part. LockError when it does not answer, LOCK_SECONDS_MAX at most."""
-    from broker.wiring import lock_settings  # not before it is needed: it brings the whole broker with it
-
-    said = settings.locker
-    request = LockRequest(
-        os.path.abspath(settings.store.directory),
-        Holder("tandemmq-lock-status", pid=os.getpid(), host=socket.gethostname()),
-        lock_settings(said),
-        said.kind_options(),
-    )
-    locker = create(said.type, request)
+    locker = make_locker(settings.locker, os.path.abspath(settings.store.directory), "tandemmq-lock-status")
     found: list[Answer] = []
     failed: list[LockError] = []
 
@@ -174,7 +164,7 @@ def _ask_lock(settings: Settings) -> Answer:
     if not found:
         raise LockUnavailable(f"{locker.where} does not answer in {LOCK_SECONDS_MAX:g} s")
     return {
-        "kind": said.type,
+        "kind": settings.locker.type,
         "where": locker.where,
         "proof": None,
         "lease_seconds": locker.lease_seconds,

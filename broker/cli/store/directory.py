@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
 
+from broker.locking import make_locker
+from config.locker import LockerSettings
 from config.settings import Settings
 from journal.files import JournalFiles, file_id
 from journal.format import FILE_LENGTH_DEFAULT
-from locker.contract import Holder, Locker, LockError, LockRequest, LockSettings, LockUnavailable
-from locker.kinds import create
+from locker.contract import Holder, Locker, LockError, LockRequest, LockUnavailable
 from locker.shared_file import SharedFileLocker
 from store.headers import Chronicle
 from store.inspect import read_headers
@@ -121,21 +121,8 @@ def locked(
 
 
 def _locker(directory: str, command: str, settings: Settings | None) -> Locker:
-    holder = Holder(name=f"tandemmq {command}", pid=os.getpid(), host=socket.gethostname())
-    if settings is None:
-        return SharedFileLocker(LockRequest(directory=directory, holder=holder))
-    said = settings.locker
-    request = LockRequest(
-        directory=directory,
-        holder=holder,
-        settings=LockSettings(
-            use_lock=said.use_lock,
-            lock_acquire_sleep_interval_seconds=said.lock_acquire_sleep_interval / 1000,
-            lock_keep_alive_period_seconds=said.lock_keep_alive_period / 1000,
-        ),
-        options=said.options,
-    )
-    return create(said.type, request)
+    said = LockerSettings() if settings is None else settings.locker  # type: ignore[call-arg]
+    return make_locker(said, directory, f"tandemmq-{command.replace(' ', '-')}", fail_if_locked=False)
 
 
 def _keep(locker: Locker, has_ended: threading.Event) -> None:
