@@ -170,7 +170,7 @@ class KubernetesLeaseLocker(LeasedLocker):
     def try_acquire(self) -> bool:
         if self._is_mine:
             return not self._is_lost
-        lease = self._api.read(self.call_seconds_max)
+        lease = self._api.read(self._kubernetes.request_seconds)
         if lease is None:
             return self._take(new_lease(self._kubernetes.namespace, self._kubernetes.lease), is_new=True)
         self._watch.see(lease, self.clock.now())
@@ -197,7 +197,7 @@ class KubernetesLeaseLocker(LeasedLocker):
             leaseTransitions=changes,
         )
         write = self._api.create if is_new else self._api.replace
-        written = write(wanted, self.call_seconds_max)
+        written = write(wanted, self._kubernetes.request_seconds)
         if written is None:
             return False
         self._lease, self._holder, self._is_mine, self._is_lost = written, holder, True, False
@@ -286,7 +286,7 @@ class KubernetesLeaseLocker(LeasedLocker):
         if mine is not None and self._is_mine and not self._is_lost:
             return mine
         with self._guard:
-            lease = self._asking.read(self.call_seconds_max)
+            lease = self._asking.read(self._kubernetes.request_seconds)
         if lease is None or self._watch.has_ended(lease, self.clock.now(), self.lease_seconds):
             return None
         return holder_in(lease)

@@ -13,9 +13,9 @@ from locker.contract import Locker, LockRequest
 #: Polls of a standby: so often in the length of a lease, and so often at least, in seconds.
 POLLS_PER_LEASE: Final = 10
 POLL_SECONDS_MAX: Final = 0.2
-#: One question takes at most this part of a lease, so that a renewal that hangs leaves time for another.
-CALLS_PER_LEASE: Final = 3
+#: One question takes so long at most; a renewal no more than this part of a lease, so that there is time for another.
 CALL_SECONDS_MAX: Final = 2.0
+CALLS_PER_LEASE: Final = 3
 
 
 class LeasedLocker(Locker):
@@ -47,7 +47,7 @@ class LeasedLocker(Locker):
 
     @property
     def call_seconds_max(self) -> float:
-        """How long one question to the lock may take."""
+        """How long one question to the lock may take that is part of a renewal."""
         return min(self.lease_seconds / CALLS_PER_LEASE, CALL_SECONDS_MAX)
 
     def _stands_behind(self, is_namesake: bool) -> None:

@@ -32,7 +32,7 @@ from locker.contract import (
     LockUnavailable,
     Proof,
 )
-from locker.leased import LeasedLocker
+from locker.leased import CALL_SECONDS_MAX, LeasedLocker
 from locker.options import Options
 from locker.zookeeper_session import ZooKeeperSession
 
@@ -129,7 +129,7 @@ class ZooKeeperLocker(LeasedLocker):
         from kazoo.exceptions import NoNodeError
 
         try:
-            names = self._session.call("get_children", self._zookeeper.path, seconds_max=self.call_seconds_max)
+            names = self._session.call("get_children", self._zookeeper.path, seconds_max=CALL_SECONDS_MAX)
         except NoNodeError:
             return []
         return sorted((name for name in names if _is_ours(name)), key=_number)
@@ -149,7 +149,7 @@ class ZooKeeperLocker(LeasedLocker):
             ephemeral=True,
             sequence=True,
             makepath=True,
-            seconds_max=self.call_seconds_max,
+            seconds_max=CALL_SECONDS_MAX,
         )
         return str(made).rpartition("/")[2]
 

@@ -75,7 +75,7 @@ class TestContract(Leased, OutOfReach, Refusing):
         self.server, self.admin, self.path = server, admin, path
 
     def options(self) -> dict[str, object]:
-        return {"hosts": self.server.hosts, "path": self.path, "connect_timeout": 500}
+        return {"hosts": self.server.hosts, "path": self.path, "connect_timeout": 1_000}
 
     def steal(self, locker: Locker) -> None:
         first = min(self.admin.get_children(self.path), key=lambda node: node[-10:])
