@@ -22,6 +22,7 @@ COMMANDS: Final[Commands] = {
     "config": ("broker.cli.config", "config", "Check or show the settings."),
     "store": ("broker.cli.store", "store", "Look into a data directory."),
     "doctor": ("broker.cli.doctor", "doctor", "Examine what a pair stands on: its volume, its errors."),
+    "simulate": ("broker.cli.simulate", "simulate", "Brokers in virtual time, through faults that a seed decides."),
     "bench": ("broker.cli.bench", "bench", "Drive load against any STOMP broker and measure."),
 }
 

@@ -99,6 +99,7 @@ class World:
         thread = ready.pop()
         self.fingerprint = hash((self.fingerprint, self.now, thread.number))
         self.current = thread
+        thread.turns += 1
         thread.switch()
         self.current = None
 
@@ -126,6 +127,7 @@ class SimulatedThread:
         self.name = name
         self.number = self.world.number_thread()
         self.ident: int | None = None
+        self.turns = 0
         self.may_wait = True  # false while an event loop runs what must never wait
         self._target = target
         self._is_alive = False

@@ -55,7 +55,6 @@ class Parts:
     store: StoreSettings
     engine: EngineSettings
     lock: LockSettings
-    lock_options: dict[str, object]
     make_locker: MakeLocker
     make_standby: Callable[..., Standby] = Standby
 
@@ -118,7 +117,7 @@ class Node:
         # The real clock's wait takes a threading.Event; the simulated one what ``threads`` makes.
         clock: Clock = SimulatedClock(process)  # type: ignore[assignment]
         holder = Holder(self.name, pid=self._lives, host=self.host.name)
-        request = LockRequest(parts.directory, holder, parts.lock, parts.lock_options, clock, chance, disk)
+        request = LockRequest(parts.directory, holder, parts.lock, clock=clock, random=chance, volume=disk)
         self.mastership = Mastership(
             parts.make_locker(request, process, self.host),
             lambda: parts.make_standby(

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from broker.core.commands import AckMode
 from broker.simulate.clients import Client, Consumer, Drain, Producer
@@ -21,12 +21,12 @@ from broker.simulate.faults import KINDS, Faults, Site
 from broker.simulate.host import Host
 from broker.simulate.kernel import World
 from broker.simulate.link import Link
-from broker.simulate.node import NEVER, Node, Parts
+from broker.simulate.node import NEVER, Node
+from broker.simulate.parts import DIRECTORY, PartsOf
 from broker.simulate.promises import Promises
 from broker.simulate.server import File, Server
 from store.check import check
 
-DIRECTORY = "/data"
 STORM_SECONDS = 25.0
 #: Without faults a broker serves within this, and everybody has what is due.
 CALM_SECONDS_MAX = 150.0
@@ -34,7 +34,13 @@ DRAIN_SECONDS_MAX = 60.0
 #: A queue from which nothing came for so long is empty.
 QUIET_SECONDS = 3.0
 END_SECONDS_MAX = 60.0
-CAPACITY = 4 << 20
+DATABASE_TIMEOUT_SECONDS = 2.0
+#: A soft mount gives up after so long; so many volumes are mounted so.
+SOFT_TIMEOUT_SECONDS = 8.0
+SOFT_SHARE = 0.15
+#: Room on the volume, in journal files and at least in bytes.
+CAPACITY_FILES = 16
+CAPACITY_MIN = 4 << 20
 TRACE_LINES_MAX = 20_000
 #: No batch of these clients is longer.
 BATCH_BYTES_MAX = 16 << 10
@@ -54,12 +60,12 @@ class Outcome:
 
 
 class Simulation:
-    """See the module. Made for one seed; ``run`` once. ``parts_of`` gives what the brokers are made of."""
+    """See the module. Made for one seed; ``run`` once. ``make_parts`` gives what the brokers are made of."""
 
     def __init__(
         self,
         seed: int,
-        parts_of: Callable[[World, Database, dict[str, Link]], Parts],
+        make_parts: PartsOf,
         kinds: Sequence[str],
         *,
         brokers: int = 2,
@@ -78,20 +84,20 @@ class Simulation:
         self.figures = {"promotions": 0, "demotions": 0, "receipts": 0, "deliveries": 0}
         chance = world.random
         is_nfs = chance.random() < 0.75
+        names = [chr(ord("a") + number) for number in range(brokers)]
+        self.database = Database(world)
+        self._database_links = {name: Link(world, DATABASE_TIMEOUT_SECONDS) for name in names}
+        self.parts = parts = make_parts(self.database, self._database_links)
+        capacity = max(CAPACITY_MIN, CAPACITY_FILES * parts.store.journal_max_file_length)
         self.server = Server(
-            world, capacity=CAPACITY, keeps_open=not is_nfs or chance.random() < 0.5, is_synchronous=is_nfs
+            world, capacity=capacity, keeps_open=not is_nfs or chance.random() < 0.5, is_synchronous=is_nfs
         )
         self.server.makedirs(DIRECTORY)
         self.server.makedirs("/scratch")
         self.server.sync_names()
-        timeout = 8.0 if is_nfs and chance.random() < 0.15 else None
+        timeout = SOFT_TIMEOUT_SECONDS if is_nfs and chance.random() < SOFT_SHARE else None
         attribute_seconds = chance.choice((0.0, 3.0, 30.0)) if is_nfs else 0.0
         shared = None if is_nfs else Host(world, "host", self.server, Link(world), attribute_seconds=0.0)
-        self.database = Database(world)
-        names = [chr(ord("a") + number) for number in range(brokers)]
-        self._database_links = {name: Link(world, 2.0) for name in names}
-        parts = parts_of(world, self.database, self._database_links)
-        self.parts = parts
         self.nodes = [
             Node(
                 world,
@@ -289,15 +295,3 @@ def _copy_out(directory: File, target: str) -> None:
         else:
             with open(path, "wb") as out:
                 out.write(file.data)
-
-
-def small(parts: Parts, file_length: int = 32 << 10, reserve: int = 64 << 10) -> Parts:
-    """The same with sizes that fit into a simulation: many files come and go in its few seconds."""
-    store = replace(
-        parts.store,
-        journal_max_file_length=file_length,
-        disk_reserve=reserve,
-        compaction_rate=1 << 20,
-        checkpoint_records=200,
-    )
-    return replace(parts, store=store)

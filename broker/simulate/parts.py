@@ -1,0 +1,85 @@
+"""What the brokers of a simulation are made of, by the settings of real ones.
+
+Everything that says how a broker behaves is taken as it is. What only says how much of something there is, is made
+small where the operator said nothing: many journal files are to come and go in a few simulated seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from broker.simulate.database import Database, SimulatedTable
+from broker.simulate.host import Host
+from broker.simulate.kernel import Process
+from broker.simulate.link import Link
+from broker.simulate.node import MakeLocker, Parts
+from broker.locking import lock_settings
+from broker.wiring import engine_settings, store_settings
+from config.settings import Settings
+from locker.contract import Locker, LockRequest
+from locker.lease_database import LeaseDatabaseLocker, LeaseSettings
+from locker.none import Unlocked
+from locker.shared_file import SharedFileLocker
+from store.settings import StoreSettings
+
+DIRECTORY: Final = "/data"
+
+#: Sizes of a simulation, by setting.
+SMALL: Final[dict[str, int]] = {
+    "journal_max_file_length": 32 << 10,
+    "disk_reserve": 64 << 10,
+    "compaction_rate": 1 << 20,
+    "checkpoint_records": 200,
+}
+KINDS: Final = (SharedFileLocker.kind, LeaseDatabaseLocker.kind)
+
+PartsOf = Callable[[Database, dict[str, Link]], Parts]
+
+
+class NotSimulated(Exception):
+    """These settings cannot be simulated; the message says which, and what can."""
+
+
+def parts_of(settings: Settings) -> PartsOf:
+    """What makes the parts, for a database and each broker's link to it. Raises NotSimulated."""
+    said = settings.store
+    if settings.locker.use_lock and settings.locker.type not in KINDS:
+        raise NotSimulated(f"locker.type = {settings.locker.type!r}: only {', '.join(KINDS)} can be simulated")
+    if said.journal_disk_sync_strategy != "always":
+        strategy = said.journal_disk_sync_strategy
+        raise NotSimulated(
+            f"store.journal_disk_sync_strategy = {strategy!r}: what is simulated is promised with 'always'"
+        )
+    store = _small(store_settings(said, settings), settings)
+
+    def make(database: Database, links: dict[str, Link]) -> Parts:
+        return Parts(
+            directory=DIRECTORY,
+            store=store,
+            engine=engine_settings(settings),
+            lock=lock_settings(settings.locker),
+            make_locker=_maker(settings, database, links),
+        )
+
+    return make
+
+
+def _small(store: StoreSettings, settings: Settings) -> StoreSettings:
+    unsaid = {name: size for name, size in SMALL.items() if settings.origin(f"store.{name}") is None}
+    return replace(store, archive_data_logs=False, **unsaid)  # type: ignore[arg-type]
+
+
+def _maker(settings: Settings, database: Database, links: dict[str, Link]) -> MakeLocker:
+    def make(request: LockRequest, process: Process, host: Host) -> Locker:
+        if not request.settings.use_lock:
+            return Unlocked(request)
+        if settings.locker.type == SharedFileLocker.kind:
+            return SharedFileLocker(request)
+        lease = LeaseSettings(request.holder.name)
+        return LeaseDatabaseLocker(
+            request, lease, lambda: SimulatedTable(database, process, links[process.name]), host.wall
+        )
+
+    return make
