@@ -197,7 +197,9 @@ class SimulatedThread:
         timer = None
         if seconds is not None:
             timer = self.world.after(seconds if seconds > 1e-6 else 1e-6, lambda: self._resume(ticket, False))
-        self._greenlet.parent.switch()
+        hub = self._greenlet.parent
+        assert hub is not None, "the world gave this thread its turn"
+        hub.switch()
         if timer is not None:
             timer.cancel()
         if self.process.is_dead:

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from broker.locking import lock_settings
 from broker.simulate.database import Database, SimulatedTable
 from broker.simulate.host import Host
 from broker.simulate.kernel import Process
 from broker.simulate.link import Link
 from broker.simulate.node import MakeLocker, Parts
-from broker.locking import lock_settings
 from broker.wiring import engine_settings, store_settings
 from config.settings import Settings
 from locker.contract import Locker, LockRequest
