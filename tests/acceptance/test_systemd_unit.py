@@ -7,10 +7,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from compose_pair import free_ports
+from docker_image import SYSTEMD, base_image, built, demand_docker, run, until
+from load import Books
+from systemd_machine import Machine
+from under_load import demand_kept, under_load
 
 TREE = Path(__file__).parents[2]
 UNIT = TREE / "deploy" / "tandemmq.service"
@@ -38,6 +46,7 @@ def test_a_standby_is_ready_and_watched_and_a_wrong_setting_is_not_repeated() ->
     assert service["Type"] == "notify"
     assert service["NotifyAccess"] == "main"
     assert int(service["WatchdogSec"]) > 0
+    assert service["WatchdogSignal"] == "SIGKILL"  # whatever it is stuck in, its lock is wanted
     assert service["Restart"] == "always"
     assert service["RestartPreventExitStatus"] == "2"
     assert service["User"] != "root"
@@ -84,3 +93,62 @@ def test_master_and_standby_tell_systemd_that_they_are_ready_and_alive(tmp_path:
         with service("b", tmp_path / "data", tmp_path) as b:
             assert "STATUS=standby" in b("READY=1")
             b("WATCHDOG=1")
+
+
+# -- two machines with systemd -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def machines(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[object, str], None]
+) -> Iterator[tuple[Machine, Machine]]:
+    if os.environ.get("TANDEMMQ_PROVE_DEPLOYMENT", "0") in ("", "0"):
+        pytest.skip("TANDEMMQ_PROVE_DEPLOYMENT is not set")
+    demand_docker(require_service)
+    base = base_image("base-systemd", SYSTEMD)
+    volume = f"tandemmq-test-{os.getpid()}"
+    with built(base, tmp_path_factory.mktemp("context")) as image, ExitStack() as stack:
+        run("docker", "volume", "create", volume)
+        stack.callback(run, "docker", "volume", "rm", "--force", volume)
+        made = []
+        for name, port in zip(("one", "two"), free_ports(2), strict=True):
+            made.append(Machine(image, name, volume, port, tmp_path))
+            stack.callback(made[-1].remove)
+        yield made[0], made[1]
+        for machine in made:
+            print(machine.journal())
+
+
+@pytest.mark.service
+@pytest.mark.prove
+@pytest.mark.timeout(900)
+def test_systemd_runs_a_pair_ends_one_that_hangs_and_hands_over_when_it_stops_one(
+    machines: tuple[Machine, Machine],
+) -> None:
+    one, two = machines
+    for machine, role in ((one, "master"), (two, "standby")):
+        machine.systemctl("start", "tandemmq")  # returns when the unit is ready: a standby is, too
+        machine.until_role(role)
+        assert machine.shows("ActiveState") == "active"
+
+    def hang(books: Books) -> None:
+        one.systemctl("kill", "--signal=STOP", "tandemmq")
+        two.until_role("master")
+        one.until_role("standby")
+        assert one.shows("NRestarts") == "1"
+
+    def stop(books: Books) -> None:
+        two.systemctl("stop", "tandemmq")
+        one.until_role("master")
+        assert (two.shows("ActiveState"), two.shows("ExecMainStatus")) == ("inactive", "0")
+
+    books, (hung, stopped) = under_load([one.port, two.port], hang, stop)
+    print(
+        f"without a receipt: {hung:.2f} s until the watchdog of 4 s ended a stopped master, {stopped:.3f} s at a stop"
+    )
+    demand_kept(books)
+
+    two.put("/etc/tandemmq/tandemmq.toml", "[broker]\nnam = 'two'\n")
+    two.systemctl("start", "--no-block", "tandemmq")
+    until(lambda: two.shows("ActiveState") == "failed", "a wrong setting ends it for good")
+    assert (two.shows("ExecMainStatus"), two.shows("NRestarts")) == ("2", "0")
