@@ -15,9 +15,12 @@ from store.tail import Frozen, changes
 
 
 class StandingCheckpoint:
-    """At most one checkpoint of ``state`` into ``index``. For the thread that owns the state."""
+    """At most one checkpoint of ``state`` into ``index``; ``seconds`` were spent on all so far, by ``clock``. For the
+    thread that owns the state."""
 
-    def __init__(self, index: Index, state: State, replay: Replay) -> None:
+    def __init__(self, index: Index, state: State, replay: Replay, clock: Callable[[], float]) -> None:
+        self.seconds = 0.0
+        self._clock = clock
         self._index = index
         self._state = state
         self._replay = replay
@@ -37,11 +40,13 @@ class StandingCheckpoint:
     def work(self, may_go_on: Callable[[], bool]) -> None:
         """Go on while ``may_go_on``, asked before each step of a millisecond or so; durable when none is under way any
         more. Raises what the index raises."""
+        started = self._clock()
         while self._frozen is not None and may_go_on():
             if next(self._steps, self) is self:
                 self._frozen = None
                 self._state.thaw()
                 self._replay.forget_ids()
+        self.seconds += self._clock() - started
 
     def finish(self) -> None:
         """To its end, if one is under way."""
