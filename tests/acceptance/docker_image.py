@@ -185,6 +185,7 @@ def built(base: str, context: Path) -> Iterator[str]:
         yield name
     finally:
         run("docker", "image", "rm", "--force", name)
-        stages = nameless_images() - before  # what the legacy builder leaves of the stages that are not the last
-        if stages:
-            run("docker", "image", "rm", *stages)
+        # What the legacy builder leaves of the stages that are not the last. Another run's may be among them: Docker
+        # keeps those that are in use.
+        for stage in nameless_images() - before:
+            subprocess.run(["docker", "image", "rm", stage], capture_output=True, timeout=60, check=False)
