@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.engine import Engine
+from broker.events import EventRing, last_takeover_seconds
 from broker.ha import Mastership
 from broker.server import Server
 from broker.service import AnyStore
@@ -36,6 +37,7 @@ class Report:
     mastership: Mastership
     server: Server
     engine: Callable[[], Engine | None]
+    ring: EventRing
     warnings: Sequence[str] = ()
     loop_pause_max_seconds: float = 0.0  # how late the loop came to its own sign of life
     started: float = field(default_factory=time.time)
@@ -60,6 +62,7 @@ class Report:
             "uptime_seconds": round(time.time() - self.started, 1),
             "lock": {"type": self.locker_type, "where": self.locker.where, **self._proof()},
             "connectors": [f"{name}://{host}:{port}" for name, host, port in self.server.addresses],
+            "last_takeover_seconds": last_takeover_seconds(self.ring.events()),
             "demotions": {trouble.name: times for trouble, times in mastership.demotions.items()},
         }
         if mastership.holder is not None:

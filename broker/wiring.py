@@ -102,6 +102,7 @@ class Broker:
             self._mastership,
             self._server,
             lambda: self._engine,
+            self._ring,
         )
         self._admin = None
         if admin is not None:

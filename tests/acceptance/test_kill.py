@@ -76,6 +76,7 @@ async def test_kills_under_load_lose_nothing_and_undo_nothing(tmp_path: Path) ->
         stop_taking.set()
         await asyncio.wait_for(asyncio.gather(*clients), 60)
         await asyncio.wait_for(drain(books, ports, QUEUE), 60)
+        await asyncio.to_thread(standby.wait_role, "standby")  # it may have begun a moment ago: too early for a signal
         for broker in (standby, master):
             assert await asyncio.to_thread(broker.terminate) == 0
     finally:
