@@ -284,3 +284,27 @@ def test_a_master_cut_from_the_network_is_replaced_and_stands_by_when_it_is_back
 def test_the_image_runs_as_a_plain_user_and_knows_its_command(image: str) -> None:
     assert run("docker", "run", "--rm", "--entrypoint", "id", image, "-un").strip() == "tandemmq"
     assert "Usage" in run("docker", "run", "--rm", image, "--help")
+
+
+def test_two_containers_examine_their_volume_together(image: str) -> None:
+    """One listens, the other one comes, and both see one volume; a container's own layer is no volume."""
+    name = f"tandemmq-test-doctor-{os.getpid()}"
+    mounted = ("-v", f"{name}:/var/lib/tandemmq")
+    doctor = ("doctor", "storage", "/var/lib/tandemmq")
+    run("docker", "volume", "create", name)
+    try:
+        run("docker", "run", "-d", "--name", name, *mounted, image, *doctor, "--listen", "0.0.0.0:7777")
+        until(lambda: "listening" in run("docker", "logs", name), "the other one listens")
+        address = run("docker", "inspect", "--format", "{{.NetworkSettings.IPAddress}}", name).strip()
+        said = run("docker", "run", "--rm", *mounted, image, *doctor, "--peer", f"{address}:7777", "--json")
+        report = json.loads(said)
+        assert address in report["second"]
+        assert report["verdict"] in ("ok", "warn")
+        assert run("docker", "wait", name).strip() == "0"
+        left = run("docker", "run", "--rm", *mounted, "--entrypoint", "ls", image, "-A", "/var/lib/tandemmq")
+        assert left.strip() == ""
+    finally:
+        run("docker", "rm", "--force", name)
+        run("docker", "volume", "rm", name)
+    said = run("docker", "run", "--rm", image, "doctor", "storage", "/tmp", "--json")
+    assert "mount: overlay" in {check["name"] for check in json.loads(said)["checks"]}
