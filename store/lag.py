@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from store.tail import Position
 
-# What a record takes where none was read yet: a message of 1 KiB.
-RECORD_BYTES = 1_300.0
+# What a record takes where few were read yet: a message of 1 KiB; and that counts like so many.
+RECORD_BYTES = 1_300
+RECORDS_TOLD = 100
 # One who was at the end within this is taken to be there: a standby looks ten times a second.
 CAUGHT_UP_SECONDS = 2.0
 
@@ -95,5 +96,5 @@ class Horizon:
             behind += sum(max(0, end - position.offset) for file, end in seen.ends if file == position.file)
         records = seen.unsettled
         if not records:
-            records = int(behind / (self._bytes / self._records if self._records else RECORD_BYTES))
+            records = int(behind * (self._records + RECORDS_TOLD) / (self._bytes + RECORDS_TOLD * RECORD_BYTES))
         return Lag(behind, records, math.inf if seen.reached_at is None else max(0.0, now - seen.reached_at))

@@ -24,13 +24,22 @@ class Term:
     """One epoch of one broker: its store, and what came back from it."""
 
     def __init__(self, directory: str, broker: str = "a", settings: StoreSettings = SMALL, *, disk: Disk = os) -> None:
+        self._begin(Standby(directory, f"{directory}/index", broker, settings, disk=disk))
+
+    @classmethod
+    def of(cls, standby: Standby) -> Term:
+        """The term of one that stood by before."""
+        term = cls.__new__(cls)
+        term._begin(standby)
+        return term
+
+    def _begin(self, standby: Standby) -> None:
         self.loop: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.turn: list[Callable[[], None]] = []
         self.durable_operations: list[Operation] = []
         self.lost: BaseException | None = None
         self.has_proof = True
         self.drained_count = 0
-        standby = Standby(directory, f"{directory}/index", broker, settings, disk=disk)
         try:
             self.store: Store = standby.promote(
                 has_proof=lambda: self.has_proof,

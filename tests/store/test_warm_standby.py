@@ -1,0 +1,240 @@
+"""A standby that is ready: it knows how far it is, leaves the promotion nothing to do, and tells what it will take."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from store_harness import KIB, SMALL, Q, Term
+
+from store.check import check
+from store.lag import CAUGHT_UP_SECONDS
+from store.prediction import CHECKPOINT_RECORDS_MIN, records_per_checkpoint
+from store.records.message import Destination, DestinationKind
+from store.settings import StoreSettings
+from store.standby import Standby
+from store.threads import OsThreads
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path)
+    report = check(str(tmp_path))
+    assert report.is_clean, report.problems
+
+
+class HandThreads(OsThreads):
+    """The operating system's, with a clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        return self.now
+
+
+def standby(directory: str, settings: StoreSettings = SMALL, **others: Any) -> Standby:
+    return Standby(directory, f"{directory}/index", "b", settings, **others)
+
+
+# ---- how far
+
+
+def test_a_standby_that_reads_no_more_has_not_caught_up(directory: str) -> None:
+    master = Term(directory)
+    master.add_durably(20)
+    threads = HandThreads()
+    follower = standby(directory, threads=threads)
+    assert not follower.has_caught_up, "nothing was read yet"
+    follower.follow()
+    assert follower.has_caught_up
+    threads.now += CAUGHT_UP_SECONDS + 1
+    assert not follower.has_caught_up, "a master may have written much in the meantime"
+    assert follower.lag.seconds == CAUGHT_UP_SECONDS + 1
+    follower.follow()
+    assert follower.has_caught_up
+    follower.close()
+    master.close()
+
+
+def test_at_the_end_a_standby_is_behind_by_the_batch_that_is_not_settled(directory: str) -> None:
+    master = Term(directory)
+    master.add_durably(20)
+    last = master.add_durably(1)[0]
+    follower = standby(directory)
+    follower.follow()
+    assert follower.lag.records == 1
+    assert last.size < follower.lag.bytes < last.size + 100, "the record and what frames its batch"
+    master.add_durably(1)
+    assert follower.lag.records == 1, "what was not seen is not known of"
+    follower.follow()
+    assert follower.messages == 21
+    follower.close()
+    master.close()
+
+
+def test_a_standby_that_was_stopped_says_how_much_is_left(directory: str) -> None:
+    settings = StoreSettings(journal_max_file_length=64 * KIB, look_interval=0.05)
+    master = Term(directory, settings=settings)
+    master.add_durably(400, body=b"x" * KIB)
+    follower = standby(directory, settings)
+    follower.halt()
+    follower.follow()
+    lag = follower.lag
+    sizes = sum(path.stat().st_size for path in Path(directory).glob("db-*.log"))
+    assert not follower.has_caught_up
+    assert 350 * KIB < lag.bytes < sizes
+    assert 200 < lag.records < 800
+    follower.close()
+    master.close()
+
+
+# ---- what a promotion finds done
+
+
+def test_a_promotion_leaves_a_checkpoint_that_is_under_way_to_the_new_master(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.standby.CHECKPOINT_SLICE_SECONDS", 0.0)  # it never gets further than its beginning
+    settings = StoreSettings(
+        journal_max_file_length=64 * KIB, checkpoint_records=100, checkpoint_interval=0.0, look_interval=0.05
+    )
+    master = Term(directory, settings=settings)
+    owner = master.store.queue(Q)
+    kept = [*master.add_durably(60), *master.add_durably(1)]  # the second batch settles the first
+    follower = standby(directory, settings)
+    follower.follow()
+    generation = follower._follower.index.generation
+    assert follower._follower._checkpoint.is_under_way
+    # These change what is being written, before it is written.
+    for operation in kept[:30]:
+        master.remove(operation, owner)
+    master.wait_durable(91)
+    more = master.add_durably(5)
+    follower.follow()
+    assert follower._follower.index.generation == generation
+    expected = master.bodies()
+    assert expected == [operation.message.body for operation in (*kept[30:], *more)]
+    master.crash()
+    successor = Term.of(follower)
+    assert successor.store.records_replayed <= 5 + len(kept), "what was read by the standby is not read again"
+    assert successor.bodies() == expected
+    successor.wait(lambda: successor.store.figures.checkpoints >= 2)  # the one that was begun, and one of its own
+    successor.close()
+    again = Term(directory, "b", settings)
+    assert again.bodies() == expected
+    again.close()
+
+
+def test_a_checkpoint_of_a_standby_goes_on_between_two_looks(directory: str) -> None:
+    settings = StoreSettings(journal_max_file_length=64 * KIB, checkpoint_records=50, checkpoint_interval=3600.0)
+    master = Term(directory, settings=settings)
+    owner = master.store.queue(Q)
+    follower = standby(directory, settings)
+    before = follower._follower.index.generation
+    held: list[Any] = []
+    for _ in range(40):
+        added = master.add_durably(20)
+        for operation in added[5:]:
+            master.remove(operation, owner)
+        held += added[:5]
+        master.wait(lambda: not master.store.has_pending)
+        follower.follow()
+        assert follower._follower.state.tail.operations <= 3 * settings.checkpoint_records
+    assert follower._follower.index.generation >= before + 10
+    expected = master.bodies()
+    assert len(expected) == len(held) == 200
+    master.crash()
+    successor = Term.of(follower)
+    assert successor.bodies() == expected
+    successor.close()
+
+
+def test_stale_indexes_are_removed_after_the_promotion(directory: str, caplog: pytest.LogCaptureFixture) -> None:
+    first = Term(directory, "old")
+    first.close()
+    stale = Path(directory, "index", "old")
+    long_ago = time.time() - 30 * 24 * 3600
+    os.utime(stale / "db.data", (long_ago, long_ago))
+    with caplog.at_level(logging.INFO, "store.standby"):
+        successor = Term.of(standby(directory))
+        successor.wait(lambda: not stale.exists())
+    assert "removed the stale index" in caplog.text
+    successor.close()
+
+
+# ---- what it will take
+
+
+def test_the_prediction_is_of_the_size_of_what_comes_true(directory: str) -> None:
+    """Not a second's worth of precision is asked, only that it tells a short take-over from a long one."""
+    settings = StoreSettings(
+        look_interval=0.05, checkpoint_records=1_000_000, failover_budget=3600, recovery_budget=3600
+    )
+    master = Term(directory, settings=settings)
+    for number in range(20):
+        master.add_durably(1500, Destination(DestinationKind.QUEUE, f"Q.{number}"))
+    cold = master.store.prediction()
+    assert 25_000 <= cold.records <= 30_000, "all but what the first checkpoint of an epoch has"
+    warm_one = standby(directory, settings)
+    warm_one.follow()
+    warm = warm_one.prediction(lock_seconds=0.2)
+    assert warm.lock_seconds == 0.2
+    assert warm.records <= 1500
+    assert warm.owners >= 19, "the last queue may be in the batch that is not settled"
+    warm_one.close()
+    master.crash()
+    Path(directory, "index").rename(Path(directory, "away"))
+    alone = standby(directory, settings)
+    started = time.monotonic()
+    successor = Term.of(alone)
+    seconds = time.monotonic() - started
+    assert successor.store.records_replayed >= 30_000
+    print(f"cold: {cold.total_seconds:.3f} s predicted, {seconds:.3f} s came true; warm: {warm.total_seconds:.3f} s")
+    assert cold.total_seconds / 5 < seconds < cold.total_seconds * 20, "20: a machine that others use, too"
+    assert warm.total_seconds - warm.lock_seconds < cold.total_seconds
+    successor.close()
+
+
+@pytest.mark.parametrize(
+    ("budgets", "load_seconds", "expected"),
+    [
+        ({"failover_budget": 1.0, "recovery_budget": 100.0}, 0.0, 9_000),
+        ({"failover_budget": 100.0, "recovery_budget": 1.0}, 0.0, 10_000),
+        ({"failover_budget": 1.0, "recovery_budget": 100.0}, 0.4, 5_000),
+        ({"failover_budget": 0.05, "recovery_budget": 100.0}, 0.0, CHECKPOINT_RECORDS_MIN),
+        ({"failover_budget": 100.0, "recovery_budget": 100.0}, 0.0, 50_000),
+    ],
+)
+def test_checkpoints_come_as_often_as_the_budgets_ask(
+    budgets: dict[str, float], load_seconds: float, expected: int
+) -> None:
+    settings = StoreSettings(journal_max_file_length=32_000_000, **budgets)  # type: ignore[arg-type]
+    assert records_per_checkpoint(settings, 50e-6, load_seconds) == expected
+
+
+def test_a_budget_makes_a_masters_and_a_standbys_checkpoints_come_early(directory: str) -> None:
+    """What a cold start would have to read never takes longer than the budget leaves for it."""
+    settings = StoreSettings(failover_budget=0.13, checkpoint_interval=3600.0, look_interval=0.05)
+    limit = records_per_checkpoint(settings, 12e-6, 0.0)
+    assert limit < 2_000, "else this would show nothing"
+    master = Term(directory, settings=settings)
+    follower = standby(directory, settings)
+    for _ in range(20):
+        master.add_durably(500)
+        assert master.store.prediction().records <= 2 * limit + 500
+        follower.follow()
+    assert master.store.figures.checkpoints >= 10_000 // (2 * limit + 500)
+    follower.follow()
+    assert follower._follower.index.generation >= 10_000 // (2 * limit + 500)
+    follower.close()
+    master.close()
