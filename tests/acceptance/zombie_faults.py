@@ -1,6 +1,6 @@
 """What befalls a master, so that another one rules while it believes that it does.
 
-``strike`` begins it; when it returns, the lock is the successor's to take. ``wake`` ends it: the zombie goes on where
+``strike`` begins it; when it returns, the successor gets the lock by and by. ``wake`` ends it: the zombie goes on where
 it was. All blocking.
 """
 
@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from dataclasses import dataclass
-from typing import Protocol
 
 from broker_process import BrokerProcess, wait_until
+from zombie_locks import SqliteLease
 from zombie_pair import Pair, stop_all_threads
-from zombie_shim import Area, Verb
+from zombie_proxy import Way
+from zombie_shim import Area, Shim, Verb
 
 CLOCK_STEP_SECONDS = 3600.0
 # Where in its work a master is stopped: before it writes a batch, syncs it, looks, or fences; or anywhere.
 POINTS = {"anywhere": None, "write": Verb.WRITE, "sync": Verb.SYNC, "look": Verb.STAT, "link": Verb.LINK}
 # A point that is not reached within this is given up: the master is stopped where it is.
 POINT_SECONDS_MAX = 1.0
+# In this time a lease is extended more than once.
+EXTENDED_SECONDS = 0.5
 
 
 @dataclass
@@ -29,30 +33,36 @@ class Scene:
     successor: BrokerProcess
     dice: random.Random
 
+    @property
+    def shim(self) -> Shim:
+        return self.pair.shims[self.zombie.name]
 
-class Fault(Protocol):
-    name: str
-    sleeps: bool  # the zombie notices nothing before it is woken
-    halts: bool  # it writes nothing between strike and wake
-
-    def strike(self, scene: Scene) -> None: ...
-
-    def wake(self, scene: Scene) -> None: ...
+    def give(self) -> None:
+        self.pair.lock.give(self.zombie.name, self.successor.name)
 
 
-def give(scene: Scene) -> None:
-    scene.pair.lock.give(scene.zombie.name, scene.successor.name)
+class Fault:
+    name = ""
+    oversleeps = True  # its successor may rotate and reclaim before it is woken
+    halts = True  # it writes nothing between strike and wake
+    may_win_again = False  # clocks are such that the zombie may have the lock again at once
+    is_silent = False  # no thread of it does anything between strike and wake
+
+    def strike(self, scene: Scene) -> None:
+        raise NotImplementedError
+
+    def wake(self, scene: Scene) -> None:
+        raise NotImplementedError
 
 
-class Stopped:
+class Stopped(Fault):
     """SIGSTOP of all threads, at a chosen point of a batch's way."""
 
     name = "stopped"
-    sleeps = True
-    halts = True
+    is_silent = True
 
     def strike(self, scene: Scene) -> None:
-        shim = scene.pair.shims[scene.zombie.name]
+        shim = scene.shim
         point = POINTS[scene.dice.choice(list(POINTS))]
         before = shim.held
         if point is not None:
@@ -61,55 +71,125 @@ class Stopped:
                 wait_until(lambda: shim.held > before, "the point is reached", POINT_SECONDS_MAX)
             except AssertionError:
                 pass
-        stop_all_threads(scene.zombie)
+        stop_all_threads(scene.zombie, scene.pair.lock.directory)
         shim.let_go()
-        give(scene)
+        scene.give()
 
     def wake(self, scene: Scene) -> None:
         scene.zombie.kill(signal.SIGCONT)
 
 
 class StoppedWithClocks(Stopped):
-    """The same, and the wall clock of one of the two is an hour off from then on, until the next round."""
+    """The same, and the wall clock of one of the two, or of the lock's server, is an hour off until the next round."""
 
     name = "stopped, clocks stepped"
+    may_win_again = True
 
     def strike(self, scene: Scene) -> None:
+        step = scene.dice.choice([-1, 1]) * CLOCK_STEP_SECONDS
+        whose = scene.dice.choice(["zombie", "successor", "server"])
+        if isinstance(scene.pair.lock, SqliteLease) and whose == "zombie" and step > 0:
+            scene.shim.step_wall_clock(step)  # its last word: a lease of an hour
+            time.sleep(EXTENDED_SECONDS)
         super().strike(scene)
-        whose = scene.dice.choice([scene.zombie, scene.successor])
-        scene.pair.shims[whose.name].step_wall_clock(scene.dice.choice([-1, 1]) * CLOCK_STEP_SECONDS)
+        if whose == "server" and scene.pair.lock.has_clock:
+            scene.pair.lock.step_clock(step)
+        elif whose == "zombie":
+            scene.shim.step_wall_clock(step)
+        else:
+            scene.pair.shims[scene.successor.name].step_wall_clock(step)
 
-    def wake(self, scene: Scene) -> None:
-        super().wake(scene)
 
-
-class GivenTwice:
+class GivenTwice(Fault):
     """The lock is the successor's, too, while the master works on."""
 
     name = "given twice"
-    sleeps = False
+    oversleeps = False
     halts = False
 
     def strike(self, scene: Scene) -> None:
-        give(scene)
+        scene.give()
 
     def wake(self, scene: Scene) -> None:
         pass
 
 
-class HungVolume:
-    """A call on the journal does not come back for longer than anything holds; then it is done, late."""
+class GivenTwiceByClock(GivenTwice):
+    """A clock is set an hour forward, and the lease is over while its holder extends it."""
 
-    name = "hung journal"
-    sleeps = False
+    name = "given twice by a clock"
+    may_win_again = True
+
+    def strike(self, scene: Scene) -> None:
+        if scene.pair.lock.has_clock:
+            scene.pair.lock.step_clock(CLOCK_STEP_SECONDS)
+        else:
+            scene.pair.shims[scene.successor.name].step_wall_clock(CLOCK_STEP_SECONDS)
+
+
+class HungJournal(Fault):
+    """A call on the journal does not come back for longer than any proof holds; then it is done, late."""
+
+    name = "journal hangs"
+
+    def strike(self, scene: Scene) -> None:
+        before = scene.shim.held
+        scene.shim.hold(scene.dice.choice([Verb.WRITE, Verb.SYNC, Verb.STAT]))
+        wait_until(lambda: scene.shim.held > before, "a call on the journal hangs")
+
+    def wake(self, scene: Scene) -> None:
+        scene.shim.let_go()
+
+
+class HungJournalGivenTwice(HungJournal):
+    """The same, and the lock is given away meanwhile."""
+
+    name = "journal hangs, given twice"
+
+    def strike(self, scene: Scene) -> None:
+        super().strike(scene)
+        scene.give()
+
+
+class HungLoop(Fault):
+    """The event loop does nothing for longer than any proof holds."""
+
+    name = "loop hangs"
+    halts = False  # the storage thread has its own life
+
+    def strike(self, scene: Scene) -> None:
+        before = scene.shim.held
+        scene.shim.hold(Verb.LOOP)
+        wait_until(lambda: scene.shim.held > before, "the loop hangs")
+
+    def wake(self, scene: Scene) -> None:
+        scene.shim.let_go()
+
+
+class CutOff(Fault):
+    """The master does not reach the lock any more: silence, or connections that are reset."""
+
+    name = "cut off from the lock"
+    oversleeps = False
+    halts = False
+
+    def strike(self, scene: Scene) -> None:
+        scene.pair.lock.set_way(scene.zombie.name, scene.dice.choice([Way.SILENT, Way.CUT]))
+
+    def wake(self, scene: Scene) -> None:
+        scene.pair.lock.set_way(scene.zombie.name, Way.OPEN)
+        scene.shim.let_go()
+
+
+class CutOffFromAll(CutOff):
+    """From the volume, too: what it had begun there is done when it is back."""
+
+    name = "cut off from lock and volume"
+    oversleeps = True
     halts = True
 
     def strike(self, scene: Scene) -> None:
-        shim = scene.pair.shims[scene.zombie.name]
-        before = shim.held
-        shim.hold(scene.dice.choice([Verb.WRITE, Verb.SYNC, Verb.STAT]), Area.JOURNAL)
-        wait_until(lambda: shim.held > before, "a call on the journal hangs")
-        give(scene)
-
-    def wake(self, scene: Scene) -> None:
-        scene.pair.shims[scene.zombie.name].let_go()
+        before = scene.shim.held
+        scene.shim.hold(Verb.ALL, Area.VOLUME)
+        wait_until(lambda: scene.shim.held > before, "a call on the volume hangs")
+        super().strike(scene)

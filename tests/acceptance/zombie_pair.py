@@ -8,10 +8,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from broker_process import BrokerProcess, wait_until
-from zombie_locker import KIND, install
+from zombie_locks import Lock
 from zombie_shim import Shim
 
 from journal.files import JournalFiles, file_id
@@ -25,78 +24,6 @@ STORE_SETTINGS = {
     "store.checkpoint_interval": "100ms",
     "store.cleanup_interval": "50ms",
 }
-# A proof of ownership lasts longer than the tests wait, but for leases.
-KEEP_ALIVE = "150ms"
-
-
-class Lock(Protocol):
-    """A kind of lock as the brokers of a pair are told of it, and as a test takes it away."""
-
-    name: str
-    has_lease: bool  # given to the next by itself when its holder says nothing
-
-    def settings(self, broker: str) -> dict[str, str]: ...
-
-    def environment(self) -> dict[str, str]: ...
-
-    def give(self, zombie: str, successor: str) -> None:
-        """Let the successor have it, and the zombie believe that it has it still. Of a lease: nothing, time does it."""
-        ...
-
-
-class FileLock:
-    """`shared-file`; somebody deletes the file, or puts another in its place."""
-
-    name = "shared-file"
-    has_lease = False
-
-    def __init__(self, data: Path) -> None:
-        self._file = data / "lock"
-        self._times = 0
-
-    def settings(self, broker: str) -> dict[str, str]:
-        return {"locker.type": "shared-file", "locker.lock_keep_alive_period": KEEP_ALIVE}
-
-    def environment(self) -> dict[str, str]:
-        return {}
-
-    def give(self, zombie: str, successor: str) -> None:
-        self._times += 1
-        if self._times % 2:
-            self._file.unlink()
-        else:
-            other = self._file.with_name("another-lock")
-            other.write_bytes(b"")
-            os.replace(other, self._file)
-
-
-class GrantedLock:
-    """A kind that another distribution brings: granted to whom the test says, without telling who had it before."""
-
-    name = "granted"
-    has_lease = False
-
-    def __init__(self, place: Path, first: str) -> None:
-        self._grants = place / "grants"
-        self._grants.mkdir(parents=True)
-        (self._grants / first).touch()
-        self._site = place / "site"
-        self._site.mkdir()
-        install(self._site)
-
-    def settings(self, broker: str) -> dict[str, str]:
-        return {
-            "locker.type": KIND,
-            "locker.options.grants": str(self._grants),
-            "locker.lock_keep_alive_period": KEEP_ALIVE,
-        }
-
-    def environment(self) -> dict[str, str]:
-        return {"PYTHONPATH": str(self._site)}
-
-    def give(self, zombie: str, successor: str) -> None:
-        (self._grants / successor).touch()
-        (self._grants / zombie).unlink()
 
 
 class Pair:
@@ -154,15 +81,43 @@ class Pair:
         facts = ("journal_batches_total", "checkpoints_total", "journal_files_reclaimed_total")
         return [journal_files(self.data), *[[count.get(fact) for fact in facts] for count in counts]]
 
+    def set_clocks_right(self) -> None:
+        for shim in self.shims.values():
+            shim.step_wall_clock(0)
+        if self.lock.has_clock:
+            self.lock.step_clock(0)
+
     def stop(self) -> None:
         for shim in self.shims.values():
             shim.let_go()
         for broker in self.brokers.values():
             broker.stop()
+        for shim in self.shims.values():
+            shim.close()
+        self.lock.close()
 
 
-def stop_all_threads(broker: BrokerProcess) -> None:
-    """SIGSTOP; on return no thread of it does anything any more."""
+def stop_all_threads(broker: BrokerProcess, database: Path | None) -> None:
+    """SIGSTOP; on return no thread of it does anything any more.
+
+    Not in the middle of a transaction on a SQLite file in ``database``: whoever is stopped there keeps the file's own
+    lock, and nobody else gets on until it is woken or killed. No other database is so.
+    """
+    while True:
+        _stop_all_threads(broker)
+        if database is None or not _has_locked_a_file_in(database, broker.pid):
+            return
+        broker.kill(signal.SIGCONT)
+        time.sleep(0.01)
+
+
+def _has_locked_a_file_in(directory: Path, pid: int) -> bool:
+    inodes = {str(file.stat().st_ino) for file in directory.iterdir()}
+    locks = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+    return any(f[4] == str(pid) and f[5].rpartition(":")[2] in inodes for f in locks if f[1] == "POSIX")
+
+
+def _stop_all_threads(broker: BrokerProcess) -> None:
     broker.kill(signal.SIGSTOP)
     tasks = Path(f"/proc/{broker.pid}/task")
 

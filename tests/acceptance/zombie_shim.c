@@ -3,7 +3,8 @@
    Holds calls that touch a directory until they are let go, as a volume does whose server does not answer; lets them
    fail then, if told to; holds the event loop; and steps the wall clock. What is let go is the real call.
 
-   Everything is said through one page in a shared file, so that it can be said to a process that is stopped. */
+   Everything is said through one page in a shared file, so that it can be said to a process that is stopped. Who is
+   held waits for a lock on that file, which the test has meanwhile: as one that waits for a disk, it computes nothing. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -21,43 +23,40 @@
 
 /* The verbs; the same numbers stand in zombie_shim.py. */
 enum { WRITE = 1, SYNC = 2, STAT = 4, LINK = 8, OPEN = 16, READ = 32, LIST = 64, UNLINK = 128, LOOP = 256 };
-/* Where a verb is held: at the journal's files, anywhere in the data directory, in the database's directory. */
-enum { JOURNAL, VOLUME, DATABASE, AREAS };
+/* Where a verb is held: at the journal's files, or anywhere in the data directory. */
+enum { JOURNAL, VOLUME, AREAS };
 
 struct control {
     atomic_int hold[AREAS]; /* the verbs that are held there */
     atomic_int held;        /* calls that were caught so far */
     atomic_int error;       /* what they fail with when they are let go; 0: they are done */
-    atomic_int unused;
     atomic_llong wall_ns;   /* how far the wall clock is off */
 };
 
 static struct control *control;
-static const char *directories[AREAS];
-
-#define POLL_NS 1000000
+static const char *control_path;
+static const char *volume;
 
 __attribute__((constructor)) static void begin(void) {
-    const char *path = getenv("TANDEMMQ_SHIM_CONTROL");
-    directories[JOURNAL] = directories[VOLUME] = getenv("TANDEMMQ_SHIM_VOLUME");
-    directories[DATABASE] = getenv("TANDEMMQ_SHIM_DATABASE");
-    int fd = path ? (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC, 0) : -1;
+    control_path = getenv("TANDEMMQ_SHIM_CONTROL");
+    volume = getenv("TANDEMMQ_SHIM_VOLUME");
+    int fd = control_path ? (int)syscall(SYS_openat, AT_FDCWD, control_path, O_RDWR | O_CLOEXEC, 0) : -1;
     if (fd < 0) return;
     void *page = mmap(NULL, sizeof(struct control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     syscall(SYS_close, fd);
     if (page != MAP_FAILED) control = page;
 }
 
-static void pause_a_little(void) {
-    struct timespec a_little = {0, POLL_NS};
-    syscall(SYS_nanosleep, &a_little, NULL);
+static void wait_until_let_go(void) {
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, control_path, O_RDONLY | O_CLOEXEC, 0);
+    syscall(SYS_flock, fd, LOCK_SH);
+    syscall(SYS_close, fd);
 }
 
 static int lies_in(int area, const char *path) {
-    const char *directory = directories[area];
-    if (!directory || !*directory) return 0;
-    size_t length = strlen(directory);
-    if (strncmp(path, directory, length) != 0 || (path[length] != '/' && path[length] != 0)) return 0;
+    if (!volume || !*volume) return 0;
+    size_t length = strlen(volume);
+    if (strncmp(path, volume, length) != 0 || (path[length] != '/' && path[length] != 0)) return 0;
     return area != JOURNAL || strncmp(path + length, "/db-", 4) == 0;
 }
 
@@ -69,11 +68,11 @@ static int is_held(int verb, const char *path) {
 
 /* Wait here as long as this verb is held for this path. Not 0: the call is to fail, and errno says how. */
 static int gate(int verb, const char *path) {
-    if (!control || !path || !((control->hold[0] | control->hold[1] | control->hold[2]) & verb)) return 0;
+    if (!control || !path || !((control->hold[JOURNAL] | control->hold[VOLUME]) & verb)) return 0;
     int was_caught = 0;
     while (is_held(verb, path)) {
         if (!was_caught++) control->held++;
-        pause_a_little();
+        wait_until_let_go();
     }
     if (!was_caught || !control->error) return 0;
     errno = control->error;
@@ -81,7 +80,7 @@ static int gate(int verb, const char *path) {
 }
 
 static int gate_fd(int verb, int fd) {
-    if (!control || !((control->hold[0] | control->hold[1] | control->hold[2]) & verb)) return 0;
+    if (!control || !((control->hold[JOURNAL] | control->hold[VOLUME]) & verb)) return 0;
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = syscall(SYS_readlink, link, path, sizeof path - 1);
@@ -157,7 +156,7 @@ struct epoll_event;
 static void gate_loop(void) {
     if (!control || !(control->hold[JOURNAL] & LOOP) || syscall(SYS_gettid) != getpid()) return;
     control->held++;
-    while (control->hold[JOURNAL] & LOOP) pause_a_little();
+    while (control->hold[JOURNAL] & LOOP) wait_until_let_go();
 }
 
 int epoll_pwait(int fd, struct epoll_event *events, int most, int timeout, const sigset_t *mask) {

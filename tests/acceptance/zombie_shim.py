@@ -7,6 +7,7 @@ is the real call, made late: what a volume does whose server did not answer for 
 from __future__ import annotations
 
 import enum
+import fcntl
 import functools
 import mmap
 import shutil
@@ -20,10 +21,10 @@ COMPILERS = ("cc", "gcc", "clang")
 # struct control of zombie_shim.c
 _HELD = struct.Struct("=i")
 _WALL = struct.Struct("=q")
-_HELD_AT = 12
-_ERROR_AT = 16
-_WALL_AT = 24
-_CONTROL_BYTES = 32
+_HELD_AT = 8
+_ERROR_AT = 12
+_WALL_AT = 16
+_CONTROL_BYTES = 24
 
 
 class Verb(enum.IntFlag):
@@ -42,11 +43,10 @@ class Verb(enum.IntFlag):
 
 
 class Area(enum.IntEnum):
-    """Where: the files of the journal, all of the data directory, the directory of a database."""
+    """Where: the files of the journal, all of the data directory."""
 
     JOURNAL = 0
     VOLUME = 1
-    DATABASE = 2
 
 
 @functools.cache
@@ -67,26 +67,22 @@ def build(directory: Path) -> Path:
 class Shim:
     """One process that can be interfered with. Its environment is needed at its start; then all works at any time."""
 
-    def __init__(self, library: Path, control: Path, volume: Path, database: Path | None = None) -> None:
+    def __init__(self, library: Path, control: Path, volume: Path) -> None:
         control.write_bytes(bytes(_CONTROL_BYTES))
         control.chmod(0o666)
         self._library = library
         self._control = control
         self._volume = volume
-        self._database = database
-        with control.open("r+b") as file:
-            self._page = mmap.mmap(file.fileno(), _CONTROL_BYTES)
+        self._file = control.open("r+b")
+        self._page = mmap.mmap(self._file.fileno(), _CONTROL_BYTES)
 
     @property
     def environment(self) -> dict[str, str]:
-        said = {
+        return {
             "LD_PRELOAD": str(self._library),
             "TANDEMMQ_SHIM_CONTROL": str(self._control),
             "TANDEMMQ_SHIM_VOLUME": str(self._volume),
         }
-        if self._database is not None:
-            said["TANDEMMQ_SHIM_DATABASE"] = str(self._database)
-        return said
 
     @property
     def held(self) -> int:
@@ -95,17 +91,20 @@ class Shim:
 
     def hold(self, verbs: Verb, area: Area = Area.JOURNAL, *, error: int = 0) -> None:
         """From now on these wait there; once let go they are done, or fail with ``error``."""
+        fcntl.flock(self._file, fcntl.LOCK_EX)
         _HELD.pack_into(self._page, _ERROR_AT, error)
         _HELD.pack_into(self._page, 4 * area, verbs)
 
     def let_go(self) -> None:
-        """Hold nothing any more. What was held goes on."""
+        """Hold nothing any more. What was held goes on, or fails if that was said."""
         for area in Area:
             _HELD.pack_into(self._page, 4 * area, 0)
+        fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def fail_no_more(self) -> None:
-        """What is let go from now on is done."""
-        _HELD.pack_into(self._page, _ERROR_AT, 0)
+    def close(self) -> None:
+        self.let_go()
+        self._page.close()
+        self._file.close()
 
     def step_wall_clock(self, seconds: float) -> None:
         """Set the process's wall clock so far off the true time; 0 sets it right."""
