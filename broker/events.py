@@ -60,7 +60,7 @@ BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 STALLED: Final = "stalled"
 FELL_SILENT: Final = "fell-silent"
 #: With these a term as master ends; they are given the time of the last receipt.
-LAST_RECEIPT_KINDS: Final = frozenset({"handover-asked", "lost", "cut", "drained", STALLED, FELL_SILENT})
+LAST_RECEIPT_KINDS: Final = frozenset({"handover-asked", "draining", "lost", "cut", "drained", STALLED, FELL_SILENT})
 
 _FRAME: Final = struct.Struct(">IH")
 

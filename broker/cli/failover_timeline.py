@@ -47,8 +47,10 @@ MEANING: Final = {
     "first receipt": "until a message was confirmed",
 }
 
+HANDOVER_ASKED: Final = "handover-asked"  # clients are served yet, while a checkpoint is made
+DRAINING: Final = "draining"
 #: With the first of these a master ceases to serve.
-ENDS: Final = frozenset({"handover-asked", "lost", "cut", "drained", "demoted", LOCK_RELEASED, "ended", FELL_SILENT})
+ENDS: Final = frozenset({DRAINING, "lost", "cut", "drained", "demoted", LOCK_RELEASED, "ended", FELL_SILENT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class Term:
     ends: list[Happening] = field(default_factory=list)
     stalls: list[Happening] = field(default_factory=list)
     epoch: int = 0
+    asked: Happening | None = None  # a handover
     awaited: str | None = None  # who held the lock when it was last asked, where the broker said so
 
     @property
@@ -207,6 +210,8 @@ def _terms(happenings: Iterable[Happening]) -> list[Term]:
             ruling.epoch = max(ruling.epoch, happening.event.epoch)
         elif kind in ENDS:
             ruling.ends.append(happening)
+        elif kind == HANDOVER_ASKED:
+            ruling.asked = happening
         elif kind == STALLED:
             ruling.stalls.append(happening)
     return terms
@@ -238,6 +243,7 @@ def _outage(former: Term | None, term: Term, happenings: Sequence[Happening]) ->
         at = term.steps.get(step)
         phases[phase] = None if at is None else max(0.0, at - reached)
         reached = max(reached, at if at is not None else reached)
+    since = began if former is None or former.asked is None else min(began, former.asked.time)
     until = max(reached, term.steps.get(MASTER, reached))
     return Outage(
         former.broker if former is not None else None,
@@ -249,7 +255,7 @@ def _outage(former: Term | None, term: Term, happenings: Sequence[Happening]) ->
         _cause(former, term, end),
         _last_receipt(former, end),
         term.steps.get(FIRST_RECEIPT),
-        [h for h in happenings if began <= h.time <= until],
+        [h for h in happenings if since <= h.time <= until],
     )
 
 
@@ -294,8 +300,8 @@ def _cause(former: Term | None, term: Term, end: Happening | None) -> str:
         return f"{who} ended without a word: killed, crashed, or its machine went down"
     if end.event.kind == STALLED:
         return f"{who} showed no life for {facts.get('seconds')} s: stopped, suspended, or hung"
-    if end.event.kind in ("handover-asked", "drained", "ended", LOCK_RELEASED):
-        reason = facts.get("reason")
+    if end.event.kind in (DRAINING, "drained", "ended", LOCK_RELEASED):
+        reason = None if former.asked is None else former.asked.event.facts.get("reason")
         again = ", and nobody else took the lock" if term.broker == who else ""
         return f"{who} handed over{f': {reason}' if reason else ''}{again}"
     return f"{who} gave up: {_reason(end)}"

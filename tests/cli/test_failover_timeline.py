@@ -147,7 +147,8 @@ def test_a_wall_clock_that_differs_is_noted() -> None:
 def test_of_a_handover_the_release_of_the_lock_is_known() -> None:
     a, b = Host(), Host()
     ends = [
-        a.event(4_500.0, "handover-asked", 3, reason="SIGTERM"),
+        a.event(4_499.0, "handover-asked", 3, reason="SIGTERM"),
+        a.event(4_500.0, "draining", 3),
         a.event(4_500.1, "drained", 3),
         a.event(4_500.15, "store-closed", 3),
         a.event(4_500.2, "lock-released", 3),
@@ -156,6 +157,8 @@ def test_of_a_handover_the_release_of_the_lock_is_known() -> None:
     outage = the_outage(a.reading("a", [*first_term(a), *ends]), b.reading("b", take_over(b)))
     assert outage.phases == pytest.approx(PHASES | {"detect": 0.2, "lock": 0.1})
     assert outage.cause == "a handed over: SIGTERM"
+    assert outage.began == pytest.approx(4_500.0), "clients were served until then"
+    assert outage.happenings[0].event.kind == "handover-asked"
 
 
 def test_a_zombie_is_known_by_its_gap() -> None:
@@ -198,7 +201,11 @@ def test_a_broker_that_follows_itself_was_restarted() -> None:
 
 def test_a_handover_that_nobody_took_is_told_as_that() -> None:
     a = Host()
-    ends = [a.event(4_500.0, "handover-asked", 3, reason="asked for"), a.event(4_500.1, "lock-released", 3)]
+    ends = [
+        a.event(4_499.5, "handover-asked", 3, reason="asked for"),
+        a.event(4_500.0, "draining", 3),
+        a.event(4_500.1, "lock-released", 3),
+    ]
     outage = the_outage(a.reading("a", [*first_term(a), *ends, *take_over(a, refused_at=None)[1:]]))
     assert outage.cause == "a handed over: asked for, and nobody else took the lock"
     assert outage.phases == pytest.approx(PHASES)

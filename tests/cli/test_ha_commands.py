@@ -282,6 +282,7 @@ def test_failover_explain_merges_both_and_finds_the_master_by_the_standby(pair: 
     for kind in ("fenced", "listening", "master"):
         b.ring.record(kind, epoch=2)
     b.ring.record("handover-asked", reason="asked for")
+    b.ring.record("draining")
     b.ring.record("lock-released")
     a.ring.record("lock-taken", waited_seconds=1.0, refused_at_boot=a.ring.clock.now().boot_seconds)
     for kind in ("fenced", "replayed", "store-open", "listening", "first-client", "first-receipt"):
@@ -294,7 +295,11 @@ def test_failover_explain_merges_both_and_finds_the_master_by_the_standby(pair: 
         assert f"\n  {phase} " in result.stdout
     said = json.loads(run("failover", "explain", "--admin", b.admin, "--json").stdout)
     assert [broker["name"] for broker in said["brokers"]] == ["b", "a"]
-    assert [event["kind"] for event in said["outages"][0]["events"]][:2] == ["handover-asked", "lock-released"]
+    assert [event["kind"] for event in said["outages"][0]["events"]][:3] == [
+        "handover-asked",
+        "draining",
+        "lock-released",
+    ]
     assert "b (epoch 2) -> a (epoch 3)" in run("failover", "explain", "--admin", b.admin, "--since", "10min").stdout
     nothing = run("failover", "explain", "--admin", b.admin, "--since", "0ms")
     assert "show no change of masters since then" in nothing.stdout
