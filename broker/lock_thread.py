@@ -103,7 +103,7 @@ class LockThread:
                 request = self._requests.get(timeout=self._patience())
             except Empty:
                 if self._patience() == 0.0:
-                    self._keep_alive()
+                    self._keep_alive_or_lose()
                 continue
             if request is None:
                 return
@@ -144,6 +144,14 @@ class LockThread:
             return None
         self._call_soon(lambda: self._listener.lock_is_held_by(holder, waiters))
         return holder
+
+    def _keep_alive_or_lose(self) -> None:
+        """A fault of the locker must not end the thread: a lock that nobody keeps alive any more is lost."""
+        try:
+            self._keep_alive()
+        except Exception as error:
+            log.exception("%s: its keep-alive fails", self._locker.where)
+            self._lost(LockLost(f"{self._locker.where}: its keep-alive fails: {error!r}"))
 
     def _keep_alive(self) -> None:
         """Unknown is not lost: then the proof grows old, and the store stops by it."""

@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 from ha_node import Node, until
 
 from broker.states import NotMaster, Phase, Role, Trouble
-from locker.memory import HandClock, MemoryLock
+from locker.memory import HandClock, MemoryLock, MemoryLocker
 from store.check import check
 
 
@@ -178,3 +178,22 @@ async def test_a_handover_of_one_who_is_deposed_meanwhile_says_so(directory: str
     await until(lambda: Trouble.DEPOSED in first.mastership.demotions, "the first is demoted for being deposed")
     await second.stop()
     await first.stop()
+
+
+async def test_a_fault_in_a_locker_costs_the_lock_and_not_the_broker(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A locker of somebody else's, with a fault in it: the broker is demoted, releases, and competes anew."""
+    node = Node("a", directory, MemoryLock()).start()
+    await node.become(Role.MASTER)
+    await node.send_and_wait()
+
+    def fail(locker: MemoryLocker) -> bool:
+        raise ZeroDivisionError("a fault")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryLocker, "keep_alive", fail)
+        await until(lambda: Trouble.LOCK_LOST in node.mastership.demotions, "the fault demotes")
+    await node.become(Role.MASTER)
+    await node.send_and_wait()
+    await node.stop()
