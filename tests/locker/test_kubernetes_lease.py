@@ -18,7 +18,7 @@ from locker.contract import Holder, Locker, LockRefused, LockRequest, LockSettin
 from locker.kubernetes_api import Lease, micro_time
 from locker.kubernetes_lease import KubernetesLeaseLocker, KubernetesSettings, encode, holder_in
 from locker.memory import HandClock
-from tests.locker.pair import assert_a_pair_changes_masters
+from tests.locker.pair import assert_the_standby_follows, running_pair
 from tests.locker.test_contract import Leased, OutOfReach, Refusing
 from tests.services.kubernetes_api import KubernetesApi, make_certificate
 
@@ -281,12 +281,9 @@ def test_a_server_that_is_not_there_says_so(api: KubernetesApi, build: Callable[
 
 
 def test_a_pair_of_brokers_elects_by_it(api: KubernetesApi, tmp_path: Path) -> None:
-    assert_a_pair_changes_masters(
-        tmp_path / "data",
-        *("--set", "locker.type=kubernetes-lease", "--set", "locker.lock_acquire_sleep_interval=2s"),
-        *("--set", "locker.lock_keep_alive_period=200ms"),
-        *(part for key, value in options_of(api).items() for part in ("--set", f"locker.kubernetes.{key}={value}")),
-    )
+    options = {"type": "kubernetes-lease", **{f"kubernetes.{key}": value for key, value in options_of(api).items()}}
+    with running_pair(tmp_path / "data", *(f"--set=locker.{key}={value}" for key, value in options.items())) as pair:
+        assert_the_standby_follows(*pair)
 
 
 # Rights

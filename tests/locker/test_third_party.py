@@ -16,7 +16,7 @@ import pytest
 from locker.contract import Locker, LockRequest, LockSettingsError
 from locker.kinds import create, names
 from locker.memory import HandClock
-from tests.locker.pair import assert_a_pair_changes_masters
+from tests.locker.pair import assert_a_frozen_master_is_followed, assert_the_standby_follows, running_pair
 from tests.locker.test_contract import Leased, OutOfReach
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "lease-files-locker"
@@ -118,9 +118,9 @@ def test_a_slow_standby_does_not_take_a_number_that_was_passed(
 
 
 def test_a_pair_of_brokers_elects_by_it(site: Path, leases: Path, tmp_path: Path) -> None:
-    options = [
-        *("--set", "locker.type=lease-files", "--set", f"locker.options.directory={leases}"),
-        *("--set", "locker.options.lease=2000", "--set", "locker.lock_keep_alive_period=200ms"),
-    ]
+    options = {"type": "lease-files", "options.directory": leases, "lock_keep_alive_period": "200ms"}
     environment = {"PYTHONPATH": os.pathsep.join([str(site), str(EXAMPLE.parents[1])])}
-    assert_a_pair_changes_masters(tmp_path / "data", *options, environment=environment)
+    said = [f"--set=locker.{key}={value}" for key, value in options.items()]
+    with running_pair(tmp_path / "data", *said, environment=environment) as (a, b):
+        assert_a_frozen_master_is_followed(a, b)
+        assert_the_standby_follows(b, a)

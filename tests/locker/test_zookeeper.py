@@ -18,7 +18,7 @@ from kazoo.security import make_digest_acl
 
 from locker.contract import Holder, Locker, LockRequest, LockSettingsError, LockUnavailable
 from locker.zookeeper import PROVED, ZooKeeperLocker, ZooKeeperSettings, decode, encode
-from tests.locker.pair import assert_a_pair_changes_masters
+from tests.locker.pair import assert_the_standby_follows, running_pair
 from tests.locker.test_contract import Leased, OutOfReach, Refusing, answers, eventually
 from tests.services.server_process import free_port
 from tests.services.zookeeper import ZooKeeperServer, zookeeper
@@ -172,12 +172,9 @@ def is_lost(locker: Locker) -> bool:
 
 
 def test_a_pair_of_brokers_elects_by_it(server: ZooKeeperServer, path: str, tmp_path: Path) -> None:
-    assert_a_pair_changes_masters(
-        tmp_path / "data",
-        *("--set", "locker.type=zookeeper", "--set", f"locker.zookeeper.hosts={server.hosts}"),
-        *("--set", f"locker.zookeeper.path={path}", "--set", "locker.lock_acquire_sleep_interval=2s"),
-        *("--set", "locker.lock_keep_alive_period=200ms"),
-    )
+    options = {"type": "zookeeper", "zookeeper.hosts": server.hosts, "zookeeper.path": path}
+    with running_pair(tmp_path / "data", *(f"--set=locker.{key}={value}" for key, value in options.items())) as pair:
+        assert_the_standby_follows(*pair)
 
 
 # What can happen to a node
