@@ -199,45 +199,55 @@ def listen(directory: str, host: str, port: int, on_listening: Callable[[int], N
 
 def serve(wire: socket.socket, directory: str) -> None:
     """Do what the wire says until it ends, then remove the scratch directory."""
-    hand: NearHand | None = None
+    service = _Service(directory)
     with wire, wire.makefile("rwb") as lines:
         try:
             _say(lines, {**GREETING, "host": socket.gethostname()})
             while line := lines.readline(LINE_BYTES_MAX):
-                question = json.loads(line)
-                verb, arguments = question["verb"], question["arguments"]
-                try:
-                    if verb == "enter":
-                        scratch = _scratch(directory, arguments["scratch"])
-                        is_seen = _is_seen(scratch)
-                        if is_seen:
-                            hand = NearHand(scratch)
-                        result: Any = is_seen
-                    elif verb in VERBS and hand is not None:
-                        result = getattr(hand, verb)(**arguments)
-                    else:
-                        raise OSError(errno.ENOSYS, f"no such verb, or nothing entered yet: {verb}")
-                    answer = {"result": result}
-                except OSError as error:
-                    answer = {"errno": error.errno or errno.EIO, "text": error.strerror or str(error)}
-                _say(lines, answer)
+                _say(lines, service.answer(json.loads(line)))
         except (OSError, ValueError, KeyError, TypeError):
             pass  # the examiner is gone, or was none
         finally:
-            if hand is not None:
-                hand.close()
-                shutil.rmtree(hand.directory, ignore_errors=True)
+            service.end()
+
+
+class _Service:
+    """A hand in the scratch directory that was named, once it was."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._hand: NearHand | None = None
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """KeyError and TypeError: nobody who knows the wire asks like that."""
+        verb, arguments = question["verb"], question["arguments"]
+        try:
+            if verb == "enter":
+                return {"result": self._enter(arguments["scratch"])}
+            if verb not in VERBS or self._hand is None:
+                raise OSError(errno.ENOSYS, f"no such verb, or nothing entered yet: {verb}")
+            return {"result": getattr(self._hand, verb)(**arguments)}
+        except OSError as error:
+            return {"errno": error.errno or errno.EIO, "text": error.strerror or str(error)}
+
+    def _enter(self, name: str) -> bool:
+        if not SCRATCH.fullmatch(name):
+            raise OSError(errno.EINVAL, f"a scratch directory is called {SCRATCH.pattern}")
+        path = os.path.join(self._directory, name)
+        if not _is_seen(path):
+            return False
+        self._hand = NearHand(path)
+        return True
+
+    def end(self) -> None:
+        if self._hand is not None:
+            self._hand.close()
+            shutil.rmtree(self._hand.directory, ignore_errors=True)
 
 
 def _say(lines: Any, answer: dict[str, Any]) -> None:
     lines.write(json.dumps(answer).encode() + b"\n")
     lines.flush()
-
-
-def _scratch(directory: str, name: str) -> str:
-    if not SCRATCH.fullmatch(name):
-        raise OSError(errno.EINVAL, f"a scratch directory is called {SCRATCH.pattern}")
-    return os.path.join(directory, name)
 
 
 def _is_seen(path: str) -> bool:
