@@ -1,0 +1,108 @@
+"""What a standby does to the shared volume before it owns the lock: it reads. Its system calls are the witness."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from broker_process import BrokerProcess, wait_until
+from load import Books, consume, drain, produce
+from traced_broker import Call, TracedBroker, why_not
+
+from store.check import check
+
+# Small files and hasty upkeep: files come, go and are compacted while the standby looks.
+HASTE = {
+    "journal_max_file_length": "256kb",
+    "checkpoint_interval": "100ms",
+    "cleanup_interval": "50ms",
+    "compaction_rate": "1mb",
+}
+OPTIONS = [word for key, value in HASTE.items() for word in ("--set", f"store.{key}={value}")]
+SECONDS_OF_LOAD = 2.0
+
+
+@pytest.fixture(params=["beside the journal", "elsewhere"])
+def pair(
+    request: pytest.FixtureRequest, tmp_path: Path, require_service: Callable[[object, str], None]
+) -> Iterator[tuple[BrokerProcess, TracedBroker]]:
+    reason = why_not(tmp_path)
+    require_service(reason is None, reason or "")
+    data = tmp_path / "data"
+    own = [] if request.param == "beside the journal" else ["--set", f"store.index_directory={tmp_path / 'indexes'}"]
+    master, standby = BrokerProcess(data, "a", *OPTIONS), TracedBroker(data, "b", *OPTIONS, *own)
+    yield master, standby
+    master.stop()
+    standby.stop()
+    report = check(str(data))
+    assert report.is_clean, report.problems
+
+
+def of_shared(calls: list[Call], data: Path) -> list[Call]:
+    """Those that name something below ``data`` that is not the standby's alone."""
+    private = (f"{data}/index/b/", f"{data}/index/b.")
+
+    def is_shared(path: str) -> bool:
+        return path.startswith(f"{data}/") and not f"{path}/".startswith(private)
+
+    return [call for call in calls if any(is_shared(path) for path in call.paths)]
+
+
+def is_harmless(call: Call, data: Path) -> bool:
+    """It reads, opens the lock file to ask for the lock, or would make a directory that is there."""
+    if call.is_reading or (call.name == "openat" and call.paths[-1] == f"{data}/lock"):
+        return True
+    return call.name == "mkdir" and "EEXIST" in call.line
+
+
+async def load(ports: list[int], books: Books, seconds: float) -> None:
+    stop = asyncio.Event()
+    tasks: list[asyncio.Task[Any]] = [
+        asyncio.create_task(produce(books, ports, "/queue/busy", "p", 20, stop)),
+        asyncio.create_task(consume(books, ports, "/queue/busy", stop)),
+        asyncio.create_task(produce(books, ports, "/queue/kept", "q", 1, stop)),
+    ]
+    await asyncio.sleep(seconds)
+    stop.set()
+    await asyncio.gather(*tasks)
+
+
+@pytest.mark.service
+async def test_a_standby_changes_nothing_shared_before_it_owns_the_lock(
+    pair: tuple[BrokerProcess, TracedBroker], tmp_path: Path
+) -> None:
+    master, standby = pair
+    data = tmp_path / "data"
+    books = Books()
+    master.start().wait_role("master")
+    await load([master.stomp], books, 0.5)  # so that there is an index to copy
+    standby.start().wait_role("standby", 60)
+    await load([master.stomp], books, SECONDS_OF_LOAD)
+    counts = (master.status() or {})["counts"]
+    assert counts["journal_files_reclaimed_total"] > 0, "files went while the standby looked"
+    await asyncio.to_thread(wait_until, lambda: (standby.status() or {})["standby"]["has_caught_up"], "it caught up")
+    master.kill()
+    standby.wait_role("master", 60)
+    await asyncio.gather(drain(books, [standby.stomp], "/queue/busy"), drain(books, [standby.stomp], "/queue/kept"))
+    assert books.problems() == []
+    assert standby.terminate() == 0
+
+    calls = standby.calls()
+    owned_at = next(
+        number for number, call in enumerate(calls) if call.has_taken_a_lock and f"{data}/lock" in call.paths
+    )
+    before, after = of_shared(calls[:owned_at], data), of_shared(calls[owned_at:], data)
+    assert [call.line for call in before if not is_harmless(call, data)] == []
+    assert len(before) > 100, "it did look"
+    own = [call for call in calls[:owned_at] if any(path.endswith("/b/db.data") for path in call.paths)]
+    assert sum(call.name in ("pwrite64", "pwritev") for call in own) > 10, "it kept its own index up to date"
+    changed = {call.name for call in after if not is_harmless(call, data)}
+    assert {"link", "unlink", "pwrite64", "fsync"} <= changed, "the trace shows what a master does"
