@@ -15,6 +15,8 @@ from typing import Final
 from locker.contract import NO_PROOF, Event, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
 
 _SLICE_SECONDS: Final = 0.005
+#: Of a lease, its holder does not rely on this part.
+MARGIN: Final = 0.02
 
 
 class HandClock:
@@ -136,6 +138,10 @@ class MemoryLocker(Locker):
     def unsafe(self) -> str | None:
         return "a lock in memory keeps away no broker of another process"
 
+    @property
+    def lease_seconds(self) -> float | None:
+        return None if math.isinf(self.lock.lease_seconds) else self.lock.lease_seconds
+
     def try_acquire(self) -> bool:
         if self._holder is not None:
             return not self._is_lost
@@ -144,7 +150,7 @@ class MemoryLocker(Locker):
         if not self.lock.take(self, holder, known_at):
             return False
         self._holder = holder
-        self._proof = Proof(known_at, self.lock.lease_seconds)
+        self._proof = self._proof_since(known_at)
         return True
 
     def keep_alive(self) -> bool:
@@ -152,7 +158,7 @@ class MemoryLocker(Locker):
             return False
         known_at = self.clock.now()
         self._is_lost = not self.lock.renew(self, known_at)
-        self._proof = NO_PROOF if self._is_lost else Proof(known_at, self.lock.lease_seconds)
+        self._proof = NO_PROOF if self._is_lost else self._proof_since(known_at)
         return not self._is_lost
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
@@ -170,3 +176,6 @@ class MemoryLocker(Locker):
 
     def holder(self) -> Holder | None:
         return self.lock.holder(self.clock.now())
+
+    def _proof_since(self, known_at_seconds: float) -> Proof:
+        return Proof(known_at_seconds, self.lock.lease_seconds * (1 - MARGIN))

@@ -537,6 +537,12 @@ class TestMemory(OutOfReach):
         self.lock.fail(None)
 
 
+class TestMemoryThatRunsOut(TestMemory):
+    @pytest.fixture(autouse=True)
+    def _lock(self) -> None:
+        self.lock = MemoryLock(lease_seconds=60.0)
+
+
 def test_a_holder_says_what_it_knows() -> None:
     assert str(Holder("x")) == "x"
     assert str(Holder("x", 2, 3, "h", "http://h:1")) == "x (epoch 2, pid 3, on h, admin http://h:1)"
