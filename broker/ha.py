@@ -354,6 +354,7 @@ class Mastership:
         """Finish what was begun, make a checkpoint, let the lock go: in this order, since the lock goes last."""
         assert self._lock is not None, "a master has a lock"
         started = self._threads.monotonic()
+        self._record("draining")
         self._move(Event.HANDOVER_ASKED, "handing over")
         try:
             await self._service.finish()

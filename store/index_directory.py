@@ -45,7 +45,7 @@ def open_index(
                 _copy_neighbour(root, path, disk)
             return path, Index.open(path, disk, cache_pages=cache_pages)
         except IndexInUse:
-            log.warning("index directory %s is in use by another process; trying the next name", path)
+            log.warning("index directory %s is in use; trying the next name", path)
         except IndexDamaged as reason:
             set_aside(path, str(reason), disk, threads)
             return path, Index.open(path, disk, cache_pages=cache_pages)

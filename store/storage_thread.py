@@ -9,7 +9,7 @@ why. No sync is ever retried.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty
 from typing import Any, TypeVar
@@ -203,6 +203,14 @@ class StorageThread:
         is_idle = self._threads.wait(working, wait_seconds)
         if is_idle and not self._thread.is_alive():
             self._let_go()
+        else:
+            self._threads.thread(lambda: self._let_go_later(working), "tandemmq-leaving").start()
+
+    def _let_go_later(self, working: Sequence[Future[Any]]) -> None:
+        """When those that hang wake up: else this process keeps the index from its own next life."""
+        self._thread.join()
+        self._threads.wait(working)
+        self._let_go()
 
     def _let_go(self) -> None:
         self._end.writer.close()

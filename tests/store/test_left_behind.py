@@ -1,0 +1,70 @@
+"""A storage thread that was left behind hanging in its volume."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from store_harness import Term
+
+from index.errors import IndexInUse
+from index.lock import lock_directory
+from store.check import check
+
+
+class HangingDisk:
+    """The real disk; its syncs hang while ``goes_on`` is not set."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.hangs = threading.Event()
+
+    def _wait(self) -> None:
+        if not self.goes_on.is_set():
+            self.hangs.set()
+            self.goes_on.wait(30)
+
+    def fdatasync(self, descriptor: int) -> None:
+        self._wait()
+        os.fdatasync(descriptor)
+
+    def fsync(self, descriptor: int) -> None:
+        self._wait()
+        os.fsync(descriptor)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(os, name)
+
+
+def is_locked(index: str) -> bool:
+    try:
+        os.close(lock_directory(os, index))
+    except IndexInUse:
+        return True
+    return False
+
+
+def test_it_lets_go_of_everything_when_it_wakes_up(tmp_path: Path) -> None:
+    """Else each such demotion costs the process one more index directory, until it ends."""
+    disk = HangingDisk()
+    term = Term(str(tmp_path), "a", disk=disk)
+    term.add_durably(3)
+    index = f"{tmp_path}/index/a"
+    disk.goes_on.clear()
+    term.add()
+    term.end_turn()
+    assert disk.hangs.wait(10), "the sync is asked for"
+    term.store.drop(0.2)
+    assert is_locked(index)
+    disk.goes_on.set()
+    deadline = time.monotonic() + 10
+    while is_locked(index):
+        assert time.monotonic() < deadline, "the thread woke up and holds its index all the same"
+        time.sleep(0.01)
+    assert check(str(tmp_path)).is_clean
