@@ -166,11 +166,11 @@ def stale_mounts(tmp_path: Path, require_service: Callable[[object, str], None])
     (tmp_path / "server").mkdir()
     mounted: list[Path] = []
 
-    def mount(name: str, *options: str) -> Path:
+    def mount(name: str, *timeouts: str, kind: str = "bindfs") -> Path:
         point = tmp_path / name
         point.mkdir()
-        timeouts = [word for option in options for word in ("-o", f"{option}={STALE_SECONDS}")]
-        subprocess.run(["bindfs", *timeouts, str(tmp_path / "server"), str(point)], check=True, timeout=20)
+        options = ",".join((f"subtype={kind}", *(f"{each}={STALE_SECONDS}" for each in timeouts)))
+        subprocess.run(["bindfs", "-o", options, str(tmp_path / "server"), str(point)], check=True, timeout=20)
         mounted.append(point)
         return point
 
@@ -207,3 +207,22 @@ def test_a_client_that_remembers_removed_names_is_warned_of(
     found = verdicts(report)
     assert found["removed names are missed"] == "warn"
     assert found["lock excludes"] == "fail"  # each of these mounts keeps its locks to itself
+
+
+@pytest.mark.service
+def test_a_broker_does_not_start_on_a_known_bad_mount_unless_told_so_by_name(
+    stale_mounts: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A mount that calls itself sshfs, as far as anybody can see."""
+    place = stale_mounts("one", kind="sshfs")
+    broker = BrokerProcess(place / "data", "a")
+    try:
+        assert broker.start().wait() == 1
+        assert 'store.ignore_unsafe_volume = ["sshfs"]' in broker.log.read_text()
+        (tmp_path / "tandemmq.toml").write_text('[store]\nignore_unsafe_volume = ["sshfs"]\n')
+        broker.options = ("--config", str(tmp_path / "tandemmq.toml"))
+        warnings = broker.start().wait_role("master")["warnings"]
+        assert any(each.startswith("unsafe: ") and "sshfs" in each for each in warnings), warnings
+        assert broker.terminate() == 0
+    finally:
+        broker.stop()
