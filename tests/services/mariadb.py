@@ -25,6 +25,7 @@ class MariaDB(ServerProcess):
     """One server and one user, with a password."""
 
     user = user_for("mysql")
+    login = (USER, PASSWORD)
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +47,7 @@ class MariaDB(ServerProcess):
             "--bind-address=127.0.0.1",
             "--skip-name-resolve",
             "--innodb-buffer-pool-size=16M",
-            "--innodb-flush-log-at-trx-commit=0",
+            "--innodb-flush-log-at-trx-commit=2",  # what was committed survives the process, not the machine
             "--performance-schema=OFF",
         ]
 
@@ -80,6 +81,12 @@ class MariaDB(ServerProcess):
         for (number,) in self.sql(f"SELECT id FROM information_schema.processlist WHERE db = '{database}'"):
             with contextlib.suppress(pymysql.err.OperationalError):  # it has gone by itself
                 self.sql(f"KILL {number}")
+
+    def create_reader(self, user: str, database: str) -> None:
+        """A user, with the password of the other, who may read every table that there is."""
+        self.sql(
+            f"CREATE USER '{user}'@'%' IDENTIFIED BY '{PASSWORD}'", f"GRANT SELECT ON `{database}`.* TO '{user}'@'%'"
+        )
 
     def fresh(self, name: str) -> str:
         """The SQLAlchemy URL of an empty database."""

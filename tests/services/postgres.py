@@ -27,6 +27,7 @@ class Postgres(ServerProcess):
     """One cluster, one database and one user, with a password."""
 
     user = user_for("postgres")
+    login = (USER, PASSWORD)
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,6 +82,11 @@ class Postgres(ServerProcess):
     def end_sessions(self, database: str) -> None:
         """Whoever is connected to this database is connected no more."""
         self.sql(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{database}'")
+
+    def create_reader(self, user: str, database: str) -> None:
+        """A user, with the password of the other, who may read every table that there is."""
+        self.sql(f"CREATE ROLE {user} LOGIN PASSWORD '{PASSWORD}'")
+        self.sql(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {user}", database=database)
 
     def fresh(self, name: str) -> str:
         """The SQLAlchemy URL of an empty database."""
