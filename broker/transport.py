@@ -385,8 +385,12 @@ class Connection(asyncio.Protocol):
             and now - self._last_sent >= session.send_interval_ms / 2000
             and not self._is_paused
         ):
+            is_all = session.pending_bytes == 0
             session.heart_beat()
-            self.touch()
+            if is_all:
+                self._write(now)  # whoever may not speak may still breathe
+            else:
+                self.touch()
         self._timer = self._loop.call_later(self._look_interval(), self._look)
 
     def _fail(self, message: str, detail: str) -> None:

@@ -162,3 +162,13 @@ async def test_who_may_be_deposed_does_not_take_leave_either(bench_of: Any) -> N
                 await client.frame()
         bench.engine.is_sure = True
         assert b"receipt-id:bye" in await client.rest()
+
+
+async def test_who_may_be_deposed_still_shows_life(bench_of: Any) -> None:
+    """A disk that is slow for a while costs no client its connection."""
+    async with bench_of() as bench:
+        client = await bench.client()
+        await client.say(b"CONNECT\naccept-version:1.2\nheart-beat:0,100\n\n\0")
+        await client.frame()
+        bench.engine.is_sure = False
+        assert await client.reader.readexactly(3) == b"\n\n\n"
