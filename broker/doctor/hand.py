@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import time
+import uuid
 from collections.abc import Callable
 from typing import Final, NoReturn, Protocol, TypedDict
 
@@ -56,6 +57,7 @@ class NearHand:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
+        self._name = uuid.uuid4().hex[:16]  # in two containers both may be process 1
         self._kept: dict[str, int] = {}
         self._holder: tuple[int, int] | None = None  # pid, and the pipe whose end ends it
 
@@ -71,7 +73,7 @@ class NearHand:
 
         The answer alone would not do: on NFS a reply may be lost, and the repeated request finds our own link (EEXIST).
         """
-        source = self._path(f"{prefix}own-{os.getpid()}")
+        source = self._path(f"{prefix}own-{self._name}")
         with open(source, "xb") as file:
             inode = os.fstat(file.fileno()).st_ino
             won = []

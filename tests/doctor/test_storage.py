@@ -158,6 +158,13 @@ def test_a_wire_that_breaks_is_no_second() -> None:
         second.read("a")
 
 
+def test_two_hands_of_one_process_number_do_not_meet(tmp_path: Path) -> None:
+    """As in two containers, where both are process 1."""
+    one, other = NearHand(str(tmp_path)), NearHand(str(tmp_path))
+    assert one.race_links("link-", 3) == [0, 1, 2]
+    assert other.race_links("link-", 3) == []
+
+
 # -- judgements that need no disk ----------------------------------------------------------------------------------
 
 SPINNING = Device("sda", is_rotational=True, has_write_cache=True)
