@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Self
 
 from broker.client.connection import Connection, Greeting
-from broker.client.errors import BrokerError
 from broker.client.frames import frame
 from broker.client.link import Link
 from broker.client.outbox import Numbering, Outbox, Outgoing
@@ -57,6 +56,7 @@ class Client:
         self._link.on_message = self._arrived
         self._link.on_lost = self._lost
         self._subscriptions: dict[str, Subscription] = {}
+        self._subscriptions_made = 0
         self._transactions: dict[Transaction, None] = {}
         self._transactions_begun = 0
         self._has_unsure_acknowledgements = False
@@ -185,7 +185,8 @@ class Client:
         await self._link.wait(lambda: self._link.connection is not None)
         connection = self._link.connection
         assert connection is not None, "that was waited for"
-        identity = str(len(self._subscriptions) + 1)
+        self._subscriptions_made += 1
+        identity = str(self._subscriptions_made)
         durable = {} if durable_name is None else dict.fromkeys(_DURABLE_HEADERS, durable_name)
         asked: Headers = {
             **(headers or {}),
@@ -196,14 +197,10 @@ class Client:
             "prefetch-count": str(prefetch),
             **durable,
         }
-        subscription = Subscription(self._link, asked, durable_name)
+        subscription = Subscription(self._link, asked, durable_name, lambda: self._subscriptions.pop(identity, None))
         self._subscriptions[identity] = subscription
         subscription.open_on(connection)
-        try:
-            await subscription.confirmed()
-        except BrokerError:
-            subscription.is_ended = True
-            raise
+        await subscription.confirmed()
         return subscription
 
     async def acknowledge(self, message: Received, *, is_confirmed: bool = False) -> bool:
@@ -248,8 +245,7 @@ class Client:
     def _restore(self, connection: Connection) -> int:
         """Say on a new connection what still counts: subscriptions, messages without a receipt, open transactions."""
         for subscription in self._subscriptions.values():
-            if not subscription.is_ended:
-                subscription.open_on(connection)
+            subscription.open_on(connection)
         frames = self._outbox.again(is_tandemmq=self._link.is_tandemmq)
         for each in frames:
             connection.write(each)

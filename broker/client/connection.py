@@ -248,7 +248,7 @@ async def open_connection(address: Address, number: int, greeting: Greeting, tim
         return connection
     except TimeoutError:
         raise NoBroker(f"no answer within {timeout_seconds:g} s") from None
-    except OSError as problem:
+    except (OSError, UnicodeError) as problem:  # UnicodeError: a host name that cannot be one
         raise NoBroker(reason_of(problem)) from problem
     finally:
         if not is_made and connection is not None:

@@ -135,6 +135,11 @@ class Link:
         except ClientError as problem:
             self._failure = problem
             self._wake()
+        except Exception as problem:
+            # A mistake of this package: who waits must not wait for ever.
+            self._failure = ClientError(f"the client broke: {problem!r}")
+            self._wake()
+            raise
 
     async def _connect(self, *, is_first: bool) -> None:
         if self._refused_connections >= REFUSED_CONNECTIONS_MAX:

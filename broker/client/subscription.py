@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
 from broker.client.connection import Connection
 from broker.client.errors import BrokerError, Closed
+from broker.client.frames import frame
 from broker.client.link import Link
 from broker.protocols.stomp.frames import Headers
 
@@ -32,11 +33,12 @@ class Subscription:
     What waits here when the connection is lost is dropped, for the broker delivers it again.
     """
 
-    def __init__(self, link: Link, headers: Headers, durable_name: str | None) -> None:
+    def __init__(self, link: Link, headers: Headers, durable_name: str | None, ended: Callable[[], object]) -> None:
         self.destination = headers["destination"]
         self.durable_name = durable_name
         self.is_ended = False
         self._link = link
+        self._ended = ended
         self._headers = headers
         self._inbox: deque[Received] = deque()
         self._is_confirmed = False
@@ -73,8 +75,7 @@ class Subscription:
         Returns when the broker confirmed it, be it the next one.
         """
         if not self.is_ended:
-            self.is_ended = True
-            self._inbox.clear()
+            self._end()
             if self._link.connection is not None:
                 await self._link.request(self._link.connection, "UNSUBSCRIBE", {"id": self._headers["id"]})
         if is_forgotten and self.durable_name is not None:
@@ -97,8 +98,16 @@ class Subscription:
 
     async def confirmed(self) -> None:
         """Returns when the broker accepted the SUBSCRIBE; raises BrokerError with its reason when it did not."""
-        await self._link.wait(lambda: self._is_confirmed or self._refusal is not None)
-        self._raise()
+        try:
+            await self._link.wait(lambda: self._is_confirmed or self._refusal is not None)
+        except BaseException:  # cancelled, for one: nobody will take what is delivered
+            self._end()
+            if self._link.connection is not None:
+                self._link.connection.write(frame("UNSUBSCRIBE", {"id": self._headers["id"]}))
+            raise
+        if self._refusal is not None:
+            self._end()
+            raise self._refusal
 
     def open_on(self, connection: Connection) -> None:
         """Subscribe on a new connection."""
@@ -107,12 +116,16 @@ class Subscription:
 
     def arrived(self, message: Received) -> None:
         """A message of this subscription came."""
-        if not self.is_ended:
-            self._inbox.append(message)
+        self._inbox.append(message)
 
     def drop_messages(self) -> None:
         """The connection is lost, and what came on it comes again."""
         self._inbox.clear()
+
+    def _end(self) -> None:
+        self.is_ended = True
+        self._inbox.clear()
+        self._ended()
 
     def _answered(self, refusal: BrokerError | None) -> None:
         self._is_confirmed = refusal is None

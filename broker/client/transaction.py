@@ -37,6 +37,7 @@ class Transaction:
         self._messages: list[Outgoing] = []
         self._unanswered = 0
         self._begun_on: Connection | None = None
+        self._committed_on: Connection | None = None
         self._has_acknowledgements = False
         self._is_over = False
         self._is_lost = False
@@ -48,13 +49,14 @@ class Transaction:
         Raises TransactionLost, or BrokerError if a former one was refused.
         """
         self._check()
-        message = self._numbering.message(destination, body, headers)
-        self._messages.append(message)
-        connection = self._link.connection
-        if connection is not None and self._begin_on(connection):
-            self._write(connection, message)
         await self._link.wait(self._may_go_on)
         self._check()
+        connection = self._link.connection
+        assert connection is not None, "that was waited for"
+        self._begin_on(connection)
+        message = self._numbering.message(destination, body, headers)
+        self._messages.append(message)
+        self._write(connection, message)
 
     async def acknowledge(self, message: Received) -> bool:
         """Acknowledge a message in the transaction; False when its connection is gone, and it will come again."""
@@ -76,6 +78,12 @@ class Transaction:
         try:
             while not await self._commit_once():
                 pass
+        except BaseException:
+            # It is still open there, unless COMMIT was said: a transaction that was answered is known no more.
+            connection = self._begun_on
+            if connection is not None and connection is self._link.connection and self._committed_on is not connection:
+                connection.write(frame("ABORT", {"transaction": self._name}))
+            raise
         finally:
             self._end()
 
@@ -130,12 +138,11 @@ class Transaction:
         await link.wait(lambda: self._unanswered == 0 or self._refusal is not None or link.connection is not connection)
         self._check_loss()
         if self._refusal is not None:
-            if link.connection is connection:
-                connection.write(frame("ABORT", {"transaction": self._name}))
             raise self._refusal
         if link.connection is not connection:
             return False
         can_be_repeated = self._can_be_repeated()
+        self._committed_on = connection
         if await link.request(connection, "COMMIT", {"transaction": self._name}):
             return True
         if not can_be_repeated:

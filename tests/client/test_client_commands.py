@@ -83,6 +83,8 @@ def test_no_broker_is_exit_code_3(command: tuple[str, ...]) -> None:
         ("send", "a", "x", "--header", "novalue"),
         ("send", "a", "x", "--file", "-"),
         ("send", "a", "--file", "-", "--count", "2"),
+        ("send", "a", "x", "--header", "receipt:1"),
+        ("send", "a", "x", "--url", "stomp+ssl://127.0.0.1:61614"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
@@ -100,6 +102,40 @@ def test_control_c_ends_receive_cleanly(broker: Server) -> None:
 
     assert receiver.returncode == 0
     assert "Traceback" not in rest
+
+
+def test_control_c_ends_send_and_says_how_far_it_came(broker: Server) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "send", "cli.interrupted", "--url", url(broker)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as sender:
+        assert sender.stdin is not None
+        assert sender.stderr is not None
+        sender.stdin.write("one\ntwo\n")
+        sender.stdin.flush()
+        assert "connected" in sender.stderr.readline()
+        received = run("receive", "cli.interrupted", "--count", "2", "--url", url(broker))
+        sender.send_signal(signal.SIGINT)
+        rest = sender.stderr.read()
+
+    assert received.stdout == "one\ntwo\n", "a line is sent when it is whole, not when the input ends"
+    assert "interrupted: 2 sent, 0 without a receipt" in rest
+    assert "Traceback" not in rest
+
+
+def test_a_silent_input_does_not_stop_the_heart_beats(broker: Server) -> None:
+    fast = f"{url(broker)}&nested.wireFormat.maxInactivityDuration=600"
+    with subprocess.Popen(
+        [*COMMAND, "send", "cli.silent", "--url", fast], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as sender:
+        assert sender.stdin is not None
+        time.sleep(3)  # five intervals; the broker hangs up after two
+        said = sender.communicate("late\n", timeout=60)[1]
+
+    assert sender.returncode == 0, said
+    assert "lost" not in said
 
 
 def test_both_commands_go_on_when_the_master_is_killed(pair: tuple[Server, Server]) -> None:

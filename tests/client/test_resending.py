@@ -317,6 +317,34 @@ async def test_a_transaction_in_which_a_message_was_refused_is_undone() -> None:
     assert committed == []
 
 
+async def test_a_commit_that_is_given_up_is_undone_at_the_broker() -> None:
+    aborted = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.welcome()
+        await peer.expect("BEGIN", "SEND", "ABORT")  # the SEND was not answered, so no COMMIT was said
+        aborted.set()
+        peer.write((await peer.expect("DISCONNECT")).receipt)
+
+    async with ScriptedBroker(script) as broker, Client(broker.url(FAST)) as client:
+        transaction = await client.begin()
+        await transaction.send("/queue/a", b"1")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(transaction.commit(), 0.05)
+        await asyncio.wait_for(aborted.wait(), 5)
+
+
+async def test_a_subscription_that_is_given_up_is_ended_at_the_broker() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.welcome()
+        await peer.expect("SUBSCRIBE", "UNSUBSCRIBE")
+        peer.write((await peer.expect("DISCONNECT")).receipt)
+
+    async with ScriptedBroker(script) as broker, Client(broker.url(FAST)) as client:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.subscribe("/queue/a"), 0.05)
+
+
 async def test_a_client_that_failed_goes_on_where_it_was_when_it_is_connected_again() -> None:
     notes = Notes()
     async with ScriptedBroker(confirming(1)) as broker:
