@@ -6,6 +6,7 @@ nor a stop hangs on a server that does not answer. A call that was given up may 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,12 @@ CLOSE_SECONDS_MAX: Final = 1.0
 #: Pauses between kazoo's attempts to connect.
 RETRY_SECONDS_MIN: Final = 0.05
 RETRY_SECONDS_MAX: Final = 0.5
+#: Who has waited for the servers once waits no longer than this for them to come back: kazoo goes on trying anyway.
+BACK_SECONDS_MAX: Final = 0.5
+
+#: kazoo's. It warns at every attempt to connect; that the servers do not answer we say ourselves, and once.
+logger = logging.getLogger(__name__)
+logger.setLevel(logging.ERROR)
 
 
 class ZooKeeperSession:
@@ -48,10 +55,13 @@ class ZooKeeperSession:
         return self._lost.is_set()
 
     def connect(self, seconds_max: float) -> None:
-        """Wait until there is a connection. Raises LockUnavailable after `seconds_max`; kazoo goes on trying."""
+        """Wait until there is a connection. Raises LockUnavailable after `seconds_max`, sooner when it was there before
+        or has been waited for; kazoo goes on trying."""
         with self._guard:
             if self._live is None:
                 self._live = self._client.start_async()
+            else:
+                seconds_max = min(seconds_max, BACK_SECONDS_MAX)
             live = self._live
         if not live.wait(seconds_max):
             raise LockUnavailable(f"{self._where} cannot be asked: no server answered within {seconds_max:g} s")
@@ -124,6 +134,7 @@ def _client(hosts: str, timeout_seconds: float, digest: str | None) -> KazooClie
         return KazooClient(
             hosts,
             timeout=timeout_seconds,
+            logger=logger,
             connection_retry=KazooRetry(max_tries=-1, delay=RETRY_SECONDS_MIN, max_delay=RETRY_SECONDS_MAX),
             **rights,
         )
