@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from config.section import AnyCase, Path, Section, wrong
 from config.units import Bytes, Count, Milliseconds
@@ -30,6 +30,11 @@ def _pattern(pattern: str) -> str:
 Pattern = Annotated[str, AfterValidator(_pattern)]
 
 
+def _names(value: object) -> object:
+    """Names; as text, which is all that the environment and --set can give, with commas between them."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
 class StorePlaces(Section):
     """What there is once, however many stores a broker has."""
 
@@ -41,7 +46,7 @@ class StorePlaces(Section):
         None,
         description="Where each broker keeps its index, in a directory of its name. Default: `index/` in `directory`.",
     )
-    ignore_unsafe_volume: list[str] = Field(
+    ignore_unsafe_volume: Annotated[list[str], BeforeValidator(_names)] = Field(
         [],
         description="Objections to the volume, by name, that are overridden; `tandemmq doctor storage` shows the names. "
         "Unsafe, and shown as such.",

@@ -89,6 +89,13 @@ def test_units_are_understood_wherever_a_value_is_read(file: Callable[[str], str
     assert settings.locker.lock_keep_alive_period == 0
 
 
+def test_names_are_a_list_in_a_file_and_have_commas_between_them_elsewhere(file: Callable[[str], str]) -> None:
+    in_file = load(file('[store]\nignore_unsafe_volume = ["sshfs", "nfs3"]'), {})
+    environment = load(None, {"TANDEMMQ_STORE__IGNORE_UNSAFE_VOLUME": "sshfs,nfs3"})
+    override = load(None, {}, ["store.ignore_unsafe_volume=sshfs, nfs3"])
+    assert {tuple(each.store.ignore_unsafe_volume) for each in (in_file, environment, override)} == {("sshfs", "nfs3")}
+
+
 def test_data_and_admin_and_stomp_are_options(file: Callable[[str], str]) -> None:
     path = file("[[connectors]]\nuri = 'stomp://h:1'\n[[connectors]]\nuri = 'stomp://h:2?maximumConnections=3'")
     assert [connector.address.port for connector in load(path, {}).connectors] == [1, 2]
