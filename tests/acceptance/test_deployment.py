@@ -33,7 +33,8 @@ LEASE = ("locker.type=lease-database", "locker.lock_acquire_sleep_interval=1s", 
 
 @pytest.fixture
 def hosts(tmp_path: Path, require_service: Callable[[object, str], None]) -> Iterator[list[Host]]:
-    require_service(missing() is None, str(missing()))
+    reason = missing()
+    require_service(reason is None, str(reason))
     (tmp_path / "volume").mkdir()
     with ExitStack() as stack:
         made = []
