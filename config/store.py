@@ -48,8 +48,8 @@ class StorePlaces(Section):
     )
     ignore_unsafe_volume: Annotated[list[str], BeforeValidator(_names)] = Field(
         [],
-        description="Objections to the volume, by name, that are overridden; `tandemmq doctor storage` shows the names. "
-        "Unsafe, and shown as such.",
+        description="Objections to the volume, by name, that are overridden; `tandemmq doctor storage` shows the "
+        "names. Unsafe, and shown as such.",
     )
 
 
