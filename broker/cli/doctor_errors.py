@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from broker.states import ANSWERS, RECOGNISED, TRANSITIONS, Answer, Moment, Phase, Sign, Trouble
+from broker.states import ANSWERS, LEAVES_THE_LOCK, RECOGNISED, TRANSITIONS, Answer, Moment, Phase, Sign, Trouble
 from locker.sql_states import (
     BUSY_STATES,
     MYSQL_BUSY,
@@ -175,6 +175,7 @@ def tables() -> dict[str, Any]:
                 "meaning": trouble.value,
                 "signs": signs(trouble),
                 "answers": {moment.value: ANSWERS[trouble][moment].name for moment in Moment},
+                "leaves_the_lock": trouble in LEAVES_THE_LOCK,
                 "seen": ADVICE[trouble].seen,
                 "do": ADVICE[trouble].do,
             }
@@ -226,6 +227,9 @@ def _answers() -> Iterator[str]:
     yield ""
     for answer, word in _WORDS.items():
         yield f"- *{word}*: {answer.value}."
+    yield ""
+    leaving = ", ".join(f"`{trouble.name}`" for trouble in Trouble if trouble in LEAVES_THE_LOCK)
+    yield f"After {leaving} the other broker has a better chance: the lock is left to it for a while, as after a handover."
 
 
 _WORDS: Final = {Answer.GO_ON: "goes on", Answer.DEMOTE: "demotes", Answer.END: "ends"}
