@@ -44,17 +44,22 @@ _GONE: Final = frozenset({errno.ENOENT, errno.ESTALE, errno.ENOTDIR})
 
 @dataclass(frozen=True, slots=True)
 class SharedFileSettings:
-    """`[locker]` for this kind. `directory`: where the lock file lies, ActiveMQ's SharedFileLocker.directory."""
+    """`[locker]` for this kind.
+
+    directory     where the lock file lies, ActiveMQ's SharedFileLocker.directory
+    is_elsewhere  the operator named it: then it is there, or a mount is missing
+    """
 
     directory: str
+    is_elsewhere: bool
 
     @classmethod
     def of(cls, request: LockRequest) -> SharedFileSettings:
         """Raises LockSettingsError. Without a word the lock file lies in the data directory."""
         options = Options(request.options)
-        directory = options.text("directory") or request.directory
+        elsewhere = options.text("directory")
         options.end()
-        return cls(os.path.abspath(directory))
+        return cls(os.path.abspath(elsewhere or request.directory), elsewhere is not None)
 
 
 @dataclass(slots=True)
@@ -78,7 +83,8 @@ class SharedFileLocker(Locker):
 
     def __init__(self, request: LockRequest) -> None:
         super().__init__(request)
-        self.path = os.path.join(SharedFileSettings.of(request).directory, FILE_NAME)
+        self._shared_file = SharedFileSettings.of(request)
+        self.path = os.path.join(self._shared_file.directory, FILE_NAME)
         self._volume = request.volume
         self._mine: _Held | None = None
         self._is_lost = False
@@ -188,7 +194,10 @@ class SharedFileLocker(Locker):
         try:
             return self._volume.open(self.path, flags, 0o644)
         except FileNotFoundError:
-            self._volume.makedirs(os.path.dirname(self.path))
+            # Two hosts that each make a directory where a mount is missing would each have a lock of their own.
+            if self._shared_file.is_elsewhere:
+                raise
+            self._volume.makedirs(self._shared_file.directory)
             return self._volume.open(self.path, flags, 0o644)
 
     def _nonce(self) -> str:

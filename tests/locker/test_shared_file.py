@@ -385,7 +385,8 @@ def test_two_volumes_are_two_processes(request_for: Callable[..., LockRequest]) 
 
 
 def test_the_lock_file_may_lie_elsewhere(request_for: Callable[..., LockRequest], tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere" / "locks"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
     here, there = (
         SharedFileLocker(replace(request_for(name), options={"directory": str(elsewhere)})) for name in ("a", "b")
     )
@@ -399,9 +400,21 @@ def test_the_lock_file_may_lie_elsewhere(request_for: Callable[..., LockRequest]
     there.release()
 
 
+def test_a_lock_directory_that_is_not_there_is_not_made(
+    request_for: Callable[..., LockRequest], tmp_path: Path
+) -> None:
+    # Its mount may be missing: a directory made here would be another than the other broker's.
+    locker = SharedFileLocker(replace(request_for("a"), options={"directory": str(tmp_path / "elsewhere")}))
+    with pytest.raises(LockUnavailable, match="No such file or directory") as failure:
+        locker.acquire(threading.Event())
+    assert failure.value.errno == errno.ENOENT
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_a_directory_that_was_replaced_is_a_lost_lock(request_for: Callable[..., LockRequest], tmp_path: Path) -> None:
     # Mounted over, or moved away and restored from a copy: the standby sees another file than the one we locked.
     elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
     locker = SharedFileLocker(replace(request_for("a"), options={"directory": str(elsewhere)}))
     assert locker.try_acquire()
     elsewhere.rename(tmp_path / "away")
