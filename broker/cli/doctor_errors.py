@@ -229,7 +229,7 @@ def _answers() -> Iterator[str]:
         yield f"- *{word}*: {answer.value}."
     yield ""
     leaving = ", ".join(f"`{trouble.name}`" for trouble in Trouble if trouble in LEAVES_THE_LOCK)
-    yield f"After {leaving} the other broker has a better chance: the lock is left to it for a while, as after a handover."
+    yield f"After {leaving} the lock is left to the other broker for a while, as after a handover: it may fare better."
 
 
 _WORDS: Final = {Answer.GO_ON: "goes on", Answer.DEMOTE: "demotes", Answer.END: "ends"}
