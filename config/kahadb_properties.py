@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from config import io_exception_handler
+from config import database_locker_properties, io_exception_handler
 from config.kahadb_property import Outcome, Property, is_true, snake_case
 
 
@@ -362,6 +362,7 @@ SYSTEM: Final = (
 GROUPS: Final = {
     "KahaDB": KAHADB,
     "Lock (`[locker]`)": LOCKER,
+    "Kinds of lock (`[locker]`)": database_locker_properties.KINDS,
     "mKahaDB": MKAHADB,
     "IO exception handlers (`[io_exception_handler]`)": io_exception_handler.HANDLER,
     "Broker": (*BROKER, *io_exception_handler.BROKER),

@@ -147,7 +147,7 @@ def _rows(prefix: str, model: type[Section], default: str = "", *, own_only: boo
 
 
 def _default(value: object, field: FieldInfo) -> str:
-    return "–" if value in (None, "", {}, ()) else f"`{_value(value, field)}`"
+    return "–" if isinstance(value, Section) or value in (None, "", {}, ()) else f"`{_value(value, field)}`"
 
 
 def kahadb_tables() -> str:

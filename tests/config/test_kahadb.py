@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from broker.cli.config import config
+from config.database_locker_properties import KINDS
 from config.errors import RefusedSetting, SettingsError, UnknownSetting
 from config.kahadb import FIXED, SPECIAL
 from config.kahadb_properties import GROUPS, KAHADB, LOCKER, MKAHADB
@@ -118,6 +119,8 @@ def activemq_properties(require_service: Callable[[object, str], None]) -> dict[
         f"{package}.kahadb.MultiKahaDBPersistenceAdapter",
         f"{package}.kahadb.FilteredKahaDBPersistenceAdapter",
         f"{package}.SharedFileLocker",
+        f"{package}.jdbc.LeaseDatabaseLocker",
+        f"{package}.jdbc.DefaultDatabaseLocker",
     ]
     command = [java, "-XX:TieredStopAtLevel=1", "-cp", f"{LIBRARIES}/*", str(source), *names]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -133,13 +136,17 @@ def test_every_property_of_the_real_activemq_is_in_the_table(activemq_properties
         "KahaDBPersistenceAdapter": (KAHADB, LOCKER),
         "MultiKahaDBPersistenceAdapter": (MKAHADB, LOCKER, KAHADB),
         "FilteredKahaDBPersistenceAdapter": (MKAHADB,),
-        "SharedFileLocker": (LOCKER, KAHADB),
+        "SharedFileLocker": (LOCKER, KAHADB, KINDS),
+        "LeaseDatabaseLocker": (LOCKER, KINDS),
+        "DefaultDatabaseLocker": (LOCKER, KINDS),
     }
     wiring = {
         # Set by ActiveMQ's own code when it wires its parts, in no documentation.
         "MultiKahaDBPersistenceAdapter": {"adapters"},
         "FilteredKahaDBPersistenceAdapter": {"adapter", "destination"},
-        "SharedFileLocker": {"lockable", "name", "directory"},
+        "SharedFileLocker": {"lockable", "name"},
+        "LeaseDatabaseLocker": {"lockable", "name"},
+        "DefaultDatabaseLocker": {"lockable", "name"},
     }
     for type_name, tables in groups.items():
         known = {found.name for table in tables for found in table} | wiring.get(type_name, set())
