@@ -249,6 +249,24 @@ class LockerContract(ABC):
         waiting.join(WAIT_SECONDS_MAX)
         assert got == [False]
 
+    def test_others_may_ask_who_has_it_while_a_standby_polls(self, lockers: Callable[..., Locker]) -> None:
+        a, b = lockers("a"), lockers("b")
+        assert a.try_acquire()
+        stop = threading.Event()
+        got: list[bool] = []
+        waiting = threading.Thread(target=lambda: got.append(b.acquire(stop)))
+        waiting.start()
+        try:
+            for _ in range(20):
+                holder, waiters = b.holder(), b.waiters()
+                assert holder is not None
+                assert holder.name == "a"
+                assert waiters is None or all(waiter.name == "b" for waiter in waiters)
+        finally:
+            stop.set()
+            waiting.join(WAIT_SECONDS_MAX)
+        assert got == [False]
+
     def test_a_standby_that_is_stopped_already_asks_nothing(self, lockers: Callable[..., Locker]) -> None:
         a, stop = lockers("a"), threading.Event()
         stop.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -117,6 +118,19 @@ def test_one_that_waits_and_stops_is_in_nobodys_way(build: Callable[..., ZooKeep
     b.release()
     a.release()
     assert c.try_acquire()
+
+
+def test_a_released_lock_leaves_no_thread_and_no_descriptor(build: Callable[..., ZooKeeperLocker]) -> None:
+    def has_left_nothing() -> bool:
+        return threading.active_count() <= threads and len(os.listdir("/proc/self/fd")) <= descriptors
+
+    a = build("a")
+    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        assert a.try_acquire()
+        assert a.holder() is not None
+        a.release()
+    assert eventually(has_left_nothing)
 
 
 # Servers that fail
