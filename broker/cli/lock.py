@@ -42,7 +42,7 @@ def lock() -> None:
     callback=_admin_urls,
     help=f"A broker's admin address; may be repeated, so that all who wait are seen. Default: {DEFAULT_ADMIN}.",
 )
-@click.option("--config", metavar="FILE", help="When no broker answers, ask the lock of these settings itself.")
+@click.option("--config", metavar="FILE", help="Ask the lock of these settings itself.")
 @click.option("--data", metavar="DIR", help="The same, of this data directory.")
 @click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="For a machine.")
@@ -51,21 +51,23 @@ def status(
 ) -> None:
     """Show holder, epoch, the proof of ownership and its age, and who waits.
 
-    Brokers are asked first, the holder too when only a standby was named. With --config or --data the lock is asked
-    itself when none answers. Ends with 3 when there is nobody to ask, with 1 when the lock does not answer.
+    Brokers are asked, the holder too when only a standby was named. With --config, --data or --set the lock itself is
+    asked when no --admin is given or none answers, and then the holder that it names. Ends with 3 when there is nobody
+    to ask, with 1 when the lock does not answer.
     """
-    answers, complaints = _ask_all(admins or (DEFAULT_ADMIN,))
+    has_settings = config is not None or data is not None or bool(overrides)
+    # Whoever answers at the default address may be of another pair than these settings.
+    answers, complaints = _ask_all(admins or (() if has_settings else (DEFAULT_ADMIN,)))
     if answers:
         shown = merge(answers)
-    elif config is not None or data is not None or overrides:
+    elif has_settings:
         shown = _ask_lock_or_end(load_settings(config, overrides, Flags(data=data)))
     else:
         for complaint in complaints:
             click.echo(complaint, err=True)
         sys.exit(EXIT_NO_BROKER)
-    if answers:
-        for complaint in complaints:
-            click.echo(complaint, err=True)
+    for complaint in complaints if answers else ():
+        click.echo(complaint, err=True)
     if as_json:
         click.echo(json.dumps(shown, indent=2))
     else:

@@ -236,6 +236,7 @@ def test_the_lock_itself_is_asked_when_no_broker_answers(tmp_path: Path) -> None
     assert f"lock     shared-file, the lock file {tmp_path}/lock" in result.stdout
     assert "holder   nobody" in result.stdout
     assert list(tmp_path.iterdir()) == [], "to look is not to take part"
+    assert run("lock", "status", "--data", str(tmp_path)).stdout == result.stdout
     result = run("lock", "status", "--admin", nobody(), "--data", str(tmp_path), "--set", "locker.type=nonsense")
     assert result.exit_code == 2
 

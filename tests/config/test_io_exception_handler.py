@@ -14,7 +14,7 @@ from config.io_exception_handler import BROKER, HANDLER, SECTION
 from config.kahadb_property import Outcome
 from config.load import load
 from config.settings import Settings
-from config.show import kahadb_tables, show
+from config.show import show
 
 LIBRARIES = Path("/usr/share/activemq/lib")
 PROPERTIES = Path(__file__).parent / "java" / "Properties.java"
@@ -98,9 +98,9 @@ def test_a_wrong_name_or_value_is_said_with_the_right_one() -> None:
 
 def test_the_documentation_has_the_table() -> None:
     page = (Path(__file__).parents[2] / "docs" / "kahadb-settings.md").read_text()
-    assert kahadb_tables() in page
     for found in (*HANDLER, *BROKER):
-        assert f"| `{found.name}` |" in page
+        assert f"| `{found.name}` | {found.default} |" in page
+        assert f"| {found.here} |" in page
 
 
 @pytest.mark.service
