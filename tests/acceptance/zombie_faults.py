@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from broker_process import BrokerProcess, wait_until
-from zombie_locks import SqliteLease
+from zombie_locks import Lock, SqliteLease
 from zombie_pair import Pair, stop_all_threads
 from zombie_proxy import Way
 from zombie_shim import Area, Shim, Verb
@@ -24,6 +24,11 @@ POINTS = {"anywhere": None, "write": Verb.WRITE, "sync": Verb.SYNC, "look": Verb
 POINT_SECONDS_MAX = 1.0
 # In this time a lease is extended more than once.
 EXTENDED_SECONDS = 0.5
+# Long enough for several epochs of both.
+BOTH_SECONDS = 1.5
+# Who slept for so long knows it when it wakes. A shorter pause is not noticed, and for a lock that is held until it is
+# released, given away meanwhile, no harm is done but a word that was not asked for.
+SLEEP_SECONDS_MIN = 1.5
 
 
 @dataclass
@@ -46,7 +51,6 @@ class Fault:
     oversleeps = True  # its successor may rotate and reclaim before it is woken
     halts = True  # it writes nothing between strike and wake
     may_win_again = False  # clocks are such that the zombie may have the lock again at once
-    is_silent = False  # no thread of it does anything between strike and wake
 
     def strike(self, scene: Scene) -> None:
         raise NotImplementedError
@@ -54,12 +58,15 @@ class Fault:
     def wake(self, scene: Scene) -> None:
         raise NotImplementedError
 
+    def is_silent_with(self, lock: Lock) -> bool:
+        """Whether whatever it says when its successor rules is said without knowing that it may."""
+        return True
+
 
 class Stopped(Fault):
     """SIGSTOP of all threads, at a chosen point of a batch's way."""
 
     name = "stopped"
-    is_silent = True
 
     def strike(self, scene: Scene) -> None:
         shim = scene.shim
@@ -72,10 +79,12 @@ class Stopped(Fault):
             except AssertionError:
                 pass
         stop_all_threads(scene.zombie, scene.pair.lock.directory)
+        self._stopped = time.monotonic()
         shim.let_go()
         scene.give()
 
     def wake(self, scene: Scene) -> None:
+        time.sleep(max(0.0, self._stopped + SLEEP_SECONDS_MIN - time.monotonic()))
         scene.zombie.kill(signal.SIGCONT)
 
 
@@ -112,6 +121,21 @@ class GivenTwice(Fault):
 
     def wake(self, scene: Scene) -> None:
         pass
+
+    def is_silent_with(self, lock: Lock) -> bool:
+        return False  # until its next look
+
+
+class GivenToBoth(GivenTwice):
+    """Both have the lock whenever they ask, and depose each other for a while."""
+
+    name = "given to both for a while"
+    may_win_again = True
+
+    def strike(self, scene: Scene) -> None:
+        scene.pair.lock.give_to_both()
+        time.sleep(BOTH_SECONDS)
+        scene.give()
 
 
 class GivenTwiceByClock(GivenTwice):
@@ -150,6 +174,9 @@ class HungJournalGivenTwice(HungJournal):
         super().strike(scene)
         scene.give()
 
+    def is_silent_with(self, lock: Lock) -> bool:
+        return False  # until its last look is too old
+
 
 class HungLoop(Fault):
     """The event loop does nothing for longer than any proof holds."""
@@ -179,6 +206,9 @@ class CutOff(Fault):
     def wake(self, scene: Scene) -> None:
         scene.pair.lock.set_way(scene.zombie.name, Way.OPEN)
         scene.shim.let_go()
+
+    def is_silent_with(self, lock: Lock) -> bool:
+        return not lock.ends_with_connection  # which it notices a keep-alive later
 
 
 class CutOffFromAll(CutOff):

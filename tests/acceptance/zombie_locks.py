@@ -19,6 +19,7 @@ class Lock:
     """What is common to all; ``name`` is what the table of results calls it."""
 
     name = ""
+    ends_with_connection = False  # free for others as soon as the connection of its holder is cut
     has_clock = False  # a clock of its own, that can be stepped
     directory: Path | None = None  # where it lies, if that is not the store's
 
@@ -33,6 +34,10 @@ class Lock:
 
     def give_back(self, successor: str, zombie: str) -> None:
         """Let the zombie have it when the successor is gone. Most kinds do that by themselves."""
+
+    def give_to_both(self) -> None:
+        """Whoever asks has it."""
+        raise NotImplementedError
 
     def set_way(self, broker: str, way: Way) -> None:
         """How this broker reaches it."""
@@ -95,6 +100,10 @@ class GrantedLock(Lock):
         (self._grants / successor).touch()
         (self._grants / zombie).unlink()
 
+    def give_to_both(self) -> None:
+        for broker in ("a", "b"):
+            (self._grants / broker).touch()
+
     def give_back(self, successor: str, zombie: str) -> None:
         self.give(successor, zombie)
 
@@ -109,7 +118,7 @@ class SqliteLease(Lock):
         self.directory.mkdir()
 
     def settings(self, broker: str) -> dict[str, str]:
-        return lease_settings("lease-database", f"sqlite:///{self.directory}/lock.db")
+        return database_settings("lease-database", f"sqlite:///{self.directory}/lock.db")
 
 
 class ServerLock(Lock):
@@ -120,12 +129,13 @@ class ServerLock(Lock):
     def __init__(self, name: str, kind: str, port: int, url: Callable[[int], str], clock: Shim) -> None:
         self.name = name
         self._kind = kind
+        self.ends_with_connection = kind == "database"
         self._clock = clock
         self._url = url
         self._ways = {broker: Proxy(port) for broker in ("a", "b")}
 
     def settings(self, broker: str) -> dict[str, str]:
-        return lease_settings(self._kind, self._url(self._ways[broker].port))
+        return database_settings(self._kind, self._url(self._ways[broker].port))
 
     def give_back(self, successor: str, zombie: str) -> None:
         """Let the zombie have it when the successor is gone. Most kinds do that by themselves."""
@@ -142,10 +152,8 @@ class ServerLock(Lock):
             way.close()
 
 
-def lease_settings(kind: str, url: str) -> dict[str, str]:
-    return {
-        "locker.type": kind,
-        "locker.data_source": url,
-        "locker.lock_acquire_sleep_interval": LEASE,
-        "locker.lock_keep_alive_period": KEEP_ALIVE,
-    }
+def database_settings(kind: str, url: str) -> dict[str, str]:
+    settings = {"locker.type": kind, "locker.data_source": url, "locker.lock_keep_alive_period": KEEP_ALIVE}
+    if kind == "lease-database":
+        settings["locker.lock_acquire_sleep_interval"] = LEASE
+    return settings

@@ -13,6 +13,9 @@ import mmap
 import shutil
 import struct
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("zombie_shim.c")
@@ -54,14 +57,21 @@ def compiler() -> str | None:
     return next((found for name in COMPILERS if (found := shutil.which(name))), None)
 
 
-def build(directory: Path) -> Path:
-    """The library, made in ``directory``. Needs a ``compiler``."""
-    library = directory / "zombie_shim.so"
+@contextmanager
+def built() -> Iterator[Path]:
+    """The library, made anew. Needs a ``compiler``."""
     using = compiler()
     assert using is not None, "who builds asked for a compiler first"
-    subprocess.run([using, "-shared", "-fPIC", "-O2", "-Wall", "-o", library, SOURCE, "-ldl"], check=True)
-    library.chmod(0o755)
-    return library
+    # Below /tmp: servers that run as other users may not enter pytest's own directories.
+    directory = Path(tempfile.mkdtemp(prefix="tandemmq-shim-"))
+    try:
+        directory.chmod(0o755)
+        library = directory / "zombie_shim.so"
+        subprocess.run([using, "-shared", "-fPIC", "-O2", "-Wall", "-o", library, SOURCE, "-ldl"], check=True)
+        library.chmod(0o755)
+        yield library
+    finally:
+        shutil.rmtree(directory)
 
 
 class Shim:

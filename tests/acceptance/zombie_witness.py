@@ -24,7 +24,6 @@ class Witness:
 
     def __init__(self, ledger: Ledger, port: int, queue: str) -> None:
         self.queue = queue
-        self.receipts_after_succession = 0
         self.stale_deliveries: list[str] = []
         self._ledger = ledger
         self._port = port
@@ -33,6 +32,7 @@ class Witness:
         self._transacted: list[str] = []
         self._late: set[str] = set()
         self._is_late = False
+        self._is_silent = False
         self._is_answered = asyncio.Event()
 
     async def open(self) -> None:
@@ -59,9 +59,14 @@ class Witness:
             asyncio.create_task(self._go_on_sending()),
         ]
 
-    def succeeded(self) -> None:
-        """From now on the broker is deposed, whether it knows or not: acknowledge, commit and subscribe there."""
+    def succeeded(self, *, is_silent: bool) -> None:
+        """From now on the broker is deposed, whether it knows or not: acknowledge, commit and subscribe there.
+
+        ``is_silent``: nothing that it says from now on was said in time. Else it may, for a moment, deliver what it has
+        and answer what needs no store.
+        """
         self._is_late = True
+        self._is_silent = is_silent
         self._late.add("commit")
         self._ledger.forbidden.update(self._transacted)
         try:
@@ -71,6 +76,8 @@ class Witness:
                 self._ledger.owed.add(message)
                 acknowledge(self._taker, frame)
             subscribe(self._taker, self.queue, prefetch=100, identity="late")
+            loose = {"destination": f"/queue/{self.queue}", "receipt": "not persistent"}
+            self._sender.send("SEND", loose, b"not persistent")
             self._sender.send("COMMIT", {"transaction": "t", "receipt": "commit"})
         except LOST:
             pass  # it hung up already, which is as good
@@ -118,6 +125,8 @@ class Witness:
 
     def _heard(self, frame: Frame) -> None:
         ledger = self._ledger
+        if self._is_silent and frame.command != "ERROR":
+            ledger.broken.append(f"{self.queue}: a deposed master said {frame.command} {frame.headers}")
         if frame.command == "MESSAGE":
             message = frame.headers["message-id"]
             if not self._is_late:
@@ -131,7 +140,6 @@ class Witness:
         receipt = frame.headers["receipt-id"]
         if receipt in self._late:
             ledger.broken.append(f"{self.queue}: a deposed master sent a receipt for {receipt}")
-        self.receipts_after_succession += self._is_late
         ledger.receipts += 1
         if receipt in ledger.sent:
             ledger.confirmed.add(receipt)
