@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from journal.errors import Deposed
+from journal.errors import Deposed, JournalError, JournalMissing
 from journal.files import JournalFiles
 from journal.writer import JournalWriter
-from store.damage import encode_next
+from store.damage import JournalLost, encode_next
 from store.follow import Follower
 from store.headers import Header, encode_header
 from store.records.commands import encode_commit, encode_rollback
@@ -29,6 +29,8 @@ from store.threads import OS_THREADS, Threads
 FIRST_FILE_BYTES = 64 << 10
 # What a promotion has to say beside its header is written in batches of about this size.
 BATCH_BYTES = 4 << 20
+# So many times a file may go while it is read; a deposed master removes a few at most.
+REMOVED_MAX = 100
 
 # What becomes of a prepared transaction: True commit, False roll back, None leave it to who prepared it.
 Outcome = Callable[[TransactionId], bool | None]
@@ -82,9 +84,8 @@ class Promotion:
         """Make the next journal file appear: from here on nothing that others write can be promised by them."""
         started = self._clock()
         files = self._files
-        # First our own change of the directory: a host that remembers names (NFS) lists it anew after that. A fence by
-        # an old list could stand in the place of a file that came and went since.
-        files.prepare(self._broker, min(self._max_file_length, FIRST_FILE_BYTES))
+        # First, for a fence by an old list could stand in the place of a file that came and went since.
+        self._prepare()
         ids = files.list()
         self._last = ids[-1] if ids else 0
         self._first = first = self._last + 1
@@ -94,6 +95,18 @@ class Promotion:
             raise Deposed(first, f"db-{highest}.log exists")
         self._seconds += self._clock() - started
 
+    def _prepare(self) -> None:
+        """Make the file that is to be linked. A host that remembers names (NFS) lists the directory anew after this,
+        because it changed it."""
+        self._files.prepare(self._broker, min(self._max_file_length, FIRST_FILE_BYTES))
+
+    def _look(self) -> None:
+        """As a writer looks: is there a successor, or is our own file gone? Raises Deposed."""
+        if self._files.exists(self._first + 1):
+            raise Deposed(self._first, f"db-{self._first + 1}.log exists")
+        if not self._files.exists(self._first):
+            raise Deposed(self._first, "its name is gone")
+
     def read(self, follower: Follower) -> None:
         """Read what was written before the fence, to the end: afterwards ``follower.state`` is exact.
 
@@ -102,12 +115,32 @@ class Promotion:
         """
         started = self._clock()
         before = follower.replay.records
-        self._ends = follower.advance(is_final=True)
+        try:
+            self._ends = self._advance(follower)
+        finally:
+            self._files.abandon(self._broker)
         self._ends.pop(self._first, None)
         if self._last:
             self._files.sync(self._last)  # a batch that was written and never synced counts now, and must survive
         self.records_read += follower.replay.records - before
         self._seconds += self._clock() - started
+
+    def _advance(self, follower: Follower) -> dict[int, int]:
+        """To the end. What others remove meanwhile is no damage: a successor of ours, or one whom our fence deposed and
+        who still removes what it gave up before."""
+        removed = 0
+        while True:
+            try:
+                return follower.advance(is_final=True)
+            except JournalMissing:
+                self._look()
+                removed += 1
+                if removed > REMOVED_MAX:
+                    raise
+                self._prepare()  # so that the directory is listed anew
+            except (JournalError, JournalLost):
+                self._look()
+                raise
 
     def next_epoch(self, follower: Follower) -> int:
         """The least that the new epoch can be; to be asked after ``read``."""
