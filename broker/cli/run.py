@@ -7,11 +7,11 @@ import sys
 
 import click
 
-from broker.cli.options import settings_options
+from broker.cli.options import WrongSettings, settings_options
 from config.settings import Settings
 from index.errors import IndexTrouble
 from journal.errors import JournalError
-from locker.contract import LockError
+from locker.contract import LockError, LockSettingsError, UnknownLocker
 from store.filters import StoresClash
 from store.follow import JournalLost
 from store.records.errors import RecordDamaged
@@ -40,6 +40,8 @@ def run(settings: Settings, log_level: str) -> None:
 
     try:
         run_broker(settings)
+    except (LockSettingsError, UnknownLocker) as error:
+        raise WrongSettings(str(error)) from error
     except (
         OSError,
         LockError,
