@@ -3,21 +3,24 @@
 import json
 import signal
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
 from bench.compare import HEADLINES, OURS, SERVERS, compare, table
+from bench.failover import CASES, SIZES, failover
 from bench.peers.server import HOST
 from broker.bench.connection import Endpoint
 from broker.bench.plan import LoadPlan
 
 EXIT_FAILED = 1
+FAILOVER = "failover"
 DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0}
 
 
 @click.command()
-@click.option("--scenario", type=click.Choice(list(HEADLINES)), default="windowed", show_default=True)
+@click.option("--scenario", type=click.Choice([*HEADLINES, FAILOVER]), default="windowed", show_default=True)
 @click.option("--peers", default="activemq,rabbitmq", show_default=True, help="Comma-separated; empty for none.")
 @click.option("--without-ours", is_flag=True, help="The peers alone.")
 @click.option("--rounds", type=click.IntRange(1), default=2, show_default=True)
@@ -29,6 +32,13 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0}
 @click.option("--size", type=click.IntRange(40), default=1024, show_default=True)
 @click.option("--window", type=click.IntRange(1), help="Default: 200; waiting: 1.")
 @click.option("--backlog", type=click.IntRange(0), help="Messages. Default: 1,000,000; before an outage 0.")
+@click.option("--cases", default=",".join(CASES), show_default=True, help="failover: which.")
+@click.option("--sizes", default=",".join(SIZES), show_default=True, help="failover: what is stored.")
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="failover: where stores are built and kept for the next run. Default: they go.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
 def main(
@@ -44,10 +54,16 @@ def main(
     size: int,
     window: int | None,
     backlog: int | None,
+    cases: str,
+    sizes: str,
+    directory: Path | None,
     as_json: bool,
     report: Path | None,
 ) -> None:
     """Compare brokers on this machine. Starts and ends all of them itself, on loopback, in temporary directories."""
+    if scenario == FAILOVER:
+        _failover(_chosen(cases, CASES, "--cases"), _chosen(sizes, SIZES, "--sizes"), rounds, directory, report)
+        return
     names = [name.strip() for name in peers.split(",") if name.strip()]
     unknown = [name for name in names if name not in SERVERS or name == OURS]
     if unknown:
@@ -78,6 +94,25 @@ def main(
         report.write_text(text + "\n")
     click.echo(text if as_json else "\n".join(table(comparison)))
     if any(run.problem is not None and run.broker == OURS for run in comparison.runs):
+        raise SystemExit(EXIT_FAILED)
+
+
+def _chosen(said: str, known: Iterable[str], option: str) -> list[str]:
+    names = [name.strip() for name in said.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(f"{name!r}: expected some of {', '.join(known)}", param_hint=option)
+    return names
+
+
+def _failover(cases: Sequence[str], sizes: Sequence[str], rounds: int, work: Path | None, report: Path | None) -> None:
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    figures = failover(cases, sizes, rounds, work, lambda line: click.echo(line, err=True))
+    text = json.dumps(figures, indent=2)
+    if report is not None:
+        report.write_text(text + "\n")
+    click.echo(text)
+    if any(case["problem"] or case["lost"] or case["undone"] for case in figures["cases"]):
         raise SystemExit(EXIT_FAILED)
 
 

@@ -11,8 +11,9 @@ measured is the pair of brokers, and each receipt is a moment at which the store
 import os
 import signal
 import socket
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from broker.bench.connection import BenchError, Endpoint, connect, disconnect, error_text, read_frame
@@ -34,6 +35,7 @@ class OutageResult:
     confirmed_after: int
     attempts: int
     survivor: str
+    struck_at: float  # seconds of CLOCK_BOOTTIME, as those of the events
 
     def figures(self) -> dict[str, object]:
         """Everything, for a machine."""
@@ -55,10 +57,12 @@ def run_outage(
     seconds_after: float = 1.0,
     body_bytes: int = 1024,
     patience_seconds: float = OUTAGE_SECONDS_MAX,
+    strike: Callable[[], object] | None = None,
 ) -> OutageResult:
     """Send to the first endpoint that answers, kill ``victim_pid`` with -9, go on with whoever answers then.
 
-    Raises BenchError when nobody answers before the kill, or within ``patience_seconds`` after it.
+    ``strike`` is done instead of the kill, on a thread of its own: a planned handover, say. Raises BenchError when
+    nobody answers before the kill, or within ``patience_seconds`` after it.
     """
     assert victim_pid > 1, "kill -9 of 0 or -1 is for a whole group, and of 1 for the machine"
     stream = SendStream(destination, 0, body_bytes, is_persistent=True)
@@ -69,8 +73,11 @@ def run_outage(
         _confirm(peer, stream, number)
         last_receipt_at = time.monotonic()
         number += 1
-    os.kill(victim_pid, signal.SIGKILL)
-    killed_at = time.monotonic()
+    if strike is None:
+        os.kill(victim_pid, signal.SIGKILL)
+    else:
+        threading.Thread(target=strike, name="strike", daemon=True).start()
+    killed_at, struck_at = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
     before = number
     attempts, connected_at, first_receipt_at = 0, killed_at, 0.0
     survivor = endpoints[0]
@@ -108,6 +115,7 @@ def run_outage(
         confirmed_after=number - before,
         attempts=attempts,
         survivor=f"{survivor.host}:{survivor.port}",
+        struck_at=struck_at,
     )
 
 

@@ -1,0 +1,254 @@
+"""``python -m bench --scenario failover``: how long clients wait when a master is killed, or hands over.
+
+A case is a lock, what is stored, and how the master ends. Its pair runs through all rounds: the master of a round is
+killed under load, the other takes over, the killed one is started again and stands by for the next. Each round counts
+what was lost, undone or stored twice (bench.witness). Stores are built once, and used by all cases of their size.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.compare import machine
+from bench.journals import write_journal
+from bench.peers.activemq import ActiveMQ
+from bench.peers.postgres import Postgres
+from bench.peers.server import PeerMissing, Server
+from bench.peers.tandemmq import TandemMQ
+from bench.witness import Acknowledger, drain, fill
+from broker.bench.connection import BenchError
+from broker.bench.outage import OutageResult, run_outage
+
+BODY_BYTES = 1024
+SIZES: Mapping[str, int] = {"empty": 0, "1m": 1_000_000, "10gb": 7_750_000}  # messages of BODY_BYTES
+LOCKS: Mapping[str, tuple[str, ...]] = {
+    "shared-file": (),
+    "lease-database": ("locker.type=lease-database", "locker.lock_acquire_sleep_interval=2s"),
+    "database": ("locker.type=database",),
+}
+HANDOVER = "handover"
+ACTIVEMQ = ActiveMQ.name
+CASES = (*LOCKS, HANDOVER, ACTIVEMQ)
+ROUND_SECONDS = 1.0  # of load before the end of the master
+ACKNOWLEDGED_MAX = 2_000  # messages that wait to be acknowledged in a round
+BUILD_SECONDS_MAX = 3_600.0
+CATCH_UP_SECONDS_MAX = 300.0
+EVENTS = 60  # asked of a survivor: more than a take-over has
+# The steps of a take-over, by the event that ends each (broker.events).
+STEPS = {
+    "lock-taken": "lock",
+    "fenced": "fence",
+    "replayed": "replay",
+    "header": "header",
+    "store-open": "store",
+    "listening": "listen",
+}
+CLIENT = "client"  # what is left of an outage: finding out, connecting, sending again
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One master's end. ``steps``: seconds of the outage by what they went to, where the broker tells."""
+
+    outage: OutageResult
+    lost: int
+    undone: int
+    twice: int
+    steps: Mapping[str, float]
+
+    def figures(self) -> dict[str, object]:
+        return {
+            **self.outage.figures(),
+            "lost": self.lost,
+            "undone": self.undone,
+            "twice": self.twice,
+            "steps_ms": {name: round(seconds * 1000, 1) for name, seconds in self.steps.items()},
+        }
+
+
+@dataclass(slots=True)
+class Case:
+    """All rounds of a lock (or another broker) and a size; ``problem`` says why there are no more."""
+
+    name: str
+    size: str
+    rounds: list[Round] = field(default_factory=list)
+    problem: str | None = None
+
+    def figures(self) -> dict[str, object]:
+        outages = [each.outage.outage_seconds for each in self.rounds]
+        names = {name for each in self.rounds for name in each.steps}
+        return {
+            "case": self.name,
+            "stored": self.size,
+            "rounds": len(self.rounds),
+            "p50_seconds": round(statistics.median(outages), 4) if outages else None,
+            "max_seconds": round(max(outages), 4) if outages else None,
+            "lost": sum(each.lost for each in self.rounds),
+            "undone": sum(each.undone for each in self.rounds),
+            "twice": sum(each.twice for each in self.rounds),
+            "steps_p50_ms": {
+                name: round(statistics.median(each.steps.get(name, 0.0) for each in self.rounds) * 1000, 1)
+                for name in (*STEPS.values(), CLIENT)
+                if name in names
+            },
+            "problem": self.problem,
+            "each": [each.figures() for each in self.rounds],
+        }
+
+    def line(self) -> str:
+        figures = self.figures()
+        if not self.rounds:
+            return f"{self.name:<15} {self.size:<6} – {self.problem}"
+        steps = " ".join(f"{name} {ms}" for name, ms in figures["steps_p50_ms"].items())  # type: ignore[attr-defined]
+        return (
+            f"{self.name:<15} {self.size:<6} p50 {figures['p50_seconds']:.3f} s  max {figures['max_seconds']:.3f} s  "
+            f"rounds {len(self.rounds)}  lost {figures['lost']}  undone {figures['undone']}  twice {figures['twice']}"
+            f"{'  ms: ' + steps if steps else ''}{'  – ' + self.problem if self.problem else ''}"
+        )
+
+
+def failover(cases: Sequence[str], sizes: Sequence[str], rounds: int, work: Path | None, say: Say) -> dict[str, Any]:
+    """Run everything; the figures. A case that cannot be run says why, and the others go on.
+
+    ``work`` is where the stores are built: there they are kept, and found by the next run. None: they go.
+    """
+    done: list[Case] = []
+    with ExitStack() as running:
+        root = work or Path(running.enter_context(tempfile.TemporaryDirectory(prefix="bench-failover-")))
+        postgres: Postgres | None = None
+        for size in sizes:
+            for name in cases:
+                case = Case(name, size)
+                try:
+                    if name.endswith("database") and postgres is None:
+                        postgres = running.enter_context(Postgres())
+                    with _pair(name, _store(root, name, size, say), postgres) as pair:
+                        for number in range(rounds):
+                            case.rounds.append(_round(pair, name == HANDOVER, f"/queue/bench.{size}.{name}.{number}"))
+                            say(f"{name} {size} {number + 1}: {case.rounds[-1].outage.outage_seconds:.3f} s")
+                            pair.reverse()
+                except (BenchError, PeerMissing, OSError) as problem:
+                    case.problem = str(problem)
+                say(case.line())
+                done.append(case)
+    return {"scenario": "failover", "machine": machine(), "cases": [case.figures() for case in done]}
+
+
+def _store(root: Path, name: str, size: str, say: Say) -> Path:
+    """The data directory for a case: built by the first that needs it."""
+    data = root / ("activemq" if name == ACTIVEMQ else "tandemmq") / size
+    built = data.with_suffix(".built")
+    if SIZES[size] and not built.exists():
+        shutil.rmtree(data, ignore_errors=True)
+        say(f"building {data}")
+        write_journal(data / "kahadb" if name == ACTIVEMQ else data, SIZES[size], BODY_BYTES)
+        with _server(name, data, "a", ()):  # so that there is an index
+            pass
+        built.touch()
+    data.mkdir(parents=True, exist_ok=True)
+    return data
+
+
+def _server(name: str, data: Path, broker: str, settings: Sequence[str]) -> Server:
+    server: Server
+    server = ActiveMQ(data=data) if name == ACTIVEMQ else TandemMQ(data=data, broker=broker, settings=settings)
+    server.start_timeout_seconds = BUILD_SECONDS_MAX
+    return server
+
+
+@contextmanager
+def _pair(name: str, data: Path, postgres: Postgres | None) -> Iterator[list[Server]]:
+    """[master, standby], both ready."""
+    settings = list(LOCKS.get(name, ()))
+    if name.endswith("database"):
+        assert postgres is not None, "it was started for this case"
+        settings.append(f"locker.data_source={postgres.url}")
+    with ExitStack() as running:
+        pair = [_server(name, data, broker, settings) for broker in "ab"]
+        for server in pair:
+            running.callback(server.discard)
+        pair[0].start()
+        pair[0].wait_until_it_serves()
+        pair[1].start()
+        _await_caught_up(pair[1])
+        yield pair
+
+
+def _round(pair: list[Server], is_handover: bool, destination: str) -> Round:
+    """The master's end, and the pair whole again with the roles changed."""
+    master, standby = pair
+    acknowledged = f"{destination}.acknowledged"
+    fill(master.endpoint, acknowledged, ACKNOWLEDGED_MAX)
+    acknowledger = Acknowledger(master.endpoint, acknowledged)
+    outage = run_outage(
+        [master.endpoint, standby.endpoint],
+        master.pid,
+        destination,
+        seconds_before=ROUND_SECONDS,
+        seconds_after=0.2,
+        body_bytes=BODY_BYTES,
+        strike=(lambda: _hand_over(master)) if is_handover else None,
+    )
+    acknowledger.end()
+    sent, left = drain(standby.endpoint, destination), drain(standby.endpoint, acknowledged)
+    confirmed = range(outage.confirmed_before + outage.confirmed_after)
+    steps = _steps(standby, outage)
+    if not is_handover:
+        master.kill()  # the process is dead: this only takes note of it
+        master.start()
+    _await_caught_up(master)
+    return Round(
+        outage,
+        lost=sum(number not in sent for number in confirmed)
+        + sum(number not in left and number not in acknowledger.asked for number in range(ACKNOWLEDGED_MAX)),
+        undone=sum(number in left for number in acknowledger.confirmed),
+        twice=sum(count > 1 for count in (*sent.values(), *left.values())),
+        steps=steps,
+    )
+
+
+def _hand_over(master: Server) -> None:
+    request = urllib.request.Request(
+        f"{master.admin_url}/handover", data=b"", headers={"Content-Type": "application/json"}, method="POST"
+    )
+    urllib.request.urlopen(request, timeout=60.0).close()
+
+
+def _await_caught_up(server: Server) -> None:
+    """A standby is there, and reads what its master writes as it is written."""
+    server.await_standby()
+    until = time.monotonic() + CATCH_UP_SECONDS_MAX
+    while server.admin_url is not None and not (server.status().get("standby") or {}).get("has_caught_up"):
+        if time.monotonic() > until:
+            raise BenchError(f"{server.name} does not catch up within {CATCH_UP_SECONDS_MAX:g} s:\n{server.output()}")
+        time.sleep(0.05)
+
+
+def _steps(survivor: Server, outage: OutageResult) -> Mapping[str, float]:
+    """Where the time went, from one event of the new master to the next."""
+    if survivor.admin_url is None:
+        return {}
+    with urllib.request.urlopen(f"{survivor.admin_url}/events?last={EVENTS}", timeout=10.0) as answer:
+        events = json.load(answer)["events"]
+    steps: dict[str, float] = {}
+    before = struck_at = outage.struck_at
+    for event in events:
+        name = STEPS.get(event["kind"])
+        if name is not None and event["boot_seconds"] >= struck_at and name not in steps:
+            steps[name] = event["boot_seconds"] - before
+            before = event["boot_seconds"]
+    steps[CLIENT] = max(0.0, outage.outage_seconds - sum(steps.values()))
+    return steps

@@ -1,0 +1,141 @@
+"""A client that acknowledges while a master is replaced, and what the queues hold afterwards: was a promise broken?
+
+lost     a message whose SEND had a receipt, and that nobody acknowledged, is not there
+undone   a message whose ACK had a receipt is there again
+twice    a message is there twice: its receipt was lost on the way, and its sender sent it again without an id
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+from broker.bench.connection import BenchError, Endpoint, connect, disconnect
+from broker.bench.frames import (
+    Acknowledgement,
+    SendStream,
+    command_frame,
+    message_identities,
+    producer_and_sequence,
+    read_receipts,
+)
+
+BODY_BYTES = 1024
+FILL_CHUNK = 200
+PATIENCE_SECONDS = 30.0
+# A queue that gives nothing for so long is empty.
+QUIET_SECONDS = 0.5
+
+
+class Stream:
+    """Whole frames of a connection, as they come."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self.peer = peer
+        self._rest = b""
+        self._frames: Iterator[bytes] = iter(())
+
+    def next(self, patience_seconds: float) -> bytes | None:
+        """The next frame without its NUL; None when none comes in time. BenchError when the broker hangs up."""
+        while True:
+            frame = next(self._frames, None)
+            if frame is not None:
+                frame = frame.lstrip(b"\r\n")
+                if frame.startswith(b"ERROR"):
+                    raise BenchError(f"the broker says {frame[:200]!r}")
+                if frame:
+                    return frame
+                continue
+            self.peer.settimeout(patience_seconds)
+            try:
+                part = self.peer.recv(1 << 16)
+            except TimeoutError:
+                return None
+            if not part:
+                raise BenchError("the broker closed the connection")
+            *whole, self._rest = (self._rest + part).split(b"\0")
+            self._frames = iter(whole)
+
+
+def fill(endpoint: Endpoint, destination: str, count: int) -> None:
+    """``count`` persistent messages, each with a receipt."""
+    peer = connect(endpoint)
+    stream, frames = Stream(peer), SendStream(destination, 0, BODY_BYTES, is_persistent=True)
+    for first in range(0, count, FILL_CHUNK):
+        chunk = min(FILL_CHUNK, count - first)
+        peer.sendall(frames.frames(first, chunk, 0))
+        for _ in range(chunk):
+            if stream.next(PATIENCE_SECONDS) is None:
+                raise BenchError(f"{destination} cannot be filled: no receipt in {PATIENCE_SECONDS:g} s")
+    disconnect(peer, PATIENCE_SECONDS)
+
+
+class Acknowledger:
+    """Takes messages one by one, each with a receipt for its acknowledgement, until the connection is lost.
+
+    ``confirmed`` are the numbers whose acknowledgement has a receipt; ``asked`` those that may have been taken.
+    """
+
+    def __init__(self, endpoint: Endpoint, destination: str) -> None:
+        self.confirmed: set[int] = set()
+        self.asked: set[int] = set()
+        self._stream = Stream(_subscribe(endpoint, destination, prefetch=20))
+        self._words = Acknowledgement(endpoint.version, "0")
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="acknowledger", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        waiting: list[bytes] = []
+        try:
+            while not self._is_over.is_set():
+                frame = self._stream.next(QUIET_SECONDS)
+                if frame is None:
+                    continue
+                if frame.startswith(b"MESSAGE"):
+                    waiting.append(frame)
+                else:
+                    self.confirmed.update(read_receipts(frame))
+                if waiting and self.asked == self.confirmed:
+                    self._acknowledge(waiting.pop(0))
+        except (OSError, BenchError):
+            pass  # the master is gone
+        finally:
+            self._stream.peer.close()
+
+    def _acknowledge(self, message: bytes) -> None:
+        number = producer_and_sequence(message)[1]
+        self.asked.add(number)
+        words = self._words.frames(message_identities([message], self._words.header))
+        self._stream.peer.sendall(words.replace(b"\n\n", b"\nreceipt:%d\n\n" % number, 1))
+
+    def end(self) -> None:
+        """Returns when nothing more is acknowledged."""
+        self._is_over.set()
+        self._thread.join(PATIENCE_SECONDS)
+
+
+def drain(endpoint: Endpoint, destination: str) -> Counter[int]:
+    """Take all that is in a queue: how often each number came."""
+    peer = _subscribe(endpoint, destination, prefetch=1000)
+    stream, words = Stream(peer), Acknowledgement(endpoint.version, "0")
+    found: Counter[int] = Counter()
+    while (frame := stream.next(QUIET_SECONDS)) is not None:
+        found[producer_and_sequence(frame)[1]] += 1
+        peer.sendall(words.frames(message_identities([frame], words.header)))
+    disconnect(peer, PATIENCE_SECONDS)
+    return found
+
+
+def _subscribe(endpoint: Endpoint, destination: str, prefetch: int) -> socket.socket:
+    peer = connect(endpoint)
+    headers = [
+        ("id", "0"),
+        ("destination", destination),
+        ("ack", "client-individual"),
+        ("activemq.prefetchSize", str(prefetch)),
+    ]
+    peer.sendall(command_frame("SUBSCRIBE", headers))
+    return peer
