@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from locker.contract import LockRefused
 from locker.lease import LeaseRow
@@ -18,6 +18,8 @@ from locker.sql import Database, Session
 from locker.sql_statements import Override, Statements
 
 logger = logging.getLogger(__name__)
+
+SECOND_MS: Final = 1000
 
 
 class SqlLeaseTable:
@@ -54,7 +56,7 @@ class SqlLeaseTable:
             row = self.read()
             if row.is_free or row.name not in known_as:
                 return False
-            return self._hits(override, name, row.now_ms + lease_ms, row.name)
+            return self._hits(override, name, _end_ms(row.now_ms, lease_ms), row.name)
         said = self._said
         return self._update(
             f"{said.name} = :name, {said.time} = {self._now} + :lease",
@@ -91,9 +93,6 @@ class SqlLeaseTable:
     def _now(self) -> str:
         return ":now" if "current_date_time_statement" in self._said.overrides else self._session.dialect.now_ms
 
-    def _clock(self) -> dict[str, object]:
-        return {"now": self._asked_clock()} if self._now == ":now" else {}
-
     def _asked_clock(self) -> int:
         override = self._said.overrides.get("current_date_time_statement")
         sql = override.sql if override is not None else f"SELECT {self._now}"
@@ -118,7 +117,7 @@ class SqlLeaseTable:
             now = self._asked_clock()
             # "Before now" is "ended"; before one more than the end that was seen is "ended, or not extended since".
             limit = now if seen is None or seen.ends_ms is None else seen.ends_ms + 1
-            return self._hits(override, name, now + lease_ms, limit)
+            return self._hits(override, name, _end_ms(now, lease_ms), limit)
         said = self._said
         return self._update(
             f"{said.name} = :name, {said.time} = {self._now} + :lease",
@@ -128,8 +127,12 @@ class SqlLeaseTable:
 
     def _update(self, changes: str, condition: str, parameters: dict[str, object]) -> bool:
         sql = f"UPDATE {self._said.table} SET {changes} WHERE {self._said.the_row} AND {condition}"
-        clock = self._clock() if ":now" in sql else {}
-        return self._session.execute(sql, {**parameters, **clock}).count == 1
+        if ":now" in sql:
+            now = self._asked_clock()
+            parameters = {**parameters, "now": now}
+            if "lease" in parameters:
+                parameters["lease"] = _end_ms(now, int(str(parameters["lease"]))) - now
+        return self._session.execute(sql, parameters).count == 1
 
     def _hits(self, override: Override, *values: object) -> bool:
         return self._session.execute(override.sql, override.parameters(*values)).count == 1
@@ -152,6 +155,12 @@ class SqlLeaseTable:
         if row is None:
             raise LockRefused(f"{self.where} is missing still, after create_lock_schema_statements")
         return row
+
+
+def _end_ms(now_ms: int, lease_ms: int) -> int:
+    """When a lease ends that begins now. A clock that shows whole seconds may be late by one: what it hides is added,
+    or the lease would end before the proof that rests on it."""
+    return now_ms + lease_ms + (SECOND_MS - 1 if now_ms % SECOND_MS == 0 else 0)
 
 
 def create_schema(session: Session, statements: Statements) -> None:

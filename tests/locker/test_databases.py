@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,11 @@ from sqlalchemy import make_url
 
 from locker.contract import Locker, LockRequest
 from locker.kinds import create
+from tests.locker.conftest import OtherProcess
 from tests.locker.test_contract import BetweenProcesses, Leased, OutOfReach, Refusing
 
 DATABASE = "contract"
+PROVES_ALL = os.environ.get("TANDEMMQ_PROVE_LOCKS", "0") not in ("", "0")
 _fresh = itertools.count()
 _prepared: list[Postgres | MariaDB] = []
 FREE = "UPDATE {} SET BROKER_NAME = NULL, TIME = 0"
@@ -31,6 +34,16 @@ class _Database(BetweenProcesses, Refusing):
 
     kind: ClassVar[str]
     url: str
+    #: What takes processes of its own and waits for leases runs on PostgreSQL, and elsewhere on demand.
+    has_children: ClassVar[bool] = True
+
+    @pytest.fixture
+    def child(
+        self, spawn_locker: Callable[[str, LockRequest], OtherProcess], request_to: Callable[..., LockRequest]
+    ) -> Callable[..., OtherProcess]:
+        if not self.has_children:
+            pytest.skip("runs on PostgreSQL, and with TANDEMMQ_PROVE_LOCKS=1 on every database")
+        return lambda name: spawn_locker(self.factory, request_to(name, **self.short))
 
     def options(self) -> dict[str, object]:
         # Patience: of tests that run beside others.
@@ -48,7 +61,7 @@ class _Lease(_Database, Leased, OutOfReach):
     kind = "lease-database"
     factory = "locker.sql_kinds:lease_database_locker"
     settings: ClassVar = {"lock_acquire_sleep_interval_seconds": 30.0}
-    short: ClassVar = {"lock_acquire_sleep_interval_seconds": 1.5, "lock_keep_alive_period_seconds": 0.1}
+    short: ClassVar = {"lock_acquire_sleep_interval_seconds": 1.0, "lock_keep_alive_period_seconds": 0.1}
 
 
 class _Transaction(_Database):
@@ -85,12 +98,16 @@ class _OnPostgres(_OnServer):
 
 
 class _OnMariaDB(_OnServer):
+    has_children = PROVES_ALL
+
     @pytest.fixture(autouse=True)
     def _fresh_table(self, mariadb: MariaDB) -> Iterator[None]:
         yield from self.serve(mariadb)
 
 
 class _OnSQLite(_Database):
+    has_children = PROVES_ALL
+
     @pytest.fixture(autouse=True)
     def _fresh_database(self, tmp_path: Path) -> None:
         self.path = tmp_path / "lock.db"

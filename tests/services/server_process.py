@@ -123,7 +123,7 @@ class ServerProcess(ABC):
                 os.kill(pid, signal.SIGCONT)
 
     def remove(self) -> None:
-        self.stop()
+        self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
