@@ -38,7 +38,7 @@ from broker.states import (
     classify,
 )
 from broker.vigil import LOOK_SECONDS, Vigil
-from locker.contract import Holder, Locker, LockLost
+from locker.contract import Holder, Locker, LockLost, LockUnavailable
 from store.pulse import Pulse
 from store.threads import OS_THREADS, Threads
 
@@ -235,16 +235,20 @@ class Mastership:
                 stop_following.wait(FOLLOW_INTERVAL_SECONDS)
 
         following = asyncio.ensure_future(self._in_store_thread(follow))
+        stopping = asyncio.create_task(self._stop.wait(), name="stop")
         try:
-            waiting: list[asyncio.Future[Any]] = [acquiring, following]
+            waiting: list[asyncio.Future[Any]] = [acquiring, following, stopping]
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            stopping.cancel()
             stop_following.set()
             standby.halt()
             if not acquiring.done():  # a standby that cannot follow must not become master by and by
                 lock.stop_waiting()
-                await asyncio.wait([acquiring])
+                await asyncio.wait([acquiring], timeout=RELEASE_SECONDS_MAX)
         await following
+        if not acquiring.done():  # what it gets when it wakes up is released by the request that stands behind
+            raise LockUnavailable(f"{self._locker.where} does not answer")
 
     def lock_is_held_by(self, holder: Holder | None, waiters: list[Holder] | None) -> None:
         """What the lock thread saw (broker.lock_thread.Listener)."""

@@ -18,7 +18,7 @@ from ha_node import Node, until
 
 from broker import vigil
 from broker.states import Role, Trouble
-from locker.memory import MemoryLock
+from locker.memory import MemoryLock, MemoryLocker
 from store.check import check
 
 
@@ -132,3 +132,27 @@ class InItsOwnLoop:
     def end(self) -> None:
         self._end.set()
         self._thread.join()
+
+
+async def test_a_standby_whose_lock_does_not_answer_can_be_stopped(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, answers = MemoryLock(), threading.Event()
+    master = Node("a", directory, lock).start()
+    await master.become(Role.MASTER)
+    standby = Node("b", directory, lock).start()
+    await standby.become(Role.STANDBY)
+    poll = MemoryLocker.try_acquire
+
+    def hang(locker: MemoryLocker) -> bool:
+        answers.wait(30)
+        return poll(locker)
+
+    monkeypatch.setattr(MemoryLocker, "try_acquire", hang)
+    await asyncio.sleep(0.1)  # a few polls long
+    try:
+        await standby.stop()
+    finally:
+        answers.set()
+    await master.send_and_wait()
+    await master.stop()
