@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,19 +25,18 @@ UNCACHED = "entry_timeout=0,attr_timeout=0,negative_timeout=0,direct_io"
 MOUNT_SECONDS_MAX = 20.0
 
 
-def missing() -> str | None:
-    """What there is not, to make a host."""
+PROGRAMS = ("ip", "bindfs", "fusermount")
+
+
+def not_allowed(directory: Path) -> str | None:
+    """Why no host can be made on this machine although the programs are there; tried, since no list would be right."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    for program in ("ip", "bindfs", "fusermount"):
-        if shutil.which(program) is None:
-            return f"{program} is not installed"
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        return "/dev/fuse cannot be opened"
-    probe = f"tmqprobe{os.getpid()}"
-    if subprocess.run(["ip", "netns", "add", probe], capture_output=True, check=False).returncode != 0:
-        return "network namespaces cannot be made here"
-    _ip("netns", "del", probe)
+    try:
+        (directory / "probe").mkdir()
+        Host(250, directory, directory / "probe").remove()
+    except (OSError, subprocess.SubprocessError, AssertionError) as error:
+        return f"no network namespace, or no FUSE mount, can be made here: {error}"
     return None
 
 
@@ -56,6 +54,15 @@ class Host:
         self.gateway = f"10.77.{number}.1"
         self.mount = directory / f"mount-{number}"
         self.mount.mkdir()
+        self._server: subprocess.Popen[bytes] | None = None
+        try:
+            self._connect()
+            self._mount(volume)
+        except BaseException:
+            self.remove()
+            raise
+
+    def _connect(self) -> None:
         _ip("netns", "add", self.namespace)
         inside = ("-n", self.namespace)
         _ip("link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
@@ -64,6 +71,8 @@ class Host:
         _ip(*inside, "addr", "add", f"{self.address}/30", "dev", "eth0")
         for device in ("lo", "eth0"):
             _ip(*inside, "link", "set", device, "up")
+
+    def _mount(self, volume: Path) -> None:
         self._server = subprocess.Popen(["bindfs", "-f", "-o", UNCACHED, str(volume), str(self.mount)])
         end = time.monotonic() + MOUNT_SECONDS_MAX
         while not os.path.ismount(self.mount):
@@ -80,17 +89,23 @@ class Host:
 
     def hang_volume(self) -> None:
         """Every call into the volume waits."""
-        self._server.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def mend_volume(self) -> None:
         """The calls that waited are done now, late as they are."""
-        self._server.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        if self._server is not None:
+            self._server.send_signal(number)
 
     def remove(self) -> None:
         self.mend_volume()
-        subprocess.run(["fusermount", "-u", "-z", str(self.mount)], check=False, timeout=20)
-        self._server.wait(20)
-        _ip("netns", "del", self.namespace)  # the link goes with it
+        if self._server is not None:
+            subprocess.run(["fusermount", "-u", "-z", str(self.mount)], capture_output=True, check=False, timeout=20)
+            self._server.wait(20)
+        # The link goes with it.
+        subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False, timeout=20)
 
 
 class BrokerOnHost(BrokerProcess):

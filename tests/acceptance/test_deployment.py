@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import urllib.error
 import urllib.request
@@ -16,7 +17,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(__file__))
 
 from broker_process import ROOT, BrokerProcess
-from hosts import BrokerOnHost, Host, missing
+from hosts import PROGRAMS, BrokerOnHost, Host, not_allowed
 from load import Books
 from reachable_database import reachable_postgres
 from under_load import demand_kept, under_load, wait_for_receipts
@@ -33,8 +34,11 @@ LEASE = ("locker.type=lease-database", "locker.lock_acquire_sleep_interval=1s", 
 
 @pytest.fixture
 def hosts(tmp_path: Path, require_service: Callable[[object, str], None]) -> Iterator[list[Host]]:
-    reason = missing()
-    require_service(reason is None, str(reason))
+    for program in PROGRAMS:
+        require_service(shutil.which(program), f"{program} is not installed")
+    reason = not_allowed(tmp_path)
+    if reason is not None:
+        pytest.skip(reason)
     (tmp_path / "volume").mkdir()
     with ExitStack() as stack:
         made = []
