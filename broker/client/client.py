@@ -130,7 +130,8 @@ class Client:
         """Send one persistent message and return when its own receipt came: it is safe.
 
         BrokerError when it was refused.
-        Any number of tasks may do so at once; the broker stores what they send together.
+        Any number of tasks may do so at once; the broker stores what they send together. NoBroker: it may be stored or
+        not; it is kept, and sent again if the client is connected again.
         """
         if not self._may_send():
             await self._link.wait(self._may_send)

@@ -38,6 +38,9 @@ class Transaction:
         self._unanswered = 0
         self._begun_on: Connection | None = None
         self._committed_on: Connection | None = None
+        # COMMIT was sent and not answered; and whether it was to a broker that knows numbered messages.
+        self._may_be_done = False
+        self._is_known_there = False
         self._has_acknowledgements = False
         self._is_over = False
         self._is_lost = False
@@ -78,11 +81,13 @@ class Transaction:
         try:
             while not await self._commit_once():
                 pass
-        except BaseException:
+        except BaseException as problem:
             # It is still open there, unless COMMIT was said: a transaction that was answered is known no more.
             connection = self._begun_on
             if connection is not None and connection is self._link.connection and self._committed_on is not connection:
                 connection.write(frame("ABORT", {"transaction": self._name}))
+            if self._may_be_done and isinstance(problem, ClientError) and not isinstance(problem, InDoubt):
+                raise self._doubt() from problem
             raise
         finally:
             self._end()
@@ -131,6 +136,8 @@ class Transaction:
     async def _commit_once(self) -> bool:
         """COMMIT on the present connection: True when it is done, False to do it again on the next one."""
         link = self._link
+        if self._may_be_done and not self._is_repeatable():
+            raise self._doubt()
         await link.wait(lambda: link.connection is not None)
         connection = link.connection
         assert connection is not None, "that was waited for"
@@ -141,19 +148,27 @@ class Transaction:
             raise self._refusal
         if link.connection is not connection:
             return False
-        can_be_repeated = self._can_be_repeated()
-        self._committed_on = connection
-        if await link.request(connection, "COMMIT", {"transaction": self._name}):
-            return True
-        if not can_be_repeated:
+        # Asked again here: others may have sent meanwhile, and this may be another broker.
+        if self._may_be_done and not (link.is_tandemmq and self._is_repeatable()):
             raise self._doubt()
-        await link.wait(lambda: link.connection is not None)
-        if not link.is_tandemmq:
-            raise self._doubt()
-        return False
+        return await self._commit_on(connection)
 
-    def _can_be_repeated(self) -> bool:
-        if self._has_acknowledgements or not self._link.is_tandemmq:
+    async def _commit_on(self, connection: Connection) -> bool:
+        link = self._link
+        answered: list[BrokerError | None] = []
+        was_sent_before, self._may_be_done = self._may_be_done, True
+        self._is_known_there = link.is_tandemmq
+        self._committed_on = connection
+        connection.write(link.asking("COMMIT", {"transaction": self._name}, answered.append))
+        await link.wait(lambda: bool(answered) or link.connection is not connection)
+        if answered and answered[0] is not None:
+            self._may_be_done = was_sent_before  # this one was answered: nothing of it was done
+            raise answered[0]
+        return bool(answered)
+
+    def _is_repeatable(self) -> bool:
+        """Whether a broker that did it knows every message of it, and so leaves out all of a second one."""
+        if self._has_acknowledgements or not self._is_known_there:
             return False
         return not self._messages or self._numbering.last - self._messages[0].number < REPEATED_NUMBERS_MAX
 

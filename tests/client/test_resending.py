@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 from scripted_broker import Frame, Peer, Script, ScriptedBroker, confirming
 
-from broker.client import Client, Closed, InDoubt, NoBroker, TransactionLost
+from broker.client import BrokerError, Client, Closed, InDoubt, NoBroker, TransactionLost
 
 FAST = "initialReconnectDelay=1&maxReconnectDelay=20"
 OTHER = "SomeBroker/1.0"
@@ -261,6 +261,52 @@ async def test_a_commit_is_in_doubt_when_the_audit_may_have_forgotten_its_messag
         for number in range(3):
             await client.send("/queue/b", str(number))
         with pytest.raises(InDoubt):
+            await transaction.commit()
+
+
+async def test_a_commit_without_a_receipt_is_in_doubt_when_nobody_can_be_asked() -> None:
+    notes = Notes()
+    async with ScriptedBroker(notes.script(ends_at="COMMIT")) as broker:
+        client = Client(broker.url(f"{FAST}&maxReconnectAttempts=2"))
+        await client.connect()
+        transaction = await client.begin()
+        await transaction.send("/queue/a", b"1")
+        with pytest.raises(InDoubt) as caught:
+            await transaction.commit()
+        assert isinstance(caught.value.__cause__, NoBroker)
+        await client.close()
+
+
+async def test_a_commit_whose_repetition_is_refused_is_in_doubt() -> None:
+    """The first may have been done: that the second was not does not say so."""
+    notes = Notes()
+
+    async def full(peer: Peer) -> None:
+        await peer.welcome()
+        frame = await peer.expect("BEGIN", "SEND")
+        peer.error("the store is full", frame.headers["receipt"])
+        await peer.expect("ABORT")
+        peer.write((await peer.expect("DISCONNECT")).receipt)
+
+    async with ScriptedBroker(notes.script(ends_at="COMMIT"), full) as broker, Client(broker.url(FAST)) as client:
+        transaction = await client.begin()
+        await transaction.send("/queue/a", b"1")
+        with pytest.raises(InDoubt) as caught:
+            await transaction.commit()
+        assert "full" in str(caught.value.__cause__)
+
+
+async def test_a_commit_that_is_refused_was_not_done() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.welcome()
+        peer.write((await peer.expect("BEGIN", "SEND")).receipt)
+        peer.error("rolled back", (await peer.expect("COMMIT")).headers["receipt"])
+        peer.write((await peer.expect("DISCONNECT")).receipt)
+
+    async with ScriptedBroker(script) as broker, Client(broker.url(FAST)) as client:
+        transaction = await client.begin()
+        await transaction.send("/queue/a", b"1")
+        with pytest.raises(BrokerError, match="rolled back"):
             await transaction.commit()
 
 
