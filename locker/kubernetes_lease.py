@@ -208,12 +208,14 @@ class KubernetesLeaseLocker(LeasedLocker):
         """Raises LockRefused when a living broker with our own name has it."""
         holder = holder_in(lease)
         is_namesake = holder is not None and holder.name == self.request.holder.name
+        self._finds(is_namesake)
         if is_namesake and self._watch.renewals >= NAMESAKE_RENEWALS:
-            raise LockRefused(
-                f"{self.where} is held by a broker that has our own name: {holder}. "
-                f"Give each broker a name of its own (broker.name)"
+            self._refuse(
+                LockRefused(
+                    f"{self.where} is held by a broker that has our own name: {holder}. "
+                    f"Give each broker a name of its own (broker.name)"
+                )
             )
-        self._stands_behind(is_namesake)
 
     # Keeping it
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from locker.contract import Locker, LockRequest
+from locker.contract import Locker, LockRefused, LockRequest
 
 #: Polls of a standby: so often in the length of a lease, and so often at least, in seconds.
 POLLS_PER_LEASE: Final = 10
@@ -24,6 +24,7 @@ class LeasedLocker(Locker):
     def __init__(self, request: LockRequest) -> None:
         super().__init__(request)
         self._has_met_others = False
+        self._is_refused = False
 
     @property
     def lease_seconds(self) -> float:
@@ -50,12 +51,23 @@ class LeasedLocker(Locker):
         """How long one question to the lock may take that is part of a renewal."""
         return min(self.lease_seconds / CALLS_PER_LEASE, CALL_SECONDS_MAX)
 
-    def _stands_behind(self, is_namesake: bool) -> None:
-        """To be said at each poll that found somebody else in front, so that a namesake can end a start.
-
-        A broker with our own name may be what we were before we were killed, or another that lives: that shows only
-        after a while. Until then no poll was the first.
-        """
+    def _finds(self, is_namesake: bool) -> None:
+        """To be said at each poll that found somebody else in front: whether all of them have our own name."""
         self._has_met_others = self._has_met_others or not is_namesake
+
+    def _refuse(self, refusal: LockRefused) -> None:
+        """A living broker with our own name is in front of us. Raises `refusal`, at the next poll if not at this one.
+
+        It may show only after a while, since what we were before we were killed has our name too. Who has met nobody
+        else until then is refused at his first poll that counts, which ends a start.
+        """
+        if self._has_met_others or self._is_refused:
+            raise refusal
+        self._is_refused = True
+        self._was_asked = False
+
+    def _stands_behind(self, is_namesake: bool) -> None:
+        """As `_finds`, for kinds that raise the refusal themselves: while there are only namesakes no poll counts."""
+        self._finds(is_namesake)
         if not self._has_met_others:
             self._was_asked = False

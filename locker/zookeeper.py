@@ -159,13 +159,15 @@ class ZooKeeperLocker(LeasedLocker):
         holders = {node: holder for node in ahead if (holder := self._holder_of(node)) is not None}
         ours = [node for node, holder in holders.items() if holder.name == self.request.holder.name]
         self._namesakes = {node: self._namesakes.get(node, now) for node in ours}
+        self._finds(is_namesake=len(ours) == len(holders))
         for node, since in self._namesakes.items():
             if now - since > NAMESAKE_LEASES * self.lease_seconds:
-                raise LockRefused(
-                    f"{self.where} is held or waited for by a broker that has our own name: {holders[node]}. "
-                    f"Give each broker a name of its own (broker.name)"
+                self._refuse(
+                    LockRefused(
+                        f"{self.where} is held or waited for by a broker that has our own name: {holders[node]}. "
+                        f"Give each broker a name of its own (broker.name)"
+                    )
                 )
-        self._stands_behind(is_namesake=len(ours) == len(holders))
 
     # Keeping it
 

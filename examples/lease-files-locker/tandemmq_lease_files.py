@@ -132,9 +132,9 @@ class LeaseFilesLocker(LeasedLocker):
         """Raises LockRefused when a living broker with our own name has it."""
         holder = _holder_in(content)
         is_namesake = holder is not None and holder.name == self.request.holder.name
+        self._finds(is_namesake)
         if is_namesake and self._watch.beats >= NAMESAKE_BEATS:
-            raise LockRefused(f"{self.where} is held by a broker that has our own name: {holder}")
-        self._stands_behind(is_namesake)
+            self._refuse(LockRefused(f"{self.where} is held by a broker that has our own name: {holder}"))
 
     def _take(self, number: int) -> bool:
         known_at = self.clock.now()
