@@ -26,7 +26,8 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -64,6 +65,25 @@ def health(status: Status) -> Status:
     if status.get("warnings"):
         answer["warnings"] = list(status["warnings"])
     return answer
+
+
+def is_alive(status: Status) -> bool:
+    """Is there no reason to kill the process? A promotion that takes its time, or a demotion, is none."""
+    return not status.get("problems")
+
+
+def is_ready(status: Status) -> bool:
+    """Is it the master, and well: where clients go?"""
+    return bool(health(status)["ready"])
+
+
+def is_standby(status: Status) -> bool:
+    """Does it stand by, and well?"""
+    return bool(health(status)["live"]) and status["role"] == "standby"
+
+
+#: For those who cannot send a query: page -> whether it answers 200; the body is that of /health.
+HEALTH_PAGES: Final = {"/health/live": is_alive, "/health/ready": is_ready, "/health/standby": is_standby}
 
 
 class AdminServer:
@@ -127,7 +147,10 @@ class AdminServer:
         assert self._socket is not None, "a bound admin server has its socket"
         application = web.Application(client_max_size=BODY_BYTES_MAX)
         application.router.add_get("/status", self._get_status, allow_head=False)
-        application.router.add_get("/health", self._get_health, allow_head=False)
+        # Balancers ask by HEAD.
+        application.router.add_get("/health", self._get_health)
+        for page, is_well in HEALTH_PAGES.items():
+            application.router.add_get(page, partial(self._get_health_page, is_well))
         application.router.add_get("/metrics", self._get_metrics, allow_head=False)
         application.router.add_routes(self._routes)
         runner = web.AppRunner(
@@ -161,6 +184,10 @@ class AdminServer:
         # standby for being one, asks without.
         is_well = answer["ready"] if "ready" in request.query else answer["live"]
         return _json(answer, status=200 if is_well else 503)
+
+    async def _get_health_page(self, is_well: Callable[[Status], bool], request: web.Request) -> web.Response:
+        status = self._status()
+        return _json(health(status), status=200 if is_well(status) else 503)
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         return web.Response(

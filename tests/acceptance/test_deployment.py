@@ -150,8 +150,8 @@ def text(broker: BrokerProcess, page: str) -> str:
         return str(answer.read().decode())
 
 
-def code(broker: BrokerProcess, page: str) -> int:
-    request = urllib.request.Request(f"http://127.0.0.1:{broker.admin}/{page}")
+def code(broker: BrokerProcess, page: str, method: str = "GET") -> int:
+    request = urllib.request.Request(f"http://127.0.0.1:{broker.admin}/{page}", method=method)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=5) as answer:
@@ -163,9 +163,13 @@ def code(broker: BrokerProcess, page: str) -> int:
 HEALTH = {  # page -> code of a master, of a standby
     "health": (200, 200),
     "health?ready": (200, 503),
+    "health/live": (200, 200),
+    "health/ready": (200, 503),
+    "health/standby": (503, 200),
 }
 
 
 @pytest.mark.parametrize("page", HEALTH)
 def test_balancers_tell_master_and_standby_apart(two: tuple[BrokerProcess, BrokerProcess], page: str) -> None:
     assert tuple(code(broker, page) for broker in two) == HEALTH[page]
+    assert tuple(code(broker, page, "HEAD") for broker in two) == HEALTH[page]
