@@ -96,7 +96,7 @@ def one_round(pair: Pair, point: Verb, dice: random.Random) -> None:
     pair.lock.give(zombie.name, other.name)
     other.start().wait_role("master", SECONDS_MAX)
     fence = fence_of(pair.data, other.name)
-    if dice.random() < 0.5:
+    if fence is not None and dice.random() < 0.5:
         wait_until(lambda: journal_files(pair.data)[0] > fence.file, "the fence and all before it are reclaimed")
     zombie.kill(signal.SIGCONT)
     zombie.wait_role("standby")

@@ -34,6 +34,7 @@ from zombie_faults import (
     HungLoop,
     Scene,
     Stopped,
+    StoppedHandingOver,
     StoppedWithClocks,
 )
 from zombie_locks import FileLock, GrantedLock, Lock, SqliteLease
@@ -76,11 +77,20 @@ ON_A_SERVER: list[type[Fault]] = [
     CutOffFromAll,
 ]
 FAULTS: dict[str, list[type[Fault]]] = {
-    "shared-file": [Stopped, StoppedWithClocks, GivenTwice, HungJournal, HungJournalGivenTwice, HungLoop],
+    "shared-file": [
+        Stopped,
+        StoppedHandingOver,
+        StoppedWithClocks,
+        GivenTwice,
+        HungJournal,
+        HungJournalGivenTwice,
+        HungLoop,
+    ],
     "granted": [Stopped, StoppedWithClocks, GivenTwice, GivenToBoth, HungJournalGivenTwice],
     "lease on SQLite": [
         Stopped,
         Stopped,
+        StoppedHandingOver,
         StoppedWithClocks,
         GivenTwiceByClock,
         HungJournal,
@@ -234,10 +244,11 @@ async def one_round(
     witness.succeeded(is_silent=is_silent)
     clock.lap("take-over")
     fence = fence_of(pair.data, successor.name)
-    assert last is None or last.number + 1 == fence.file
+    assert last is None or fence is None or last.number + 1 == fence.file
     if each.is_reclaimed:
         await drain(ledger, pair.ports, witness.queue)
-        await asyncio.to_thread(wait_until_reclaimed, pair, fence.file)
+        if fence is not None:
+            await asyncio.to_thread(wait_until_reclaimed, pair, fence.file)
         row.reclaimed += 1
     clock.lap("reclaim")
     await asyncio.to_thread(fault.wake, scene)
@@ -252,7 +263,7 @@ async def one_round(
     assert not (is_silent and witness.stale_deliveries), "a deposed master delivers nothing"
     row.stale += len(witness.stale_deliveries)
     if last is not None:
-        late_bytes = last.late_bytes(fence.end_before)
+        late_bytes = 0 if fence is None else last.late_bytes(fence.end_before)
         row.late_bytes += late_bytes
         row.late_rounds += late_bytes > 0
         last.close()
@@ -316,7 +327,8 @@ def wait_until_demoted(zombie: BrokerProcess, promotions: int) -> None:
 async def fail_back(pair: Pair, zombie: BrokerProcess, successor: BrokerProcess, dice: random.Random) -> None:
     """The zombie rules again, and its successor is started anew to stand by."""
     pair.lock.give_back(successor.name, zombie.name)
-    await asyncio.to_thread(dice.choice([successor.kill, successor.terminate]))
+    ends: list[Callable[[], object]] = [successor.kill, successor.terminate]
+    await asyncio.to_thread(dice.choice(ends))
     await asyncio.to_thread(zombie.wait_role, "master")
     pair.set_clocks_right()  # with a lease, who has the later clock may have it at once
     successor.start()

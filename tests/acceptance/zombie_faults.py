@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 import time
+import urllib.request
 from dataclasses import dataclass
 
 from broker_process import BrokerProcess, wait_until
@@ -18,14 +20,26 @@ from zombie_proxy import Way
 from zombie_shim import Area, Shim, Verb
 
 CLOCK_STEP_SECONDS = 3600.0
-# Where in its work a master is stopped: before it writes a batch, syncs it, looks, or fences; or anywhere.
-POINTS = {"anywhere": None, "write": Verb.WRITE, "sync": Verb.SYNC, "look": Verb.STAT, "link": Verb.LINK}
+# Where in its work a master is stopped: before it writes a batch, syncs it, looks, fences, removes a file that nothing
+# needs, writes or syncs its index; or anywhere.
+POINTS = [
+    (Verb.WRITE, Area.JOURNAL),
+    (Verb.WRITE, Area.JOURNAL),
+    (Verb.SYNC, Area.JOURNAL),
+    (Verb.STAT, Area.JOURNAL),
+    (Verb.LINK, Area.JOURNAL),
+    (Verb.UNLINK, Area.JOURNAL),
+    (Verb.WRITE, Area.INDEX),
+    (Verb.SYNC, Area.INDEX),
+    None,
+]
 # A point that is not reached within this is given up: the master is stopped where it is.
 POINT_SECONDS_MAX = 1.0
 # In this time a lease is extended more than once.
 EXTENDED_SECONDS = 0.5
 # Long enough for several epochs of both.
 BOTH_SECONDS = 1.5
+HANDOVER_SECONDS_MAX = 30.0
 # Who slept for so long knows it when it wakes. A shorter pause is not noticed, and for a lock that is held until it is
 # released, given away meanwhile, no harm is done but a word that was not asked for.
 SLEEP_SECONDS_MIN = 1.5
@@ -70,10 +84,10 @@ class Stopped(Fault):
 
     def strike(self, scene: Scene) -> None:
         shim = scene.shim
-        point = POINTS[scene.dice.choice(list(POINTS))]
+        point = scene.dice.choice(POINTS)
         before = shim.held
         if point is not None:
-            shim.hold(point)
+            shim.hold(*point)
             try:
                 wait_until(lambda: shim.held > before, "the point is reached", POINT_SECONDS_MAX)
             except AssertionError:
@@ -86,6 +100,28 @@ class Stopped(Fault):
     def wake(self, scene: Scene) -> None:
         time.sleep(max(0.0, self._stopped + SLEEP_SECONDS_MIN - time.monotonic()))
         scene.zombie.kill(signal.SIGCONT)
+
+
+class StoppedHandingOver(Stopped):
+    """It was asked to hand over, and is stopped while it does."""
+
+    name = "stopped handing over"
+    halts = False  # it may have begun its last file meanwhile
+
+    def strike(self, scene: Scene) -> None:
+        asking = threading.Thread(target=ask_for_handover, args=(scene.zombie,), daemon=True)
+        asking.start()
+        super().strike(scene)
+
+
+def ask_for_handover(broker: BrokerProcess) -> None:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{broker.admin}/handover", b"{}", {"Content-Type": "application/json"}, method="POST"
+    )
+    try:
+        urllib.request.urlopen(request, timeout=HANDOVER_SECONDS_MAX).close()
+    except OSError:
+        pass  # whom it would tell is the question of nobody here
 
 
 class StoppedWithClocks(Stopped):

@@ -169,10 +169,12 @@ class Fence:
     end_before: int
 
 
-def fence_of(data: Path, successor: str) -> Fence:
-    """To be asked before anything is reclaimed: the first file of an epoch stays while one before it does."""
+def fence_of(data: Path, successor: str) -> Fence | None:
+    """None when it is reclaimed already, with all before it: what lived there was copied forward."""
     headers = read_headers(JournalFiles(str(data)))
-    file = max(file for file in headers.headers if headers.first_of_epoch(file))
+    file = max((file for file in headers.headers if headers.first_of_epoch(file)), default=None)
+    if file is None:
+        return None
     assert headers.headers[file].holder == successor, headers.headers[file]
     return Fence(file, headers.ends[file - 1])
 

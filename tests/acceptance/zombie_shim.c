@@ -23,8 +23,8 @@
 
 /* The verbs; the same numbers stand in zombie_shim.py. */
 enum { WRITE = 1, SYNC = 2, STAT = 4, LINK = 8, OPEN = 16, READ = 32, LIST = 64, UNLINK = 128, LOOP = 256 };
-/* Where a verb is held: at the journal's files, or anywhere in the data directory. */
-enum { JOURNAL, VOLUME, AREAS };
+/* Where a verb is held: at the journal's files, anywhere in the data directory, at the indexes there. */
+enum { JOURNAL, VOLUME, INDEX, AREAS };
 
 struct control {
     atomic_int hold[AREAS]; /* the verbs that are held there */
@@ -57,7 +57,8 @@ static int lies_in(int area, const char *path) {
     if (!volume || !*volume) return 0;
     size_t length = strlen(volume);
     if (strncmp(path, volume, length) != 0 || (path[length] != '/' && path[length] != 0)) return 0;
-    return area != JOURNAL || strncmp(path + length, "/db-", 4) == 0;
+    if (area == JOURNAL) return strncmp(path + length, "/db-", 4) == 0;
+    return area != INDEX || strncmp(path + length, "/index/", 7) == 0;
 }
 
 static int is_held(int verb, const char *path) {
@@ -68,7 +69,7 @@ static int is_held(int verb, const char *path) {
 
 /* Wait here as long as this verb is held for this path. Not 0: the call is to fail, and errno says how. */
 static int gate(int verb, const char *path) {
-    if (!control || !path || !((control->hold[JOURNAL] | control->hold[VOLUME]) & verb)) return 0;
+    if (!control || !path || !((control->hold[JOURNAL] | control->hold[VOLUME] | control->hold[INDEX]) & verb)) return 0;
     int was_caught = 0;
     while (is_held(verb, path)) {
         if (!was_caught++) control->held++;
@@ -80,7 +81,7 @@ static int gate(int verb, const char *path) {
 }
 
 static int gate_fd(int verb, int fd) {
-    if (!control || !((control->hold[JOURNAL] | control->hold[VOLUME]) & verb)) return 0;
+    if (!control || !((control->hold[JOURNAL] | control->hold[VOLUME] | control->hold[INDEX]) & verb)) return 0;
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = syscall(SYS_readlink, link, path, sizeof path - 1);

@@ -24,10 +24,10 @@ COMPILERS = ("cc", "gcc", "clang")
 # struct control of zombie_shim.c
 _HELD = struct.Struct("=i")
 _WALL = struct.Struct("=q")
-_HELD_AT = 8
-_ERROR_AT = 12
-_WALL_AT = 16
-_CONTROL_BYTES = 24
+_HELD_AT = 12
+_ERROR_AT = 16
+_WALL_AT = 24
+_CONTROL_BYTES = 32
 
 
 class Verb(enum.IntFlag):
@@ -46,10 +46,11 @@ class Verb(enum.IntFlag):
 
 
 class Area(enum.IntEnum):
-    """Where: the files of the journal, all of the data directory."""
+    """Where: the files of the journal, all of the data directory, the indexes."""
 
     JOURNAL = 0
     VOLUME = 1
+    INDEX = 2
 
 
 @functools.cache
