@@ -202,7 +202,11 @@ class DatabaseLocker(Locker):
         if signature is not None and not self._is_lost:
             return signature.holder
         question = self._asking.pop() if self._asking else _Question(self._database, self._names, self._said)
-        found = question.holder(self._was_refused_lately)
+        try:
+            found = question.holder(self._was_refused_lately)
+        except LockError:
+            question.close()
+            raise
         self._asking.append(question)
         return found
 

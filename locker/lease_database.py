@@ -174,16 +174,18 @@ class LeaseDatabaseLocker(LeasedLocker):
         return self._watch.unchanged_seconds(self.clock.now()) > signature.lease_ms / 1000 * (1 + SLACK)
 
     def _wait_for(self, row: LeaseRow) -> None:
-        """Somebody else has it. Raises LockRefused when that is a living broker with our own name."""
+        """Somebody else has it. Raises LockRefused, at this poll or the next, when that is a living namesake."""
         self._remaining_seconds = row.remaining_seconds or math.inf
         signature = read_signature(row.name or "")
         is_namesake = signature is not None and signature.holder.name == self._lease.lease_holder_id
+        self._finds(is_namesake)
         if is_namesake and self._watch.renewals >= NAMESAKE_RENEWALS:
-            raise LockRefused(
-                f"{self.where} is held by a broker that has our own name: {holder_in(row)}. "
-                f"Give each broker a name of its own (broker.name, or locker.lease_holder_id)"
+            self._refuse(
+                LockRefused(
+                    f"{self.where} is held by a broker that has our own name: {holder_in(row)}. "
+                    f"Give each broker a name of its own (broker.name, or locker.lease_holder_id)"
+                )
             )
-        self._stands_behind(is_namesake)
 
     # Keeping it
 
@@ -238,7 +240,11 @@ class LeaseDatabaseLocker(LeasedLocker):
         if signature is not None and self._is_mine and not self._is_lost:
             return signature.holder
         table = self._asking.pop() if self._asking else self._open_table()
-        row = table.read()
+        try:
+            row = table.read()
+        except LockError:
+            table.close()
+            raise
         self._asking.append(table)
         return holder_in(row)
 

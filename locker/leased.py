@@ -65,9 +65,3 @@ class LeasedLocker(Locker):
             raise refusal
         self._is_refused = True
         self._was_asked = False
-
-    def _stands_behind(self, is_namesake: bool) -> None:
-        """As `_finds`, for kinds that raise the refusal themselves: while there are only namesakes no poll counts."""
-        self._finds(is_namesake)
-        if not self._has_met_others:
-            self._was_asked = False

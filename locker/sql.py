@@ -152,7 +152,11 @@ class Session:
 
     def _connected(self) -> Connection:
         if self._connection is None:
-            connection = self._engine.connect()
+            try:
+                connection = self._engine.connect()
+            except (TypeError, ValueError, RuntimeError) as error:
+                # What drivers raise for options that they do not know, and for a log-in that they cannot do.
+                raise LockRefused(f"{self.where}: {error}") from error
             try:
                 is_mariadb = bool(getattr(self._engine.dialect, "is_mariadb", False))
                 for statement in self.dialect.prepare(self.database.bounds, is_mariadb):

@@ -346,7 +346,7 @@ def test_release_frees_a_lease_whose_granting_was_not_heard(row: Row, broker: Br
 def test_a_second_broker_with_the_same_name_is_refused_and_told_where_the_first_is(row: Row, broker: Broker) -> None:
     first, second = broker("same", pid=4711), broker("same", pid=4712)
     assert first.try_acquire()
-    for _ in range(NAMESAKE_RENEWALS):
+    for _ in range(NAMESAKE_RENEWALS + 1):
         assert not second.try_acquire()
         row.clock.advance(0.5)
         assert first.keep_alive()
@@ -392,6 +392,22 @@ def test_the_last_word_of_a_former_life_is_no_namesake(row: Row, broker: Broker)
     for _ in range(5):
         row.clock.advance(0.1)
         assert not again.try_acquire()
+
+
+def test_a_silent_database_does_not_end_the_start_of_a_broker_that_was_killed(row: Row, broker: Broker) -> None:
+    assert broker("same", pid=1).try_acquire()
+    again = broker("same", pid=2)
+
+    class Failing(HandClock):
+        """After each wait the next question is not heard, until the lease has run out."""
+
+        def wait(self, stop: object, seconds: float) -> bool:
+            row.clock.advance(seconds)
+            row.failures = ["lost"] if row.clock.now() < 1_000 + LEASE else []
+            return False
+
+    again.clock = Failing()
+    assert again.acquire(threading.Event())
 
 
 def test_a_namesake_does_not_extend_the_others_lease(row: Row, broker: Broker) -> None:

@@ -314,6 +314,21 @@ def test_all_rows_may_be_locked_as_activemq_does(make: Make, tmp_path: Path) -> 
     excludes(make, "database", url, statements={"use_lock_create_where_clause": False})
 
 
+def test_a_clock_of_whole_seconds_ends_no_lease_before_its_proof(make: Make, tmp_path: Path) -> None:
+    path = tmp_path / "lock.db"
+    clock = {"current_date_time_statement": "SELECT CURRENT_TIMESTAMP"}
+    a = make("lease-database", f"sqlite:///{path}", lease=2.0, statements=clock)
+    for _ in range(10):
+        before = time.time()
+        assert a.try_acquire()
+        with sqlite3.connect(path) as connection:
+            (ends_ms,) = connection.execute("SELECT TIME FROM ACTIVEMQ_LOCK").fetchone()
+        connection.close()
+        assert ends_ms / 1000 >= before + a.proof().valid_for_seconds
+        a.release()
+        time.sleep(0.1)
+
+
 # ---- SQLite
 
 
@@ -367,6 +382,12 @@ def test_settings_that_cannot_be_meant_are_named(make: Make, kind: str, said: di
 def test_a_driver_that_is_not_installed_is_named_with_what_brings_it(make: Make) -> None:
     with pytest.raises(UnknownLocker, match=r"mysql\+aiomysql is not installed .*tandemmq\[mysql\]"):
         make("lease-database", "mysql+aiomysql://u:s3cret@h/d")
+
+
+@pytest.mark.service
+def test_an_option_that_the_driver_does_not_know_is_a_refusal(server: Any, name: str, make: Make) -> None:
+    with pytest.raises((LockRefused, LockUnavailable), match="nonsense"):
+        make("lease-database", f"{server.url(name)}?nonsense=1").try_acquire()
 
 
 def test_a_locker_that_is_only_built_asks_nobody(make: Make) -> None:
