@@ -138,3 +138,19 @@ class BrokerOnHost(BrokerProcess):
             return None
         assert isinstance(found, dict)
         return found
+
+    def command(self, *words: str) -> dict[str, Any]:
+        """What `tandemmq <words>` answers about this broker, as an operator asks it."""
+        admin = ("--admin", f"http://{self.host.address}:{ADMIN_PORT}", "--json")
+        result = subprocess.run(
+            [sys.executable, "-m", "tandemmq", *words, *admin],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=ROOT,
+            check=False,
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        found = json.loads(result.stdout)
+        assert isinstance(found, dict)
+        return found
