@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from broker.cli.doctor_storage import as_text
 from broker.doctor import locks, names
 from broker.doctor.durability import Device, device_under, judge_room, judge_syncs
 from broker.doctor.ground import Ground
 from broker.doctor.hand import NearHand
-from broker.doctor.report import Finding, Verdict
+from broker.doctor.report import Check, Finding, Report, Verdict, fail, ok, warn
 from broker.doctor.second import FarHand, NoSecond, connect, fork_second, listen
 from broker.doctor.storage import examine, mount_checks
 from store.volume import Mount, mount_of
@@ -241,3 +242,22 @@ def test_each_objection_to_a_mount_is_a_check_of_its_own() -> None:
     assert "version 4" in found["mount: nfs3"].sentence
     assert found["mount: nfs-soft"].verdict is Verdict.WARN
     assert [check.finding.verdict for check in mount_checks(None)] == [Verdict.WARN]
+
+
+@pytest.mark.parametrize(
+    ("findings", "conclusion"),
+    [
+        ([ok("good")], "nothing speaks against this volume"),
+        ([ok("good"), warn("so so")], "usable; read the warnings"),
+        ([fail("bad"), warn("so so")], "a pair must not have its store here"),
+    ],
+)
+def test_the_worst_check_decides_and_each_has_its_line(findings: list[Finding], conclusion: str) -> None:
+    report = Report("/srv", "two", [Check(f"check {number}", each) for number, each in enumerate(findings)])
+    lines = as_text(report).splitlines()
+    assert lines[0] == "/srv, together with two"
+    assert lines[2:-3] == [
+        f"{each.verdict.word:<4}  check {number}  {each.sentence}" for number, each in enumerate(findings)
+    ]
+    assert conclusion in lines
+    assert report.as_json()["verdict"] == max(each.verdict for each in findings).word
