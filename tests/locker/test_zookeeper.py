@@ -22,7 +22,7 @@ from locker.zookeeper import PROVED, ZooKeeperLocker, ZooKeeperSettings, decode,
 from tests.locker.pair import assert_the_standby_follows, running_pair
 from tests.locker.test_contract import Leased, OutOfReach, Refusing, answers, eventually
 from tests.services.server_process import free_port
-from tests.services.zookeeper import ZooKeeperServer, zookeeper
+from tests.services.zookeeper import ZooKeeperServer, zookeeper, zookeeper_ensemble
 
 pytestmark = pytest.mark.service
 _numbers = count()
@@ -189,6 +189,31 @@ def test_a_pair_of_brokers_elects_by_it(server: ZooKeeperServer, path: str, tmp_
     options = {"type": "zookeeper", "zookeeper.hosts": server.hosts, "zookeeper.path": path}
     with running_pair(tmp_path / "data", *(f"--set=locker.{key}={value}" for key, value in options.items())) as pair:
         assert_the_standby_follows(*pair)
+
+
+@pytest.mark.prove
+@pytest.mark.skipif(
+    os.environ.get("TANDEMMQ_PROVE_LOCKS", "0") in ("", "0"), reason="three servers: with TANDEMMQ_PROVE_LOCKS=1"
+)
+def test_the_leader_of_the_servers_may_die(
+    require_service: Callable[[object, str], None], build: Callable[..., ZooKeeperLocker]
+) -> None:
+    with zookeeper_ensemble(require_service) as servers:
+        hosts = ",".join(server.hosts for server in servers)
+        a, b = (build(name, 10.0, hosts=hosts) for name in ("a", "b"))
+        assert eventually(lambda: answers(a.try_acquire))
+        assert not b.try_acquire()
+        for _ in range(2):
+            leader = next(server for server in servers if server.is_serving("Mode: leader"))
+            leader.kill()
+            assert eventually(lambda: answers(a.keep_alive))
+            assert eventually(lambda: answers(lambda: not b.try_acquire()))
+            leader.start()
+            assert eventually(leader.is_serving)
+        assert a.keep_alive()
+        a.release()
+        assert eventually(lambda: answers(b.try_acquire))
+        b.release()
 
 
 # What can happen to a node
