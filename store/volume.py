@@ -111,6 +111,11 @@ def _remembers_removed_names(mount: Mount) -> bool:
     return mount.option("lookupcache") in ("pos", "positive") and not caches_nothing
 
 
+def _has_far_server(mount: Mount) -> bool:
+    """A hypervisor or another host behind 9p; not a sandbox (gVisor) that serves its own processes."""
+    return mount.option("trans") != "fd" or (mount.option("aname") or "").startswith("drvfs")
+
+
 def _is_unnamed_fuse(mount: Mount) -> bool:
     is_fuse = mount.kind in ("fuse", "fuseblk") or mount.kind.startswith("fuse.")
     return is_fuse and mount.kind not in _KINDS_NAMED
@@ -182,8 +187,10 @@ _RULES: Final = (
     _rule("ceph", {"ceph", "fuse.ceph"}, _any, _LOCK, _HINT,
           "CephFS keeps the locks of a dead host until its session is evicted (mds session_autoclose, 300 s)",
           "shorten session_timeout and session_autoclose, or use a lock that is no file"),
-    _rule("9p", {"9p"}, _any, _LOCK, _GRAVE,
+    _rule("9p", {"9p"}, _has_far_server, _LOCK, _GRAVE,
           "9p: servers grant every lock, and clients may cache names", "use a disk of the guest, or NFS version 4"),
+    _rule("9p-sandbox", {"9p"}, lambda mount: not _has_far_server(mount), _LOCK, _HINT,
+          "9p over a descriptor, as sandboxes have it: locks hold inside this sandbox", "a pair must be inside, too"),
     _rule("virtiofs", {"virtiofs"}, _any, _LOCK, _HINT,
           "virtiofs: without virtiofsd's posix_lock each guest has locks of its own", "prove it by --peer"),
     _rule("hypervisor-share", _HYPERVISOR, _any, _LOCK, _GRAVE,

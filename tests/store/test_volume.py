@@ -73,6 +73,7 @@ def test_nfs_that_remembers_only_what_is_there_is_accepted_with_a_word_about_it(
         ("gfs2", "localflocks", "gfs2-local-locks"),
         ("lustre", "localflock", "lustre-local-locks"),
         ("9p", "trans=virtio", "9p"),
+        ("9p", "aname=drvfs;path=C:,trans=fd,rfd=8", "9p"),
         ("vboxsf", "", "hypervisor-share"),
         ("fuse.sshfs", "user_id=0", "sshfs"),
         ("fuse.s3fs", "", "object-store"),
@@ -102,6 +103,7 @@ def test_what_can_make_two_masters_is_refused_and_an_override_by_its_name_is_sho
         ("fuse.glusterfs", "", "glusterfs"),
         ("nfs4", f"{SAFE_NFS},soft", "nfs-soft"),
         ("zfs", "", "zfs"),
+        ("9p", "trans=fd,rfdno=4,wfdno=4", "9p-sandbox"),
     ],
 )
 def test_what_only_hints_or_harms_nobody_else_is_said_and_not_refused(kind: str, options: str, name: str) -> None:
