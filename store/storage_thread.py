@@ -15,6 +15,7 @@ from queue import Empty
 from typing import Any, TypeVar
 
 from index.index import Index
+from journal.errors import JournalError, JournalMissing
 from journal.files import JournalFiles
 from journal.writer import JournalWriter
 from store.batch import Batch, NewQueue
@@ -224,12 +225,21 @@ class StorageThread:
             self._end.look()  # from here on what is said rests on it
             while self._once():
                 pass
-        except BaseException as error:
-            self.error = error
+        except BaseException as reason:
+            self.error = error = self._deposed_by(reason)
             if not self._is_dropped:
                 self._failed(error)
         finally:
             self._cancel_questions()
+
+    def _deposed_by(self, reason: BaseException) -> BaseException:
+        """What really ended this thread: a master misses files that its successor removed, and that is no damage."""
+        if isinstance(reason, JournalMissing):
+            try:
+                self._end.writer.look()
+            except JournalError as deposed:
+                return deposed
+        return reason
 
     def _cancel_questions(self) -> None:
         self._upkeep.cancel_reports()
