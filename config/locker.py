@@ -153,7 +153,7 @@ class LockerSettings(Section):
     use_lock: bool = Field(True, description="False: no lock at all. Unsafe, and shown as such.")
     fail_if_locked: bool = Field(False, description="Stop with an error when another broker is master, not stand by.")
     lock_acquire_sleep_interval: Milliseconds = Field(
-        200,
+        50,
         ge=1,
         description="Between a standby's attempts; a random tenth more or less. For kinds with a lease, its length. "
         "Default by kind: `database` 500ms, `lease-database` and `zookeeper` 2s, `kubernetes-lease` 15s.",

@@ -165,7 +165,7 @@ class LockSettings:
 
     use_lock: bool = True
     fail_if_locked: bool = False
-    lock_acquire_sleep_interval_seconds: float = 0.2
+    lock_acquire_sleep_interval_seconds: float = 0.05
     lock_keep_alive_period_seconds: float = 0.5
 
 

@@ -36,7 +36,7 @@ def test_without_anything_the_defaults_hold() -> None:
         True,
         False,
     )
-    assert settings.locker.lock_acquire_sleep_interval == 200
+    assert settings.locker.lock_acquire_sleep_interval == 50
     assert settings.locker.lock_keep_alive_period == 500
     assert settings.store.journal_disk_sync_strategy == "always"
     assert settings.store.journal_max_file_length == 33_554_432
