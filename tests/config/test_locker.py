@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Callable[[str], str]:
 
 @pytest.mark.parametrize(
     ("kind", "periods"),
-    [("shared-file", (200, 500)), ("database", (500, 500)), ("lease-database", (2_000, 500))],
+    [("shared-file", (50, 500)), ("database", (500, 500)), ("lease-database", (2_000, 500))],
 )
 def test_periods_depend_on_the_kind_unless_they_are_set(kind: str, periods: tuple[int, int]) -> None:
     said = ["locker.type=" + kind] + ([f"locker.data_source={URL}"] if "database" in kind else [])
