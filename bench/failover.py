@@ -60,17 +60,20 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One master's end. ``steps``: seconds of the outage by what they went to, where the broker tells."""
+    """One master's end. ``steps``: seconds of the outage by what they went to; ``predicted_seconds``: what the standby
+    said before it would take at most. Both where the broker tells."""
 
     outage: OutageResult
     lost: int
     undone: int
     twice: int
     steps: Mapping[str, float]
+    predicted_seconds: float | None
 
     def figures(self) -> dict[str, object]:
         return {
             **self.outage.figures(),
+            "predicted_seconds": self.predicted_seconds,
             "lost": self.lost,
             "undone": self.undone,
             "twice": self.twice,
@@ -89,6 +92,7 @@ class Case:
 
     def figures(self) -> dict[str, object]:
         outages = [each.outage.outage_seconds for each in self.rounds]
+        predicted = [each.predicted_seconds for each in self.rounds if each.predicted_seconds is not None]
         names = {name for each in self.rounds for name in each.steps}
         return {
             "case": self.name,
@@ -96,6 +100,7 @@ class Case:
             "rounds": len(self.rounds),
             "p50_seconds": round(statistics.median(outages), 4) if outages else None,
             "max_seconds": round(max(outages), 4) if outages else None,
+            "predicted_p50_seconds": round(statistics.median(predicted), 4) if predicted else None,
             "lost": sum(each.lost for each in self.rounds),
             "undone": sum(each.undone for each in self.rounds),
             "twice": sum(each.twice for each in self.rounds),
@@ -193,6 +198,9 @@ def _round(pair: list[Server], is_handover: bool, destination: str) -> Round:
     acknowledged = f"{destination}.acknowledged"
     fill(master.endpoint, acknowledged, ACKNOWLEDGED_MAX)
     acknowledger = Acknowledger(master.endpoint, acknowledged)
+    predicted = None
+    if standby.admin_url is not None:
+        predicted = standby.status()["standby"]["takeover"]["total_seconds"]
     outage = run_outage(
         [master.endpoint, standby.endpoint],
         master.pid,
@@ -217,6 +225,7 @@ def _round(pair: list[Server], is_handover: bool, destination: str) -> Round:
         undone=sum(number in left for number in acknowledger.confirmed),
         twice=sum(count > 1 for count in (*sent.values(), *left.values())),
         steps=steps,
+        predicted_seconds=predicted,
     )
 
 

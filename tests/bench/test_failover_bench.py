@@ -27,6 +27,9 @@ def test_a_round_of_each_kind_loses_nothing_and_tells_where_the_time_went(
         assert (case["rounds"], case["lost"], case["undone"]) == (1, 0, 0)
         assert 0 < case["p50_seconds"] <= case["max_seconds"] < 60
     assert set(killed["steps_p50_ms"]) == {"lock", "fence", "replay", "header", "store", "listen", "client"}
+    # At most a poll and what is fixed, where next to nothing has to be read: neither a minute nor nothing.
+    assert 0.05 < killed["predicted_p50_seconds"] < 2
+    assert killed["p50_seconds"] < 20 * killed["predicted_p50_seconds"], "20: a machine that others use, too"
     total = sum(killed["steps_p50_ms"].values()) / 1000
     assert total == pytest.approx(killed["p50_seconds"], abs=0.01), "the steps are the outage"
     assert any("shared-file" in line and "lost 0" in line for line in said)

@@ -159,6 +159,29 @@ def test_a_checkpoint_of_a_standby_goes_on_between_two_looks(directory: str) -> 
     successor.close()
 
 
+def test_what_a_standby_holds_does_not_grow_with_what_went_by(directory: str) -> None:
+    settings = StoreSettings(
+        journal_max_file_length=64 * KIB, checkpoint_records=50, cleanup_interval=0.0, look_interval=0.01
+    )
+    master = Term(directory, settings=settings)
+    owner = master.store.queue(Q)
+    follower = standby(directory, settings)
+    for _ in range(60):
+        for operation in master.add_durably(10, body=b"x" * 4000):
+            master.remove(operation, owner)
+        master.wait(lambda: not master.store.has_pending)
+        follower.follow()
+    assert master.store.figures.files_reclaimed > 20
+    one = follower._follower
+    files = len(list(Path(directory).glob("db-*.log")))
+    assert one.state.tail.operations <= 3 * settings.checkpoint_records
+    assert len(one.replay._places) + len(one.replay._frozen_places) <= 5 * settings.checkpoint_records
+    for kept in (one._headers._first, one._sealed._whole, one.state.given_up, one._ends_seen, one.state.files):
+        assert len(kept) <= files + 10
+    follower.close()
+    master.close()
+
+
 def test_stale_indexes_are_removed_after_the_promotion(directory: str, caplog: pytest.LogCaptureFixture) -> None:
     first = Term(directory, "old")
     first.close()
