@@ -16,9 +16,8 @@ LEASE = "1s"
 
 
 class Lock:
-    """What is common to all; ``name`` is what the table of results calls it."""
+    """What is common to all."""
 
-    name = ""
     ends_with_connection = False  # free for others as soon as the connection of its holder is cut
     has_clock = False  # a clock of its own, that can be stepped
     directory: Path | None = None  # where it lies, if that is not the store's
@@ -54,8 +53,6 @@ class Lock:
 class FileLock(Lock):
     """`shared-file`; somebody deletes the file, or puts another in its place."""
 
-    name = "shared-file"
-
     def __init__(self, data: Path) -> None:
         self._file = data / "lock"
         self._times = 0
@@ -75,8 +72,6 @@ class FileLock(Lock):
 
 class GrantedLock(Lock):
     """A kind that another distribution brings: granted to whom the test says, without telling who had it before."""
-
-    name = "granted"
 
     def __init__(self, place: Path, first: str) -> None:
         self._grants = place / "grants"
@@ -111,8 +106,6 @@ class GrantedLock(Lock):
 class SqliteLease(Lock):
     """`lease-database` in a file: it goes by the clock of the broker that asks."""
 
-    name = "lease on SQLite"
-
     def __init__(self, place: Path) -> None:
         self.directory = place / "database"
         self.directory.mkdir()
@@ -126,8 +119,7 @@ class ServerLock(Lock):
 
     has_clock = True
 
-    def __init__(self, name: str, kind: str, port: int, url: Callable[[int], str], clock: Shim) -> None:
-        self.name = name
+    def __init__(self, kind: str, port: int, url: Callable[[int], str], clock: Shim) -> None:
         self._kind = kind
         self.ends_with_connection = kind == "database"
         self._clock = clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from journal.files import JournalFiles, file_id
 from journal.format import END_RECORD
 from store.check import check
 from store.inspect import read_headers
+from store.several.check import check_all
 
 # Small files and frequent checkpoints: a successor has its predecessor's files reclaimed within a moment.
 STORE_SETTINGS = {
@@ -26,18 +27,31 @@ STORE_SETTINGS = {
 }
 
 
+# With several stores: one for the load, one for each other queue.
+SEVERAL_STORES = """
+[[store.filtered_persistence_adapters]]
+queue = "busy"
+
+[[store.filtered_persistence_adapters]]
+per_destination = true
+"""
+
+
 class Pair:
     """``a`` and ``b`` over ``data``. Blocking; which of the two is master changes all the time."""
 
-    def __init__(self, data: Path, lock: Lock, library: Path) -> None:
+    def __init__(self, data: Path, lock: Lock, library: Path, has_several_stores: bool = False) -> None:
         self.data = data
         self.lock = lock
+        self.has_several_stores = has_several_stores
+        configuration = data.with_name("tandemmq.toml")
+        configuration.write_text(SEVERAL_STORES if has_several_stores else "")
         self.brokers: dict[str, BrokerProcess] = {}
         self.shims: dict[str, Shim] = {}
         for name in ("a", "b"):
             settings = STORE_SETTINGS | lock.settings(name)
             options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-            broker = BrokerProcess(data, name, *options)
+            broker = BrokerProcess(data, name, "--config", str(configuration), *options)
             shim = Shim(library, data.with_name(f"{data.name}-{name}.shim"), data)
             broker.environment = lock.environment() | shim.environment
             self.brokers[name] = broker
@@ -69,7 +83,11 @@ class Pair:
     def check(self) -> list[str]:
         """What the store's checker finds wrong, with both brokers up. No client may be working."""
         wait_until(self._is_quiet, "nothing is written any more", 30.0)
-        return check(str(self.data)).problems
+        return self.check_stopped()
+
+    def check_stopped(self) -> list[str]:
+        """The same, when no broker is up: with the indexes of both."""
+        return (check_all if self.has_several_stores else check)(str(self.data)).problems
 
     def _is_quiet(self) -> bool:
         before = self._written()
@@ -163,10 +181,10 @@ class LastFile:
 
 @dataclass(frozen=True)
 class Fence:
-    """The file with which a successor's epoch began, and where its header says that the file before it ends."""
+    """The file with which a successor's epoch began, and where the headers say that earlier ones end."""
 
     file: int
-    end_before: int
+    ends: Mapping[int, int]
 
 
 def fence_of(data: Path, successor: str) -> Fence | None:
@@ -176,7 +194,7 @@ def fence_of(data: Path, successor: str) -> Fence | None:
     if file is None:
         return None
     assert headers.headers[file].holder == successor, headers.headers[file]
-    return Fence(file, headers.ends[file - 1])
+    return Fence(file, headers.ends)
 
 
 def _flags(pid: int, descriptor: str) -> str:

@@ -25,13 +25,13 @@ class Servers:
         self._require_service = require_service
         self._started: dict[str, tuple[postgres.Postgres | mariadb.MariaDB, Shim]] = {}
 
-    def lock(self, name: str, kind: str, server: str) -> ServerLock:
+    def lock(self, kind: str, server: str) -> ServerLock:
         """``kind`` as in `[locker] type`; ``server`` is postgres or mariadb. Skips where it is not installed."""
         if server not in self._started:
             self._started[server] = self._start(server)
         database, clock = self._started[server]
         database.fresh(kind)
-        return ServerLock(name, kind, database.port, lambda port: database.url(kind, port), clock)
+        return ServerLock(kind, database.port, lambda port: database.url(kind, port), clock)
 
     def _start(self, server: str) -> tuple[postgres.Postgres | mariadb.MariaDB, Shim]:
         database: postgres.Postgres | mariadb.MariaDB

@@ -57,8 +57,8 @@ static int lies_in(int area, const char *path) {
     if (!volume || !*volume) return 0;
     size_t length = strlen(volume);
     if (strncmp(path, volume, length) != 0 || (path[length] != '/' && path[length] != 0)) return 0;
-    if (area == JOURNAL) return strncmp(path + length, "/db-", 4) == 0;
-    return area != INDEX || strncmp(path + length, "/index/", 7) == 0;
+    if (area == JOURNAL) return strncmp(strrchr(path, '/'), "/db-", 4) == 0;
+    return area != INDEX || strstr(path + length, "/index/") != NULL;
 }
 
 static int is_held(int verb, const char *path) {
