@@ -141,6 +141,7 @@ class KubernetesLeaseLocker(LeasedLocker):
         self._asking = self._open()  # for other threads than the lock's; under the guard
         self._watch = _Watch()
         self._identity = ""  # in this life; from the first try on it may stand in the Lease
+        self._left = ""  # of a former life, that we could not take out of the Lease when we let go
         self._holder: Holder | None = None
         self._lease: Lease | None = None  # as we wrote it last
         self._is_mine = False
@@ -174,9 +175,9 @@ class KubernetesLeaseLocker(LeasedLocker):
         if lease is None:
             return self._take(new_lease(self._kubernetes.namespace, self._kubernetes.lease), is_new=True)
         self._watch.see(lease, self.clock.now())
-        is_free = not lease.identity or self._watch.has_ended(lease, self.clock.now(), self.lease_seconds)
-        # Our own identity stands there after a try whose answer was lost.
-        if is_free or lease.identity == self._identity:
+        # Our own identity stands there after a try, or a release, that was not answered.
+        is_ours = lease.identity in (self._identity, self._left)
+        if is_ours or not lease.identity or self._watch.has_ended(lease, self.clock.now(), self.lease_seconds):
             return self._take(lease, is_new=False)
         self._stand_behind(lease)
         return False
@@ -260,6 +261,7 @@ class KubernetesLeaseLocker(LeasedLocker):
             try:
                 self._free(identity)
             except LockError as error:
+                self._left = identity
                 logger.warning("%s is not released, and ends by itself: %s", self.where, error)
         self._api.close()
         if self._guard.acquire(timeout=RELEASE_SECONDS_MAX):

@@ -85,6 +85,7 @@ class ZooKeeperLocker(LeasedLocker):
         self._zookeeper = ZooKeeperSettings.of(request)
         self._session = self._new_session()
         self._nonce = ""
+        self._left = ""  # of the former life, whose node may outlive a release that did not reach the servers
         self._holder: Holder | None = None  # as it stands in our node; None: we have none
         self._node = ""
         self._version = 0
@@ -115,7 +116,7 @@ class ZooKeeperLocker(LeasedLocker):
         mine = self._find_mine(queue) or self._enter()
         ahead = [node for node in queue if _number(node) < _number(mine)]
         if ahead:
-            self._stand_behind(ahead)
+            self._stand_behind([node for node in ahead if not self._remove_left(node)])
             return False
         assert self._holder is not None, "who is in the queue has said who it is"
         self._node, self._version = f"{self._zookeeper.path}/{mine}", -1
@@ -152,6 +153,18 @@ class ZooKeeperLocker(LeasedLocker):
             seconds_max=CALL_SECONDS_MAX,
         )
         return str(made).rpartition("/")[2]
+
+    def _remove_left(self, node: str) -> bool:
+        """True: it was ours, in a session that we have let go."""
+        from kazoo.exceptions import NoNodeError
+
+        if not self._left or f"-{self._left}-" not in node:
+            return False
+        try:
+            self._session.call("delete", f"{self._zookeeper.path}/{node}", seconds_max=CALL_SECONDS_MAX)
+        except NoNodeError:
+            pass
+        return True
 
     def _stand_behind(self, ahead: Sequence[str]) -> None:
         """Raises LockRefused when a living broker with our own name is in front of us."""
@@ -231,6 +244,7 @@ class ZooKeeperLocker(LeasedLocker):
 
     def _begin_anew(self) -> None:
         session, self._session = self._session, self._new_session()
+        self._left = self._nonce or self._left
         self._nonce, self._holder, self._is_mine, self._is_lost, self._proof = "", None, False, False, NO_PROOF
         self._known.clear()
         self._namesakes.clear()

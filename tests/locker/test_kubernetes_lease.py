@@ -233,6 +233,21 @@ def test_a_try_whose_answer_was_lost_is_let_go_by_release(
     assert b.try_acquire()
 
 
+def test_a_release_that_did_not_reach_the_server_is_made_up_for(
+    api: KubernetesApi, build: Callable[..., KubernetesLeaseLocker]
+) -> None:
+    a, b = build("a"), build("b")
+    assert a.try_acquire()
+    with api.failing(503):
+        a.release()
+    assert not b.try_acquire()
+    assert a.try_acquire()
+    with api.failing(503):
+        a.release()
+    api.give_to(NAME, "b_1")
+    assert not a.try_acquire()
+
+
 def test_a_renewal_whose_answer_was_lost_is_no_loss(
     api: KubernetesApi, build: Callable[..., KubernetesLeaseLocker]
 ) -> None:
