@@ -42,9 +42,9 @@ class Lag(NamedTuple):
 
 
 def together(lags: Iterable[Lag]) -> Lag:
-    """Of several stores: all that is to be read, and the seconds of the one that is behind most."""
+    """Of several stores: all that is to be read, and the seconds of the one that is behind most. No store, no lag."""
     each = tuple(lags)
-    seconds = max((lag.seconds for lag in each), default=math.inf)
+    seconds = max((lag.seconds for lag in each), default=0.0)
     return Lag(sum(lag.bytes for lag in each), sum(lag.records for lag in each), seconds)
 
 
