@@ -1,4 +1,4 @@
-"""What every lock promises, whatever its kind."""
+"""What every lock promises, whatever its kind: classes of tests, that the tests of each kind subclass."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -17,7 +16,6 @@ import pytest
 from locker.contract import (
     JITTER,
     NO_PROOF,
-    Holder,
     Locker,
     LockHeld,
     LockLost,
@@ -26,8 +24,6 @@ from locker.contract import (
     LockUnavailable,
 )
 from locker.kinds import create
-from locker.memory import MemoryLock, MemoryLocker
-from locker.shared_file import SharedFileLocker
 
 if TYPE_CHECKING:
     from tests.locker.conftest import OtherProcess
@@ -504,57 +500,3 @@ def answers(ask: Callable[[], bool]) -> bool:
         return ask()
     except LockUnavailable:
         return False
-
-
-class TestSharedFile(BetweenProcesses, OutOfReach):
-    factory = "locker.shared_file:SharedFileLocker"
-
-    def steal(self, locker: Locker) -> None:
-        assert isinstance(locker, SharedFileLocker)
-        Path(locker.path).unlink()
-
-    @contextmanager
-    def out_of_reach(self, locker: Locker) -> Iterator[None]:
-        # A file in the place of the directory: whatever is asked of the path is ENOTDIR or ENOENT for a poll, and for
-        # the holder as well, to whom that means that its file is gone. A loop of links is neither.
-        assert isinstance(locker, SharedFileLocker)
-        path, away = Path(locker.path), Path(f"{locker.path}.away")
-        was_there = path.exists()
-        if was_there:
-            path.rename(away)
-        path.symlink_to(path)
-        yield
-        path.unlink()
-        if was_there:
-            away.rename(path)
-
-
-class TestMemory(OutOfReach):
-    factory = "locker.memory:MemoryLocker"
-
-    @pytest.fixture(autouse=True)
-    def _lock(self) -> None:
-        self.lock = MemoryLock()
-
-    def build(self, request: LockRequest) -> Locker:
-        return MemoryLocker(request, self.lock)
-
-    def steal(self, locker: Locker) -> None:
-        self.lock.steal()
-
-    @contextmanager
-    def out_of_reach(self, locker: Locker) -> Iterator[None]:
-        self.lock.fail("no answer")
-        yield
-        self.lock.fail(None)
-
-
-class TestMemoryThatRunsOut(TestMemory):
-    @pytest.fixture(autouse=True)
-    def _lock(self) -> None:
-        self.lock = MemoryLock(lease_seconds=60.0)
-
-
-def test_a_holder_says_what_it_knows() -> None:
-    assert str(Holder("x")) == "x"
-    assert str(Holder("x", 2, 3, "h", "http://h:1")) == "x (epoch 2, pid 3, on h, admin http://h:1)"

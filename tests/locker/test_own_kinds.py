@@ -1,0 +1,68 @@
+"""The two kinds that need nothing else keep what every lock promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from locker.contract import Holder, Locker, LockRequest
+from locker.memory import MemoryLock, MemoryLocker
+from locker.shared_file import SharedFileLocker
+from tests.locker.test_contract import BetweenProcesses, OutOfReach
+
+
+class TestSharedFile(BetweenProcesses, OutOfReach):
+    factory = "locker.shared_file:SharedFileLocker"
+
+    def steal(self, locker: Locker) -> None:
+        assert isinstance(locker, SharedFileLocker)
+        Path(locker.path).unlink()
+
+    @contextmanager
+    def out_of_reach(self, locker: Locker) -> Iterator[None]:
+        # A file in the place of the directory: whatever is asked of the path is ENOTDIR or ENOENT for a poll, and for
+        # the holder as well, to whom that means that its file is gone. A loop of links is neither.
+        assert isinstance(locker, SharedFileLocker)
+        path, away = Path(locker.path), Path(f"{locker.path}.away")
+        was_there = path.exists()
+        if was_there:
+            path.rename(away)
+        path.symlink_to(path)
+        yield
+        path.unlink()
+        if was_there:
+            away.rename(path)
+
+
+class TestMemory(OutOfReach):
+    factory = "locker.memory:MemoryLocker"
+
+    @pytest.fixture(autouse=True)
+    def _lock(self) -> None:
+        self.lock = MemoryLock()
+
+    def build(self, request: LockRequest) -> Locker:
+        return MemoryLocker(request, self.lock)
+
+    def steal(self, locker: Locker) -> None:
+        self.lock.steal()
+
+    @contextmanager
+    def out_of_reach(self, locker: Locker) -> Iterator[None]:
+        self.lock.fail("no answer")
+        yield
+        self.lock.fail(None)
+
+
+class TestMemoryThatRunsOut(TestMemory):
+    @pytest.fixture(autouse=True)
+    def _lock(self) -> None:
+        self.lock = MemoryLock(lease_seconds=60.0)
+
+
+def test_a_holder_says_what_it_knows() -> None:
+    assert str(Holder("x")) == "x"
+    assert str(Holder("x", 2, 3, "h", "http://h:1")) == "x (epoch 2, pid 3, on h, admin http://h:1)"
