@@ -16,7 +16,7 @@ from store.records.message import Message
 #: One way between client and broker, in seconds.
 LATENCY_SECONDS = 0.0005
 #: A broker notices after so long that the network to a client is gone.
-BROKER_NOTICES_SECONDS = 10.0
+BROKER_NOTICES_SECONDS = 5.0
 
 
 class Receipt(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from broker.simulate.kernel import Killed, Process, World
+from broker.simulate.kernel import Process, World
 
 T = TypeVar("T")
 
@@ -16,6 +16,8 @@ T = TypeVar("T")
 LATENCY_SECONDS = 0.0003
 LATENCY_SECONDS_SLOW = 0.05
 SLOW_SHARE = 0.01
+#: Of the answers, so many take a time of their own: something may happen between an effect and its answer.
+ANSWER_SHARE = 0.25
 
 
 class NoAnswer(Exception):
@@ -59,8 +61,8 @@ class Link:
     def call(self, process: Process, effect: Callable[[], T], cost_seconds: float = 0.0) -> T:
         """Have ``effect`` take place at the server, at one moment, and wait for what it returns or raises. Raises
         NoAnswer."""
-        answer = _Answer(process.waker())
-        self._pass_on(lambda: self._arrive(effect, answer), cost_seconds)
+        answer = _Answer(self, process.waker(), effect)
+        self.world.after(self.latency() + cost_seconds, answer.go)
         process.park(self.timeout_seconds)
         if not answer.is_there:
             raise NoAnswer
@@ -68,34 +70,41 @@ class Link:
             raise answer.error
         return answer.value  # type: ignore[no-any-return]
 
-    def _arrive(self, effect: Callable[[], object], answer: _Answer) -> None:
-        try:
-            answer.value = effect()
-        except Killed:
-            raise
-        except Exception as error:
-            answer.error = error
-        self._pass_on(answer.arrive, 0.0)
-
-    def _pass_on(self, step: Callable[[], None], cost_seconds: float) -> None:
-        def go_on() -> None:
-            if self.is_cut:
-                self._held.append(step)
-            else:
-                step()
-
-        self.world.after(self.latency() + cost_seconds, go_on)
+    def hold(self, go_on: Callable[[], None]) -> None:
+        """Until the link is mended."""
+        self._held.append(go_on)
 
 
 class _Answer:
-    __slots__ = ("error", "is_there", "value", "wake")
+    """A call under way: first there, then back."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self.wake = wake
+    __slots__ = ("_effect", "_link", "_wake", "error", "is_there", "value")
+
+    def __init__(self, link: Link, wake: Callable[[], None], effect: Callable[[], object]) -> None:
+        self._link = link
+        self._wake = wake
+        self._effect = effect
         self.is_there = False
         self.value: Any = None
         self.error: Exception | None = None
 
-    def arrive(self) -> None:
+    def go(self) -> None:
+        link = self._link
+        if link.is_cut:
+            link.hold(self.go)
+            return
+        try:
+            self.value = self._effect()
+        except Exception as error:
+            self.error = error
+        if link.world.random.random() < ANSWER_SHARE:
+            link.world.after(link.latency(), self.come_back)
+        else:
+            self.come_back()
+
+    def come_back(self) -> None:
+        if self._link.is_cut:
+            self._link.hold(self.come_back)
+            return
         self.is_there = True
-        self.wake()
+        self._wake()

@@ -27,12 +27,12 @@ from broker.simulate.promises import Promises
 from broker.simulate.server import File, Server
 from store.check import check
 
-STORM_SECONDS = 25.0
+STORM_SECONDS = 20.0
 #: Without faults a broker serves within this, and everybody has what is due.
 CALM_SECONDS_MAX = 150.0
 DRAIN_SECONDS_MAX = 60.0
 #: A queue from which nothing came for so long is empty.
-QUIET_SECONDS = 3.0
+QUIET_SECONDS = 2.0
 END_SECONDS_MAX = 60.0
 DATABASE_TIMEOUT_SECONDS = 2.0
 #: A soft mount gives up after so long; so many volumes are mounted so.
@@ -189,7 +189,7 @@ class Simulation:
                     self.nodes,
                     self.promises,
                     queue=queue,
-                    interval_seconds=chance.choice((0.05, 0.1, 0.3)),
+                    interval_seconds=chance.choice((0.1, 0.2, 0.4)),
                     window=chance.choice((1, 5, 20)),
                     transacted=chance.choice((0.0, 0.2)),
                     abandons=chance.choice((0.0, 0.5)),
