@@ -177,20 +177,27 @@ class Mastership:
 
     async def _answer(self, error: Exception) -> None:
         """Do what the table says; raises ``error`` when that is to end."""
-        trouble = classify(error)
-        if ANSWERS[trouble][self._moment()] is Answer.END:
+        if self._is_the_end(error):
             raise error
-        self.demotions[trouble] = self.demotions.get(trouble, 0) + 1
-        if trouble in LEAVES_THE_LOCK:
-            self._hands_off = self._hands_off_seconds
-        reason = f"{trouble.value} ({type(error).__name__}: {error})"
-        self._record("demoted", trouble=trouble.name, reason=str(error))
-        self._move(Event.LOST, reason)
+        if self.phase is not Phase.DEMOTED:
+            self._demote(error)
         await self._wait_or_stop(self._back_off * self._chance.uniform(0.5, 1.5))
         self._back_off = min(self._back_off * 2, self._back_off_max)
         if not self._stop.is_set():
             self._record("rested")
             self._move(Event.RESTED, "opening the store to stand by")
+
+    def _is_the_end(self, error: BaseException) -> bool:
+        return ANSWERS[classify(error)][self._moment()] is Answer.END
+
+    def _demote(self, error: BaseException) -> None:
+        """Say that it is over, and why."""
+        trouble = classify(error)
+        self.demotions[trouble] = self.demotions.get(trouble, 0) + 1
+        if trouble in LEAVES_THE_LOCK:
+            self._hands_off = self._hands_off_seconds
+        self._record("demoted", trouble=trouble.name, reason=str(error))
+        self._move(Event.LOST, f"{trouble.value} ({type(error).__name__}: {error})")
 
     def _moment(self) -> Moment:
         match self.phase:
@@ -321,6 +328,8 @@ class Mastership:
         except BaseException as error:
             self._record("lost", trouble=classify(error).name, reason=str(error))
             store.halt()
+            if not self._is_the_end(error):
+                self._demote(error)  # said at once: letting everything go may take a while
             await self._service.abort()
             await self._in_store_thread(lambda: store.drop(DROP_SECONDS_MAX))
             self._handover = None
