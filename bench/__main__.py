@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from bench.compare import HEADLINES, OURS, SERVERS, compare, table
-from bench.failover import CASES, SIZES, failover
+from bench.failover import CASES, LOAD_MESSAGES, SIZES, failover
 from bench.peers.server import HOST
 from broker.bench.connection import Endpoint
 from broker.bench.plan import LoadPlan
@@ -35,6 +35,13 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0}
 @click.option("--cases", default=",".join(CASES), show_default=True, help="failover: which.")
 @click.option("--sizes", default=",".join(SIZES), show_default=True, help="failover: what is stored.")
 @click.option(
+    "--load",
+    type=click.IntRange(0),
+    default=LOAD_MESSAGES,
+    show_default=True,
+    help="failover: messages sent and received in each round before its end.",
+)
+@click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
     help="failover: where stores are built and kept for the next run. Default: they go.",
@@ -56,13 +63,14 @@ def main(
     backlog: int | None,
     cases: str,
     sizes: str,
+    load: int,
     directory: Path | None,
     as_json: bool,
     report: Path | None,
 ) -> None:
     """Compare brokers on this machine. Starts and ends all of them itself, on loopback, in temporary directories."""
     if scenario == FAILOVER:
-        _failover(_chosen(cases, CASES, "--cases"), _chosen(sizes, SIZES, "--sizes"), rounds, directory, report)
+        _failover(_chosen(cases, CASES, "--cases"), _chosen(sizes, SIZES, "--sizes"), rounds, directory, report, load)
         return
     names = [name.strip() for name in peers.split(",") if name.strip()]
     unknown = [name for name in names if name not in SERVERS or name == OURS]
@@ -105,9 +113,11 @@ def _chosen(said: str, known: Iterable[str], option: str) -> list[str]:
     return names
 
 
-def _failover(cases: Sequence[str], sizes: Sequence[str], rounds: int, work: Path | None, report: Path | None) -> None:
+def _failover(
+    cases: Sequence[str], sizes: Sequence[str], rounds: int, work: Path | None, report: Path | None, load: int
+) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    figures = failover(cases, sizes, rounds, work, lambda line: click.echo(line, err=True))
+    figures = failover(cases, sizes, rounds, work, lambda line: click.echo(line, err=True), load)
     text = json.dumps(figures, indent=2)
     if report is not None:
         report.write_text(text + "\n")

@@ -27,7 +27,9 @@ from bench.peers.server import PeerMissing, Server
 from bench.peers.tandemmq import TandemMQ
 from bench.witness import Acknowledger, drain, fill
 from broker.bench.connection import BenchError
+from broker.bench.load import run_load
 from broker.bench.outage import OutageResult, run_outage
+from broker.bench.plan import LoadPlan
 
 BODY_BYTES = 1024
 SIZES: Mapping[str, int] = {"empty": 0, "1m": 1_000_000, "10gb": 7_750_000}  # messages of BODY_BYTES
@@ -39,7 +41,10 @@ LOCKS: Mapping[str, tuple[str, ...]] = {
 HANDOVER = "handover"
 ACTIVEMQ = ActiveMQ.name
 CASES = (*LOCKS, HANDOVER, ACTIVEMQ)
-ROUND_SECONDS = 1.0  # of load before the end of the master
+ROUND_SECONDS = 1.0  # in which the client whose outage it is sends before the end of the master
+# Sent and received before: the master is in its second file then, which has its full length. A take-over looks through
+# what is behind the end of a file, and the first file of an epoch is short.
+LOAD_MESSAGES = 30_000
 ACKNOWLEDGED_MAX = 2_000  # messages that wait to be acknowledged in a round
 BUILD_SECONDS_MAX = 3_600.0
 CATCH_UP_SECONDS_MAX = 300.0
@@ -125,10 +130,13 @@ class Case:
         )
 
 
-def failover(cases: Sequence[str], sizes: Sequence[str], rounds: int, work: Path | None, say: Say) -> dict[str, Any]:
+def failover(
+    cases: Sequence[str], sizes: Sequence[str], rounds: int, work: Path | None, say: Say, load: int = LOAD_MESSAGES
+) -> dict[str, Any]:
     """Run everything; the figures. A case that cannot be run says why, and the others go on.
 
-    ``work`` is where the stores are built: there they are kept, and found by the next run. None: they go.
+    ``load`` messages are sent and received in each round before. ``work`` is where the stores are built: there they are
+    kept, and found by the next run. None: they go.
     """
     done: list[Case] = []
     with ExitStack() as running:
@@ -142,7 +150,8 @@ def failover(cases: Sequence[str], sizes: Sequence[str], rounds: int, work: Path
                         postgres = running.enter_context(Postgres())
                     with _pair(name, _store(root, name, size, say), postgres) as pair:
                         for number in range(rounds):
-                            case.rounds.append(_round(pair, name == HANDOVER, f"/queue/bench.{size}.{name}.{number}"))
+                            destination = f"/queue/bench.{size}.{name}.{number}"
+                            case.rounds.append(_round(pair, name == HANDOVER, destination, load))
                             say(f"{name} {size} {number + 1}: {case.rounds[-1].outage.outage_seconds:.3f} s")
                             pair.reverse()
                 except (BenchError, PeerMissing, OSError) as problem:
@@ -192,9 +201,11 @@ def _pair(name: str, data: Path, postgres: Postgres | None) -> Iterator[list[Ser
         yield pair
 
 
-def _round(pair: list[Server], is_handover: bool, destination: str) -> Round:
+def _round(pair: list[Server], is_handover: bool, destination: str, load: int) -> Round:
     """The master's end, and the pair whole again with the roles changed."""
     master, standby = pair
+    if load:
+        run_load(LoadPlan(master.endpoint, count=load, body_bytes=BODY_BYTES, destination=f"{destination}.load"))
     acknowledged = f"{destination}.acknowledged"
     fill(master.endpoint, acknowledged, ACKNOWLEDGED_MAX)
     acknowledger = Acknowledger(master.endpoint, acknowledged)

@@ -20,7 +20,7 @@ def test_a_round_of_each_kind_loses_nothing_and_tells_where_the_time_went(
     monkeypatch.setattr("bench.failover.ACKNOWLEDGED_MAX", 200)
     monkeypatch.setattr("bench.failover.ROUND_SECONDS", 0.3)
     said: list[str] = []
-    figures = failover(["shared-file", HANDOVER], ["empty"], 1, tmp_path, said.append)
+    figures = failover(["shared-file", HANDOVER], ["empty"], 1, tmp_path, said.append, load=100)
     killed, handed_over = figures["cases"]
     for case in (killed, handed_over):
         assert case["problem"] is None
