@@ -143,3 +143,34 @@ async def test_a_master_under_whom_something_fails_stands_by_and_can_rule_again(
     if there[1] == "doomed":  # written before it failed: it may count, though nobody was told
         there = [there[0], *(await bodies(master, 3))[2:]]
     assert there == ["before", "after"]
+
+
+@pytest.mark.service
+@pytest.mark.prove
+@pytest.mark.skipif(not IS_PROOF, reason="takes a while; TANDEMMQ_PROVE_ZOMBIES=1")
+async def test_a_master_whose_whole_volume_hangs_says_nothing_until_it_is_back(pair: Pair) -> None:
+    """The lock file hangs, too: nobody can be given the lock, and nobody is told anything."""
+    master, _ = await asyncio.to_thread(pair.settled)
+    pid, shim = master.pid, pair.shims[master.name]
+    await confirm(master, "before")
+    doomed = await Wire.open(master.stomp)
+
+    before = shim.held
+    shim.hold(Verb.ALL, Area.VOLUME)
+    await asyncio.to_thread(wait_until, lambda: shim.held > before, "a call on the volume hangs")
+    await send(doomed, "doomed")
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(doomed.read(), NOTICED_SECONDS_MAX)
+    doomed.close()
+    await asyncio.to_thread(wait_until, lambda: roles(pair) == {"demoted", "standby"}, "nobody is master")
+
+    shim.let_go()
+    await asyncio.to_thread(wait_until, lambda: "master" in roles(pair), "one of them is master")
+    await asyncio.to_thread(pair.settled)
+    ruling, _ = pair.settled()
+    assert (await bodies(ruling, 1)) == ["before"]
+    assert master.pid == pid
+
+
+def roles(pair: Pair) -> set[str]:
+    return {str((broker.status() or {}).get("role")) for broker in pair.brokers.values()}
