@@ -38,7 +38,7 @@ from broker.states import (
     classify,
 )
 from broker.vigil import LOOK_SECONDS, Vigil
-from locker.contract import Holder, Locker, LockLost, LockUnavailable
+from locker.contract import Holder, Locker, LockError, LockLost, LockUnavailable
 from store.pulse import Pulse
 from store.threads import OS_THREADS, Threads
 
@@ -201,7 +201,7 @@ class Mastership:
 
     def _moment(self) -> Moment:
         match self.phase:
-            case Phase.STARTING | Phase.PROMOTING if not self._has_stood:
+            case Phase.STARTING | Phase.STANDBY | Phase.PROMOTING if not self._has_stood:
                 return Moment.START
             case Phase.PROMOTING:
                 return Moment.PROMOTION
@@ -224,7 +224,12 @@ class Mastership:
         await asyncio.wait([acquiring], timeout=FIRST_POLL_SECONDS)
         if not acquiring.done():
             await self._follow_until(acquiring, lock, standby)
-        if not await acquiring:
+        try:
+            is_ours = await acquiring
+        except LockError:  # only a first poll raises: what it says is the operator's to mend, though it took a while
+            self._has_stood = False
+            raise
+        if not is_ours:
             return False
         self._record(
             "lock-taken",

@@ -280,7 +280,7 @@ class Locker(ABC):
     def acquire(self, stop: Event, refused: Callable[[], None] = lambda: None) -> bool:
         """Poll every `poll_seconds`, more or less, until the lock is ours (True) or `stop` is set (False).
 
-        `refused` is called, on this thread, after each poll that found somebody else there.
+        `refused` is called, on this thread, after each poll that found somebody else there, or us refused.
         With `fail_if_locked` there is one poll, and LockHeld if it fails. A lock that cannot be asked at the very
         first poll of this locker, or refuses us then, is the operator's to mend: LockUnavailable, LockRefused. Later
         it may come back: said once, and polled on.
@@ -298,6 +298,8 @@ class Locker(ABC):
             except (LockUnavailable, LockRefused) as error:
                 if first or self.settings.fail_if_locked:
                     raise
+                if isinstance(error, LockRefused):
+                    refused()
                 if str(error) != said:
                     said = str(error)
                     logger.warning("%s; asking again every %g s", error, self.poll_seconds)

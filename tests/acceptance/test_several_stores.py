@@ -141,10 +141,10 @@ async def test_kills_under_load_with_transactions_over_two_stores(tmp_path: Path
         stop_moving.set()
         confirmed = sum(await asyncio.wait_for(asyncio.gather(*moving), 30))
         await asyncio.wait_for(drain(books, ports, SLOW), 60)
+        await asyncio.to_thread(standby.wait_role, "standby")  # it may have begun a moment ago: too early for a signal
         for broker in (standby, master):
             assert await asyncio.to_thread(broker.terminate) == 0
     finally:
-        await asyncio.to_thread(standby.wait_role, "standby")  # it may have begun a moment ago: too early for a signal
         a.stop()
         b.stop()
     report = check_all(data)
