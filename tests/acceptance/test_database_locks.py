@@ -1,0 +1,100 @@
+"""Pairs of real brokers elect by a database, are followed when killed, and tell nobody the password."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from broker_process import BrokerProcess
+
+from store.check import check
+
+#: Each server once and each kind once; all of them on demand.
+PAIRS = [("postgres", "lease-database"), ("mariadb", "database")]
+if os.environ.get("TANDEMMQ_PROVE_LOCKS", "0") not in ("", "0"):
+    PAIRS += [("postgres", "database"), ("mariadb", "lease-database")]
+
+_fresh = itertools.count()
+
+
+class Brokers:
+    """Brokers over one store and one lock; gone at the end, and the store is looked through."""
+
+    def __init__(self, data: Path, kind: str, url: str) -> None:
+        self.data = data
+        self.options = ("--set", f"locker.type={kind}")
+        self.environment = {"TANDEMMQ_LOCKER__DATA_SOURCE": url}
+        self.started: list[BrokerProcess] = []
+
+    def start(self, name: str) -> BrokerProcess:
+        broker = BrokerProcess(self.data, name, *self.options)
+        broker.environment = self.environment
+        self.started.append(broker)
+        return broker.start()
+
+    def end(self) -> None:
+        for broker in self.started:
+            broker.stop()
+        assert check(str(self.data)).problems == []
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Brokers, Any]]:
+    """Brokers that elect by a server, and the server."""
+    server = request.getfixturevalue(request.param[0])
+    brokers = Brokers(tmp_path / "data", request.param[1], server.fresh(f"brokers{next(_fresh)}"))
+    yield brokers, server
+    brokers.end()
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Brokers]:
+    """Brokers that elect by a lease in a file."""
+    found = Brokers(tmp_path / "data", "lease-database", f"sqlite:///{tmp_path / 'lock.db'}")
+    yield found
+    found.end()
+
+
+@pytest.mark.service
+def test_a_killed_master_is_followed_and_the_password_is_nobodys(served: tuple[Brokers, Any]) -> None:
+    brokers, server = served
+    a = brokers.start("a")
+    a.wait_role("master")
+    b = brokers.start("b")
+    waiting = b.wait_role("standby")
+    assert waiting["holder"]["name"] == "a"
+    assert waiting["holder"]["pid"] == a.pid
+    a.kill()
+    serving = b.wait_role("master")
+    assert serving["epoch"] > waiting["epoch"]
+    assert b.terminate() == 0
+    again = brokers.start("a")
+    assert again.wait_role("master")["epoch"] > serving["epoch"]
+    said = json.dumps([waiting, serving]) + a.log.read_text() + b.log.read_text()
+    assert server.login[1] not in said
+    assert "127.0.0.1" in said
+
+
+def test_a_second_broker_of_one_name_ends_and_says_where_the_first_is(brokers: Brokers) -> None:
+    first = brokers.start("same")
+    first.wait_role("master")
+    second = brokers.start("same")
+    assert second.wait() == 1
+    assert f"is held by a broker that has our own name: same (epoch 1, pid {first.pid}" in second.log.read_text()
+    first.wait_role("master")
+
+
+def test_a_broker_that_was_killed_follows_itself(brokers: Brokers) -> None:
+    first = brokers.start("same")
+    first.wait_role("master")
+    first.kill()
+    assert brokers.start("same").wait_role("master")["epoch"] == 2
