@@ -53,9 +53,10 @@ LOCKS: dict[str, Callable[[Path, Servers], Lock]] = {
     "shared-file, several stores": lambda place, servers: FileLock(place / "data"),
     "granted": lambda place, servers: GrantedLock(place, "a"),
     "lease on SQLite": lambda place, servers: SqliteLease(place),
-    "lease on PostgreSQL": lambda place, servers: servers.lock("lease-database", "postgres"),
-    "lease on MariaDB": lambda place, servers: servers.lock("lease-database", "mariadb"),
-    "database on PostgreSQL": lambda place, servers: servers.lock("database", "postgres"),
+    "lease on PostgreSQL": lambda place, servers: servers.database("lease-database", "postgres"),
+    "lease on MariaDB": lambda place, servers: servers.database("lease-database", "mariadb"),
+    "database on PostgreSQL": lambda place, servers: servers.database("database", "postgres"),
+    "ZooKeeper": lambda place, servers: servers.zookeeper(),
 }
 # Started in a moment: the sample that every run takes.
 WITHOUT_SERVERS = ["shared-file", "granted", "lease on SQLite"]
@@ -94,6 +95,7 @@ FAULTS: dict[str, list[type[Fault]]] = {
     "lease on PostgreSQL": ON_A_SERVER,
     "lease on MariaDB": ON_A_SERVER,
     "database on PostgreSQL": [Stopped, CutOff, CutOffFromAll],
+    "ZooKeeper": [Stopped, StoppedWithClocks, HungLoop, CutOff, CutOffFromAll],
 }
 
 

@@ -114,34 +114,52 @@ class SqliteLease(Lock):
         return database_settings("lease-database", f"sqlite:///{self.directory}/lock.db")
 
 
-class ServerLock(Lock):
-    """`lease-database` or `database` on a server, over a way for each broker."""
+class RemoteLock(Lock):
+    """On a server, over a way for each broker."""
 
-    has_clock = True
-
-    def __init__(self, kind: str, port: int, url: Callable[[int], str], clock: Shim) -> None:
-        self._kind = kind
-        self.ends_with_connection = kind == "database"
-        self._clock = clock
-        self._url = url
+    def __init__(self, port: int) -> None:
         self._ways = {broker: Proxy(port) for broker in ("a", "b")}
 
-    def settings(self, broker: str) -> dict[str, str]:
-        return database_settings(self._kind, self._url(self._ways[broker].port))
-
-    def give_back(self, successor: str, zombie: str) -> None:
-        """Let the zombie have it when the successor is gone. Most kinds do that by themselves."""
+    def port_for(self, broker: str) -> int:
+        return self._ways[broker].port
 
     def set_way(self, broker: str, way: Way) -> None:
         self._ways[broker].set(way)
 
+    def close(self) -> None:
+        for way in self._ways.values():
+            way.close()
+
+
+class DatabaseLock(RemoteLock):
+    """`lease-database` or `database`."""
+
+    has_clock = True
+
+    def __init__(self, kind: str, port: int, url: Callable[[int], str], clock: Shim) -> None:
+        super().__init__(port)
+        self.ends_with_connection = kind == "database"
+        self._kind = kind
+        self._url = url
+        self._clock = clock
+
+    def settings(self, broker: str) -> dict[str, str]:
+        return database_settings(self._kind, self._url(self.port_for(broker)))
+
     def step_clock(self, seconds: float) -> None:
         self._clock.step_wall_clock(seconds)
 
-    def close(self) -> None:
-        self._clock.step_wall_clock(0)
-        for way in self._ways.values():
-            way.close()
+
+class ZooKeeperLock(RemoteLock):
+    """`zookeeper`, whose servers go by a clock that nobody can set."""
+
+    def settings(self, broker: str) -> dict[str, str]:
+        return {
+            "locker.type": "zookeeper",
+            "locker.zookeeper.hosts": f"127.0.0.1:{self.port_for(broker)}",
+            "locker.lock_acquire_sleep_interval": LEASE,
+            "locker.lock_keep_alive_period": KEEP_ALIVE,
+        }
 
 
 def database_settings(kind: str, url: str) -> dict[str, str]:

@@ -1,51 +1,54 @@
-"""Database servers whose clock a test can step, each started when a pair first asks for it."""
+"""Servers of locks, each started when a pair first asks for it; a test can step the clocks of databases."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "services"))
-
-import mariadb
-import postgres
-from zombie_locks import ServerLock
+from zombie_locks import DatabaseLock, ZooKeeperLock
 from zombie_shim import Shim
 
+from tests.services import mariadb, postgres, zookeeper
+
 RequireService = Callable[[object, str], None]
+Database = postgres.Postgres | mariadb.MariaDB
 
 
 class Servers:
-    """``lock`` gives one in an empty database of its own; ``remove`` ends all servers."""
+    """Gives locks that nobody has asked for yet; ``remove`` ends all servers. Skips where one is not installed."""
 
     def __init__(self, library: Path, require_service: RequireService) -> None:
         self._library = library
         self._require_service = require_service
-        self._started: dict[str, tuple[postgres.Postgres | mariadb.MariaDB, Shim]] = {}
+        self._ends = ExitStack()
+        self._databases: dict[str, tuple[Database, Shim]] = {}
 
-    def lock(self, kind: str, server: str) -> ServerLock:
-        """``kind`` as in `[locker] type`; ``server`` is postgres or mariadb. Skips where it is not installed."""
-        if server not in self._started:
-            self._started[server] = self._start(server)
-        database, clock = self._started[server]
+    def database(self, kind: str, server: str) -> DatabaseLock:
+        """``kind`` as in `[locker] type`; ``server`` is postgres or mariadb."""
+        if server not in self._databases:
+            self._databases[server] = self._start(server)
+        database, clock = self._databases[server]
+        clock.step_wall_clock(0)
         database.fresh(kind)
-        return ServerLock(kind, database.port, lambda port: database.url(kind, port), clock)
+        return DatabaseLock(kind, database.port, lambda port: database.url(kind, port), clock)
 
-    def _start(self, server: str) -> tuple[postgres.Postgres | mariadb.MariaDB, Shim]:
-        database: postgres.Postgres | mariadb.MariaDB
+    def zookeeper(self) -> ZooKeeperLock:
+        return ZooKeeperLock(self._ends.enter_context(zookeeper.zookeeper(self._require_service)).port)
+
+    def _start(self, server: str) -> tuple[Database, Shim]:
+        database: Database
         if server == "postgres":
             self._require_service(postgres.programs(), "no PostgreSQL: the Debian package postgresql has it")
             database = postgres.Postgres()
         else:
             self._require_service(mariadb.programs(), "no MariaDB: the Debian package mariadb-server has it")
             database = mariadb.MariaDB()
+        self._ends.callback(database.remove)
         clock = Shim(self._library, self._library.with_name(server), Path("/nowhere"))
+        self._ends.callback(clock.close)
         database.start(clock.environment)
         return database, clock
 
     def remove(self) -> None:
-        for database, clock in self._started.values():
-            database.remove()
-            clock.close()
+        self._ends.close()
