@@ -18,7 +18,7 @@ from broker_process import BrokerProcess
 
 from store.check import check
 
-#: Each server once and each kind once; all of them on demand.
+#: A server for each kind; each with each on demand.
 PAIRS = [("postgres", "lease-database"), ("mariadb", "database")]
 if os.environ.get("TANDEMMQ_PROVE_LOCKS", "0") not in ("", "0"):
     PAIRS += [("postgres", "database"), ("mariadb", "lease-database")]

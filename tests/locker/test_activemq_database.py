@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -54,6 +55,21 @@ def url(server: Any, kind: str) -> str:
     return str(server.fresh(f"activemq-{kind}"))
 
 
+@pytest.fixture(scope="session")
+def program(require_service: Callable[[object, str], None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory with the compiled program."""
+    compiler = shutil.which("javac")
+    require_service(
+        compiler and shutil.which("java"), "no Java compiler: the Debian package default-jdk-headless has one"
+    )
+    require_service((LIBRARIES / "activemq-jdbc-store.jar").exists(), f"no ActiveMQ in {LIBRARIES}")
+    classes = tmp_path_factory.mktemp("classes")
+    source = Path(__file__).with_name("ActiveMQDatabaseLock.java")
+    command = [str(compiler), "-nowarn", "-cp", f"{LIBRARIES}/*", "-d", str(classes), str(source)]
+    subprocess.run(command, check=True, capture_output=True)
+    return classes
+
+
 @pytest.fixture
 def activemq(
     require_service: Callable[[object, str], None],
@@ -61,10 +77,8 @@ def activemq(
     server: Any,
     kind: str,
     url: str,
+    program: Path,
 ) -> OtherProcess:
-    java = shutil.which("java")
-    require_service(java and shutil.which("javac"), "no Java compiler: the Debian package default-jdk-headless has one")
-    require_service((LIBRARIES / "activemq-jdbc-store.jar").exists(), f"no ActiveMQ in {LIBRARIES}")
     name = "mariadb" if "mysql" in url else "postgres"
     driver = DRIVERS[name]
     require_service(
@@ -72,10 +86,8 @@ def activemq(
     )
     scheme = {"mariadb": "mariadb", "postgres": "postgresql"}[name]
     jdbc = f"jdbc:{scheme}://127.0.0.1:{server.port}/activemq-{kind}"
-    program = Path(__file__).with_name("ActiveMQDatabaseLock.java")
-    process = spawn(
-        [str(java), "-Xshare:auto", "-cp", f"{LIBRARIES}/*:{driver}", str(program), kind, jdbc, *server.login]
-    )
+    command = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", f"{program}:{LIBRARIES}/*:{driver}"]
+    process = spawn([*command, "ActiveMQDatabaseLock", kind, jdbc, *server.login])
     assert process.say("ready") == "None"  # Java takes longer to start than a lease lasts
     return process
 

@@ -36,6 +36,7 @@ KINDS = ["lease-database", "database"]
 #: A bound of patience, far beyond the query timeout of the tests.
 HANGS_SECONDS = 10.0
 QUERY_MS = 400
+PROVES_ALL = os.environ.get("TANDEMMQ_PROVE_LOCKS", "0") not in ("", "0")
 _fresh = itertools.count()
 
 Make = Callable[..., Locker]
@@ -45,6 +46,14 @@ Make = Callable[..., Locker]
 def server(request: pytest.FixtureRequest) -> Any:
     """A server, running; also after the test."""
     return request.getfixturevalue(request.param)
+
+
+def on_servers(*kinds: str) -> pytest.MarkDecorator:
+    """Each server once and each kind once; all of them on demand."""
+    pairs = list(zip(["postgres", "mariadb"], kinds, strict=True))
+    if PROVES_ALL:
+        pairs = list(itertools.product(["postgres", "mariadb"], KINDS))
+    return pytest.mark.parametrize(("server", "kind"), pairs, indirect=["server"])
 
 
 @pytest.fixture
@@ -106,7 +115,7 @@ def test_a_transaction_ends_with_the_database(server: Any, name: str, make: Make
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("kind", KINDS)
+@on_servers("lease-database", "database")
 def test_a_server_that_swallows_what_is_sent_holds_up_nobody_for_long(
     server: Any, name: str, proxy: Proxy, make: Make, kind: str
 ) -> None:
@@ -127,7 +136,7 @@ def test_a_server_that_swallows_what_is_sent_holds_up_nobody_for_long(
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("kind", KINDS)
+@on_servers("database", "lease-database")
 def test_a_server_that_stands_still_is_not_waited_for(server: Any, name: str, make: Make, kind: str) -> None:
     a = make(kind, server.url(name), query_timeout=QUERY_MS)
     assert eventually(lambda: answers(a.try_acquire))
@@ -163,7 +172,7 @@ def test_a_silent_master_is_not_waited_for_until_tcp_gives_up(
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("kind", KINDS)
+@on_servers("lease-database", "database")
 def test_a_wrong_password_and_a_missing_database_are_refusals(server: Any, name: str, make: Make, kind: str) -> None:
     url = make_url(server.url(name))
     for wrong in (url.set(password="not-this-one"), url.set(username="nobody"), url.set(database="no_such")):
@@ -176,7 +185,7 @@ def test_a_wrong_password_and_a_missing_database_are_refusals(server: Any, name:
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("kind", KINDS)
+@on_servers("database", "lease-database")
 def test_a_missing_table_is_a_refusal_where_it_may_not_be_made(server: Any, name: str, make: Make, kind: str) -> None:
     locker = make(kind, server.url(name), create_tables_on_startup=False)
     with pytest.raises(LockRefused) as failure:
@@ -187,7 +196,7 @@ def test_a_missing_table_is_a_refusal_where_it_may_not_be_made(server: Any, name
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("kind", KINDS)
+@on_servers("lease-database", "database")
 def test_a_table_without_its_row_is_a_refusal_or_gets_it(server: Any, name: str, make: Make, kind: str) -> None:
     server.sql(
         "CREATE TABLE ACTIVEMQ_LOCK(ID BIGINT NOT NULL, TIME BIGINT, BROKER_NAME VARCHAR(250), PRIMARY KEY (ID))",
@@ -199,7 +208,7 @@ def test_a_table_without_its_row_is_a_refusal_or_gets_it(server: Any, name: str,
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("kind", KINDS)
+@on_servers("database", "lease-database")
 def test_who_may_not_write_is_refused(server: Any, name: str, make: Make, kind: str) -> None:
     holder = make(kind, server.url(name))
     assert holder.try_acquire()
@@ -267,7 +276,7 @@ def excludes(make: Make, kind: str, url: str, **options: object) -> None:
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("kind", KINDS)
+@on_servers("lease-database", "database")
 @pytest.mark.parametrize("statements", [ACTIVEMQS_OWN, OTHER_NAMES], ids=["statements", "names"])
 def test_table_columns_and_statements_may_be_others(
     server: Any, name: str, make: Make, kind: str, statements: dict[str, str]
