@@ -79,6 +79,18 @@ class JournalFiles:
     def identity(self, file: int) -> Identity:
         return identity_of(self.disk.stat(self.path(file)))
 
+    def identity_now(self, file: int) -> Identity:
+        """As the server has it, not as this host remembers it.
+
+        A host may believe for long that a name still stands for what it stood for (NFS, acdirmin); who opens a file is
+        asked for more (close-to-open).
+        """
+        fd = self.disk.open(self.path(file), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return identity_of(self.disk.fstat(fd))
+        finally:
+            self.disk.close(fd)
+
     def size(self, file: int) -> int:
         """Physical length; what counts of it, only a scan can tell."""
         return self.disk.stat(self.path(file)).st_size

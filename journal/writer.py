@@ -49,7 +49,6 @@ class JournalWriter:
         "_is_prepared",
         "_next_path",
         "_origin",
-        "_path",
         "_preparing",
         "checksum",
         "file",
@@ -239,12 +238,11 @@ class JournalWriter:
     def _take(self, file: int) -> None:
         self.file = file
         self._origin = location(file, 0)
-        self._path = self._files.path(file)
         self._next_path = self._files.path(file + 1)
 
     def _look_at_own(self) -> None:
         try:
-            identity = identity_of(self._files.disk.stat(self._path))
+            identity = self._files.identity_now(self.file)
         except FileNotFoundError:
             self._depose("the file lost its name")
         except OSError as error:

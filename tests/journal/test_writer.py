@@ -46,7 +46,8 @@ def test_a_batch_is_one_write_and_a_sync_syncs_only_data(new_writer: NewWriter, 
     writer.append([b"a" * 100] * 10)
     writer.sync()
     writer.look()
-    assert disk.verbs() == ["pwrite", "fdatasync", "stat", "stat"]
+    # Its own file is opened: what stat says of a name may be what this host remembers (NFS).
+    assert disk.verbs() == ["pwrite", "fdatasync", "stat", "open", "fstat", "close"]
 
 
 def test_a_writer_goes_on_over_a_torn_tail(new_writer: NewWriter, files: JournalFiles) -> None:
@@ -95,7 +96,7 @@ def test_a_rotation_ends_the_old_file_before_the_next_appears(new_writer: NewWri
     disk.calls.clear()
     writer.rotate(b"header")
     verbs = disk.verbs()
-    own = [i for i, (verb, arguments) in enumerate(disk.calls) if verb == "stat" and arguments[0] == files.path(1)]
+    own = [i for i, (verb, arguments) in enumerate(disk.calls) if verb == "open" and arguments[0] == files.path(1)]
     publish = verbs.index("link")
     assert verbs.index("fdatasync") < own[0] < publish < own[1] < verbs.index("pwrite")
     assert writer.position == (2, 28 + 5 + len(b"header"))
