@@ -9,6 +9,7 @@ why. No sync is ever retried.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty
@@ -32,6 +33,8 @@ from store.state import State
 from store.tail import Frozen
 from store.threads import OS_THREADS, Inbox, Threads
 from store.upkeep import CheckpointDone, Failed, Upkeep
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -211,7 +214,10 @@ class StorageThread:
         """When those that hang wake up: else this process keeps the index from its own next life."""
         self._thread.join()
         self._threads.wait(working)
-        self._let_go()
+        try:
+            self._let_go()
+        except OSError as error:
+            log.warning("what a dropped store had open is not closed: %s", error)
 
     def _let_go(self) -> None:
         self._end.writer.close()
