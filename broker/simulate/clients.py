@@ -4,7 +4,7 @@ has no receipt under the same message id, and forget what they had not acknowled
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from broker.core.commands import Ack, AckMode, Begin, Command, Commit, Send, Subscribe
@@ -254,11 +254,9 @@ class Consumer(Client):
 class Drain(Consumer):
     """Takes all that is left in a queue, in the end, and tells in which order."""
 
-    def __init__(
-        self, world: World, name: str, nodes: Sequence[Node], promises: Promises, queue: str, told: Callable[[], None]
-    ) -> None:
-        self._told = told
+    def __init__(self, world: World, name: str, nodes: Sequence[Node], promises: Promises, queue: str) -> None:
         self._seen: set[str] = set()  # on this connection
+        self._quiet_since = world.now
         super().__init__(
             world,
             name,
@@ -271,12 +269,18 @@ class Drain(Consumer):
             transacted=0.0,
         )
 
+    @property
+    def quiet_seconds(self) -> float:
+        """For so long the broker had nothing to give; 0 without a broker."""
+        return 0.0 if self.connection is None else self.world.now - self._quiet_since
+
     def connected(self) -> None:
         self._seen = set()
+        self._quiet_since = self.world.now
         super().connected()
 
     def delivery(self, delivery: Delivery) -> None:
-        self._told()
+        self._quiet_since = self.world.now
         message_id = delivery.message_id
         if message_id in self._seen or message_id not in self.promises.drained.get(self._queue, ()):
             self.promises.drained_from(self._queue, message_id)

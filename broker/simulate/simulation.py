@@ -232,14 +232,11 @@ class Simulation:
 
     def _drain(self) -> None:
         world = self.world
-        heard = [world.now]
-
-        def told() -> None:
-            heard[0] = world.now
-
         queues = sorted({queue for queue, _, _ in self.promises.sent.values()})
-        drains = [Drain(world, f"drain-{queue}", self.nodes, self.promises, queue, told) for queue in queues]
-        world.run(world.now + DRAIN_SECONDS_MAX, lambda: world.now - heard[0] > QUIET_SECONDS)
+        drains = [Drain(world, f"drain-{queue}", self.nodes, self.promises, queue) for queue in queues]
+        world.run(world.now + DRAIN_SECONDS_MAX, lambda: all(drain.quiet_seconds > QUIET_SECONDS for drain in drains))
+        if any(drain.quiet_seconds <= QUIET_SECONDS for drain in drains):
+            self.problems.append(f"the queues are not empty after {DRAIN_SECONDS_MAX:g} s")
         for drain in drains:
             drain.stop()
         self.promises.check()
