@@ -110,8 +110,8 @@ def test_a_promotion_leaves_a_checkpoint_that_is_under_way_to_the_new_master(
     )
     master = Term(directory, settings=settings)
     owner = master.store.queue(Q)
+    follower = standby(directory, settings)  # before: its index may begin as a copy of the master's
     kept = [*master.add_durably(60), *master.add_durably(1)]  # the second batch settles the first
-    follower = standby(directory, settings)
     follower.follow()
     generation = follower._follower.index.generation
     assert follower._follower._checkpoint.is_under_way
@@ -132,6 +132,30 @@ def test_a_promotion_leaves_a_checkpoint_that_is_under_way_to_the_new_master(
     successor.close()
     again = Term(directory, "b", settings)
     assert again.bodies() == expected
+    again.close()
+
+
+@pytest.mark.parametrize("ends", ["close", "crash"])
+def test_a_new_master_may_end_before_it_wrote_that_checkpoint(
+    directory: str, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    monkeypatch.setattr("store.standby.CHECKPOINT_SLICE_SECONDS", 0.0)
+    settings = StoreSettings(journal_max_file_length=64 * KIB, checkpoint_interval=0.0, look_interval=0.05)
+    master = Term(directory, settings=settings)
+    owner = master.store.queue(Q)
+    follower = standby(directory, settings)
+    kept = [*master.add_durably(60), *master.add_durably(1)]
+    follower.follow()
+    for operation in kept[:30]:
+        master.remove(operation, owner)
+    master.wait_durable(91)
+    expected = master.bodies()
+    master.crash()
+    successor = Term.of(follower)
+    assert successor.store._state.frozen is not None
+    (successor.close if ends == "close" else successor.crash)()
+    again = Term(directory, "b", settings)
+    assert again.bodies() == expected == [operation.message.body for operation in kept[30:]]
     again.close()
 
 
