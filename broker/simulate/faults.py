@@ -30,6 +30,8 @@ PAUSE_SECONDS_MAX: Final = 30.0
 LOCK_LEASE_SECONDS: Final = (1.0, 10.0)
 #: Of its calls, a host whose volume pauses has so many answered twice.
 REPEAT_SHARE: Final = 0.2
+#: Of the calls of a host whose network loses packets, so many take seconds, each by itself.
+STALL_SHARE: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,12 @@ class Faults:
 
         def mend() -> None:
             host.link.mend()
-            host.link.repeat_share = 0.0
+            host.link.repeat_share = host.link.stall_share = 0.0
+
+        if self._site.world.random.random() < 0.4:
+            host.link.stall_share = STALL_SHARE
+            self._for_a_while(f"the volume stalls now and then for {host.name}", mend)
+            return
 
         host.link.cut()
         host.link.repeat_share = REPEAT_SHARE

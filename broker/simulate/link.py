@@ -16,6 +16,8 @@ T = TypeVar("T")
 LATENCY_SECONDS = 0.0003
 LATENCY_SECONDS_SLOW = 0.05
 SLOW_SHARE = 0.01
+#: A packet was lost, and sent again after a while.
+STALL_SECONDS_MAX = 10.0
 #: Of the answers, so many take a time of their own: something may happen between an effect and its answer.
 ANSWER_SHARE = 0.25
 
@@ -31,6 +33,7 @@ class Link:
         self.world = world
         self.timeout_seconds = timeout_seconds
         self.is_cut = False
+        self.stall_share = 0.0  # of the calls, so many take seconds
         self.repeat_share = 0.0  # of the calls, so many are sent again because the answer was lost
         self._held: list[Callable[[], None]] = []
 
@@ -49,6 +52,8 @@ class Link:
         self._held = [go_on for go_on in self._held if self.world.random.random() < 0.5]
 
     def latency(self) -> float:
+        if self.stall_share and self.world.random.random() < self.stall_share:
+            return STALL_SECONDS_MAX * self.world.random.random()
         chance = self.world.random.random()
         if chance < SLOW_SHARE:
             return LATENCY_SECONDS_SLOW * self.world.random.random()
