@@ -50,7 +50,7 @@ def parts_of(settings: Settings) -> PartsOf:
     if said.journal_disk_sync_strategy != "always":
         strategy = said.journal_disk_sync_strategy
         raise NotSimulated(
-            f"store.journal_disk_sync_strategy = {strategy!r}: what is simulated is promised with 'always'"
+            f"store.journal_disk_sync_strategy = {strategy!r}: the promises are made for 'always'"
         )
     store = _small(store_settings(said, settings), settings)
 
