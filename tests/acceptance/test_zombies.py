@@ -40,7 +40,7 @@ from zombie_servers import Servers
 from zombie_shim import built, compiler
 
 IS_PROOF = "TANDEMMQ_PROVE_ZOMBIES" in os.environ
-ROUNDS = int(os.environ.get("TANDEMMQ_PROVE_ZOMBIES", "3"))
+ROUNDS = int(os.environ.get("TANDEMMQ_PROVE_ZOMBIES", "2"))
 # A part of a kind's name: only such rounds.
 ONLY = os.environ.get("TANDEMMQ_PROVE_ZOMBIES_OF", "")
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
