@@ -273,15 +273,16 @@ def test_a_budget_makes_a_masters_and_a_standbys_checkpoints_come_early(director
     """What a cold start would have to read never takes longer than the budget leaves for it."""
     settings = StoreSettings(failover_budget=0.13, checkpoint_interval=3600.0, look_interval=0.05)
     limit = records_per_checkpoint(settings, 12e-6, 0.0)
-    assert limit < 2_000, "else this would show nothing"
+    most = 2 * (limit + 500)  # two tails, each of which may get one batch too many
+    assert most < 4_000, "else this would show nothing"
     master = Term(directory, settings=settings)
     follower = standby(directory, settings)
     for _ in range(20):
         master.add_durably(500)
-        assert master.store.prediction().records <= 2 * limit + 500
+        assert master.store.prediction().records <= most
         follower.follow()
-    assert master.store.figures.checkpoints >= 10_000 // (2 * limit + 500)
+    assert master.store.figures.checkpoints >= 10_000 // most
     follower.follow()
-    assert follower._follower.index.generation >= 10_000 // (2 * limit + 500)
+    assert follower._follower.index.generation >= 10_000 // most
     follower.close()
     master.close()
