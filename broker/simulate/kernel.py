@@ -126,7 +126,7 @@ class SimulatedThread:
         self.world = process.world
         self.name = name
         self.number = self.world.number_thread()
-        self.ident: int | None = None
+        self.native_id: int | None = None
         self.turns = 0
         self.may_wait = True  # false while an event loop runs what must never wait
         self._target = target
@@ -139,7 +139,7 @@ class SimulatedThread:
     def start(self) -> None:
         if self.process.is_dead:
             raise Killed
-        self.ident = self.number
+        self.native_id = self.number
         self._is_alive = True
         self.process.threads.append(self)
         self.process.make_ready(self)

@@ -216,8 +216,12 @@ class Simulation:
             producer.is_producing = False
         world = self.world
         began = world.now
-        for node in self.nodes:
-            node.start()
+        # Without a lock they would depose each other for ever: then one is left alone.
+        for number, node in enumerate(self.nodes):
+            if number == 0 or self.parts.lock.use_lock:
+                node.start()
+            else:
+                node.stop()
         deadline = began + CALM_SECONDS_MAX
 
         def is_calm() -> bool:

@@ -162,12 +162,12 @@ class SimulatedThreads:
     def executor(self, workers: int, name: str) -> Executor:
         return SimulatedExecutor(self._process, workers, name)
 
-    def ident(self) -> int:
+    def native_id(self) -> int:
         return self._process.running().number
 
-    def cpu_seconds(self, ident: int) -> float:
+    def cpu_seconds(self, native_id: int) -> float:
         """Computing takes no time here; who had a turn computed something."""
-        return float(sum(thread.turns for thread in self._process.threads if thread.number == ident))
+        return float(sum(thread.turns for thread in self._process.threads if thread.number == native_id))
 
     def inbox(self) -> SimulatedInbox:
         return SimulatedInbox(self._process)

@@ -19,6 +19,7 @@ SEEDS = int(os.environ.get("TANDEMMQ_PROVE_SEEDS", DEFAULT_SEEDS))
 FIRST = int(os.environ.get("TANDEMMQ_SEED", "1"))
 LOCKERS = {
     "shared-file": (),
+    "none": ("--set", "locker.use_lock=false"),
     "lease-database": ("--set", "locker.type=lease-database", "--set", "locker.data_source=sqlite:///simulated"),
 }
 MIXTURES = {
