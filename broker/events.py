@@ -175,7 +175,7 @@ class EventRing:
         """Write what waits, CLOSE_SECONDS_MAX at most, and note that this was an end in order."""
         self._must_end = True
         self._wake.set()
-        if self._thread is not None and self._thread.ident is not None:
+        if self._thread is not None and self._thread.native_id is not None:
             self._thread.join(CLOSE_SECONDS_MAX)
 
     # ---- what happens

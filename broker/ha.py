@@ -295,7 +295,7 @@ class Mastership:
         started = self._threads.monotonic()
 
         def promote() -> AnyStore:
-            pulses.append(Pulse(self._threads, self._threads.ident()))
+            pulses.append(Pulse(self._threads, self._threads.native_id()))
             return standby.promote(
                 has_proof=has_proof,
                 call_soon=self._call_soon,

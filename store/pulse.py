@@ -6,19 +6,19 @@ from store.threads import Threads
 
 
 class Pulse:
-    """Of the thread ``ident``, from now on. Whoever asks must do so now and then: it is noticed only then."""
+    """Of the thread ``native_id``, from now on. Whoever asks must do so now and then: it is noticed only then."""
 
-    __slots__ = ("_cpu_seconds", "_ident", "_seen_busy", "_threads")
+    __slots__ = ("_cpu_seconds", "_native_id", "_seen_busy", "_threads")
 
-    def __init__(self, threads: Threads, ident: int) -> None:
+    def __init__(self, threads: Threads, native_id: int) -> None:
         self._threads = threads
-        self._ident = ident
-        self._cpu_seconds = threads.cpu_seconds(ident)
+        self._native_id = native_id
+        self._cpu_seconds = threads.cpu_seconds(native_id)
         self._seen_busy = threads.monotonic()
 
     def seen_busy(self) -> float:
         """When, on the monotonic clock, the thread was last found to have computed something."""
-        cpu_seconds = self._threads.cpu_seconds(self._ident)
+        cpu_seconds = self._threads.cpu_seconds(self._native_id)
         if cpu_seconds > self._cpu_seconds:
             self._cpu_seconds = cpu_seconds
             self._seen_busy = self._threads.monotonic()

@@ -141,8 +141,8 @@ class StorageThread:
 
     def seen_alive(self) -> float:
         """When, on the clock, the thread last said that it lives or was last found at work. Any thread."""
-        if self._pulse is None and self._thread.ident is not None:
-            self._pulse = Pulse(self._threads, self._thread.ident)
+        if self._pulse is None and self._thread.native_id is not None:
+            self._pulse = Pulse(self._threads, self._thread.native_id)
         seen_busy = float("-inf") if self._pulse is None else self._pulse.seen_busy()
         return max(self.figures.last_seen_alive, seen_busy)
 
@@ -160,7 +160,7 @@ class StorageThread:
         the thread ends before."""
         question = _Question(function)
         self._inbox.put(question)
-        if not self._thread.is_alive() and self._thread.ident is not None:
+        if not self._thread.is_alive() and self._thread.native_id is not None:
             question.answer.cancel()
         return question.answer
 
@@ -196,7 +196,7 @@ class StorageThread:
         A thread that hangs in the volume is left behind; when it wakes it finds itself dropped or deposed, and ends.
         """
         self.halt()
-        if self._thread.ident is not None:  # else it never served anybody
+        if self._thread.native_id is not None:  # else it never served anybody
             self._inbox.put(_Stop())
             self._thread.join(wait_seconds)
         self._background.shutdown(wait=False, cancel_futures=True)

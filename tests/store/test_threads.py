@@ -1,0 +1,23 @@
+"""The operating system's threads, as the store is given them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# In a process of its own: what goes wrong here is not an exception.
+PROGRAM = """
+import threading, time
+from store.threads import OS_THREADS
+threads = [threading.Thread(target=time.sleep, args=(0.1,)) for _ in range(40)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert {OS_THREADS.cpu_seconds(thread.native_id) for thread in threads} == {0.0}
+"""
+
+
+def test_a_thread_that_has_ended_may_be_asked_what_it_computed() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
