@@ -150,6 +150,10 @@ class JournalFiles:
         finally:
             self.abandon(broker)  # before the unlink: NFS keeps an open file under a name of its own
         self._unlink_if_there(source)
+        if self.disk.stat(self.path(file)).st_nlink > 1:
+            # A thread of a former life that hung between its look and its link woke up, and gave our file the name that
+            # it wanted for its own.
+            raise FenceTaken(file)
         self.sync_directory()
         return identity
 

@@ -119,7 +119,8 @@ class Promotion:
             self._ends = self._advance(follower)
         finally:
             self._files.abandon(self._broker)
-        self._ends.pop(self._first, None)
+        # A successor may have put up its fence before we came to read; what it has is none of our header's business.
+        self._ends = {file: end for file, end in self._ends.items() if file < self._first}
         if self._last:
             self._files.sync(self._last)  # a batch that was written and never synced counts now, and must survive
         self.records_read += follower.replay.records - before
@@ -169,7 +170,8 @@ class Promotion:
         assert epoch >= self.next_epoch(follower), "epochs grow"
         writer = JournalWriter(self._files, self._broker, self._first, file_length_max=self._max_file_length)
         try:
-            files = tuple(self._files.list())
+            self._look()  # who slept since the fence writes nothing
+            files = tuple(file for file in self._files.list() if file <= self._first)
             length = min(self._max_file_length, FIRST_FILE_BYTES)
             header = Header(
                 epoch,

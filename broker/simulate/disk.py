@@ -34,6 +34,7 @@ class Status(NamedTuple):
     st_dev: int
     st_size: int
     st_mtime: float
+    st_nlink: int
 
 
 class Room(NamedTuple):
@@ -246,7 +247,7 @@ class SimulatedDisk:
         data = file.data if cached.data is None else cached.data
         kind = stat.S_IFREG if file.entries is None else stat.S_IFDIR
         modified = file.modified + self.host.wall_offset
-        return Status(kind | 0o644, file.inode, DEVICE, len(data), modified)
+        return Status(kind | 0o644, file.inode, DEVICE, len(data), modified, file.links)
 
     def statvfs(self, path: str, /) -> Any:
         server = self._server
