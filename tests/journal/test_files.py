@@ -152,3 +152,10 @@ def test_a_file_of_another_process_can_be_synced(files: JournalFiles, watched_di
 def test_a_broker_name_that_cannot_be_a_file_name_is_refused(files: JournalFiles, name: str) -> None:
     with pytest.raises(ValueError, match="part of a file name"):
         files.prepare(name, 4096)
+
+
+def test_a_file_that_was_given_a_second_name_meanwhile_is_no_fence(files: JournalFiles) -> None:
+    files.prepare("b", 4096)
+    os.link(files.next_path("b"), files.path(7))  # by a thread of a former life that hung before its link
+    with pytest.raises(FenceTaken):
+        files.publish("b", 8)
