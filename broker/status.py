@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from broker.engine import Engine
@@ -16,7 +16,7 @@ from broker.events import EventRing, last_takeover_seconds
 from broker.ha import Mastership
 from broker.server import Server
 from broker.service import AnyStore
-from locker.contract import JITTER, Holder, Locker
+from locker.contract import JITTER, Locker
 from store.several.stores import SeveralStores
 
 # An idle storage thread looks once a keep-alive period; one that is silent for several, and for so long, hangs.
@@ -66,7 +66,7 @@ class Report:
             "demotions": {trouble.name: times for trouble, times in mastership.demotions.items()},
         }
         if mastership.holder is not None:
-            answer["holder"] = holder_as_json(mastership.holder)
+            answer["holder"] = asdict(mastership.holder)
         if mastership.standby is not None:
             answer["standby"] = {
                 "has_caught_up": mastership.standby.has_caught_up,
@@ -144,13 +144,3 @@ class Report:
         if store is not None and store.archive_problem is not None:
             warnings.append(store.archive_problem)
         return warnings
-
-
-def holder_as_json(holder: Holder) -> Answer:
-    return {
-        "name": holder.name,
-        "epoch": holder.epoch,
-        "pid": holder.pid,
-        "host": holder.host,
-        "admin": holder.admin,
-    }

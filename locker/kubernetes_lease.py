@@ -38,13 +38,11 @@ from locker.contract import (
     Proof,
 )
 from locker.kubernetes_api import Lease, LeaseApi, micro_time, new_lease
-from locker.leased import LeasedLocker
+from locker.leased import MARGIN, NAMESAKE_RENEWALS, LeasedLocker
 from locker.options import Options
 
 logger = logging.getLogger(__name__)
 
-#: Of a lease, this part is not relied on: a clock may run a little faster than another.
-MARGIN: Final = 0.1
 #: An API server has more to do than to be asked by us.
 POLLS_PER_LEASE: Final = 10
 POLL_SECONDS_MAX: Final = 1.0
@@ -52,8 +50,6 @@ POLL_SECONDS_MAX: Final = 1.0
 RELEASE_SECONDS_MAX: Final = 1.0
 #: A conflict is looked into so often a renewal.
 WRITES_MAX: Final = 3
-#: So many renewals of a Lease that has our name are a living namesake; one may be the last word of a former life.
-NAMESAKE_RENEWALS: Final = 2
 NONCE_BITS: Final = 48
 
 ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"

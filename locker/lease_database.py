@@ -45,21 +45,17 @@ from locker.lease import (
     read_signature,
     signature_of,
 )
-from locker.leased import LeasedLocker
+from locker.leased import MARGIN, NAMESAKE_RENEWALS, LeasedLocker
 from locker.options import Options
 
 logger = logging.getLogger(__name__)
 
-#: Of a lease, this part is not relied on: a clock may run a little faster than another.
-MARGIN: Final = 0.1
 #: A row of ours unchanged for its lease and this part of it more, by our own clock, belongs to nobody.
 SLACK: Final = 0.25
 #: A standby asks again after this at the earliest, also when a lease is about to end.
 POLL_SECONDS_MIN: Final = 0.01
 #: A lease is given up with so many tries.
 RELEASES_MAX: Final = 2
-#: So many changes of a row that has our name are a living namesake; one may be the last word of a former life.
-NAMESAKE_RENEWALS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

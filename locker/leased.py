@@ -16,6 +16,10 @@ POLL_SECONDS_MAX: Final = 0.2
 #: One question takes so long at most; a renewal no more than this part of a lease, so that there is time for another.
 CALL_SECONDS_MAX: Final = 2.0
 CALLS_PER_LEASE: Final = 3
+#: Of a lease, this part is not relied on: a clock may run a little faster than another.
+MARGIN: Final = 0.1
+#: So many renewals by one who has our name are a living namesake; one may be the last word of a former life.
+NAMESAKE_RENEWALS: Final = 2
 
 
 class LeasedLocker(Locker):

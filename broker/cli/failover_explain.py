@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from broker.cli.failover_timeline import MEANING, PHASES, Happening, Outage, Reading, merge, outages
-from broker.cli.status import DEFAULT_ADMIN, EXIT_NO_BROKER, NoBroker, Stranger, admin_url, ask
+from broker.cli.status import DEFAULT_ADMIN, EXIT_NO_BROKER, Stranger, admin_url, ask, ask_around
 from broker.events import SUFFIX, Clock, Event, Moment, event_of, moment_of, read_ring, rings_in
 from config.units import milliseconds
 
@@ -111,25 +111,11 @@ def explain(
 
 def _ask_all(admins: Sequence[str]) -> tuple[list[Reading], list[str]]:
     """The rings of all who answer, and of those whom they stand by for; and who does not answer."""
-    readings: list[Reading] = []
-    complaints: list[str] = []
-    waiting = list(admins)
-    seen: set[str] = set()
-    while waiting:
-        admin = waiting.pop(0)
-        if admin in seen:
-            continue
-        seen.add(admin)
-        try:
-            reading, master = _ask(admin)
-        except (NoBroker, Stranger) as error:
-            complaints.append(str(error))
-            continue
-        if reading.name not in {other.name for other in readings}:
-            readings.append(reading)
-        if master is not None:
-            waiting.append(master)
-    return readings, complaints
+    answers, complaints = ask_around(admins, _ask)
+    readings: dict[str, Reading] = {}
+    for _, reading in answers:
+        readings.setdefault(reading.name, reading)  # one broker by two addresses is one
+    return list(readings.values()), complaints
 
 
 def _ask(admin: str) -> tuple[Reading, str | None]:

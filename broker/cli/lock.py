@@ -7,12 +7,13 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import click
 
 from broker.cli.options import WrongSettings, load_settings
-from broker.cli.status import DEFAULT_ADMIN, EXIT_FAILED, EXIT_NO_BROKER, NoBroker, Stranger, admin_url, ask
+from broker.cli.status import DEFAULT_ADMIN, EXIT_FAILED, EXIT_NO_BROKER, admin_url, ask, ask_around
 from broker.locking import make_locker
 from config.load import Flags
 from config.settings import Settings
@@ -79,27 +80,17 @@ def status(
 
 def _ask_all(admins: Sequence[str]) -> tuple[list[Answer], list[str]]:
     """The lock page of all who answer, and of the holders that they name; and who does not answer."""
-    answers: list[Answer] = []
-    complaints: list[str] = []
-    waiting = list(admins)
-    seen: set[str] = set()
-    while waiting:
-        admin = waiting.pop(0)
-        if admin in seen:
-            continue
-        seen.add(admin)
-        try:
-            answer = ask(admin, "lock")
-        except (NoBroker, Stranger) as error:
-            complaints.append(str(error))
-            continue
-        if answer.get("name") in {other.get("name") for other in answers}:
-            continue  # one broker by two addresses
-        answers.append(answer | {"admin": admin})
-        holder = answer.get("holder")
-        if isinstance(holder, dict) and holder.get("admin"):
-            waiting.append(holder["admin"])
-    return answers, complaints
+    said, complaints = ask_around(admins, _ask)
+    answers: dict[object, Answer] = {}
+    for admin, answer in said:
+        answers.setdefault(answer.get("name"), answer | {"admin": admin})  # one broker by two addresses is one
+    return list(answers.values()), complaints
+
+
+def _ask(admin: str) -> tuple[Answer, str | None]:
+    answer = ask(admin, "lock")
+    holder = answer.get("holder")
+    return answer, (holder.get("admin") or None) if isinstance(holder, dict) else None
 
 
 def merge(answers: Sequence[Answer]) -> Answer:
@@ -178,16 +169,7 @@ def _ask_lock(settings: Settings) -> Answer:
 
 
 def _facts(holder: Holder | None) -> Answer | None:
-    if holder is None:
-        return None
-    return {
-        "name": holder.name,
-        "epoch": holder.epoch,
-        "pid": holder.pid,
-        "host": holder.host,
-        "admin": holder.admin,
-        "since_ms": holder.since_ms,
-    }
+    return None if holder is None else asdict(holder)
 
 
 # ---- words

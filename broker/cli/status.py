@@ -7,9 +7,12 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
+
+T = TypeVar("T")
 
 DEFAULT_ADMIN = "http://127.0.0.1:8161"
 ANSWER_SECONDS_MAX = 5.0
@@ -56,6 +59,33 @@ def ask(admin: str, page: str = "status") -> dict[str, Any]:
     if not isinstance(answer, dict) or "role" not in answer:
         raise Stranger(f"{admin} answers, but not as a broker does: its answer names no role")
     return answer
+
+
+def ask_around(
+    admins: Sequence[str], ask_one: Callable[[str], tuple[T, str | None]]
+) -> tuple[list[tuple[str, T]], list[str]]:
+    """What is said at each of ``admins`` and wherever an answer leads, each address asked once; who does not answer.
+
+    ``ask_one`` gives an answer and the address of somebody to be asked as well, if it names one.
+    """
+    answers: list[tuple[str, T]] = []
+    complaints: list[str] = []
+    waiting = list(admins)
+    seen: set[str] = set()
+    while waiting:
+        admin = waiting.pop(0)
+        if admin in seen:
+            continue
+        seen.add(admin)
+        try:
+            answer, further = ask_one(admin)
+        except (NoBroker, Stranger) as error:
+            complaints.append(str(error))
+            continue
+        answers.append((admin, answer))
+        if further is not None:
+            waiting.append(further)
+    return answers, complaints
 
 
 def admin_url(context: click.Context, parameter: click.Parameter, value: str) -> str:
