@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -12,6 +12,20 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "services"))
 pytest_plugins = ("databases",)
 
 REQUIRE_SERVICES = "TANDEMMQ_REQUIRE_SERVICES"
+THOROUGH = "TANDEMMQ_THOROUGH"
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "").lower() not in ("", "0", "false")
+
+
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    """Tests marked `thorough` take their time: they run where nobody waits for them, or where they are asked for."""
+    if any(map(_is_set, ("CI", THOROUGH, REQUIRE_SERVICES))):
+        return
+    for item in items:
+        if item.get_closest_marker("thorough") is not None:
+            item.add_marker(pytest.mark.skip(reason=f"thorough: with {THOROUGH}=1, and in CI"))
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +38,7 @@ def require_service() -> Callable[[object, str], None]:
     def require(condition: object, reason: str) -> None:
         if condition:
             return
-        if os.environ.get(REQUIRE_SERVICES, "0") not in ("", "0"):
+        if _is_set(REQUIRE_SERVICES):
             pytest.fail(f"{reason} ({REQUIRE_SERVICES} is set)", pytrace=False)
         pytest.skip(reason)
 

@@ -24,6 +24,8 @@ from under_load import demand_kept, under_load, wait_for_receipts
 
 from store.check import check
 
+pytestmark = pytest.mark.thorough
+
 #: So many rounds of each way to cut a host off; none: one way, once.
 ROUNDS = int(os.environ.get("TANDEMMQ_PROVE_DEPLOYMENT") or 0)
 LEASE = ("locker.type=lease-database", "locker.lock_acquire_sleep_interval=1s", "locker.lock_keep_alive_period=200ms")

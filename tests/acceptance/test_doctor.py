@@ -22,6 +22,8 @@ from broker_process import ROOT, BrokerProcess, wait_until
 
 from store.check import check
 
+pytestmark = pytest.mark.thorough
+
 COMMAND = [sys.executable, "-m", "tandemmq", "doctor", "storage"]
 #: A FUSE mount remembers so long that a name is missing: what a bad NFS mount does for a minute.
 STALE_SECONDS = 1

@@ -27,6 +27,8 @@ from zombie_shim import Area, Verb, built, compiler
 
 from store.check import check
 
+pytestmark = pytest.mark.thorough
+
 IS_PROOF = "TANDEMMQ_PROVE_ZOMBIES" in os.environ
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 QUEUE = "/queue/q"

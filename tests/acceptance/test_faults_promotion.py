@@ -25,6 +25,8 @@ from zombie_shim import Verb, built, compiler
 
 from store.check import check
 
+pytestmark = pytest.mark.thorough
+
 IS_PROOF = "TANDEMMQ_PROVE_ZOMBIES" in os.environ
 ROUNDS = int(os.environ.get("TANDEMMQ_PROVE_ZOMBIES", "1")) if IS_PROOF else 1
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)

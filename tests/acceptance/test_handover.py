@@ -23,6 +23,8 @@ from stomp_wire import Frame, Wire
 from broker.cli.store.admin import call
 from store.check import check
 
+pytestmark = pytest.mark.thorough
+
 Start = Callable[..., BrokerProcess]
 
 PRODUCERS = 3

@@ -21,6 +21,8 @@ from under_load import demand_kept, under_load
 
 from store.check import check
 
+pytestmark = pytest.mark.thorough
+
 #: The last commit before standbys were warm, the lock could be a lease, and a master could hand over by command.
 EARLIER = "22226704481c"
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")

@@ -19,6 +19,8 @@ from traced_broker import Call, TracedBroker, why_not
 
 from store.check import check
 
+pytestmark = pytest.mark.thorough
+
 # Small files and hasty upkeep: files come, go and are compacted while the standby looks.
 HASTE = {
     "journal_max_file_length": "256kb",

@@ -39,6 +39,8 @@ from zombie_rounds import Plan, Round, Row, Table
 from zombie_servers import Servers
 from zombie_shim import built, compiler
 
+pytestmark = pytest.mark.thorough
+
 IS_PROOF = "TANDEMMQ_PROVE_ZOMBIES" in os.environ
 ROUNDS = int(os.environ.get("TANDEMMQ_PROVE_ZOMBIES", "2"))
 # A part of a kind's name: only such rounds.

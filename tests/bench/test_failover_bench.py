@@ -13,6 +13,8 @@ from bench.witness import Acknowledger, drain, fill
 from broker.bench.connection import BenchError
 from store.check import check
 
+pytestmark = pytest.mark.thorough
+
 
 def test_a_round_of_each_kind_loses_nothing_and_tells_where_the_time_went(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

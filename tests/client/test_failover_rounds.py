@@ -25,6 +25,8 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 from lossy_way import LossyWay
 
+pytestmark = pytest.mark.thorough
+
 ROUNDS_IN_A_SAMPLE = 2
 PRODUCERS = 3
 TRANSACTION_MESSAGES = 5
