@@ -49,9 +49,7 @@ def parts_of(settings: Settings) -> PartsOf:
         raise NotSimulated(f"locker.type = {settings.locker.type!r}: only {', '.join(KINDS)} can be simulated")
     if said.journal_disk_sync_strategy != "always":
         strategy = said.journal_disk_sync_strategy
-        raise NotSimulated(
-            f"store.journal_disk_sync_strategy = {strategy!r}: the promises are made for 'always'"
-        )
+        raise NotSimulated(f"store.journal_disk_sync_strategy = {strategy!r}: the promises are made for 'always'")
     store = _small(store_settings(said, settings), settings)
 
     def make(database: Database, links: dict[str, Link]) -> Parts:

@@ -160,7 +160,7 @@ class Simulation:
         producers = [client for client in clients if isinstance(client, Producer)]
         site = Site(world, self.server, self.nodes, self.database, self._database_links, DIRECTORY, self.tell)
         faults = Faults(site, self._kinds, chance.randint(1, 6), self._storm_seconds)
-        world.run(self._storm_seconds)
+        world.run(self._storm_seconds, self._is_broken)
         faults.mend()
         self.tell("calm")
         self._calm(producers)
@@ -168,7 +168,7 @@ class Simulation:
             client.stop()
         # What they were given comes back to the queues, also where the broker takes its time to notice.
         world.run(world.now + BROKER_NOTICES_SECONDS + 1.0)
-        if not self.problems:
+        if not self._is_broken():
             self._drain()
             self._end()
         self._finish(clients)
@@ -176,6 +176,10 @@ class Simulation:
         return Outcome(
             self._seed, self.problems, world.fingerprint, world.now, self.told_faults, self.figures, self.trace
         )
+
+    def _is_broken(self) -> bool:
+        """Whether something was found already: there is no need to go on."""
+        return bool(self.problems or self.promises.broken or self.world.bugs)
 
     def _clients(self) -> list[Client]:
         chance = self.world.random
@@ -227,8 +231,10 @@ class Simulation:
         def is_calm() -> bool:
             return any(node.is_master for node in self.nodes) and all(producer.is_done for producer in producers)
 
-        world.run(deadline, is_calm)
+        world.run(deadline, lambda: is_calm() or self._is_broken())
         self._trace(f"calm after {world.now - began:.1f} s")
+        if self._is_broken():
+            return
         if not any(node.is_master for node in self.nodes):
             self.problems.append(f"nobody is master {CALM_SECONDS_MAX:g} s after the last fault")
         elif not is_calm():
