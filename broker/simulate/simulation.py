@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from broker.core.commands import AckMode
 from broker.simulate.clients import Client, Consumer, Drain, Producer
-from broker.simulate.connection import BROKER_NOTICES_SECONDS, Delivery, Frame, Receipt
+from broker.simulate.connection import BROKER_NOTICES_SECONDS, Delivery, Frame, Receipt, Refusal
 from broker.simulate.database import Database
 from broker.simulate.faults import KINDS, Faults, Site
 from broker.simulate.host import Host
@@ -134,6 +134,9 @@ class Simulation:
             else:
                 self.promises.removed(ids, epoch)
             self._trace(f"{broker}/{epoch} receipt {frame.name}")
+        elif isinstance(frame, Refusal):
+            # Whether its client hears of it or not: what was sent after it may have been taken.
+            self.promises.may_be_reordered((frame.receipt or "").split())
         elif isinstance(frame, Delivery):
             self.figures["deliveries"] += 1
             self.promises.gave(frame.message_id, epoch, f"{broker} in epoch {epoch}")
