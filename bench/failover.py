@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -139,6 +140,7 @@ def failover(
     kept, and found by the next run. None: they go.
     """
     done: list[Case] = []
+    run = uuid.uuid4().hex[:8]  # what a run that was broken off left in a store that is kept is not counted by the next
     with ExitStack() as running:
         root = work or Path(running.enter_context(tempfile.TemporaryDirectory(prefix="bench-failover-")))
         postgres: Postgres | None = None
@@ -150,7 +152,7 @@ def failover(
                         postgres = running.enter_context(Postgres())
                     with _pair(name, _store(root, name, size, say), postgres) as pair:
                         for number in range(rounds):
-                            destination = f"/queue/bench.{size}.{name}.{number}"
+                            destination = f"/queue/bench.{run}.{size}.{name}.{number}"
                             case.rounds.append(_round(pair, name == HANDOVER, destination, load))
                             say(f"{name} {size} {number + 1}: {case.rounds[-1].outage.outage_seconds:.3f} s")
                             pair.reverse()
