@@ -143,17 +143,17 @@ class JournalFiles:
                 self.disk.link(source, self.path(file))
             except FileExistsError:
                 pass  # whose it is, is asked next
-            if self.identity(file) != identity:
+            status = self.disk.stat(self.path(file))
+            # Two names, this one and the one to be unlinked. A third: a thread of a former life that hung between its
+            # look and its link woke up, and gave our file the name that it wanted for its own. Asked before the unlink,
+            # while what was just looked up is fresh: a host may remember the number of names for a while (FUSE).
+            if identity_of(status) != identity or status.st_nlink > 2:
                 raise FenceTaken(file)
         except FileNotFoundError as error:  # what we prepared, or the name we gave it, was taken away
             raise FenceTaken(file) from error
         finally:
             self.abandon(broker)  # before the unlink: NFS keeps an open file under a name of its own
         self._unlink_if_there(source)
-        if self.disk.stat(self.path(file)).st_nlink > 1:
-            # A thread of a former life that hung between its look and its link woke up, and gave our file the name that
-            # it wanted for its own.
-            raise FenceTaken(file)
         self.sync_directory()
         return identity
 

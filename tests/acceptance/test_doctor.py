@@ -231,7 +231,7 @@ def test_a_broker_does_not_start_on_a_known_bad_mount_unless_told_so_by_name(
         assert 'store.ignore_unsafe_volume = ["sshfs"]' in broker.log.read_text()
         (tmp_path / "tandemmq.toml").write_text('[store]\nignore_unsafe_volume = ["sshfs"]\n')
         broker.options = ("--config", str(tmp_path / "tandemmq.toml"))
-        warnings = broker.start().wait_role("master")["warnings"]
+        warnings = broker.start().wait_role("master", 60.0)["warnings"]
         assert any(each.startswith("unsafe: ") and "sshfs" in each for each in warnings), warnings
         assert broker.terminate() == 0
     finally:

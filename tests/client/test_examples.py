@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,6 @@ QUEUE = "/queue/examples"
 COUNT = 400
 BEFORE_THE_KILL = 50
 PATIENCE_SECONDS = 60
-Require = Callable[[object, str], None]
 
 
 def python_with(script: str) -> list[str]:
@@ -31,17 +29,19 @@ def python_with(script: str) -> list[str]:
 
 
 @pytest.fixture
-def program(request: pytest.FixtureRequest, tmp_path: Path, require_service: Require) -> list[str]:
+def program(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     """The command that runs one of the examples."""
     if request.param == "node":
         node = shutil.which("node")
         has_stompit = node and subprocess.run([node, "-e", "require('stompit')"], capture_output=True).returncode == 0
-        require_service(has_stompit, "node with stompit (NODE_PATH) is not there")
+        if not has_stompit:  # no package of the system has it: no failure where packages are installed
+            pytest.skip("node with stompit (NODE_PATH) is not there")
         return [str(node), str(EXAMPLES / "pair.js")]
     if request.param == "go":
         go = shutil.which("go")
         listed = go and subprocess.run([go, "list", "github.com/go-stomp/stomp/v3"], capture_output=True)
-        require_service(listed and listed.returncode == 0, "go with go-stomp is not there")
+        if not listed or listed.returncode != 0:
+            pytest.skip("go with go-stomp is not there")
         built = tmp_path / "pair"
         subprocess.run([str(go), "build", "-o", str(built), str(EXAMPLES / "go" / "main.go")], check=True)
         return [str(built)]
@@ -70,8 +70,8 @@ def test_an_example_loses_nothing_when_the_master_dies(program: list[str], pair:
         lines = [receiver.stdout.readline().strip() for _ in range(BEFORE_THE_KILL)]
         os.kill(master.pid, signal.SIGKILL)
         assert sender.wait(PATIENCE_SECONDS) == 0
-        lines += receiver.communicate(timeout=PATIENCE_SECONDS)[0].splitlines()
-        assert receiver.returncode == 0
+        lines += receiver.stdout.read().splitlines()  # not communicate(): it forgets what was read ahead
+        assert receiver.wait(PATIENCE_SECONDS) == 0
     finally:
         for process in (sender, receiver):
             process.kill()
