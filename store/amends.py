@@ -14,7 +14,7 @@ from journal.errors import JournalError
 from journal.files import JournalFiles
 from journal.reader import JournalReader
 from store.hints import with_copy_hint
-from store.keys import Entry
+from store.keys import Entry, Terms
 from store.marks import encode_settled
 from store.owners import OwnerState
 from store.records.commands import (
@@ -91,9 +91,9 @@ class _Comparison:
         destinations = dict.fromkeys(destination for destination, _ in (*self._mine, *self._theirs))
         for destination in destinations:
             self._messages(destination)
-        for name in self._mine.keys() - self._theirs.keys():
-            if name[1] is not None:  # all that it has pending was copied: nothing older is needed
-                self._amends.payloads.append(encode_settled(name[1]))
+        for destination, key in self._mine.keys() - self._theirs.keys():
+            if key is not None:  # all that it has pending was copied: nothing older is needed
+                self._amends.payloads.append(encode_settled(destination, key))
 
     def _transactions(self) -> None:
         mine, theirs = self._state.transactions, self._truth.transactions
@@ -126,10 +126,19 @@ class _Comparison:
                 self._amends.pins.add(entry.location >> 32)
         for name in self._mine.keys() - self._theirs.keys():
             owner = self._mine[name]
-            if owner.subscription_name is not None:  # its selector was in the record that is lost
+            if owner.subscription_name is not None:
                 assert owner.client_id is not None, "a subscription has a client"
+                # A selector that was too long for the index is lost with its record: then it takes every message.
+                selector, no_local, pattern = owner.terms or Terms(None, False)
                 self._amends.payloads.append(
-                    encode_subscription(owner.destination, owner.client_id, owner.subscription_name)
+                    encode_subscription(
+                        owner.destination,
+                        owner.client_id,
+                        owner.subscription_name,
+                        selector,
+                        no_local,
+                        subscribed=owner.destination._replace(name=pattern or owner.destination.name),
+                    )
                 )
 
     def _messages(self, destination: Destination) -> None:

@@ -125,9 +125,12 @@ class Batch:
 
     def _payloads_together(self, parts: Sequence[Part]) -> list[bytes]:
         more: list[bytes] = []
+        # Copies of one message for several queues have one id: once it is known that it did not come before, the audit,
+        # which looks at ids alone, is not asked again.
+        takers: dict[str, set[int]] = {}
         for part in parts:
             if isinstance(part, AddMessage):
-                if part.is_audited and self._is_duplicate(part):
+                if part.is_audited and self._is_duplicate_together(part, takers):
                     continue
                 more.append(part.payload)
                 more += part.passed_over
@@ -146,6 +149,23 @@ class Batch:
         else:
             for owner in add.owners:
                 state.know_id(owner, message_id)
+        return add.is_duplicate
+
+    def _is_duplicate_together(self, add: AddMessage, takers: dict[str, set[int]]) -> bool:
+        """As ``_is_duplicate``, of one among several; ``takers`` are the owners of those before it that are not."""
+        message_id = add.message.message_id
+        taken = takers.get(message_id)
+        if taken is None:
+            if not self._is_duplicate(add):
+                takers[message_id] = set(add.owners)
+            return add.is_duplicate
+        add.is_duplicate = add.owners[0] in taken
+        if add.is_duplicate:
+            self.duplicates += 1
+        else:
+            taken.update(add.owners)
+            for owner in add.owners:
+                self._state.know_id(owner, message_id)
         return add.is_duplicate
 
     def append(self, operation: Operation | NewQueue, payloads: Sequence[bytes], size: int) -> None:
@@ -211,13 +231,7 @@ class Batch:
             command = decode(operation.payload)
             assert isinstance(command, Subscription)
             assert command.info is not None, "a new subscription says what it is"
-            state.subscribe(
-                operation.owner,
-                command.destination,
-                command.info.client_id,
-                command.info.name,
-                locations[number],
-            )
+            state.subscribe(operation.owner, command.destination, command.info, locations[number])
             return 1
         if isinstance(operation, RemoveOwner):
             state.drop_owner(operation.owner, file)

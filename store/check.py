@@ -248,7 +248,13 @@ def _compare_messages(path: str, state: State, truth: State, report: Report) -> 
             report.problem(f"{path}: {name}: a message's record stands elsewhere in the journal")
     for key in sorted(state.subscriptions.keys() ^ truth.subscriptions.keys()):
         what = "has" if key in state.subscriptions else "lacks"
-        report.problem(f"{path}: {what} the subscription {key}, unlike the journal")
+        report.problem(f"{path}: {what} the subscription {key[1]} of {key[0]}, unlike the journal")
+    for key in sorted(state.subscriptions.keys() & truth.subscriptions.keys()):
+        terms, wanted = (each.owners[each.subscriptions[key]].terms for each in (state, truth))
+        if terms is not None and terms != wanted:
+            report.problem(
+                f"{path}: the subscription {key[1]} of {key[0]} asks for {terms}, by the journal for {wanted}"
+            )
 
 
 def _are_alike(state: State, owner: int | None, truth: State, true_owner: int | None) -> bool:

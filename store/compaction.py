@@ -226,7 +226,7 @@ class Compaction:
         self._after = 0
         if owner not in state.owners or state.owners[owner].latest_record != record:
             return 0  # unsubscribed, or changed meanwhile
-        payload = encode_settled(state.owners[owner].key)
+        payload = encode_settled(state.owners[owner].destination, state.owners[owner].key)
         self._journal.write_copies([payload])
         state.settle_record(owner)
         return len(payload)
@@ -293,7 +293,7 @@ class Compaction:
         assert command.info is not None, "a subscription's record says what it is"
         copy = encode(command)
         location = self._journal.write_copies([copy])[0]
-        state.subscribe(owner, known.destination, command.info.client_id, command.info.name, location)
+        state.subscribe(owner, known.destination, command.info, location)
         if known.record_location != location:
             self._moving.append((owner, location))
         return len(copy)

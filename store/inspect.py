@@ -254,7 +254,9 @@ def _mark_says(payload: bytes) -> str | None:
         return f"gives up {_files(gone)}"
     settled = decode_settled(payload)
     if settled is not None:
-        return f"all that {settled} holds stands behind its newest record"
+        topic, key = settled
+        of = "" if topic is None else f" of topic {topic}"
+        return f"all that {key}{of} holds stands behind its newest record"
     following = decode_next(payload)
     if following is not None:
         return f"db-{following}.log follows, and has its header"

@@ -25,6 +25,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from store.records.acknowledgements import SubscriptionInfo
 from store.records.message import Destination, DestinationKind
 
 PRODUCER_BYTES_MAX = 400
@@ -62,6 +63,21 @@ class Entry(NamedTuple):
     message_id: str
 
 
+class Terms(NamedTuple):
+    """On which terms somebody subscribed: what the journal's record of a durable subscription says beside its name."""
+
+    selector: str | None
+    no_local: bool
+    # It is of every topic that matches, and has a record of each. None: of one topic.
+    pattern: str | None = None
+
+
+def terms_of(destination: Destination, info: SubscriptionInfo) -> Terms:
+    """The terms in a record, which is of the topic ``destination``."""
+    subscribed = info.subscribed_destination or destination
+    return Terms(info.selector, info.no_local, None if subscribed == destination else subscribed.name)
+
+
 class OwnerRecord(NamedTuple):
     """A queue or durable subscription, as the index remembers it."""
 
@@ -72,6 +88,9 @@ class OwnerRecord(NamedTuple):
     messages: int
     bytes: int
     latest_record: int = 0  # of its newest record; 0: the same
+    # None for a queue. For a subscription: its newest record has to be asked, for they are too long for the index, or
+    # it was written by a version that did not keep them.
+    terms: Terms | None = None
 
 
 def message_key(owner: int, order_key: int) -> bytes:
@@ -193,14 +212,25 @@ def owner_key(owner: int) -> bytes:
 
 
 def owner_value(record: OwnerRecord) -> bytes:
+    value = _json(record)
+    if record.terms is not None and len(value) > CHUNK_BYTES:
+        return _json(record._replace(terms=None))
+    return value
+
+
+def _json(record: OwnerRecord) -> bytes:
     kind, name = record.destination
-    text = json.dumps([int(kind), name, *record[1:]], ensure_ascii=False, separators=(",", ":"))
+    fields = record[1:] if record.terms is not None else record[1:-1]  # a version that knows of no terms reads it, too
+    text = json.dumps([int(kind), name, *fields], ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 
 
 def owner_of(key: bytes, value: bytes) -> tuple[int, OwnerRecord]:
     kind, name, *rest = json.loads(value.decode("utf-8", "surrogatepass"))
-    return _OWNER.unpack(key)[1], OwnerRecord(Destination(DestinationKind(kind), name), *rest)
+    record = OwnerRecord(Destination(DestinationKind(kind), name), *rest)
+    if record.terms is not None:
+        record = record._replace(terms=Terms(*record.terms))
+    return _OWNER.unpack(key)[1], record
 
 
 def chunk_key(kind: bytes, chunk: int) -> bytes:

@@ -3,8 +3,8 @@
 `TANDEMMQ-GONE {"files": [[first, last], ...]}` stands, synced, in the journal before the named files are unlinked:
 so a file that was reclaimed differs for ever from one that was lost (safety.md 4).
 
-`TANDEMMQ-SETTLED {"subscription": key}` ends the move of a durable subscription: all that it holds stands behind its
-newest record now, so that the older ones are not needed (safety.md 5). ActiveMQ ignores traces.
+`TANDEMMQ-SETTLED {"subscription": key, "topic": name}` ends the move of a durable subscription: all that it
+holds stands behind its newest record now, so that the older ones are not needed (safety.md 5). ActiveMQ ignores traces.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from store.headers import ranges
 from store.records.commands import Trace, decode, encode_trace
+from store.records.message import Destination
 
 _GONE = "TANDEMMQ-GONE "
 _GONE_BYTES = _GONE.encode()
@@ -38,17 +39,22 @@ def decode_gone(payload: bytes) -> tuple[int, ...]:
     return tuple(file for first, last in body["files"] for file in range(first, last + 1))
 
 
-def encode_settled(subscription_key: str) -> bytes:
+def encode_settled(topic: Destination, subscription_key: str) -> bytes:
     """The payload of the record that follows the last copy of what a moved subscription holds."""
-    return encode_trace(_SETTLED + json.dumps({"subscription": subscription_key}, separators=(",", ":")))
+    said = {"subscription": subscription_key, "topic": topic.name}
+    return encode_trace(_SETTLED + json.dumps(said, separators=(",", ":")))
 
 
-def decode_settled(payload: bytes) -> str | None:
-    """The key of the subscription that a trace command's payload settles; None for every other trace."""
+def decode_settled(payload: bytes) -> tuple[str | None, str] | None:
+    """The topic and the key of the subscription that a trace command's payload settles; None for every other trace.
+
+    The topic is None in those of before: a key stood for one subscription of one topic then.
+    """
     if _SETTLED_BYTES not in payload[:32]:
         return None
     command = decode(payload)
     text = command.message if isinstance(command, Trace) else None
     if text is None or not text.startswith(_SETTLED):
         return None
-    return str(json.loads(text[len(_SETTLED) :])["subscription"])
+    said = json.loads(text[len(_SETTLED) :])
+    return said.get("topic"), str(said["subscription"])

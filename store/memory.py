@@ -1,8 +1,9 @@
 """A store that forgets: the contract of ``store.store.Store`` in memory, for brokers without persistence and tests.
 
 What is appended in one turn of the loop comes back in the next, in order, as one batch. Order keys grow as those of
-a journal do, so whatever holds on the real store's operations holds here: pages, atomic operations, owners. It
-never touches a disk, and nothing outlives the object but what ``owners`` tells an engine that is started on it later.
+a journal do, so whatever holds on the real store's operations holds here: pages, atomic operations, prepared
+transactions, owners. It never touches a disk, and nothing outlives the object but what ``owners`` and ``prepared``
+tell an engine that is started on it later.
 """
 
 from __future__ import annotations
@@ -12,19 +13,24 @@ from collections.abc import Callable
 from sortedcontainers import SortedDict
 
 from store.audit import ProducerAudit
+from store.keys import terms_of
 from store.operations import (
     AddMessage,
     AddSubscription,
     Atomic,
+    EndTransaction,
     Engine,
     Operation,
     Owner,
     Page,
     PagedMessage,
+    PreparedTransaction,
+    PrepareTransaction,
     RemoveMessage,
     RemoveOwner,
 )
-from store.records.commands import subscription_key
+from store.records.commands import RemoveMessage as RemoveCommand
+from store.records.commands import Subscription, decode, subscription_key
 from store.records.message import Destination
 from store.settings import StoreSettings
 from store.space import StoreFull
@@ -58,7 +64,9 @@ class MemoryStore:
         self._owners: dict[int, Owner] = {}
         self._messages: dict[int, SortedDict] = {}  # owner -> order key -> PagedMessage
         self._queues: dict[Destination, int] = {}
-        self._subscriptions: dict[str, int] = {}
+        self._subscriptions: dict[tuple[Destination, str], int] = {}
+        self._prepared: dict[str, PrepareTransaction] = {}
+        self._withheld: dict[int, set[int]] = {}  # owner -> order keys of what a prepared transaction removes
         self._next_owner = 1
         self._audit = ProducerAudit(_DEFAULTS.failover_producers_audit_depth, _DEFAULTS.max_failover_producers_to_track)
 
@@ -68,14 +76,34 @@ class MemoryStore:
         self._engine = engine
 
     def owners(self) -> list[Owner]:
-        """Every queue and durable subscription with what it holds now."""
+        """Every queue and durable subscription with what it holds now, but for what a prepared transaction removes."""
         found = []
         for owner in self._owners.values():
             messages = self._messages[owner.id]
             size = sum(message.size for message in messages.values())
+            count = len(messages) - len(self._withheld.get(owner.id, ()))
             found.append(
-                Owner(owner.id, owner.destination, len(messages), size, owner.client_id, owner.subscription_name)
+                Owner(
+                    owner.id,
+                    owner.destination,
+                    count,
+                    size,
+                    owner.client_id,
+                    owner.subscription_name,
+                    selector=owner.selector,
+                    no_local=owner.no_local,
+                    pattern=owner.pattern,
+                )
             )
+        return found
+
+    def prepared(self) -> list[PreparedTransaction]:
+        """The transactions that are prepared now: in doubt until EndTransaction."""
+        found = []
+        for prepare in self._prepared.values():
+            added = sum(isinstance(part, AddMessage) and not part.is_duplicate for part in prepare.operations)
+            removed = sum(isinstance(part, RemoveMessage) for part in prepare.operations)
+            found.append(PreparedTransaction(prepare.transaction, added, removed))
         return found
 
     def may_speak(self) -> bool:
@@ -94,7 +122,7 @@ class MemoryStore:
 
     def subscription(self, client_id: str, name: str, destination: Destination) -> int:
         """The owner id of a durable subscription, a new one if there is none of that name (or it was removed)."""
-        key = subscription_key(client_id, name)
+        key = destination, subscription_key(client_id, name)
         found = self._subscriptions.get(key)
         if found is None:
             found = self._subscriptions[key] = self._add_owner(destination, client_id, name)
@@ -165,16 +193,35 @@ class MemoryStore:
             self._read(operation)
         elif isinstance(operation, Atomic):
             self._apply_together(operation)
+        elif isinstance(operation, PrepareTransaction):
+            self._prepare(operation)
+        elif isinstance(operation, EndTransaction):
+            self._end(operation)
         elif isinstance(operation, RemoveOwner):
             for message in self._messages.pop(operation.owner).values():
                 self.bytes -= message.size
             del self._owners[operation.owner]
+            self._withheld.pop(operation.owner, None)
         else:
             assert isinstance(operation, AddSubscription), "every kind of operation is known"
             self._location += len(operation.payload) + _RECORD_OVERHEAD
+            self._describe(operation)
+
+    def _describe(self, subscription: AddSubscription) -> None:
+        command = decode(subscription.payload)
+        assert isinstance(command, Subscription), "a new subscription says what it is"
+        assert command.info is not None, "a new subscription says what it is"
+        owner = self._owners[subscription.owner]
+        terms = terms_of(command.destination, command.info)
+        owner.selector, owner.no_local, owner.pattern = terms
 
     def _apply_together(self, atomic: Atomic) -> None:
-        parts = [part for part in atomic.operations if not isinstance(part, AddMessage) or not self._is_duplicate(part)]
+        takers: dict[str, set[int]] = {}
+        parts = [
+            part
+            for part in atomic.operations
+            if not isinstance(part, AddMessage) or not self._is_duplicate_together(part, takers)
+        ]
         for part in parts:
             if isinstance(part, AddMessage):
                 self._place(part)
@@ -188,6 +235,77 @@ class MemoryStore:
                 self._add(part)
             else:
                 self._remove(part)
+
+    def _prepare(self, prepare: PrepareTransaction) -> None:
+        key = prepare.transaction.key
+        prepare.is_refused = key in self._prepared
+        if prepare.is_refused:
+            return
+        self._prepared[key] = prepare
+        takers: dict[str, set[int]] = {}
+        for part in prepare.operations:
+            if isinstance(part, RemoveMessage):
+                self._withheld.setdefault(part.owner, set()).add(part.order_key)
+            elif not self._is_duplicate_together(part, takers):
+                self._place(part)
+                self.bytes += part.size
+        self._location += len(prepare.prepare) + _RECORD_OVERHEAD
+
+    def _end(self, end: EndTransaction) -> None:
+        prepare = self._prepared.pop(end.transaction.key, None)
+        end.is_unknown = prepare is None
+        if prepare is None:
+            return
+        self._location += len(end.payload) + _RECORD_OVERHEAD
+        place = self._location << 32  # behind every message that was added before
+        for number, part in enumerate(prepare.operations):
+            if isinstance(part, RemoveMessage):
+                self._end_removal(part, end)
+            elif not part.is_duplicate:
+                self.bytes -= part.size
+                if end.is_commit:
+                    part.order_key = place | number
+                    part.owners = self._owners_at_end(part)
+                    self._add(part)
+                    end.added += [(owner, self._messages[owner][part.order_key]) for owner in part.owners]
+                elif part.is_audited:
+                    self._audit.forget(part.message.message_id)
+
+    def _end_removal(self, remove: RemoveMessage, end: EndTransaction) -> None:
+        messages = self._messages.get(remove.owner)
+        if messages is None:  # the owner is gone with all it held
+            return
+        self._withheld[remove.owner].discard(remove.order_key)
+        if end.is_commit:
+            self._remove(remove)
+            end.removed.append((remove.owner, remove.order_key))
+        else:
+            end.returned.append((remove.owner, messages[remove.order_key]))
+
+    def _owners_at_end(self, add: AddMessage) -> tuple[int, ...]:
+        """Who gets a prepared message when it becomes visible: as a replay says, all that there are by then but those
+        that were passed over. A queue that was removed meanwhile begins anew."""
+        destination = add.message.destination
+        if not destination.is_topic:
+            return (self.queue(destination),)
+        commands = [decode(payload) for payload in add.passed_over]
+        passed_over = {command.subscription_key for command in commands if isinstance(command, RemoveCommand)}
+        return tuple(
+            owner
+            for (topic, key), owner in self._subscriptions.items()
+            if topic == destination and key not in passed_over
+        )
+
+    def _is_duplicate_together(self, add: AddMessage, takers: dict[str, set[int]]) -> bool:
+        """As ``_is_duplicate``, of one among several; ``takers`` are the owners of those before it that are not."""
+        taken = takers.get(add.message.message_id)
+        if taken is None:
+            if not self._is_duplicate(add):
+                takers[add.message.message_id] = set(add.owners)
+            return add.is_duplicate
+        add.is_duplicate = add.owners[0] in taken
+        taken.update(add.owners)
+        return add.is_duplicate
 
     def _is_duplicate(self, add: AddMessage) -> bool:
         add.is_duplicate = add.is_audited and self._audit.is_duplicate(add.message.message_id)
@@ -213,7 +331,10 @@ class MemoryStore:
         if messages is None:
             return
         total = 0
+        withheld = self._withheld.get(page.owner, ())
         for order_key in messages.irange(page.after, inclusive=(False, False)):
+            if order_key in withheld:
+                continue
             found = messages[order_key]
             if page.messages and (len(page.messages) >= page.count or total + found.size > page.bytes_max):
                 page.is_end = False

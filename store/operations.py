@@ -235,10 +235,21 @@ class Engine(Protocol):
 class Owner:
     """Something that holds stored messages: a queue, or a durable subscription of a topic.
 
-    ``count`` and ``bytes`` are those at start; the engine counts on from there.
+    ``count`` and ``bytes`` are those at start; the engine counts on from there. ``selector``, ``no_local``
+    and ``pattern`` are what a durable subscription asked for; without a pattern it is of its one topic.
     """
 
-    __slots__ = ("bytes", "client_id", "count", "destination", "id", "subscription_name")
+    __slots__ = (
+        "bytes",
+        "client_id",
+        "count",
+        "destination",
+        "id",
+        "no_local",
+        "pattern",
+        "selector",
+        "subscription_name",
+    )
 
     def __init__(
         self,
@@ -248,6 +259,10 @@ class Owner:
         bytes: int = 0,
         client_id: str | None = None,
         subscription_name: str | None = None,
+        *,
+        selector: str | None = None,
+        no_local: bool = False,
+        pattern: str | None = None,
     ) -> None:
         self.id = id
         self.destination = destination
@@ -255,3 +270,6 @@ class Owner:
         self.bytes = bytes
         self.client_id = client_id
         self.subscription_name = subscription_name
+        self.selector = selector
+        self.no_local = no_local
+        self.pattern = pattern

@@ -8,6 +8,7 @@ from store.open_transactions import PendingOperation
 from store.operations import EndTransaction, PagedMessage
 from store.pages import Pages
 from store.records.commands import ADD
+from store.records.message import Destination
 from store.records.message_ids import is_made_by_broker
 from store.state import State
 
@@ -20,13 +21,21 @@ def end_transaction(state: State, pages: Pages, end: EndTransaction, location: i
     for number, operation in enumerate(transaction.operations):
         if operation.kind == ADD:
             destination = operation.destination
-            owners = state.topics.get(destination, ()) if destination.is_topic else (state.queues[destination],)
+            owners = _owners(state, destination)
+            assert owners or destination.is_topic or not end.is_commit, "the store began the queue anew (Store.append)"
             if not is_made_by_broker(operation.message_id):
                 (state.note_id if end.is_commit else state.forget_id)(owners, operation.message_id)
             if end.is_commit:
                 _add(state, pages, end, operation, owners, location << 32 | number, added)
         else:
             _remove(state, pages, end, operation, location >> 32, added)
+
+
+def _owners(state: State, destination: Destination) -> Sequence[int]:
+    if destination.is_topic:
+        return state.topics.get(destination, ())
+    queue = state.queues.get(destination)
+    return () if queue is None else (queue,)
 
 
 def _add(
@@ -56,7 +65,7 @@ def _remove(
     owner, order_key = operation.owner, operation.order_key
     if not order_key:
         # A durable subscription that was passed over; for the rest of those there was nothing to remove.
-        found = state.subscriptions.get(operation.subscription_key or "")
+        found = state.subscriptions.get((operation.destination, operation.subscription_key or ""))
         place = None if found is None else added.pop((found, operation.message_id), None)
         if not end.is_commit or found is None or place is None:
             return

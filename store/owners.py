@@ -11,7 +11,7 @@ class OwnerState:
     """A queue or durable subscription, and how much it holds.
 
     A subscription's record at ``record_location`` is older than all it holds, so it is needed; ``latest_record`` says
-    what the subscription is now.
+    what the subscription is now, and ``terms`` what it says; None: that is not known, the record has to be read.
     """
 
     __slots__ = (
@@ -23,6 +23,7 @@ class OwnerState:
         "latest_record",
         "record_location",
         "subscription_name",
+        "terms",
     )
 
     def __init__(
@@ -35,6 +36,7 @@ class OwnerState:
         count: int = 0,
         bytes: int = 0,
         latest_record: int = 0,
+        terms: keys.Terms | None = None,
     ) -> None:
         self.id = id
         self.destination = destination
@@ -42,6 +44,7 @@ class OwnerState:
         self.subscription_name = subscription_name
         self.record_location = record_location
         self.latest_record = latest_record or record_location
+        self.terms = terms
         self.count = count
         self.bytes = bytes
 
@@ -61,4 +64,5 @@ class OwnerState:
             self.count,
             self.bytes,
             self.latest_record,
+            self.terms,
         )

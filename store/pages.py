@@ -19,8 +19,8 @@ from store.keys import Entry
 from store.operations import Page, PagedMessage
 from store.records.commands import AddMessage, UpdateMessage, decode
 from store.records.errors import RecordDamaged
+from store.records.frames import open_message
 from store.records.message import Message
-from store.records.openwire import decode_message
 from store.state import State
 
 log = logging.getLogger(__name__)
@@ -141,4 +141,4 @@ def _message_in(payload: bytes, version: int) -> Message:
     if isinstance(command, UpdateMessage):
         command = command.add
     assert isinstance(command, AddMessage), "an index entry points to a record that stores a message"
-    return decode_message(command.message, version)
+    return open_message(command.message, version)

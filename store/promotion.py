@@ -22,6 +22,7 @@ from store.headers import Header, encode_header
 from store.records.commands import encode_commit, encode_rollback
 from store.records.transactions import TransactionId, transaction_of_key
 from store.tail import Position
+from store.terms import describe_subscriptions
 from store.threads import OS_THREADS, Threads
 
 # A promotion's file begins short and grows as it is written: clients wait while it is made, and one that comes to
@@ -117,6 +118,7 @@ class Promotion:
         before = follower.replay.records
         try:
             self._ends = self._advance(follower)
+            describe_subscriptions(follower.state, self._files)
         finally:
             self._files.abandon(self._broker)
         # A successor may have put up its fence before we came to read; what it has is none of our header's business.

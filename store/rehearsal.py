@@ -118,10 +118,8 @@ def counterpart(owner: OwnerState, contents: Contents) -> OwnerState | None:
     if owner.subscription_name is None:
         found = state.queues.get(owner.destination)
     else:
-        found = state.subscriptions.get(owner.key)
-    if found is None or state.owners[found].destination != owner.destination:
-        return None
-    return state.owners[found]
+        found = state.subscriptions.get((owner.destination, owner.key))
+    return None if found is None else state.owners[found]
 
 
 def order_trouble(truth: Contents, rehearsal: Rehearsal, owner: OwnerState) -> str | None:

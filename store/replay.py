@@ -97,10 +97,13 @@ class Replay:
     def _trace(self, payload: bytes) -> None:
         for file in decode_gone(payload):
             self._state.lose_file(file)
-        key = decode_settled(payload)
-        owner = None if key is None else self._state.subscriptions.get(key)
-        if owner is not None:
-            self._state.settle_record(owner)
+        settled = decode_settled(payload)
+        if settled is None:
+            return
+        topic, key = settled
+        for (destination, known), owner in list(self._state.subscriptions.items()):
+            if known == key and topic in (None, destination.name):
+                self._state.settle_record(owner)
 
     def tell_ids(self) -> None:
         """A term begins: from now on the state itself keeps the clients' ids that are not in the index yet."""
@@ -209,7 +212,7 @@ class Replay:
     def _held(self, destination: Destination, key: str | None, message_id: str) -> tuple[int, int, Entry] | None:
         """(owner, order key, entry) of the message that a Remove names; None if nobody has it."""
         state = self._state
-        owner = state.queues.get(destination) if key is None else state.subscriptions.get(key)
+        owner = state.queues.get(destination) if key is None else state.subscriptions.get((destination, key))
         if owner is None:
             return None
         order_key = self._place(owner, message_id)
@@ -337,20 +340,15 @@ class Replay:
     def _subscription(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, Subscription)
         state = self._state
-        owner = state.subscriptions.get(command.subscription_key)
+        owner = state.subscriptions.get((command.destination, command.subscription_key))
         if command.info is None:
             if owner is not None:
                 state.drop_owner(owner, location >> 32)
                 self._forget_owner(owner)
             return
-        if owner is not None and state.owners[owner].destination != command.destination:
-            state.drop_owner(owner, location >> 32)
-            self._forget_owner(owner)
-            owner = None
         if owner is None:
             owner = state.new_owner()
-        client_id, name = command.info.client_id, command.info.name
-        state.subscribe(owner, command.destination, client_id, name, location)
+        state.subscribe(owner, command.destination, command.info, location)
 
     def _remove_destination(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, RemoveDestination)

@@ -22,6 +22,7 @@ from store.keys import SHARED, SIZE_MASK, Entry
 from store.known_ids import KnownIds
 from store.open_transactions import OpenTransactions, PendingOperation, Transaction
 from store.owners import OwnerState
+from store.records.acknowledgements import SubscriptionInfo
 from store.records.message import Destination
 from store.tail import Frozen, Position, Tail, keys_after
 
@@ -51,7 +52,8 @@ class State:
         self.frozen: Tail | None = None
         self.owners: dict[int, OwnerState] = {}
         self.queues: dict[Destination, int] = {}
-        self.subscriptions: dict[str, int] = {}  # KahaDB's subscription key -> owner
+        # Topic and KahaDB's subscription key -> owner: a subscription of a pattern is one of each topic that matches.
+        self.subscriptions: dict[tuple[Destination, str], int] = {}
         self.topics: dict[Destination, tuple[int, ...]] = {}
         self.files: dict[int, FileState] = {}
         self.open = OpenTransactions(self.pin)
@@ -111,7 +113,7 @@ class State:
         if owner.subscription_name is None:
             self.queues[owner.destination] = owner.id
         else:
-            self.subscriptions[owner.key] = owner.id
+            self.subscriptions[owner.destination, owner.key] = owner.id
             self.topics[owner.destination] = (*self.topics.get(owner.destination, ()), owner.id)
 
     def queue(self, destination: Destination) -> int:
@@ -132,15 +134,16 @@ class State:
         self.next_owner = max(self.next_owner, owner + 1)
         self.tail.touched_owners.add(owner)
 
-    def subscribe(self, owner: int, destination: Destination, client_id: str, name: str, location: int) -> None:
-        """A durable subscription begins, or (same owner again) its record was written anew.
+    def subscribe(self, owner: int, destination: Destination, info: SubscriptionInfo, location: int) -> None:
+        """A durable subscription begins, or (same owner again) its record, which says ``info``, was written anew.
 
         What it holds must stand behind the record by which it began; so that one stays needed while it holds
         anything. ``settle_record`` says that nothing stands before the newest any more.
         """
         known = self.owners.get(owner)
         if known is None:
-            self._know(OwnerState(owner, destination, client_id, name, location))
+            known = OwnerState(owner, destination, info.client_id, info.name, location)
+            self._know(known)
             self.next_owner = max(self.next_owner, owner + 1)
         elif known.latest_record != location:
             # Were the newer record gone and the older one left, the older would count again.
@@ -148,6 +151,12 @@ class State:
             known.latest_record = location
             if known.count == 0:
                 self.settle_record(owner)
+        self.describe(owner, info)
+
+    def describe(self, owner: int, info: SubscriptionInfo) -> None:
+        """The newest record of a durable subscription says ``info``."""
+        known = self.owners[owner]
+        known.terms = keys.terms_of(known.destination, info)
         self.tail.touched_owners.add(owner)
 
     def settle_record(self, owner: int) -> None:
@@ -171,7 +180,7 @@ class State:
         if state.subscription_name is None:
             self.queues.pop(state.destination, None)
         else:
-            self.subscriptions.pop(state.key, None)
+            self.subscriptions.pop((state.destination, state.key), None)
             self.topics[state.destination] = tuple(o for o in self.topics[state.destination] if o != owner)
             for location in {state.record_location, state.latest_record}:
                 self.pin(file, location >> 32)

@@ -15,7 +15,16 @@ from journal.files import JournalFiles
 from store.batch import NewQueue
 from store.compaction import CompactionReport
 from store.follow import Follower
-from store.operations import AddMessage, Engine, Operation, Owner, PreparedTransaction, RemoveOwner
+from store.operations import (
+    AddMessage,
+    EndTransaction,
+    Engine,
+    Operation,
+    Owner,
+    PreparedTransaction,
+    PrepareTransaction,
+    RemoveOwner,
+)
 from store.prediction import Prediction, end_seconds, records_per_checkpoint
 from store.promotion import Promoted
 from store.records.commands import ADD, subscription_key
@@ -79,6 +88,7 @@ class Store:
         self._chores = chores
         self._owners = owners_of(state)
         self._prepared = _prepared(state)
+        self._prepared_queues = _prepared_queues(state)
         self._space = space or Space((files.directory,), settings.disk_reserve)
         self._next_owner = state.next_owner
         self._queues = dict(state.queues)
@@ -195,8 +205,8 @@ class Store:
         return found
 
     def subscription(self, client_id: str, name: str, destination: Destination) -> int:
-        """The owner id of a durable subscription, a new one if there is none of that name (or it was removed)."""
-        key = subscription_key(client_id, name)
+        """The owner id of a durable subscription, a new one if that topic has none of that name (or it was removed)."""
+        key = destination, subscription_key(client_id, name)
         found = self._subscriptions.get(key)
         if found is None:
             found = self._subscriptions[key] = self._next_owner
@@ -212,12 +222,25 @@ class Store:
         """
         if self._space.is_short and type(operation) is AddMessage:
             raise StoreFull(self._space.reason)
+        if type(operation) is PrepareTransaction or type(operation) is EndTransaction:
+            self._keep_queues(operation)
         turn = self._turn
         if not turn:
             self._call_later_this_turn(self._hand_over)
         turn.append(operation)
         if type(operation) is RemoveOwner:
             self.forget(operation.owner)
+
+    def _keep_queues(self, operation: PrepareTransaction | EndTransaction) -> None:
+        """A queue that was removed after a transaction added to it was prepared begins anew when that is committed."""
+        key = operation.transaction.key
+        if isinstance(operation, PrepareTransaction):
+            added = (part.message.destination for part in operation.operations if isinstance(part, AddMessage))
+            self._prepared_queues.setdefault(key, set()).update(each for each in added if not each.is_topic)
+            return
+        for destination in self._prepared_queues.pop(key, ()):
+            if operation.is_commit:
+                self.queue(destination)
 
     def _know_queue(self, queue: NewQueue) -> None:
         if not self._turn:
@@ -294,6 +317,9 @@ def owners_of(state: State) -> list[Owner]:
             o.bytes,
             o.client_id,
             o.subscription_name,
+            selector=None if o.terms is None else o.terms.selector,
+            no_local=o.terms is not None and o.terms.no_local,
+            pattern=None if o.terms is None else o.terms.pattern,
         )
         for o in state.owners.values()
     ]
@@ -309,3 +335,12 @@ def _prepared(state: State) -> list[PreparedTransaction]:
         for key, transaction in state.transactions.items()
         if transaction.is_prepared
     ]
+
+
+def _prepared_queues(state: State) -> dict[str, set[Destination]]:
+    """The queues that each prepared transaction adds to."""
+    return {
+        key: {o.destination for o in transaction.operations if o.kind == ADD and not o.destination.is_topic}
+        for key, transaction in state.transactions.items()
+        if transaction.is_prepared
+    }

@@ -183,6 +183,7 @@ class _Work:
     def demand_agreement(self, owner: OwnerState) -> None:
         mine = self._there(owner)
         if mine is None:
+            self._demand_free_name(owner)
             return
         wanted, found = self._source.subscription(owner).info, self._target.subscription(mine).info
         if wanted != found:
@@ -190,6 +191,21 @@ class _Work:
                 f"{owner_name(owner)}: the target has a subscription of that name on other terms "
                 f"({found}, the source's are {wanted})"
             )
+
+    def _demand_free_name(self, owner: OwnerState) -> None:
+        """The subscriber has no subscription of other topics in the target, but by the same pattern."""
+        if owner.subscription_name is None:
+            return
+        pattern = self._source.subscription(owner).info
+        for other in self._target.state.owners.values():
+            if other.subscription_name is None or other.key != owner.key:
+                continue
+            found = self._target.subscription(other).info
+            if pattern is None or found is None or pattern.subscribed_destination != found.subscribed_destination:
+                raise NotTransferable(
+                    f"{owner_name(owner)}: the target has a subscription of that name on other terms "
+                    f"({found}, the source's are {pattern})"
+                )
 
     def subscribe(self, owner: OwnerState) -> None:
         if self._there(owner) is not None:
@@ -205,7 +221,7 @@ class _Work:
         if owner.subscription_name is None:
             found = state.queues.get(owner.destination)
         else:
-            found = state.subscriptions.get(owner.key)
+            found = state.subscriptions.get((owner.destination, owner.key))
         return None if found is None else state.owners[found]
 
     # ---- messages

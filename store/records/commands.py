@@ -210,29 +210,20 @@ _PRIORITIES = tuple(varint_field(0x28, priority) + b"\x30\0" for priority in ran
 
 def encode_add(message: Message, openwire: bytes, transaction: TransactionId | None = None) -> bytes:
     """The payload that stores ``message``, whose frame is ``openwire``. With a transaction it waits for the Commit."""
-    body = _add_body(
-        message.destination,
-        key_bytes(message.message_id),
-        openwire,
-        _PRIORITIES[message.priority],
-        b"" if transaction is None else _transaction_field(transaction),
-    )
-    return b"".join((b"\1", varint(len(body)), body))
+    head = b"" if transaction is None else _transaction_field(transaction)
+    tail = _PRIORITIES[message.priority]
+    return _add_body(b"\1", message.destination, key_bytes(message.message_id), openwire, tail, head)
 
 
-def _add_body(destination: Destination, message_id: bytes, openwire: bytes, tail: bytes, head: bytes) -> bytes:
+def _add_body(
+    start: bytes, destination: Destination, message_id: bytes, openwire: bytes, tail: bytes, head: bytes
+) -> bytes:
+    """``start``, a length, and the fields of an Add: in one piece, for the frame is most of it, and is copied once."""
+    field = _destination_fields.get(destination) or _destination_field(destination)
+    key_length, length = varint(len(message_id)), varint(len(openwire))
+    size = len(head) + len(field) + len(key_length) + len(message_id) + len(length) + len(openwire) + len(tail) + 2
     return b"".join(
-        (
-            head,
-            _destination_fields.get(destination) or _destination_field(destination),
-            b"\x1a",
-            varint(len(message_id)),
-            message_id,
-            b"\x22",
-            varint(len(openwire)),
-            openwire,
-            tail,
-        )
+        (start, varint(size), head, field, b"\x1a", key_length, message_id, b"\x22", length, openwire, tail)
     )
 
 
@@ -267,8 +258,9 @@ def encode_remove(
 
 def encode_update(message: Message, openwire: bytes) -> bytes:
     """The payload that puts a new copy of a stored message in the place of the old one."""
-    body = _add_body(message.destination, key_bytes(message.message_id), openwire, _PRIORITIES[message.priority], b"")
-    return _command(UPDATE, bytes_field(0x0A, body))
+    tail = _PRIORITIES[message.priority]
+    body = _add_body(b"\x0a", message.destination, key_bytes(message.message_id), openwire, tail, b"")
+    return _command(UPDATE, body)
 
 
 def encode_prepare(transaction: TransactionId) -> bytes:
@@ -299,9 +291,12 @@ def encode_subscription(
     selector: str | None = None,
     no_local: bool = False,
     retroactive: bool = False,
+    *,
+    subscribed: Destination | None = None,
 ) -> bytes:
-    """The payload that creates or replaces a durable subscription."""
-    info = SubscriptionInfo(client_id, destination, name, selector, destination, no_local)
+    """The payload that creates or replaces a durable subscription of one topic. ``subscribed``: the pattern that it
+    matches, where the client asked for one."""
+    info = SubscriptionInfo(client_id, destination, name, selector, subscribed or destination, no_local)
     return encode(Subscription(destination, subscription_key(client_id, name), info, retroactive))
 
 
@@ -338,9 +333,9 @@ def encode(command: Command) -> bytes:
     """The payload of a command. TypeError for those that only ActiveMQ writes."""
     match command:
         case AddMessage():
-            return _command(ADD, _add_of(command))
+            return _add_of(b"\1", command)
         case UpdateMessage(add):
-            return _command(UPDATE, bytes_field(0x0A, _add_of(add)))
+            return _command(UPDATE, _add_of(b"\x0a", add))
         case RemoveMessage(destination, message_id, transaction, key, ack):
             return encode_remove(destination, message_id, transaction, key, ack)
         case Subscription(destination, key, info, retroactive):
@@ -363,10 +358,10 @@ def encode(command: Command) -> bytes:
     raise TypeError(f"{type(command).__name__} is not ours to write")
 
 
-def _add_of(add: AddMessage) -> bytes:
+def _add_of(start: bytes, add: AddMessage) -> bytes:
     tail = varint_field(0x28, add.priority) + varint_field(0x30, add.priority_supported)
     head = b"" if add.transaction is None else _transaction_field(add.transaction)
-    return _add_body(add.destination, key_bytes(add.message_id), add.message, tail, head)
+    return _add_body(start, add.destination, key_bytes(add.message_id), add.message, tail, head)
 
 
 def _command(kind: int, body: bytes) -> bytes:

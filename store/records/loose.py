@@ -41,8 +41,8 @@ I64 = struct.Struct(">q")
 PAIR = struct.Struct(">qq")
 _STRING = struct.Struct(">BH")
 _BLOB = struct.Struct(">Bi")
-_FRAME = struct.Struct(">iB")
-FRAME_SIZE = _FRAME.size
+FRAME = struct.Struct(">iB")
+FRAME_SIZE = FRAME.size
 
 
 # ---- writing
@@ -106,7 +106,7 @@ def transaction_id(value: TransactionId | None) -> bytes:
 def frame(data_type: int, *fields: bytes) -> bytes:
     """A whole frame with its size prefix."""
     body = b"".join(fields)
-    return _FRAME.pack(len(body) + 1, data_type) + body
+    return FRAME.pack(len(body) + 1, data_type) + body
 
 
 # ---- message ids
@@ -175,7 +175,7 @@ _destinations: dict[Destination, bytes] = {}
 
 def open_frame(data: bytes) -> tuple[int, int, int]:
     """Data type, position of the first field and end of a frame that fills ``data`` exactly."""
-    size, data_type = _FRAME.unpack_from(data)
+    size, data_type = FRAME.unpack_from(data)
     if size + 4 != len(data):
         raise RecordDamaged(f"an OpenWire frame claims {size + 4} bytes and has {len(data)}")
     return data_type, FRAME_SIZE, len(data)

@@ -64,12 +64,14 @@ class Message:
     ``properties`` may be None, which means empty: most messages have none, and a dict costs more than a message.
     A message is not changed once it was handed to the engine, except ``redelivery_counter``.
     ``cache`` belongs to the protocol that writes the message out (its encoded headers, say); nobody else reads it.
-    ``raw`` holds the whole OpenWire frame when it is known, so that it need not be written again.
+    ``raw`` holds the whole OpenWire frame (loose, version 11) when it is known, so that it need not be written again.
+    ``broker_sequence`` is the number that a broker gave it when it took it (0: none), which clients tell back.
     """
 
     __slots__ = (
         "body",
         "body_kind",
+        "broker_sequence",
         "cache",
         "correlation_id",
         "destination",
@@ -129,7 +131,18 @@ class Message:
         self.redelivery_counter = redelivery_counter
         self.original_destination = original_destination
         self.raw = raw
+        self.broker_sequence = 0
         self.cache: object = None
 
+    @property
+    def size(self) -> int:
+        """Bytes that it holds in memory, about: without what Python adds. The same as long as it lives."""
+        return len(self.body)
+
+    @property
+    def may_have_properties(self) -> bool:
+        """Whether it is worth while to ask for ``properties``: asked without decoding anything, and no false No."""
+        return self.properties is not None
+
     def __repr__(self) -> str:
-        return f"<Message {self.message_id} for {self.destination}, {len(self.body)} bytes>"
+        return f"<Message {self.message_id} for {self.destination}, {self.size} bytes>"

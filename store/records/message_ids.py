@@ -10,6 +10,7 @@ from __future__ import annotations
 
 SEQUENCE_MAX = (1 << 63) - 1  # a signed 64-bit number in OpenWire and in Java
 _BROKER_SESSION = "-1"
+_BROKER_SESSION_WITHIN = f":{_BROKER_SESSION}:"
 
 
 def broker_producer(connection_id: str) -> str:
@@ -24,5 +25,7 @@ def client_message_id(producer: str, sequence: int) -> str:
 
 def is_made_by_broker(message_id: str) -> bool:
     """Whether a broker made this id: nobody ever sends a message under it again."""
+    if _BROKER_SESSION_WITHIN not in message_id:
+        return False
     parts = message_id.rsplit(":", 3)
     return len(parts) == 4 and parts[1] == _BROKER_SESSION

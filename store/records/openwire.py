@@ -1,16 +1,9 @@
 """Messages as OpenWire frames: loose, version 11, as KahaDB keeps them; read also in versions 1 to 12.
 
-    i4 size, i1 data type (23..29: BodyKind)
-    i4 command id, bool response required, object producer id, object destination, object transaction id,
-    object original destination, object message id, object original transaction id, string group id,
-    i4 group sequence, string correlation id, bool persistent, i8 expiration, i1 priority, object reply to,
-    i8 timestamp, string type, bytes content, bytes properties, object data structure, object target consumer,
-    bool compressed, i4 redelivery counter, array broker path, i8 arrival, string user id, bool by bridge,
-    [v2] bool droppable, [v3] array cluster, i8 broker in time, i8 broker out time, [v10] bool first for consumer
-    type 29 adds: string url, string mime type, bool deleted by broker
+The layout is drawn in :mod:`store.records.fields`; :mod:`store.records.frames` reads no more of a frame than it must.
 
-A message keeps what a receiver sees. Left behind are transaction ids (the journal's commands carry them), the path
-through a network of brokers, target consumer and data structure (advisories, which nobody stores).
+A message keeps what a receiver sees. Left behind, unless the frame itself is kept (``Message.raw``), are transaction
+ids (the journal's commands carry them), the path through a network of brokers, target consumer and data structure.
 """
 
 from __future__ import annotations
@@ -21,8 +14,9 @@ from collections.abc import Iterable
 
 from store.records import loose
 from store.records.errors import RecordDamaged, Unencodable
+from store.records.fields import check_end, read_fields
 from store.records.loose import OPENWIRE_VERSION
-from store.records.message import BodyKind, Destination, Message
+from store.records.message import BodyKind, Message, PropertyValue
 from store.records.properties import decode_properties, encode_properties
 from store.records.utf import modified_of_utf8, utf8_of_modified
 
@@ -41,21 +35,24 @@ _TAIL_FRESH = _TAIL.pack(0, 0)
 _END = struct.Struct(">xxxqqx")  # by bridge, droppable, cluster, broker in and out time, first for consumer
 _NO_SEQUENCE = loose.I32.pack(0)
 
-_DELIVERY_READ = struct.Struct(">?qb")
-_TIMES = loose.PAIR
 
 _TEXT = int(BodyKind.TEXT)
-_BYTES = int(BodyKind.BYTES)
 _BLOB = int(BodyKind.BLOB)
-_KINDS = {int(kind): kind for kind in BodyKind}
 
 
 def encode_message(message: Message) -> bytes:
-    """The frame that ActiveMQ finds in its store. Raises Unencodable for what OpenWire has no room for.
+    """The frame that ActiveMQ finds in its store, also left in ``message.raw``: there already, it is what it is.
 
-    Responses are not required and broker-in time is the timestamp. The broker sequence, which ActiveMQ compares only
-    within a consumer's unacknowledged messages, is the producer's.
+    Raises Unencodable for what OpenWire has no room for. Responses are not required and broker-in time is the
+    timestamp. The broker sequence, if the message has none, is the producer's: ActiveMQ compares it only within a
+    consumer's unacknowledged messages.
     """
+    if message.raw is None:
+        message.raw = _encode(message)
+    return message.raw
+
+
+def _encode(message: Message) -> bytes:
     producer, sequence, foreign = loose.split_key(message.message_id)
     kind = message.body_kind
     body = message.body
@@ -89,7 +86,7 @@ def encode_message(message: Message) -> bytes:
                 b"\1\x6e",
                 _NULL if foreign is None else loose.string(foreign),
                 producer,
-                _IDS.pack(sequence, sequence),
+                _IDS.pack(sequence, message.broker_sequence or sequence),
                 _NULL if group is None else loose.string(group),
                 loose.I32.pack(message.group_sequence) if message.group_sequence else _NO_SEQUENCE,
                 _NULL if correlation is None else loose.string(correlation),
@@ -112,16 +109,25 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message(data: bytes, version: int = OPENWIRE_VERSION) -> Message:
-    """The message of a frame that fills ``data``; compressed bodies come inflated.
+    """The message of a frame that fills ``data``, without ``raw``; compressed bodies come inflated.
 
-    Raises RecordDamaged unless the frame is whole, has the layout of ``version`` and ends where it says.
+    Raises RecordDamaged unless the frame is whole, has the layout of ``version``, ends where it says, and can be read
+    down to the last property.
     """
+    message = Message.__new__(Message)
     try:
-        message, position = _read_message(data, version)
+        marks, stop, _ = read_fields(message, data, version)
+        check_end(message.body_kind, data, stop)
+        _, _, _, _, _, _, _, content_at, properties_at, _, counter_at, _, _ = marks
+        message.properties = read_properties(data, properties_at)
+        if message.body_kind is BodyKind.BLOB:
+            message.body = data[stop:]
+        else:
+            message.body = read_body(data, content_at, message.body_kind, is_compressed=data[counter_at - 1] != 0)
     except (IndexError, struct.error):
         raise RecordDamaged("an OpenWire message is truncated, or of another version") from None
-    if position != len(data):
-        raise RecordDamaged(f"{len(data) - position} bytes follow an OpenWire message: truncated or of another version")
+    message.raw = None
+    message.cache = None
     return message
 
 
@@ -142,103 +148,20 @@ def detect_version(frames: Iterable[bytes]) -> int | None:
     return None
 
 
-def _read_message(data: bytes, version: int) -> tuple[Message, int]:
-    type, position, _ = loose.open_frame(data)
-    kind = _KINDS.get(type)
-    if kind is None:
-        raise RecordDamaged(f"OpenWire type {type} is no message")
-    position += 5  # command id, response required
-    position = loose.skip_object(data, position, version) if data[position] else position + 1
-    destination, position = loose.read_destination(data, position)
-    position = loose.skip_object(data, position, version) if data[position] else position + 1
-    original: Destination | None = None
-    if data[position]:
-        original, position = loose.read_destination(data, position)
-    else:
-        position += 1
-    message_id, position = loose.read_message_id(data, position, version)
-    if destination is None or message_id is None:
-        raise RecordDamaged("an OpenWire message has no destination or no id")
-    position = loose.skip_object(data, position, version) if data[position] else position + 1
-    group: str | None = None
-    if data[position]:
-        group, position = loose.read_string(data, position)
-    else:
-        position += 1
-    (group_sequence,) = loose.I32.unpack_from(data, position)
-    position += 4
-    correlation: str | None = None
-    if data[position]:
-        correlation, position = loose.read_string(data, position)
-    else:
-        position += 1
-    persistent, expiration, priority = _DELIVERY_READ.unpack_from(data, position)
-    position += 10
-    reply_to: Destination | None = None
-    if data[position]:
-        reply_to, position = loose.read_destination(data, position)
-    else:
-        position += 1
-    (timestamp,) = loose.I64.unpack_from(data, position)
-    position += 8
-    jms_type: str | None = None
-    if data[position]:
-        jms_type, position = loose.read_string(data, position)
-    else:
-        position += 1
-    content, position = loose.read_blob(data, position)
-    properties = None
-    if data[position]:
-        marshalled, position = loose.read_blob(data, position)
-        assert marshalled is not None, "the byte before it said that it is there"
-        properties = decode_properties(marshalled) or None
-    else:
-        position += 1
-    position = loose.skip_object(data, position, version) if data[position] else position + 1
-    position = loose.skip_object(data, position, version) if data[position] else position + 1
-    is_compressed = data[position]
-    (redelivery_counter,) = loose.I32.unpack_from(data, position + 1)
-    position = loose.skip_objects(data, position + 5, version) + 8  # broker path, arrival
-    user: str | None = None
-    if data[position]:
-        user, position = loose.read_string(data, position)
-    else:
-        position += 1
-    position += 1 if version < 2 else 2
-    if version >= 3:
-        position = loose.skip_objects(data, position, version) + _TIMES.size
-        if version >= 10:
-            position += 1
-    if type == _BLOB:
-        body = data[position:]
-        position = loose.read_string(data, position)[1]
-        position = loose.read_string(data, position)[1] + 1
-    elif content is None:
-        body = b""
-    else:
-        if is_compressed:
-            content = _inflate(content, type)
-        body = _text(content) if type == _TEXT else content
-    message = Message(
-        destination,
-        message_id,
-        body,
-        kind,
-        persistent=persistent,
-        priority=priority,
-        expiration=expiration,
-        timestamp=timestamp,
-        properties=properties,
-        correlation_id=correlation,
-        reply_to=reply_to,
-        type=jms_type,
-        group_id=group,
-        group_sequence=group_sequence,
-        user_id=user,
-        redelivery_counter=redelivery_counter,
-        original_destination=original,
-    )
-    return message, position
+def read_body(data: bytes, content_at: int, kind: BodyKind, *, is_compressed: bool) -> bytes:
+    """``Message.body`` of the content at ``content_at``. Raises RecordDamaged, IndexError or struct.error."""
+    content, _ = loose.read_blob(data, content_at)
+    if content is None:
+        return b""
+    if is_compressed:
+        content = _inflate(content, kind)
+    return _text(content) if kind is BodyKind.TEXT else content
+
+
+def read_properties(data: bytes, position: int) -> dict[str, PropertyValue] | None:
+    """``Message.properties`` of the map at ``position``. Raises RecordDamaged, IndexError or struct.error."""
+    marshalled, _ = loose.read_blob(data, position)
+    return None if marshalled is None else decode_properties(marshalled) or None
 
 
 def _text(content: bytes) -> bytes:
@@ -248,10 +171,10 @@ def _text(content: bytes) -> bytes:
     return utf8_of_modified(content[4:])
 
 
-def _inflate(content: bytes, type: int) -> bytes:
+def _inflate(content: bytes, kind: BodyKind) -> bytes:
     inflater = zlib.decompressobj()
     try:
-        if type == _BYTES:
+        if kind is BodyKind.BYTES:
             # ActiveMQBytesMessage writes the length first, and deflates its whole buffer: what is behind it is noise.
             (length,) = loose.I32.unpack_from(content)
             if not 0 <= length <= INFLATED_BYTES_MAX:

@@ -130,11 +130,10 @@ def _compare_subscriptions(plan: Plan, journal: State, truth: State, destination
         if journal.owners[owner].key not in _owners(truth, destination):
             plan.unsubscribed.append(journal.owners[owner])
     for key, owner in _owners(truth, destination).items():
-        found = journal.subscriptions.get(key)
+        found = journal.subscriptions.get((destination, key))
         known = None if found is None else journal.owners[found]
-        is_same = known is not None and known.destination == destination
         # Index versions before 5 do not tell where a record stands: the journal's own is taken then.
-        if not is_same or known is None or truth.owners[owner].latest_record not in (0, known.latest_record):
+        if known is None or truth.owners[owner].latest_record not in (0, known.latest_record):
             plan.subscribed.append(truth.owners[owner])
 
 

@@ -94,13 +94,13 @@ def _outcome(state: State, payload: bytes) -> bytes | None:
     command = decode(payload)
     match command:
         case RemoveMessage(destination, message_id, _, key):
-            owner = state.queues.get(destination) if key is None else state.subscriptions.get(key)
+            owner = state.queues.get(destination) if key is None else state.subscriptions.get((destination, key))
             order_key = None if owner is None else state.place_of(owner, message_id)
             if owner is None or order_key is None or state.entry(owner, order_key) is None:
                 return encode(command._replace(transaction=None, ack=None))
         case Commit() | Rollback():
             return payload
-        case Subscription(_, key, None) if key not in state.subscriptions:
+        case Subscription(destination, key, None) if (destination, key) not in state.subscriptions:
             return payload
         case RemoveDestination(destination) if destination not in state.queues:
             return payload

@@ -224,8 +224,8 @@ def _by_index(work: _Work, kaha: KahaIndex, last_update: Location, scratch: str)
     def size_of(location: Location) -> int:
         return len(reader.read(location)) + RECORD_HEADER_BYTES
 
-    def record_of(key: str) -> Location:
-        owner = journal.subscriptions.get(key)
+    def record_of(topic: Destination, key: str) -> Location:
+        owner = journal.subscriptions.get((topic, key))
         return 0 if owner is None else journal.owners[owner].latest_record
 
     truth = Truth(work.files, work.chronicle, scratch, work.disk)
@@ -245,7 +245,11 @@ def _by_index(work: _Work, kaha: KahaIndex, last_update: Location, scratch: str)
         subscriptions = []
         for owner in plan.subscribed:
             is_stored = owner.latest_record <= last_update
-            stored = truth.subscriptions[owner.key] if is_stored else decode(reader.read(owner.latest_record))
+            stored = (
+                truth.subscriptions[owner.destination, owner.key]
+                if is_stored
+                else decode(reader.read(owner.latest_record))
+            )
             subscriptions.append(encode(stored))  # in the OpenWire version that we write
         return plan, subscriptions
     except JournalMissing as reason:

@@ -128,7 +128,7 @@ class Truth:
         self._replay = Replay(self.state)
         self.state.position = Position(1, 0)  # a checkpoint wants one
         self.ranks = Ranks()
-        self.subscriptions: dict[str, Subscription] = {}  # as db.data has them
+        self.subscriptions: dict[tuple[Destination, str], Subscription] = {}  # as db.data has them
         self.is_told = False
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class Truth:
         self,
         kaha: KahaIndex,
         size_of: Callable[[Location], int],
-        record_of: Callable[[str], Location],
+        record_of: Callable[[Destination, str], Location],
         on_corrupt: OnCorrupt | None = None,
     ) -> None:
         """Read all. ``size_of`` measures a record, ``record_of`` finds a subscription's: old indexes do not tell.
@@ -161,7 +161,7 @@ class Truth:
         kaha: KahaDestination,
         last_update: Location,
         size_of: Callable[[Location], int],
-        record_of: Callable[[str], Location],
+        record_of: Callable[[Destination, str], Location],
     ) -> None:
         state = self.state
         destination = kaha.destination
@@ -180,7 +180,7 @@ class Truth:
             self.ranks.tell(destination, entry.message_id, rank)
 
     def _subscribe(
-        self, kaha: KahaDestination, last_update: Location, record_of: Callable[[str], Location]
+        self, kaha: KahaDestination, last_update: Location, record_of: Callable[[Destination, str], Location]
     ) -> list[tuple[int, KahaSubscription]]:
         found = []
         for kept in kaha.subscriptions:
@@ -188,10 +188,9 @@ class Truth:
                 continue
             assert kept.command.info is not None, "the index holds no subscription without"
             owner = self.state.new_owner()
-            place = record_of(kept.key) if kept.location is None else kept.location
-            self.subscriptions[kept.key] = kept.command
-            info = kept.command.info
-            self.state.subscribe(owner, kaha.destination, info.client_id, info.name, place)
+            place = record_of(kaha.destination, kept.key) if kept.location is None else kept.location
+            self.subscriptions[kaha.destination, kept.key] = kept.command
+            self.state.subscribe(owner, kaha.destination, kept.command.info, place)
             found.append((owner, kept))
         return found
 

@@ -144,6 +144,7 @@ def test_after_every_crash_work_goes_on_and_no_page_leaks(tools, history, tmp_pa
             assert dict(index.scan()) == {**state, b"before recovery": b"1"}
 
 
+@pytest.mark.thorough
 def test_a_second_crash_after_the_first_loses_nothing_either(tools, history, tmp_path):
     source = random.Random(6)
     directory, again = str(tmp_path / "crashed"), str(tmp_path / "crashed again")

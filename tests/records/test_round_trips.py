@@ -116,10 +116,11 @@ def messages(draw: st.DrawFn) -> Message:
 @given(messages())
 def test_a_message_comes_back_with_all_its_fields(message: Message) -> None:
     frame = encode_message(message)
+    assert message.raw is frame
 
     again = decode_message(frame)
 
-    for name in message.__slots__:
+    for name in set(message.__slots__) - {"broker_sequence", "raw"}:
         assert shape(getattr(again, name)) == shape(getattr(message, name)), name
     assert encode_message(again) == frame
 

@@ -275,7 +275,8 @@ def test_every_field_is_stepped_over_or_kept() -> None:
     assert (message.expiration, message.priority, message.redelivery_counter) == (1700000000999, 9, 3)
     assert message.user_id == "u"
     again = decode_message(encode_message(message))
-    assert [getattr(again, name) for name in again.__slots__] == [getattr(message, name) for name in again.__slots__]
+    kept = set(message.__slots__) - {"broker_sequence", "raw"}
+    assert [getattr(again, name) for name in kept] == [getattr(message, name) for name in kept]
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 6, 9, 10, 11, 12])

@@ -19,13 +19,15 @@ Held = dict[str, list[str]]
 
 
 class Taken(NamedTuple):
-    """A directory after a take-over. ``withheld`` messages are those whose removal is prepared."""
+    """A directory after a take-over. ``withheld`` messages are those whose removal is prepared, ``selectors`` those of
+    durable subscriptions by name."""
 
     held: Held
     withheld: int
     prepared: list[str]
     report: Report | None
     records: int
+    selectors: dict[str, str | None]
 
 
 def held_by(follower: Follower) -> Held:
@@ -60,7 +62,12 @@ def take_over(
             report = takeover.finish()
         prepared = [key for key, open_ in follower.state.transactions.items() if open_.is_prepared]
         withheld = sum(map(len, follower.state.withheld.values()))
-        return Taken(held_by(follower), withheld, prepared, report, records)
+        selectors = {
+            owner.subscription_name: owner.terms.selector
+            for owner in follower.state.owners.values()
+            if owner.subscription_name is not None and owner.terms is not None
+        }
+        return Taken(held_by(follower), withheld, prepared, report, records, selectors)
     finally:
         follower.index.close()
 

@@ -149,6 +149,40 @@ def test_who_remembers_a_message_at_its_old_place_can_still_remove_it(directory:
     assert check(directory).problems == []
 
 
+def test_a_subscription_of_a_pattern_moves_topic_by_topic(directory: str) -> None:
+    other, pattern = T._replace(name="T.OTHER"), T._replace(name="T.>")
+    term = Term(directory, settings=OFF)
+    expected = {}
+    for topic in (T, other):
+        owner = term.store.subscription("c", "wild", topic)
+        term.store.append(AddSubscription(owner, encode_subscription(topic, "c", "wild", "a = 1", subscribed=pattern)))
+        topical = [term.add(topic, body=b"t" * 500, owners=(owner,)) for _ in range(20)]
+        term.wait(lambda last=topical[-1]: last in term.durable_operations)
+        for operation in topical[:10]:
+            term.remove(operation, owner, "c:wild")
+        expected[topic.name] = ([operation.message.message_id for operation in topical[10:]], "a = 1", "T.>")
+    fill_sparsely(term, 10)
+    term.close()
+    term = Term(directory, settings=SETTINGS)
+    compact(term)
+    assert JournalFiles(directory).list()[0] > 5, "the files of the subscriptions' records are gone"
+    term.close()
+    for broker in ("a", "alone"):
+        term = Term(directory, broker, settings=SETTINGS)
+        found = {
+            owner.destination.name: (
+                [paged.message.message_id for paged in term.page(owner.id).messages],
+                owner.selector,
+                owner.pattern,
+            )
+            for owner in term.owners
+            if owner.subscription_name
+        }
+        assert found == expected, broker
+        term.close()
+        assert check(directory).problems == []
+
+
 def test_durable_subscriptions_move_with_what_they_have_pending(directory: str) -> None:
     term = Term(directory, settings=OFF)
     one, two = term.store.subscription("c", "one", T), term.store.subscription("c", "two", T)

@@ -366,10 +366,12 @@ def test_acknowledgements_in_declared_damage_are_said_again(tmp_path: Path) -> N
     is_clean(tmp_path)
 
 
-def test_a_subscription_whose_record_is_damaged_keeps_what_it_has_pending(tmp_path: Path) -> None:
+def test_a_subscription_whose_record_is_damaged_keeps_its_terms_and_what_it_has_pending(tmp_path: Path) -> None:
     term = Term(str(tmp_path), "a", SETTINGS)
+    pattern = T._replace(name="T.>")
     subscription = term.store.subscription("c", "s", T)
-    term.store.append(AddSubscription(subscription, encode_subscription(T, "c", "s")))
+    payload = encode_subscription(T, "c", "s", "a = 1", True, subscribed=pattern)
+    term.store.append(AddSubscription(subscription, payload))
     term.wait_durable(1)
     topical = [term.add(T, body=b"t%d" % n, owners=(subscription,)) for n in range(3)]
     term.wait(lambda: topical[-1] in term.durable_operations)
@@ -379,6 +381,7 @@ def test_a_subscription_whose_record_is_damaged_keeps_what_it_has_pending(tmp_pa
     for settings in (replace(DECLARED, check_for_corrupt_journal_files=True), SETTINGS):
         again = Term(str(tmp_path), "a", settings)
         owner = next(each for each in again.owners if each.subscription_name == "s")
+        assert (owner.selector, owner.no_local, owner.pattern) == ("a = 1", True, "T.>")
         assert [paged.message.body for paged in again.page(owner.id).messages] == [b"t0", b"t1", b"t2"]
         again.close()
         without_index(tmp_path)

@@ -205,6 +205,39 @@ def test_another_message_by_the_same_id_is_found_out(source: Path, tmp_path: Pat
     assert difference.startswith("queue://Q.A: 277 in both, but the hashes differ")
 
 
+def test_a_subscription_of_a_pattern_is_brought_topic_by_topic(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    term = Term(str(source))
+    pattern = T._replace(name="T.>")
+    for name in ("T.A", "T.B"):
+        topic = T._replace(name=name)
+        owner = term.store.subscription("c", "wild", topic)
+        term.store.append(AddSubscription(owner, encode_subscription(topic, "c", "wild", subscribed=pattern)))
+        added = [term.add(topic, owners=(owner,)) for _ in range(5)]
+        term.wait(lambda last=added[-1]: last in term.durable_operations)  # type: ignore[misc]
+    term.close()
+
+    report = copy(source, target)
+
+    assert differences(report.source, proof_of(target)) == []
+    assert {name: sum.count for name, sum in proof_of(target).items()} == {
+        "topic://T.A for c:wild": 5,
+        "topic://T.B for c:wild": 5,
+    }
+    assert check(str(target)).is_clean
+
+
+def test_a_subscription_of_another_topic_by_the_same_name_is_not_mixed_up(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    with tempfile.TemporaryDirectory() as scratch, OfflineEpoch(str(target), scratch, name="x") as epoch:
+        epoch.write([encode_subscription(T._replace(name="T.OTHER"), "c", "red", "colour = 'red'")])
+
+    with pytest.raises(NotTransferable, match="c:red: the target has a subscription of that name on other terms"):
+        copy(source, target)
+
+
 def test_a_subscription_on_other_terms_is_not_mixed_up(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()

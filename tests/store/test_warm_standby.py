@@ -279,7 +279,8 @@ def test_a_budget_makes_a_masters_and_a_standbys_checkpoints_come_early(director
     follower = standby(directory, settings)
     for _ in range(20):
         master.add_durably(500)
-        assert master.store.prediction().records <= most
+        # On a busy disk the tail that is being written stays for a moment longer; without a checkpoint, for good.
+        master.wait(lambda: master.store.prediction().records <= most)
         follower.follow()
     assert master.store.figures.checkpoints >= 10_000 // most
     follower.follow()

@@ -1,0 +1,123 @@
+"""Copies of messages with another header: dead letters, parts of composite destinations, expiry that a broker sets.
+
+The body of an opened message is not touched, whatever it is: compressed, of a kind that only Java knows, or damaged.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+from store.records import loose
+from store.records.errors import Unencodable
+from store.records.fields import PRODUCER_AT, read_fields
+from store.records.frames import OpenedMessage, open_message
+from store.records.loose import OPENWIRE_VERSION
+from store.records.message import Destination, Message, PropertyValue
+from store.records.properties import encode_properties
+
+_DELIVERY = struct.Struct(">?qb")
+_HEAD = struct.Struct(">iB5x")
+
+
+def altered(
+    message: Message,
+    *,
+    destination: Destination | None = None,
+    original_destination: Destination | None = None,
+    message_id: str | None = None,
+    broker_sequence: int | None = None,
+    persistent: bool | None = None,
+    expiration: int | None = None,
+    redelivery_counter: int | None = None,
+    properties_added: Mapping[str, PropertyValue] | None = None,
+) -> Message:
+    """A copy with those fields changed; None leaves one as it is. ``message`` stays untouched.
+
+    Added properties replace those of the same name; the others keep their bytes if none has. Properties that cannot
+    be read are left out, so that the added ones can be. Raises Unencodable for what a frame has no room for.
+    """
+    copy = Message(
+        message.destination if destination is None else destination,
+        message.message_id if message_id is None else message_id,
+        b"",
+        message.body_kind,
+        persistent=message.persistent if persistent is None else persistent,
+        priority=message.priority,
+        expiration=message.expiration if expiration is None else expiration,
+        timestamp=message.timestamp,
+        correlation_id=message.correlation_id,
+        reply_to=message.reply_to,
+        type=message.type,
+        group_id=message.group_id,
+        group_sequence=message.group_sequence,
+        user_id=message.user_id,
+        redelivery_counter=message.redelivery_counter if redelivery_counter is None else redelivery_counter,
+        original_destination=message.original_destination if original_destination is None else original_destination,
+    )
+    copy.broker_sequence = message.broker_sequence if broker_sequence is None else broker_sequence
+    if isinstance(message, OpenedMessage):
+        try:
+            return open_message(_frame(message, copy, properties_added))
+        except struct.error as error:
+            raise Unencodable(f"a number of message {copy.message_id} is out of range: {error}") from None
+    copy.body = message.body
+    copy.properties = {**(message.properties or {}), **properties_added} if properties_added else message.properties
+    return copy
+
+
+def _frame(message: OpenedMessage, copy: Message, properties_added: Mapping[str, PropertyValue] | None) -> bytes:
+    """The frame of ``message``, with the header of ``copy`` as far as that may differ."""
+    raw = message.raw
+    marks, _, _ = read_fields(Message.__new__(Message), raw, OPENWIRE_VERSION)
+    (
+        destination_at,
+        transaction_at,
+        original_at,
+        message_id_at,
+        sequence_at,
+        _,
+        delivery_at,
+        _,
+        properties_at,
+        structure_at,
+        counter_at,
+        _,
+        _,
+    ) = marks
+    producer = raw[PRODUCER_AT:destination_at]
+    message_id = raw[message_id_at:sequence_at]
+    if copy.message_id != message.message_id:
+        producer, _, _ = loose.split_key(copy.message_id)
+        message_id = loose.message_id(copy.message_id)[: -loose.I64.size]
+    fields = b"".join(
+        (
+            producer,
+            loose.destination(copy.destination),
+            raw[transaction_at:original_at],
+            loose.destination(copy.original_destination),
+            message_id,
+            loose.I64.pack(copy.broker_sequence),
+            raw[sequence_at + loose.I64.size : delivery_at],
+            _DELIVERY.pack(copy.persistent, copy.expiration, copy.priority),
+            raw[delivery_at + _DELIVERY.size : properties_at],
+            _with(message, raw[properties_at:structure_at], properties_added),
+            raw[structure_at:counter_at],
+            loose.I32.pack(copy.redelivery_counter),
+            raw[counter_at + loose.I32.size :],
+        )
+    )
+    return _HEAD.pack(len(fields) + _HEAD.size - 4, raw[4]) + fields
+
+
+def _with(message: Message, marshalled: bytes, added: Mapping[str, PropertyValue] | None) -> bytes:
+    """The marshalled properties of a message, as object, with more of them."""
+    if not added:
+        return marshalled
+    known = message.properties
+    if not known or any(name in known for name in added):
+        return loose.blob(encode_properties({**(known or {}), **added}))
+    start = 5 + loose.I32.size  # behind the blob's head and the number of entries
+    (count,) = loose.I32.unpack_from(marshalled, start - loose.I32.size)
+    more = encode_properties(dict(added))[loose.I32.size :]
+    return loose.blob(loose.I32.pack(count + len(added)) + marshalled[start:] + more)

@@ -1,0 +1,195 @@
+"""Where the fields of an OpenWire message stand, and what those in its header say. Bodies and properties stay bytes.
+
+    i4 size, i1 data type (23..29: BodyKind)
+    i4 command id, bool response required, object producer id, object destination, object transaction id,
+    object original destination, object message id, object original transaction id, string group id,
+    i4 group sequence, string correlation id, bool persistent, i8 expiration, i1 priority, object reply to,
+    i8 timestamp, string type, bytes content, bytes properties, object data structure, object target consumer,
+    bool compressed, i4 redelivery counter, array broker path, i8 arrival, string user id, bool by bridge,
+    [v2] bool droppable, [v3] array cluster, i8 broker in time, i8 broker out time, [v10] bool first for consumer
+    type 29 adds: string url, string mime type, bool deleted by broker
+
+Most messages leave most fields out, and what is left has one layout: two structures read all of it at once.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from store.records import loose
+from store.records.errors import RecordDamaged
+from store.records.message import BodyKind, Message
+
+PRODUCER_AT = loose.FRAME_SIZE + 5  # command id, response required
+RAW_VERSIONS = range(10, 13)  # those whose messages have the layout of version 11
+
+# Where these begin: destination, transaction id, original destination, message id, its broker sequence, group id,
+# persistent, content, properties, data structure, redelivery counter, arrival, broker in time. What ends somewhere
+# ends where the next begins: the transaction id at the original destination, say.
+Marks = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+
+_KINDS = {int(kind): kind for kind in BodyKind}
+_BLOB = int(BodyKind.BLOB)
+_DELIVERY = struct.Struct(">?qb")
+# from the original transaction id to the type, of which no object and no string is there
+_PLAIN_MIDDLE = struct.Struct(">BBiB?qbBqB")
+_PLAIN_MIDDLE_PERSISTENT = 7
+# from the data structure to the end, alike
+_PLAIN_END = struct.Struct(">BBBiBqBBBBqqB")
+_PLAIN_END_COUNTER = 3
+_PLAIN_END_ARRIVAL = 8
+_PLAIN_END_IN_TIME = 20
+_MESSAGE_ID_HEAD = bytes((1, loose.MESSAGE_ID, 0))  # without a text view
+
+
+def read_fields(message: Message, data: bytes, version: int) -> tuple[Marks, int, str | None]:
+    """Fill in everything but body, properties, raw and cache. Where the fields stand, where the frame ends, and the
+    producer id: ``<connection>:<session>:<producer>``.
+
+    Raises RecordDamaged, IndexError or struct.error unless ``data`` is a whole frame, up to what type 29 adds.
+    """
+    size, type = loose.FRAME.unpack_from(data)
+    if size + 4 != len(data):
+        raise RecordDamaged(f"an OpenWire frame claims {size + 4} bytes and has {len(data)}")
+    kind = _KINDS.get(type)
+    if kind is None:
+        raise RecordDamaged(f"OpenWire type {type} is no message")
+    message.body_kind = kind
+
+    producer: str | None = None
+    destination_at = PRODUCER_AT + 1
+    if data[PRODUCER_AT] == 1 and data[PRODUCER_AT + 1] == loose.PRODUCER_ID:
+        producer, destination_at = loose.read_producer_id(data, PRODUCER_AT)
+    elif data[PRODUCER_AT]:
+        destination_at = loose.skip_object(data, PRODUCER_AT, version)
+    destination, transaction_at = loose.read_destination(data, destination_at)
+    original_at = transaction_at + 1
+    if data[transaction_at]:
+        original_at = loose.skip_object(data, transaction_at, version)
+    message.original_destination = None
+    message_id_at = original_at + 1
+    if data[original_at]:
+        message.original_destination, message_id_at = loose.read_destination(data, original_at)
+
+    # Most message ids repeat the producer id of the frame.
+    prefix = data[PRODUCER_AT:destination_at]
+    producer_at = message_id_at + len(_MESSAGE_ID_HEAD)
+    if (
+        producer is not None
+        and version >= 10
+        and data.startswith(_MESSAGE_ID_HEAD, message_id_at)
+        and data.startswith(prefix, producer_at)
+    ):
+        broker_sequence_at = producer_at + len(prefix) + 8
+        sequence, message.broker_sequence = loose.PAIR.unpack_from(data, broker_sequence_at - 8)
+        message_id: str | None = f"{producer}:{sequence}"
+    else:
+        message_id, stop = loose.read_message_id(data, message_id_at, version)
+        broker_sequence_at = stop - 8
+        if message_id is not None:
+            (message.broker_sequence,) = loose.I64.unpack_from(data, broker_sequence_at)
+    if destination is None or message_id is None:
+        raise RecordDamaged("an OpenWire message has no destination or no id")
+    message.destination = destination
+    message.message_id = message_id
+
+    position = broker_sequence_at + 8
+    (
+        original_transaction,
+        group,
+        message.group_sequence,
+        correlation,
+        message.persistent,
+        message.expiration,
+        message.priority,
+        reply_to,
+        message.timestamp,
+        jms_type,
+    ) = _PLAIN_MIDDLE.unpack_from(data, position)
+    if original_transaction or group or correlation or reply_to or jms_type:
+        group_at, delivery_at, content_at = _read_middle(message, data, position, version)
+    else:
+        group_at = position + 1
+        delivery_at = position + _PLAIN_MIDDLE_PERSISTENT
+        content_at = position + _PLAIN_MIDDLE.size
+        message.group_id = message.correlation_id = message.type = None
+        message.reply_to = None
+
+    properties_at = _skip_blob(data, content_at)
+    structure_at = _skip_blob(data, properties_at)
+    if version >= 10:
+        (structure, target, _, message.redelivery_counter, path, _, user, _, _, cluster, _, _, _) = (
+            _PLAIN_END.unpack_from(data, structure_at)
+        )
+        if not (structure or target or path or user or cluster):
+            message.user_id = None
+            counter_at = structure_at + _PLAIN_END_COUNTER
+            arrival_at = structure_at + _PLAIN_END_ARRIVAL
+            in_time_at = structure_at + _PLAIN_END_IN_TIME
+            stop = structure_at + _PLAIN_END.size
+        else:
+            counter_at, arrival_at, in_time_at, stop = _read_end(message, data, structure_at, version)
+    else:
+        counter_at, arrival_at, in_time_at, stop = _read_end(message, data, structure_at, version)
+    marks = (
+        destination_at,
+        transaction_at,
+        original_at,
+        message_id_at,
+        broker_sequence_at,
+        group_at,
+        delivery_at,
+        content_at,
+        properties_at,
+        structure_at,
+        counter_at,
+        arrival_at,
+        in_time_at,
+    )
+    return marks, stop, producer
+
+
+def _read_middle(message: Message, data: bytes, position: int, version: int) -> tuple[int, int, int]:
+    """From the original transaction id on: where the group id, the persistent flag and the content begin."""
+    group_at = loose.skip_object(data, position, version)
+    message.group_id, position = loose.read_string(data, group_at)
+    (message.group_sequence,) = loose.I32.unpack_from(data, position)
+    message.correlation_id, delivery_at = loose.read_string(data, position + 4)
+    message.persistent, message.expiration, message.priority = _DELIVERY.unpack_from(data, delivery_at)
+    message.reply_to, position = loose.read_destination(data, delivery_at + _DELIVERY.size)
+    (message.timestamp,) = loose.I64.unpack_from(data, position)
+    message.type, content_at = loose.read_string(data, position + 8)
+    return group_at, delivery_at, content_at
+
+
+def _read_end(message: Message, data: bytes, position: int, version: int) -> tuple[int, int, int, int]:
+    """From the data structure on: where redelivery counter, arrival and broker in time begin, and the frame ends."""
+    position = loose.skip_object(data, position, version)
+    counter_at = loose.skip_object(data, position, version) + 1
+    (message.redelivery_counter,) = loose.I32.unpack_from(data, counter_at)
+    arrival_at = loose.skip_objects(data, counter_at + 4, version)
+    message.user_id, position = loose.read_string(data, arrival_at + 8)
+    in_time_at = stop = position + (1 if version < 2 else 2)
+    if version >= 3:
+        in_time_at = loose.skip_objects(data, in_time_at, version)
+        stop = in_time_at + 16 + (version >= 10)
+    return counter_at, arrival_at, in_time_at, stop
+
+
+def _skip_blob(data: bytes, position: int) -> int:
+    if not data[position]:
+        return position + 1
+    (length,) = loose.I32.unpack_from(data, position + 1)
+    stop: int = position + 5 + length
+    if length < 0 or stop > len(data):
+        raise IndexError
+    return stop
+
+
+def check_end(kind: BodyKind, data: bytes, stop: int) -> None:
+    """Raises RecordDamaged, IndexError or struct.error unless the frame ends where its fields do (``stop``)."""
+    if kind is BodyKind.BLOB:
+        stop = loose.read_string(data, stop)[1]
+        stop = loose.read_string(data, stop)[1] + 1
+    if stop != len(data):
+        raise RecordDamaged(f"{len(data) - stop} bytes follow an OpenWire message: truncated or of another version")

@@ -1,0 +1,138 @@
+"""A copy differs in what was asked for, and in nothing else; the bytes of its body are those that came."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.records import loose
+from store.records.altered import altered
+from store.records.errors import Unencodable
+from store.records.frames import open_message
+from store.records.message import BodyKind, Destination, DestinationKind, Message, PropertyValue
+from store.records.openwire import decode_message, encode_message
+from store.records.properties import Byte, Long, Short
+
+FRAMES = {
+    name: bytes.fromhex(frame)
+    for name, frame in json.loads(Path(__file__).with_name("frames.json").read_text()).items()
+}
+MESSAGES = sorted(
+    name for name in FRAMES if "Message" in name and "Ack" not in name and int(name.rpartition(" v")[2]) >= 10
+)
+QUEUE = Destination(DestinationKind.QUEUE, "TEST.Q")
+DEAD = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.TEST.Q")
+CHANGES: list[dict[str, Any]] = [
+    {},
+    {"destination": DEAD},
+    {"original_destination": Destination(DestinationKind.TOPIC, "Ünï")},
+    {"message_id": "ID:dead-1:2:3:4"},
+    {"message_id": "ID:foreign:0:0:0"},
+    {"broker_sequence": 1 << 40},
+    {"persistent": False, "expiration": 1 << 41, "redelivery_counter": 7},
+    {
+        "destination": DEAD,
+        "original_destination": QUEUE,
+        "message_id": "ID:dead-1:2:3:4",
+        "expiration": 0,
+        "persistent": True,
+        "redelivery_counter": 0,
+        "properties_added": {"dlqDeliveryFailureCause": "naïve 😀", "originalExpiration": Long(1 << 50)},
+    },
+]
+
+
+def fields_of(message: Message) -> dict[str, Any]:
+    left_out = ("raw", "cache", "properties")
+    found = {name: getattr(message, name) for name in Message.__slots__ if name not in left_out}
+    return found | {"properties_added": shape(message.properties)}
+
+
+def shape(properties: dict[str, PropertyValue] | None) -> dict[str, Any]:
+    return {name: (type(value), value) for name, value in (properties or {}).items()}
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_copy_differs_in_what_was_asked_for(name: str, changes: dict[str, Any]) -> None:
+    message = open_message(FRAMES[name])
+    before = fields_of(message)
+
+    copy = altered(message, **changes)
+
+    added = before["properties_added"] | shape(changes.get("properties_added"))
+    assert fields_of(copy) == before | changes | {"properties_added": added}
+    assert copy.raw is not None
+    assert fields_of(decode_message(copy.raw)) == fields_of(copy), "its frame says the same"
+    assert (message.raw, fields_of(message)) == (FRAMES[name], before), "the original stays"
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_copy_without_a_change_has_the_same_bytes(name: str) -> None:
+    message = open_message(FRAMES[name])
+
+    copy = altered(message)
+
+    assert copy.raw is not None
+    frame = FRAMES[name]
+    assert copy.raw == frame[:5] + bytes(5) + frame[10:], "but for the producer's command id"
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+def test_a_copy_of_what_no_frame_was_made_for_is_the_same_copy(changes: dict[str, Any]) -> None:
+    message = Message(QUEUE, "ID:a:1:1:1", "tëxt".encode(), BodyKind.TEXT, properties={"by": Byte(1), "s": Short(2)})
+    message.broker_sequence = 5
+    frame = encode_message(message)
+
+    copy, opened_copy = altered(message, **changes), altered(open_message(frame), **changes)
+
+    assert fields_of(copy) == fields_of(opened_copy)
+    assert copy.raw is None
+    if changes.get("message_id") != "ID:foreign:0:0:0":
+        assert encode_message(copy) == opened_copy.raw
+
+
+def test_a_property_of_the_same_name_is_replaced() -> None:
+    first = altered(open_message(FRAMES[MESSAGES[0]]), properties_added={"cause": "one", "kept": Byte(3)})
+
+    copy = altered(first, properties_added={"cause": "two"})
+
+    assert shape(copy.properties) == shape(first.properties) | {"cause": (str, "two")}
+    assert copy.raw is not None
+    assert b"one" not in copy.raw
+
+
+def test_properties_that_cannot_be_read_make_room() -> None:
+    frame = bytearray(encode_message(Message(QUEUE, "ID:a:1:1:1", b"body", properties={"name": "value"})))
+    frame[frame.index(b"\0\4name") + 6] = 99
+
+    copy = altered(open_message(bytes(frame)), properties_added={"cause": "why"})
+
+    assert (copy.properties, copy.body) == ({"cause": "why"}, b"body")
+
+
+def test_a_body_that_cannot_be_read_is_copied() -> None:
+    name = next(name for name in MESSAGES if name.startswith("ActiveMQTextMessage-compressed"))
+    frame = bytearray(FRAMES[name])
+    start = frame.index(b"\x78\x9c")
+    frame[start + 8] ^= 0xFF
+    content = bytes(frame[start : start + 12])
+
+    copy = altered(open_message(bytes(frame)), destination=DEAD)
+
+    assert copy.raw is not None
+    assert content in copy.raw
+
+
+def test_what_a_frame_has_no_room_for_is_refused() -> None:
+    message = open_message(FRAMES[MESSAGES[0]])
+
+    with pytest.raises(Unencodable):
+        altered(message, expiration=1 << 63)
+    with pytest.raises(Unencodable):
+        altered(message, destination=Destination(DestinationKind.QUEUE, "x" * (loose.STRING_BYTES_MAX + 1)))
+    with pytest.raises(Unencodable):
+        altered(message, properties_added={"x": 1 << 64})
