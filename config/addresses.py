@@ -13,21 +13,24 @@ from config.units import count, milliseconds, size
 
 OFF: Final = "off"
 EXPECTED_ADDRESS: Final = 'HOST:PORT, or "off"'
-#: Schemes of ActiveMQ's connectors that this release knows by name only.
-LATER: Final = (
-    "openwire",
-    "tcp",
-    "nio",
-    "ssl",
-    "ws",
-    "wss",
-    "mqtt",
-    "mqtt+ssl",
-    "stomp+ssl",
-    "stomp+nio",
-    "amqp",
-    "auto",
-)
+STOMP: Final = "stomp"
+OPENWIRE: Final = "openwire"
+#: ActiveMQ's schemes: what is spoken, and whether TLS is below it. The ways to do I/O (nio) are one here.
+SCHEMES: Final = {
+    "stomp": (STOMP, False),
+    "stomp+nio": (STOMP, False),
+    "stomp+ssl": (STOMP, True),
+    "stomp+nio+ssl": (STOMP, True),
+    "openwire": (OPENWIRE, False),
+    "tcp": (OPENWIRE, False),
+    "nio": (OPENWIRE, False),
+    "openwire+ssl": (OPENWIRE, True),
+    "ssl": (OPENWIRE, True),
+    "tcp+ssl": (OPENWIRE, True),
+    "nio+ssl": (OPENWIRE, True),
+}
+#: Those that this release knows by name only.
+LATER: Final = ("ws", "wss", "mqtt", "mqtt+nio", "mqtt+ssl", "mqtt+nio+ssl", "amqp", "amqp+ssl", "auto", "auto+ssl")
 PORT_MAX: Final = 65_535
 HEART_BEAT_MS_MAX: Final = 24 * 3_600_000
 
@@ -56,15 +59,32 @@ class ConnectorOptions:
     default_heart_beat: tuple[int, int] = (0, 0)
     connect_attempt_timeout: int = 30_000
     maximum_connections: int = 10_000
+    max_inactivity_duration: int = 30_000  # OpenWire: the longest silence; 0: however long
+    max_inactivity_duration_initial_delay: int = 10_000
+    update_cluster_clients: bool = True  # OpenWire: clients are told of the other brokers
+    allow_link_stealing: bool = False  # OpenWire: who comes with a client id that is in use takes it over
+    client_auth: str | None = None  # of TLS; None: as [tls] says, here and below
+    minimum_version: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    ca: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector's URI, taken apart."""
+    """A connector's URI, taken apart. ``scheme`` is as it was written, ``protocol`` what is spoken there."""
 
     scheme: str
     address: Address
     options: ConnectorOptions
+
+    @property
+    def protocol(self) -> str:
+        return SCHEMES[self.scheme][0]
+
+    @property
+    def is_tls(self) -> bool:
+        return SCHEMES[self.scheme][1]
 
 
 def address(text: str) -> Address:
@@ -76,14 +96,18 @@ def connector(uri: str) -> Connector:
     """Take a connector's URI apart. Raises ValueError with what was expected."""
     parts = _split(uri, 'a URI like "stomp://127.0.0.1:61613"')
     if parts.scheme in LATER:
-        raise ValueError(f'a connector of this release, "stomp://HOST:PORT": {parts.scheme} comes with a later release')
-    if parts.scheme != "stomp":
-        raise ValueError('a connector of this release, "stomp://HOST:PORT"')
+        raise ValueError(f"{_EXPECTED_SCHEME}: {parts.scheme} comes with a later release")
+    if parts.scheme not in SCHEMES:
+        raise ValueError(_EXPECTED_SCHEME)
     if parts.path not in ("", "/") or parts.fragment:
         raise ValueError(
             'nothing but options behind the port, as "stomp://127.0.0.1:61613?wireFormat.maxFrameSize=1mb"'
         )
-    return Connector(parts.scheme, _address(parts.netloc, "stomp://HOST:PORT"), _options(parts.query))
+    found = Connector(parts.scheme, _address(parts.netloc, f"{parts.scheme}://HOST:PORT"), ConnectorOptions())
+    return replace(found, options=_options(parts.query, found.protocol, found.is_tls))
+
+
+_EXPECTED_SCHEME: Final = 'a connector of this release, as "stomp://HOST:PORT" or "openwire://HOST:PORT"'
 
 
 def admin(uri: str) -> Address | None:
@@ -148,31 +172,114 @@ def _at_least_one(parse: Callable[[object], int]) -> Callable[[str], int]:
     return read
 
 
+def _boolean(value: str) -> bool:
+    said = value.lower()
+    if said not in ("true", "false"):
+        raise ValueError("true or false")
+    return said == "true"
+
+
+def _client_auth(kind: str) -> Callable[[str], str]:
+    return lambda value: kind if _boolean(value) else "none"
+
+
+def _protocols(value: str) -> str:
+    """The oldest of ActiveMQ's enabledProtocols: newer ones than it are always spoken."""
+    said = {part.strip() for part in value.split(",")}
+    if not said or not said <= set(TLS_VERSIONS):
+        raise ValueError(f"some of {', '.join(TLS_VERSIONS)}")
+    if TLS_VERSIONS[-1] not in said:
+        raise ValueError(f"{TLS_VERSIONS[-1]} among them: the newest is never left out")
+    return next(version for version in TLS_VERSIONS if version in said)
+
+
+def _path(value: str) -> str:
+    if not value or "\0" in value:
+        raise ValueError("a path")
+    return value
+
+
+TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+TLS: Final = "TLS"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Which field an option sets, how it is read, and where alone it means something ("": everywhere)."""
+
+    field: str
+    read: Callable[[str], object]
+    only: str = ""
+
+
 # ActiveMQ sets a STOMP connector's limits through `wireFormat.` and `transport.` alike.
-_MAX_FRAME_SIZE: Final = ("max_frame_size", _at_least_one(size))
-_MAX_DATA_LENGTH: Final = ("max_data_length", _at_least_one(size))
-OPTIONS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+_MAX_FRAME_SIZE: Final = Option("max_frame_size", _at_least_one(size))
+_MAX_DATA_LENGTH: Final = Option("max_data_length", _at_least_one(size), STOMP)
+_INITIAL_DELAY: Final = Option("max_inactivity_duration_initial_delay", milliseconds, OPENWIRE)
+_NEED: Final = Option("client_auth", _client_auth("need"), TLS)
+_WANT: Final = Option("client_auth", _client_auth("want"), TLS)
+OPTIONS: Final[dict[str, Option]] = {
     "wireFormat.maxFrameSize": _MAX_FRAME_SIZE,
     "transport.maxFrameSize": _MAX_FRAME_SIZE,
     "wireFormat.maxDataLength": _MAX_DATA_LENGTH,
     "transport.maxDataLength": _MAX_DATA_LENGTH,
-    "transport.hbGracePeriodMultiplier": ("hb_grace_period_multiplier", _multiplier),
-    "transport.defaultHeartBeat": ("default_heart_beat", _heart_beat),
-    "transport.connectAttemptTimeout": ("connect_attempt_timeout", _at_least_one(milliseconds)),
-    "maximumConnections": ("maximum_connections", _at_least_one(count)),
+    "transport.hbGracePeriodMultiplier": Option("hb_grace_period_multiplier", _multiplier, STOMP),
+    "transport.defaultHeartBeat": Option("default_heart_beat", _heart_beat, STOMP),
+    "transport.connectAttemptTimeout": Option("connect_attempt_timeout", _at_least_one(milliseconds)),
+    "maximumConnections": Option("maximum_connections", _at_least_one(count)),
+    "wireFormat.maxInactivityDuration": Option("max_inactivity_duration", milliseconds, OPENWIRE),
+    "wireFormat.maxInactivityDurationInitalDelay": _INITIAL_DELAY,  # ActiveMQ's spelling
+    "wireFormat.maxInactivityDurationInitialDelay": _INITIAL_DELAY,
+    "updateClusterClients": Option("update_cluster_clients", _boolean, OPENWIRE),
+    "allowLinkStealing": Option("allow_link_stealing", _boolean, OPENWIRE),
+    "needClientAuth": _NEED,
+    "transport.needClientAuth": _NEED,
+    "wantClientAuth": _WANT,
+    "transport.wantClientAuth": _WANT,
+    "transport.enabledProtocols": Option("minimum_version", _protocols, TLS),
+    "tls.certificate": Option("certificate", _path, TLS),
+    "tls.key": Option("key", _path, TLS),
+    "tls.ca": Option("ca", _path, TLS),
+}
+
+#: Options of ActiveMQ that hold here with one value, or not at all: the value, and the reason.
+ALWAYS: Final[dict[str, tuple[str, str]]] = {
+    "wireFormat.maxFrameSizeEnabled": ("true", "a frame without an end takes all memory"),
+    "wireFormat.tightEncodingEnabled": ("false", "messages travel as they stand in the journal, in loose encoding"),
+    "wireFormat.cacheEnabled": ("false", "messages travel as they stand in the journal, without a cache"),
+    "wireFormat.sizePrefixDisabled": ("false", "a frame says how long it is"),
+    "wireFormat.stackTraceEnabled": ("false", "a refusal says what was wrong, and nothing of our inside"),
+    "wireFormat.tcpNoDelayEnabled": ("true", "what is said in one turn is written at once"),
+    "transport.tcpNoDelay": ("true", "what is said in one turn is written at once"),
+    "transport.keepAlive": ("true", "the system finds out who is gone without a word"),
+    "transport.useInactivityMonitor": ("true", "set wireFormat.maxInactivityDuration=0 to allow silence"),
+    "transport.verifyHostName": ("false", "a client's certificate is known by its subject"),
+    "rebalanceClusterClients": ("false", "of a pair the master alone serves: there is nothing to choose"),
+    "updateClusterClientsOnRemove": ("false", "clients need a broker's address most when it is away"),
+    "auditNetworkProducers": ("false", "there are no networks of brokers here"),
 }
 
 
-def _options(query: str) -> ConnectorOptions:
+def _options(query: str, protocol: str, is_tls: bool) -> ConnectorOptions:
     options = ConnectorOptions()
     for name, value in parse_qsl(query, keep_blank_values=True):
-        if name not in OPTIONS:
+        if name in ALWAYS:
+            only, reason = ALWAYS[name]
+            if value.lower() != only:
+                raise ValueError(f"{name}={only}, which alone holds here: {reason}")
+            continue
+        option = OPTIONS.get(name)
+        if option is None:
             near = get_close_matches(name, OPTIONS, 1)
             hint = f" (did you mean {near[0]}?)" if near else f" ({', '.join(OPTIONS)})"
             raise ValueError(f"options that exist, and {name} does not{hint}")
-        field, parse = OPTIONS[name]
+        if option.only and option.only != protocol and not (option.only == TLS and is_tls):
+            raise ValueError(f"options of this connector, and {name} is one of {option.only} alone")
         try:
-            options = replace(options, **{field: parse(value)})  # type: ignore[arg-type]
+            read = option.read(value)
         except ValueError as error:
             raise ValueError(f"for the option {name} {error}") from error
+        if option is _WANT and options.client_auth == "need":
+            continue  # ActiveMQ: needed is wanted, in whatever order they stand
+        options = replace(options, **{option.field: read})  # type: ignore[arg-type]
     return options

@@ -305,7 +305,7 @@ BROKER: Final = (
         "prioritizedMessages",
         "`false`",
         (False,),
-        "A queue gives out in the order of arrival. Priorities are kept with the message.",
+        "Said for each destination: set prioritized_messages in [[destinations]].",
         "broker.prioritized_messages",
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Final
@@ -16,12 +16,14 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from config import addresses, kahadb
+from config import addresses, kahadb, policy_entries
 from config.addresses import OFF
+from config.destinations import DestinationSettings
 from config.errors import SettingsError, UnknownSetting
 from config.kahadb import SPECIAL
 from config.kahadb_property import Outcome, snake_case
-from config.section import Section
+from config.section import Section, section_of
+from config.security import AuthorizationSettings
 from config.settings import ConnectorSettings, Settings, default_name
 from config.store import FilteredStoreSettings
 from config.units import show_size
@@ -31,10 +33,20 @@ ENVIRONMENT_SEPARATOR: Final = "__"
 FILE_BYTES_MAX: Final = 1 << 20
 
 ADAPTERS: Final = "store.filtered_persistence_adapters"
+AUTHORIZATION: Final = "security.authorization"
+DESTINATIONS: Final = "destinations"
+#: Lists of tables, which stand in the file alone.
+TABLE_LISTS: Final[Mapping[str, type[Section]]] = {
+    "connectors": ConnectorSettings,
+    DESTINATIONS: DestinationSettings,
+    ADAPTERS: FilteredStoreSettings,
+    AUTHORIZATION: AuthorizationSettings,
+}
 STOMP_SCHEME: Final = "stomp"
+OPENWIRE_SCHEME: Final = "openwire"
 OPENWIRE_SCHEMES: Final = frozenset({"openwire", "tcp", "nio"})
 
-#: The tables of one value a key; connectors are a list of tables and have options of their own.
+#: The tables of one value a key; connectors and destinations are lists of tables.
 SECTIONS: Final[dict[str, type[Section]]] = {
     name: field.annotation
     for name, field in Settings.model_fields.items()
@@ -97,8 +109,8 @@ class _Values:
         except ValueError as error:
             raise SettingsError("", path, f"the settings file is not TOML: {error}") from error
         for section, content in table.items():
-            if section == "connectors":
-                self.put("connectors", content, path)
+            if section in TABLE_LISTS:
+                self.put(section, content, path)
             elif section not in SECTIONS:
                 raise UnknownSetting(section, content, _near(section, Settings.model_fields), path)
             elif not isinstance(content, dict):
@@ -135,9 +147,10 @@ class _Values:
             uri = flags.admin if flags.admin == OFF else f"http://{_checked('--admin', flags.admin)}"
             self.put("admin.uri", uri, "--admin")
         if flags.openwire is not None:
-            if flags.openwire != OFF:
-                raise SettingsError("--openwire", flags.openwire, '"off": OpenWire comes with a later release')
             self.drop_connectors(OPENWIRE_SCHEMES, "--openwire")
+            if flags.openwire != OFF:
+                uri = f"{OPENWIRE_SCHEME}://{_checked('--openwire', flags.openwire)}"
+                self.raw["connectors"] = [*self.raw["connectors"], {"uri": uri}]
         if flags.stomp is not None:
             self.drop_connectors(frozenset({STOMP_SCHEME}), "--stomp")
             if flags.stomp != OFF:
@@ -147,11 +160,12 @@ class _Values:
     def put_dotted(self, key: str, value: str, origin: str) -> None:
         section = key.partition(".")[0]
         if section == "connectors":
-            raise SettingsError(key, value, "connectors in the file, or by --stomp", origin)
+            raise SettingsError(key, value, "connectors in the file, or by --stomp and --openwire", origin)
+        for tables in TABLE_LISTS:
+            if f"{key}.".startswith(f"{tables}."):
+                raise SettingsError(key, value, f"tables in the file, [[{tables}]]", origin)
         if section not in SECTIONS:
             raise UnknownSetting(key, value, _near(section, Settings.model_fields), origin)
-        if f"{key}.".startswith(f"{ADAPTERS}."):
-            raise SettingsError(key, value, f"tables in the file, [[{ADAPTERS}]]", origin)
         self.put(key, value, origin)
 
     def put(self, key: str, value: Any, origin: str) -> None:
@@ -160,7 +174,11 @@ class _Values:
         if found is None:
             if key in _TARGETS:
                 self.agree(key, key, value, origin)
-            self.set(key, self.adapters(value, origin) if key == ADAPTERS else value, origin)
+            if key == ADAPTERS:
+                value = self.each(value, key, origin, self.adapter)
+            elif key == DESTINATIONS:
+                value = self.each(value, key, origin, self.destination)
+            self.set(key, value, origin)
             return
         read = kahadb.check(found, value, origin)
         if found.outcome is Outcome.FIXED:
@@ -178,16 +196,35 @@ class _Values:
         self.said[target] = self.layer, key, value
         self.notes.pop(target, None)
 
-    def adapters(self, tables: Any, origin: str) -> Any:
-        """The tables of several stores, with ActiveMQ's keys in them read as in [store]."""
+    def each(self, tables: Any, key: str, origin: str, read: Callable[[dict[str, Any], str, str], Any]) -> Any:
+        """A list of tables, each one read, if it is one."""
         if not isinstance(tables, list):
             return tables
         return [
-            self.adapter(table, f"{ADAPTERS}[{number}]", origin) if isinstance(table, dict) else table
+            read(table, f"{key}[{number}]", origin) if isinstance(table, dict) else table
             for number, table in enumerate(tables)
         ]
 
+    def destination(self, table: dict[str, Any], prefix: str, origin: str, inner: str = "") -> dict[str, Any]:
+        """A table of [[destinations]], or one inside of it, with a policyEntry's attributes that are none of ours."""
+        read: dict[str, Any] = {}
+        for name, value in table.items():
+            found = policy_entries.SPECIAL.get(f"{DESTINATIONS}.{inner}{name}")
+            target = name
+            if found is not None:
+                value = kahadb.check(replace(found, key=f"{prefix}.{name}"), value, origin)
+                if found.outcome is Outcome.FIXED:
+                    continue
+                target = found.target.removeprefix(f"{DESTINATIONS}.")
+            elif isinstance(value, dict):
+                value = self.destination(value, f"{prefix}.{name}", origin, f"{name}.")
+            if target in read and read[target] != value:
+                raise SettingsError(f"{prefix}.{name}", value, "to be said once: two keys are one setting", origin)
+            read[target] = value
+        return read
+
     def adapter(self, table: dict[str, Any], prefix: str, origin: str) -> dict[str, Any]:
+        """The table of one store among several, with ActiveMQ's keys in it read as in [store]."""
         read: dict[str, Any] = {}
         for name, value in table.items():
             found = SPECIAL.get(f"store.{name}")
@@ -281,11 +318,12 @@ def _dotted(location: tuple[int | str, ...]) -> str:
 def _near_key(key: str, location: tuple[int | str, ...]) -> str | None:
     """The key that was probably meant."""
     section, name = str(location[0]), str(location[-1])
-    fields: Iterable[str] = ConnectorSettings.model_fields
+    tables = next((TABLE_LISTS[each] for each in TABLE_LISTS if key.startswith(f"{each}[")), None)
+    table = _inner(tables or SECTIONS[section], [str(part) for part in location[1:-1] if not isinstance(part, int)])
+    fields: Iterable[str] = table.model_fields
     if section in SECTIONS:
-        table = FilteredStoreSettings if key.startswith(f"{ADAPTERS}[") else SECTIONS[section]
         special = [found.key.removeprefix(f"{section}.") for found in SPECIAL.values()]
-        fields = [*table.model_fields, *special]
+        fields = [*fields, *special]
         # In ActiveMQ the lock's settings stand beside the store's.
         snake = _snake(name)
         elsewhere = [other for other, model in SECTIONS.items() if snake in model.model_fields]
@@ -293,6 +331,14 @@ def _near_key(key: str, location: tuple[int | str, ...]) -> str | None:
             return f"{elsewhere[0]}.{snake}"
     near = _near(name, fields)
     return f"{key.rpartition('.')[0]}.{near}" if near else None
+
+
+def _inner(model: type[Section], path: Sequence[str]) -> type[Section]:
+    """The table inside a table."""
+    for name in path:
+        field = model.model_fields.get(name)
+        model = (section_of(field.annotation) if field is not None else None) or model
+    return model
 
 
 def _near(name: str, known: Iterable[str]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
@@ -12,6 +12,12 @@ class Section(BaseModel):
     """A table of the file. Values do not change while the broker runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
+
+
+def section_of(annotation: Any) -> type[Section] | None:
+    """The table that a field is, also one that may be left out; None: it is a value."""
+    kinds = [annotation, *get_args(annotation)]
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
 
 
 def wrong(expected: str) -> PydanticCustomError:

@@ -1,9 +1,9 @@
 """Every setting there is: its name, its default, its bounds and what it means.
 
 Keys are ActiveMQ's own names in snake_case. The models only say what is right; where values come from, and what is
-said of wrong ones, stands in `config.load`; the table [store] in `config.store`, [locker] in `config.locker`, what
-becomes of ActiveMQ's settings that are none of ours in `config.kahadb`. `docs/settings.md` is printed from the
-descriptions here.
+said of wrong ones, stands in `config.load`; the tables [store], [locker], [security], [tls] and [[destinations]] in
+modules of their names; what becomes of ActiveMQ's settings that are none of ours in `config.kahadb` and
+`config.policy_entries`. `docs/settings.md` is printed from the descriptions here.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from config import addresses
 from config.addresses import Address, ConnectorOptions
+from config.destinations import Destinations
 from config.io_exception_handler import IOExceptionHandlerSettings
 from config.locker import LockerSettings
 from config.section import Section, wrong
+from config.security import SecuritySettings
 from config.store import MIB, StoreSettings
+from config.tls import TlsSettings
 from config.units import Bytes, Count
 
 # The name is a directory's name and a part of message ids.
@@ -39,6 +42,18 @@ def _connector_uri(uri: str) -> str:
         addresses.connector(uri)
     except ValueError as error:
         raise wrong(str(error)) from error
+    return uri
+
+
+def _listed(value: object) -> object:
+    """A list; as ActiveMQ writes it, one text with commas."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _failover_uri(uri: str) -> str:
+    """As a client writes it: what the broker's own connectors are called does not matter."""
+    if not re.fullmatch(r"(tcp|nio|ssl|auto)://[^\s,/?#]+:[0-9]{1,5}(\?[^\s,]*)?", uri):
+        raise wrong('a client\'s URI like "tcp://HOST:61616"')
     return uri
 
 
@@ -76,6 +91,14 @@ class BrokerSettings(Section):
     )
     topic_prefetch: Count = Field(32_767, ge=1, description="The same for a topic's consumer.")
     durable_topic_prefetch: Count = Field(100, ge=1, description="The same for a durable subscriber.")
+    failover_uris: Annotated[tuple[Annotated[str, AfterValidator(_failover_uri)], ...], BeforeValidator(_listed)] = (
+        Field(
+            (),
+            description="Where OpenWire clients find the brokers of this pair, itself too: `tcp://HOST:PORT`. "
+            "Those with a failover transport are told when they connect and at a handover; their own list may name one "
+            "broker alone.",
+        )
+    )
 
 
 class ConnectorSettings(Section):
@@ -90,6 +113,15 @@ class ConnectorSettings(Section):
     @property
     def scheme(self) -> str:
         return self._parts.scheme
+
+    @property
+    def protocol(self) -> str:
+        """What is spoken there: one of `config.addresses`."""
+        return self._parts.protocol
+
+    @property
+    def is_tls(self) -> bool:
+        return self._parts.is_tls
 
     @property
     def address(self) -> Address:
@@ -115,11 +147,17 @@ class Settings(Section):
     """All settings of a broker. `config.load.load` is the way to one: it fills in the broker's name, too."""
 
     broker: BrokerSettings = Field(default_factory=BrokerSettings)  # type: ignore[arg-type]
-    connectors: tuple[ConnectorSettings, ...] = (ConnectorSettings(uri="stomp://127.0.0.1:61613"),)
+    connectors: tuple[ConnectorSettings, ...] = (
+        ConnectorSettings(uri="stomp://127.0.0.1:61613"),
+        ConnectorSettings(uri="openwire://127.0.0.1:61616"),
+    )
     store: StoreSettings = Field(default_factory=StoreSettings)  # type: ignore[arg-type]
     locker: LockerSettings = Field(default_factory=LockerSettings)  # type: ignore[arg-type]
     admin: AdminSettings = Field(default_factory=AdminSettings)  # type: ignore[arg-type]
     io_exception_handler: IOExceptionHandlerSettings = IOExceptionHandlerSettings()
+    tls: TlsSettings = TlsSettings()  # type: ignore[call-arg]
+    security: SecuritySettings = SecuritySettings()  # type: ignore[call-arg]
+    destinations: Destinations = ()
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _notes: tuple[str, ...] = PrivateAttr(default=())

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
+from config import policy_entries
+from config.destinations import DestinationSettings
 from config.kahadb import FIXED
 from config.kahadb_properties import GROUPS
 from config.kahadb_property import Outcome, Property
-from config.load import ADAPTERS, SECTIONS
+from config.load import ADAPTERS, AUTHORIZATION, DESTINATIONS, SECTIONS, TABLE_LISTS
 from config.locker import LockerSettings
 from config.secrets import masked
-from config.section import Section
+from config.section import Section, section_of
+from config.security import AuthorizationSettings
 from config.settings import ConnectorSettings, Settings
 from config.store import FilteredStoreSettings
 from config.units import Unit, show_milliseconds, show_size
@@ -32,6 +35,9 @@ def show(settings: Settings) -> str:
             if not settings.connectors:
                 # A list without tables can stand in front of all tables only.
                 lines.insert(0, f"connectors = []  # {origin}\n")
+        elif section == DESTINATIONS:
+            for entry in settings.destinations:
+                lines += [*_entry(DESTINATIONS, entry, settings), ""]
         else:
             lines += [f"[{section}]", *_lines(section, getattr(settings, section), settings)]
             lines += [*_fixed_lines(section, settings), ""]
@@ -39,6 +45,9 @@ def show(settings: Settings) -> str:
         if section == "store":
             for adapter in settings.store.filtered_persistence_adapters:
                 lines += [f"[[{ADAPTERS}]]", *_adapter_lines(adapter, settings), ""]
+        if section == "security":
+            for rights in settings.security.authorization:
+                lines += [*_entry(AUTHORIZATION, rights, settings), ""]
     return "\n".join(lines)
 
 
@@ -46,7 +55,7 @@ def _lines(section: str, values: Section, settings: Settings) -> Iterator[str]:
     for key, field in type(values).model_fields.items():
         value = masked(getattr(values, key), key)
         origin = settings.origin(f"{section}.{key}") or settings.origin(section) or "default"
-        if f"{section}.{key}" == ADAPTERS or isinstance(value, Section) or not _is_read(values, key):
+        if f"{section}.{key}" in TABLE_LISTS or isinstance(value, Section) or not _is_read(values, key):
             continue
         if value is None:
             yield f"# {key} is not set: {field.description}"
@@ -88,6 +97,21 @@ def _adapter_lines(adapter: FilteredStoreSettings, settings: Settings) -> Iterat
             yield f"{key} = {_value(value, field)}  # {origin}"
 
 
+def _entry(name: str, values: Section, settings: Settings) -> Iterator[str]:
+    """A table of a list, with what was said in it, and the tables inside of it."""
+    origin = settings.origin(name) or "default"
+    yield f"[[{name}]]"
+    said = [(key, field) for key, field in type(values).model_fields.items() if key in values.model_fields_set]
+    inner = [(key, getattr(values, key)) for key, _ in said if isinstance(getattr(values, key), Section)]
+    for key, field in said:
+        if not isinstance(getattr(values, key), Section):
+            yield f"{key} = {_value(masked(getattr(values, key), key), field)}  # {origin}"
+    for key, table in inner:
+        yield f"[{name}.{key}]"
+        for part, field in type(table).model_fields.items():
+            yield f"{part} = {_value(getattr(table, part), field)}  # {origin}"
+
+
 def _unit(field: FieldInfo) -> str:
     # Of a key that may be left out, the mark stands inside the union with None.
     inner = (mark for one in get_args(field.annotation) for mark in getattr(one, "__metadata__", ()))
@@ -96,7 +120,7 @@ def _unit(field: FieldInfo) -> str:
 
 def _value(value: object, field: FieldInfo) -> str:
     unit = _unit(field)
-    if unit in ("ms", "s") and isinstance(value, int):
+    if unit in ("ms", "s", "ms or -1") and isinstance(value, int) and value >= 0:
         return _toml(show_milliseconds(value))
     if unit == "bytes" and isinstance(value, int):
         return _toml(show_size(value))
@@ -125,10 +149,14 @@ def table() -> str:
     for section in Settings.model_fields:
         if section == "connectors":
             lines += _rows("[[connectors]] ", ConnectorSettings, "stomp://127.0.0.1:61613")
+        elif section == DESTINATIONS:
+            lines += _rows("[[destinations]] ", DestinationSettings)
         else:
             lines += _rows(f"{section}.", SECTIONS[section])
         if section == "store":
             lines += _rows(f"[[{ADAPTERS}]] ", FilteredStoreSettings, own_only=True)
+        if section == "security":
+            lines += _rows(f"[[{AUTHORIZATION}]] ", AuthorizationSettings)
     return "\n".join(lines) + "\n"
 
 
@@ -136,10 +164,11 @@ def _rows(prefix: str, model: type[Section], default: str = "", *, own_only: boo
     for key, field in model.model_fields.items():
         if own_only and key not in model.__annotations__:
             continue
-        if f"{prefix}{key}" == ADAPTERS:
+        if f"{prefix}{key}" in TABLE_LISTS:
             continue
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            yield from _rows(f"{prefix}{key}.", field.annotation)
+        inner = section_of(field.annotation)
+        if inner is not None:
+            yield from _rows(f"{prefix}{key}.", inner)
             continue
         shown = _default(default or field.get_default(call_default_factory=True), field)
         unit = _unit(field)
@@ -151,9 +180,18 @@ def _default(value: object, field: FieldInfo) -> str:
 
 
 def kahadb_tables() -> str:
-    """What becomes of each of ActiveMQ's settings, as Markdown; docs/kahadb-settings.md holds it."""
+    """What becomes of each of ActiveMQ's settings of a store, as Markdown; docs/kahadb-settings.md holds it."""
+    return _property_tables(GROUPS)
+
+
+def policy_tables() -> str:
+    """The same of its policyEntry's; docs/policies.md holds it."""
+    return _property_tables(policy_entries.GROUPS)
+
+
+def _property_tables(groups: Mapping[str, Sequence[Property]]) -> str:
     lines: list[str] = []
-    for group, properties in GROUPS.items():
+    for group, properties in groups.items():
         lines += [f"## {group}", "", "| ActiveMQ | its default | here | our default | what it does here |"]
         lines += ["| --- | --- | --- | --- | --- |"]
         lines += [
@@ -165,13 +203,14 @@ def kahadb_tables() -> str:
 
 
 def _outcome(found: Property) -> str:
+    key, target = (each.removeprefix(f"{DESTINATIONS}.") for each in (found.key, found.target))
     if found.outcome is Outcome.MAPPED:
-        return f"`{found.key}`, mapped to `{found.target}`"
+        return f"`{key}`, mapped to `{target}`"
     if found.outcome is Outcome.REFUSED:
-        return f"`{found.key}` is refused"
+        return f"`{key}` is refused"
     if found.outcome is Outcome.FIXED:
-        return f"`{found.key}`, fixed"
-    return f"`{found.key}`"
+        return f"`{key}`, fixed"
+    return f"`{key}`"
 
 
 def _our_default(found: Property) -> str:
@@ -179,7 +218,13 @@ def _our_default(found: Property) -> str:
         return "only " + " or ".join(f"`{_toml(value)}`" for value in found.values)
     if found.outcome is Outcome.REFUSED:
         return "–"
-    *path, name = (found.target or found.key).split(".")
-    model: type[Section] = FilteredStoreSettings if len(path) > 1 else SECTIONS[path[0]]
+    key = found.target or found.key
+    tables = max((each for each in (*SECTIONS, *TABLE_LISTS) if key.startswith(f"{each}.")), key=len)
+    *path, name = key.removeprefix(f"{tables}.").split(".")
+    model = TABLE_LISTS.get(tables) or SECTIONS[tables]
+    for inner in path:
+        model = section_of(model.model_fields[inner].annotation) or model
     field = model.model_fields[name]
+    if section_of(field.annotation) is not None:
+        return "–"
     return _default(field.get_default(call_default_factory=True), field)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from config.addresses import Address, ConnectorOptions, address, admin, connector
+from config.addresses import OPENWIRE, STOMP, Address, ConnectorOptions, address, admin, connector
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,74 @@ def test_every_option_of_a_connector_is_read() -> None:
     assert connector(uri).options == ConnectorOptions(1 << 20, 4096, 1.5, (10_000, 5_000), 5_000, 7)
 
 
+def test_every_option_of_an_openwire_connector_is_read() -> None:
+    uri = (
+        "nio://h:1?wireFormat.maxInactivityDuration=5s&wireFormat.maxInactivityDurationInitalDelay=7"
+        "&updateClusterClients=false&rebalanceClusterClients=false&allowLinkStealing=true&wireFormat.maxFrameSize=1kb"
+        "&transport.tcpNoDelay=true&wireFormat.tightEncodingEnabled=false"
+    )
+    assert connector(uri).options == ConnectorOptions(
+        max_frame_size=1024,
+        max_inactivity_duration=5_000,
+        max_inactivity_duration_initial_delay=7,
+        update_cluster_clients=False,
+        allow_link_stealing=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "options"),
+    [
+        ("", ConnectorOptions()),
+        ("needClientAuth=true", ConnectorOptions(client_auth="need")),
+        ("transport.needClientAuth=false", ConnectorOptions(client_auth="none")),
+        ("wantClientAuth=true", ConnectorOptions(client_auth="want")),
+        ("wantClientAuth=true&needClientAuth=true", ConnectorOptions(client_auth="need")),
+        ("needClientAuth=true&wantClientAuth=true", ConnectorOptions(client_auth="need")),
+        ("transport.enabledProtocols=TLSv1.3", ConnectorOptions(minimum_version="TLSv1.3")),
+        ("transport.enabledProtocols=TLSv1.3,TLSv1.2", ConnectorOptions(minimum_version="TLSv1.2")),
+        ("tls.certificate=/a&tls.key=b&tls.ca=c", ConnectorOptions(certificate="/a", key="b", ca="c")),
+    ],
+)
+def test_options_of_tls_are_read(query: str, options: ConnectorOptions) -> None:
+    assert connector(f"ssl://h:1?{query}").options == options
+
+
+@pytest.mark.parametrize(
+    ("scheme", "protocol", "is_tls"),
+    [
+        ("stomp", STOMP, False),
+        ("stomp+nio", STOMP, False),
+        ("stomp+ssl", STOMP, True),
+        ("stomp+nio+ssl", STOMP, True),
+        ("openwire", OPENWIRE, False),
+        ("tcp", OPENWIRE, False),
+        ("nio", OPENWIRE, False),
+        ("ssl", OPENWIRE, True),
+        ("openwire+ssl", OPENWIRE, True),
+        ("nio+ssl", OPENWIRE, True),
+    ],
+)
+def test_activemqs_schemes_say_what_is_spoken(scheme: str, protocol: str, is_tls: bool) -> None:
+    made = connector(f"{scheme}://h:1")
+    assert (made.scheme, made.protocol, made.is_tls) == (scheme, protocol, is_tls)
+
+
 @pytest.mark.parametrize(
     ("uri", "said"),
     [
-        ("openwire://h:61616", "openwire comes with a later release"),
-        ("tcp://h:61616", "tcp comes with a later release"),
+        ("auto+ssl://h:61616", r"auto\+ssl comes with a later release"),
+        ("openwire://h", "openwire://HOST:PORT"),
         ("mqtt://h:1883", "mqtt comes with a later release"),
         ("ws://h:61614", "ws comes with a later release"),
-        ("stomp+ssl://h:61612", r"stomp\+ssl comes with a later release"),
-        ("ssl://h:61617", "ssl comes with a later release"),
+        ("stomp://h:1?needClientAuth=true", "needClientAuth is one of TLS alone"),
+        ("stomp://h:1?wireFormat.maxInactivityDuration=1", "maxInactivityDuration is one of openwire alone"),
+        ("tcp://h:1?wireFormat.maxDataLength=1", "maxDataLength is one of stomp alone"),
+        ("tcp://h:1?wireFormat.cacheEnabled=true", "wireFormat.cacheEnabled=false, which alone holds here: messages"),
+        ("ssl://h:1?needClientAuth=yes", "true or false"),
+        ("ssl://h:1?transport.enabledProtocols=SSLv3,TLSv1.3", "some of TLSv1.2, TLSv1.3"),
+        ("ssl://h:1?transport.enabledProtocols=TLSv1.2", "the newest is never left out"),
+        ("ssl://h:1?tls.certificate=", "for the option tls.certificate a path"),
         ("http://h:1", "a connector of this release"),
         ("127.0.0.1:61613", "a connector of this release"),
         ("stomp://[::1", "a URI"),

@@ -31,7 +31,7 @@ def test_right_settings_are_said_to_be_right() -> None:
         (("--set", "nonsense"), "section.key=value"),
         (("--config", "/none.toml"), "cannot be read"),
         (("--stomp", "61613"), "--stomp = '61613': expected HOST:PORT"),
-        (("--openwire", "127.0.0.1:61616"), "OpenWire comes with a later release"),
+        (("--openwire", "61616"), "--openwire = '61616': expected HOST:PORT"),
         (("--set", "locker.type=database"), "locker.data_source = '': expected an SQLAlchemy URL"),
         (("--set", "locker.type=zoo"), "'zoo' is unknown"),
     ],
@@ -61,4 +61,4 @@ def test_show_prints_what_holds_and_where_it_was_read() -> None:
 def test_show_prints_json_for_machines() -> None:
     shown = json.loads(invoke("show", "--json", "--set", "locker.lock_keep_alive_period=1s").stdout)
     assert shown["locker"]["lock_keep_alive_period"] == 1_000
-    assert shown["connectors"] == [{"uri": "stomp://127.0.0.1:61613"}]
+    assert shown["connectors"] == [{"uri": "stomp://127.0.0.1:61613"}, {"uri": "openwire://127.0.0.1:61616"}]

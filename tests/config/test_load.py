@@ -29,7 +29,11 @@ def file(tmp_path: Path) -> Callable[[str], str]:
 def test_without_anything_the_defaults_hold() -> None:
     settings = load(None, {})
     assert settings.store.directory == "./tandemmq-data"
-    assert [str(connector.address) for connector in settings.connectors] == ["127.0.0.1:61613"]
+    assert [str(connector.address) for connector in settings.connectors] == [
+        "127.0.0.1:61613",
+        "127.0.0.1:61616",
+    ]
+    assert [connector.protocol for connector in settings.connectors] == ["stomp", "openwire"]
     assert str(settings.admin.address) == "127.0.0.1:8161"
     assert (settings.locker.type, settings.locker.use_lock, settings.locker.fail_if_locked) == (
         "shared-file",
@@ -48,7 +52,8 @@ def test_the_name_is_host_and_first_port(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(socket, "gethostname", lambda: "host a.example")
     assert load(None, {}).broker.name == "host-a.example-61613"
     assert load(None, {}, flags=Flags(stomp="0.0.0.0:7")).broker.name == "host-a.example-7"
-    assert load(None, {}, flags=Flags(stomp="off")).broker.name == "host-a.example"
+    assert load(None, {}, flags=Flags(stomp="off")).broker.name == "host-a.example-61616"
+    assert load(None, {}, flags=Flags(stomp="off", openwire="off")).broker.name == "host-a.example"
     assert load(None, {}, flags=Flags(name="b")).broker.name == "b"
 
 
@@ -106,14 +111,13 @@ def test_data_and_admin_and_stomp_are_options(file: Callable[[str], str]) -> Non
     assert settings.origin("connectors") == "--stomp"
 
 
-def test_openwire_may_be_off_and_nothing_else(file: Callable[[str], str]) -> None:
+def test_openwire_has_an_option_of_its_own(file: Callable[[str], str]) -> None:
     path = file("[[connectors]]\nuri = 'openwire://h:1'\n[[connectors]]\nuri = 'stomp://h:2'")
-    with pytest.raises(SettingsError, match="openwire comes with a later release"):
-        load(path, {})
+    assert [connector.address.port for connector in load(path, {}).connectors] == [1, 2]
     assert [connector.address.port for connector in load(path, {}, flags=Flags(openwire="off")).connectors] == [2]
-    assert len(load(None, {}, flags=Flags(openwire="off")).connectors) == 1
-    with pytest.raises(SettingsError, match="OpenWire comes with a later release"):
-        load(None, {}, flags=Flags(openwire="127.0.0.1:61616"))
+    assert [connector.scheme for connector in load(None, {}, flags=Flags(openwire="off")).connectors] == ["stomp"]
+    settings = load(path, {}, flags=Flags(openwire="h:3"))
+    assert [str(connector.address) for connector in settings.connectors] == ["h:2", "h:3"]
 
 
 def test_a_connector_that_is_off_is_left_out(file: Callable[[str], str]) -> None:
