@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable
 
-from broker.core.commands import ClientError
+from broker.core.commands import ClientError, ErrorKind
+from broker.core.durables import DurableSubscriber
+from broker.core.names import Pattern, is_advisory
+from broker.core.pending import PENDING
+from broker.core.policies import Policies
 from broker.core.queue import Queue
+from broker.core.room import Share
+from broker.core.selector import compile_selector
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Memory
-from broker.core.topic import DurableSubscription, Topic
+from broker.core.subscription import Memory, Subscription
+from broker.core.topic import DurableSubscription, Topic, TopicSubscription
 from store.operations import Owner
 from store.records.commands import subscription_key
 from store.records.message import Destination, DestinationKind
+
+log = logging.getLogger(__name__)
+
+# Queues that get what is sent to a virtual topic: Consumer.<anything>.VirtualTopic.<rest> (VirtualTopic's defaults).
+VIRTUAL_TOPIC_PREFIX = "VirtualTopic."
+_CONSUMER_PREFIX = "Consumer."
+NO_POLICIES = Policies(())
 
 
 class Destinations:
@@ -20,104 +34,365 @@ class Destinations:
     That holds for queues that the store has from before, too: clients wait while a master takes over, and there may be
     ten thousand (``asleep``). ``by_name`` and ``by_owner`` have those that were named; they are read directly on hot
     paths, and only this class changes them.
+
+    ``shares`` are what those with a ``memory_limit`` hold. ``on_topic`` is told of each topic that begins, ``on_new``
+    of whatever begins, but both not of advisory topics. A subscription with wildcards (``watch``) takes part in what
+    matches now, and in what begins later.
     """
 
-    __slots__ = ("_asleep", "_memory", "_new_queue", "_settings", "by_name", "by_owner", "durables")
+    __slots__ = (
+        "_asleep",
+        "_memory",
+        "_new_queue",
+        "_of_patterns",
+        "_policies",
+        "_settings",
+        "_virtual",
+        "_watching",
+        "by_name",
+        "by_owner",
+        "durables",
+        "on_new",
+        "on_topic",
+        "shares",
+    )
 
     def __init__(
-        self, settings: EngineSettings, memory: Memory, new_queue: Callable[[Destination], int], owners: Iterable[Owner]
+        self,
+        settings: EngineSettings,
+        memory: Memory,
+        new_queue: Callable[[Destination], int],
+        owners: Iterable[Owner],
+        policies: Policies = NO_POLICIES,
+        on_new: Callable[[Destination], object] = lambda destination: None,
     ) -> None:
         self._settings = settings
         self._memory = memory
         self._new_queue = new_queue
+        self._policies = policies
+        self.on_new = on_new
         self.by_name: dict[Destination, Queue | Topic] = {}
         self.by_owner: dict[int, Queue] = {}
-        self.durables: dict[str, DurableSubscription] = {}
+        self.on_topic: Callable[[Topic], object] = lambda topic: None
+        self.durables: dict[str, DurableSubscriber] = {}
+        self._of_patterns: list[DurableSubscriber] = []
+        self.shares: dict[Destination, Share] = {}
         self._asleep: dict[Destination, Owner] = {}
+        self._watching: list[tuple[Subscription, DestinationKind, Pattern, Callable[[Destination], bool]]] = []
+        self._virtual: dict[str, list[Destination]] = {}  # virtual topic -> the queues that get its messages
         for owner in owners:
             if owner.subscription_name is None:
                 self._asleep[owner.destination] = owner
+                self._know_virtual(owner.destination)
             else:
-                self.add_durable(
-                    owner.destination, owner.id, owner.client_id or "", owner.subscription_name, unread=owner.count
-                )
+                durable = self._durable_of(owner, owner.subscription_name)
+                self.add_part(durable, owner.destination, owner.id, owner.selector or None, unread=owner.count)
 
-    def _add_queue(self, queue: Queue) -> Queue:
-        self.by_name[queue.destination] = queue
-        if queue.owner:
-            self.by_owner[queue.owner] = queue
+    # ---- queues and topics
+
+    def _add_queue(self, destination: Destination, owner: int, *, unread: int = 0, is_new: bool = True) -> Queue:
+        queue = Queue(
+            destination,
+            owner,
+            self._settings,
+            self._memory_of(destination),
+            unread=unread,
+            is_prioritized=self._policies.of(destination).prioritized_messages,
+        )
+        self.by_name[destination] = queue
+        if owner:
+            self.by_owner[owner] = queue
+        for subscription, kind, pattern, may_read in self._watching:
+            if kind is destination.kind and pattern.matches(destination.name) and may_read(destination):
+                queue.open(subscription)
+        if is_new:
+            self._know_virtual(destination)
+            self.on_new(destination)
         return queue
+
+    def _memory_of(self, destination: Destination) -> Memory | Share:
+        """What its queues count in: those of one topic's durable subscriptions in the same."""
+        limit = self._policies.of(destination).memory_limit
+        if limit is None:
+            return self._memory
+        share = self.shares.get(destination)
+        if share is None:
+            share = self.shares[destination] = Share(self._memory, limit)
+        return share
+
+    def _know_virtual(self, destination: Destination) -> None:
+        if destination.kind is not DestinationKind.QUEUE or not destination.name.startswith(_CONSUMER_PREFIX):
+            return
+        topic = destination.name.split(".", 2)[2:]
+        if topic and topic[0].startswith(VIRTUAL_TOPIC_PREFIX):
+            self._virtual.setdefault(topic[0], []).append(destination)
+
+    def virtual_queues(self, topic: str) -> list[Destination]:
+        """The queues that get a copy of what is sent to the topic of that name."""
+        return self._virtual.get(topic, [])
 
     def asleep(self) -> Collection[Owner]:
         """The store's queues that nobody has named yet, as they were when it was opened."""
         return self._asleep.values()
+
+    def names(self) -> list[Destination]:
+        """Of everything there is, named since the start or not."""
+        return [*self.by_name, *self._asleep]
+
+    def exists(self, destination: Destination) -> bool:
+        return destination in self.by_name or destination in self._asleep
 
     def _wake(self, destination: Destination) -> Queue | None:
         """The queue of that name, if the store has it and nobody has named it yet."""
         owner = self._asleep.pop(destination, None)
         if owner is None:
             return None
-        return self._add_queue(Queue(destination, owner.id, self._settings, self._memory, unread=owner.count))
+        return self._add_queue(destination, owner.id, unread=owner.count, is_new=False)
+
+    def wake_owner(self, owner: int) -> Queue | None:
+        """The store's queue of that id, if nobody has named it yet. Looks through all of those: for rare occasions."""
+        for destination, each in self._asleep.items():
+            if each.id == owner:
+                return self._wake(destination)
+        return None
 
     def queue(self, destination: Destination) -> Queue:
-        """The queue of that name, a new one if there is none. ClientError when there are too many destinations."""
+        """The queue of that name, a new one if there is none. ClientError when there are too many destinations, when
+        nobody may make it by naming it, and for a temporary one that is not there (any more)."""
         found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
-            self._check_room()
-            is_stored = destination.kind is DestinationKind.QUEUE
-            owner = self._new_queue(destination) if is_stored else 0
-            return self._add_queue(Queue(destination, owner, self._settings, self._memory))
+            self._check_may_begin(destination)
+            return self._add_queue(destination, self._new_owner(destination))
         assert isinstance(found, Queue), "a topic has another kind in its name"
+        found.is_leaving = False
         return found
+
+    def _new_owner(self, destination: Destination) -> int:
+        return self._new_queue(destination) if destination.kind is DestinationKind.QUEUE else 0
 
     def dead_letter_queue(self, destination: Destination) -> Queue:
         """As ``queue``, but there is always room: a message must not be lost for want of a name."""
         found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
-            return self._add_queue(Queue(destination, self._new_queue(destination), self._settings, self._memory))
+            return self._add_queue(destination, self._new_queue(destination))
         assert isinstance(found, Queue), "a topic has another kind in its name"
+        found.is_leaving = False
         return found
 
     def topic(self, destination: Destination) -> Topic:
         """As ``queue``."""
         found = self.by_name.get(destination)
         if found is None:
-            self._check_room()
-            found = self.by_name[destination] = Topic(destination)
+            self._check_may_begin(destination)
+            return self._add_topic(destination)
         assert isinstance(found, Topic), "a queue has another kind in its name"
         return found
+
+    def _add_topic(self, destination: Destination) -> Topic:
+        topic = self.by_name[destination] = Topic(destination)
+        for subscription, kind, pattern, may_read in self._watching:
+            if kind is destination.kind and pattern.matches(destination.name) and may_read(destination):
+                assert isinstance(subscription, TopicSubscription), "topics have subscriptions of their own"
+                topic.open(subscription)
+        if not is_advisory(destination):
+            self.on_topic(topic)
+            self.on_new(destination)
+        return topic
 
     def route(self, destination: Destination) -> Queue | Topic:
         """Where a message to ``destination`` goes."""
         return self.topic(destination) if destination.is_topic else self.queue(destination)
 
-    def _check_room(self) -> None:
+    def create(self, destination: Destination) -> None:
+        """It begins, if it is not there: also where naming it is not enough. ClientError when there are too many."""
+        if self.exists(destination):
+            return
+        self._check_is_not_ours(destination)
+        self._check_room(destination)
+        if destination.is_topic:
+            self._add_topic(destination)
+        else:
+            self._add_queue(destination, self._new_owner(destination))
+
+    def add_temporary(self, destination: Destination) -> None:
+        """A temporary one begins; again, after a failover, is no mistake. ClientError when there are too many."""
+        if destination not in self.by_name:
+            self._check_room(destination)
+            if destination.is_topic:
+                self._add_topic(destination)
+            else:
+                self._add_queue(destination, 0)
+
+    def remove(self, target: Queue | Topic) -> None:
+        """It is deleted with all it held. It has no consumers any more but those with wildcards, which let go of it."""
+        destination = target.destination
+        del self.by_name[destination]
+        self.shares.pop(destination, None)
+        if isinstance(target, Topic):
+            for subscriber in list(target.subscribers):
+                target.close(subscriber)
+                subscriber.topics.remove(target)
+            return
+        for consumer in list(target.consumers):
+            target.close(consumer)
+            consumer.queues.remove(target)
+        self.by_owner.pop(target.owner, None)
+        fed = destination.name.split(".", 2)[-1]
+        if destination in self._virtual.get(fed, ()):
+            self._virtual[fed].remove(destination)
+        target.drop()
+
+    def _check_may_begin(self, destination: Destination) -> None:
+        self._check_is_not_ours(destination)
+        if destination.kind > DestinationKind.TOPIC:
+            raise ClientError(
+                f"There is no destination {destination}",
+                "A temporary destination ends with the connection that made it.",
+                is_fatal=False,
+                kind=ErrorKind.DESTINATION,
+            )
+        if not self._policies.of(destination).auto_create:
+            raise ClientError(
+                f"There is no destination {destination}",
+                "auto_create is off for it: somebody with the right to must create it first.",
+                is_fatal=False,
+                kind=ErrorKind.DESTINATION,
+            )
+        self._check_room(destination)
+
+    def _check_is_not_ours(self, destination: Destination) -> None:
+        if destination == PENDING:
+            raise ClientError(
+                f"{destination} is the broker's own",
+                "Messages wait there for their time.",
+                is_fatal=False,
+                kind=ErrorKind.DESTINATION,
+            )
+
+    def _check_room(self, destination: Destination) -> None:
         limit = self._settings.destinations_max
         if len(self.by_name) + len(self._asleep) >= limit:
-            raise ClientError(f"More than {limit} destinations (destinations_max)", is_fatal=False)
+            raise ClientError(
+                f"More than {limit} destinations (destinations_max)", is_fatal=False, kind=ErrorKind.RESOURCE
+            )
+        entry = self._policies.entry(destination)
+        most = None if entry is None else entry.policy.max_destinations
+        if entry is None or most is None:
+            return
+        # Counted anew for each: it begins once, and those that have such a limit are few.
+        if sum(self._policies.entry(each) is entry for each in self.names()) >= most:
+            raise ClientError(
+                f"More than {most} destinations match {entry.pattern}",
+                f"max_destinations is {most} for them.",
+                is_fatal=False,
+                kind=ErrorKind.RESOURCE,
+            )
 
-    def add_durable(
-        self, destination: Destination, owner: int, client_id: str, name: str, *, unread: int = 0
-    ) -> DurableSubscription:
-        key = subscription_key(client_id, name)
-        durable = DurableSubscription(
-            destination, owner, client_id, name, key, self._settings, self._memory, unread=unread
+    # ---- wildcards
+
+    def watch(
+        self,
+        subscription: Subscription,
+        pattern: Destination,
+        may_read: Callable[[Destination], bool] = lambda destination: True,
+    ) -> None:
+        """``subscription`` takes part in all that match, now and later, until ``unwatch``; but for what ``may_read``
+        keeps from it."""
+        matching = Pattern(pattern.name)
+        kind = pattern.kind
+        self._watching.append((subscription, kind, matching, may_read))
+        for destination in [each for each in self._asleep if each.kind is kind and matching.matches(each.name)]:
+            self._wake(destination)  # which opens it
+        for destination, target in self.by_name.items():
+            if destination.kind is not kind or not matching.matches(destination.name) or not may_read(destination):
+                continue
+            if isinstance(target, Queue):
+                if subscription not in target.consumers:
+                    target.open(subscription)
+            else:
+                assert isinstance(subscription, TopicSubscription), "topics have subscriptions of their own"
+                if subscription not in target.subscribers:
+                    target.open(subscription)
+
+    def unwatch(self, subscription: Subscription) -> None:
+        self._watching = [each for each in self._watching if each[0] is not subscription]
+
+    # ---- durable subscriptions
+
+    def _durable_of(self, owner: Owner, name: str) -> DurableSubscriber:
+        """Whose part the store's ``owner`` is."""
+        key = subscription_key(owner.client_id or "", name)
+        known = self.durables.get(key)
+        if known is not None:
+            return known
+        subscribed = owner.destination if owner.pattern is None else owner.destination._replace(name=owner.pattern)
+        # ActiveMQ keeps an empty selector, which takes all.
+        return self.add_durable(
+            DurableSubscriber(owner.client_id or "", name, subscribed, owner.selector or None, owner.no_local)
         )
-        topic = self.by_name.get(destination)
-        if topic is None:
-            topic = self.by_name[destination] = Topic(destination)
-        assert isinstance(topic, Topic), "a queue has another kind in its name"
-        topic.add_durable(durable)
-        self.durables[key] = durable
-        self.by_owner[owner] = durable
+
+    def add_durable(self, durable: DurableSubscriber) -> DurableSubscriber:
+        """It begins, without parts."""
+        self.durables[subscription_key(durable.client_id, durable.name)] = durable
+        if durable.is_of_pattern:
+            self._of_patterns.append(durable)
         return durable
 
-    def remove_durable(self, durable: DurableSubscription) -> None:
+    def add_part(
+        self,
+        durable: DurableSubscriber,
+        destination: Destination,
+        owner: int,
+        selector_text: str | None,
+        *,
+        unread: int = 0,
+    ) -> DurableSubscription:
+        """``durable`` is of this topic, too, from now on or (``unread``) from before. What was stored under a selector
+        that is none to us takes every message: its subscriber can do without one, and nobody can bring back what was
+        passed over."""
+        key = subscription_key(durable.client_id, durable.name)
+        selector = None
+        if selector_text is not None:
+            try:
+                selector = compile_selector(selector_text)
+            except ClientError as error:
+                log.warning("durable subscription %s takes every message: %s", key, error.message)
+        part = DurableSubscription(
+            destination,
+            owner,
+            durable.client_id,
+            durable.name,
+            key,
+            self._settings,
+            self._memory_of(destination),
+            selector=selector,
+            unread=unread,
+            is_prioritized=self._policies.of(destination).prioritized_messages,
+        )
+        durable.parts[destination] = part
+        topic = self.by_name.get(destination) or self._add_topic(destination)
+        assert isinstance(topic, Topic), "a queue has another kind in its name"
+        topic.add_durable(part)
+        self.by_owner[owner] = part
+        return part
+
+    def lacking(self, topic: Destination) -> list[DurableSubscriber]:
+        """The durable subscribers whose patterns match a topic of which they have no part."""
+        return [each for each in self._of_patterns if each.lacks(topic)]
+
+    def remove_durable(self, durable: DurableSubscriber) -> None:
         """It is deleted with all it held. Its consumer was closed before."""
-        self.topic(durable.destination).remove_durable(durable)
         del self.durables[subscription_key(durable.client_id, durable.name)]
-        del self.by_owner[durable.owner]
-        durable.drop()
+        if durable.is_of_pattern:
+            self._of_patterns.remove(durable)
+        for part in durable.parts.values():
+            self.topic(part.destination).remove_durable(part)
+            del self.by_owner[part.owner]
+            part.drop()
+
+    def parts(self) -> list[DurableSubscription]:
+        """Of all durable subscribers."""
+        return [part for durable in self.durables.values() for part in durable.parts.values()]
 
     def queues(self) -> list[Queue]:
         return [each for each in self.by_name.values() if isinstance(each, Queue)]

@@ -10,6 +10,8 @@ Why nothing is lost or doubled. Three rules:
 
 1. All stored messages up to ``cursor`` are or were in memory, none behind it is. Acknowledged, delivered and
    returned messages are all at or before the cursor: what comes back stays in memory, sorted in by its position.
+   Memory may let go of a message that was not delivered since; then it is remembered as passed over (passed), and
+   nothing else brings it back.
 2. Not paged: nothing durable is behind the cursor. A message that becomes durable is put into the window and moves
    the cursor; or the window is full, it is counted (``unread``), and from then on the queue is paged.
 3. Paged: messages that become durable are counted and otherwise ignored. A Page asks for what is behind the cursor.
@@ -30,9 +32,15 @@ visible when it is durable, a non-persistent one at once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 
+from broker.core.browse import Browse
+from broker.core.lanes import are_alike, exclusive
+from broker.core.passed import Passed
+from broker.core.room import Share
+from broker.core.routing import Routes
 from broker.core.settings import EngineSettings
 from broker.core.subscription import ENTRY_OVERHEAD_BYTES, Entry, Memory, Subscription, volatile_entry
 from store.operations import Page, PagedMessage
@@ -46,6 +54,11 @@ ROUND_BYTES = 128 * 1024
 # With the memory of all queues exhausted an empty window is given this many messages: a queue still moves, and what
 # it holds beyond the limit is what its consumers' prefetch lets them have.
 SCARCE_MESSAGES = 16
+# What consumers passed over is remembered in so many runs for each message that the window may hold (passed).
+RUNS_PER_WINDOW = 10
+
+_position = attrgetter("position")
+_LAST = 1 << 63  # behind every order key
 
 
 class Queue:
@@ -58,8 +71,10 @@ class Queue:
         "_low_messages",
         "_low_weight",
         "_memory",
+        "_page_after",
         "_position",
         "_settings",
+        "_taken_back",
         "_turn",
         "_unplaced",
         "_waiting",
@@ -71,29 +86,45 @@ class Queue:
         "enqueued",
         "expired",
         "expiring_at",
+        "has_groups",
         "has_more",
         "in_flight",
+        "is_behind",
         "is_dead_letter_queue",
         "is_dropped",
+        "is_leaving",
         "is_page_asked",
         "is_paged",
+        "is_prioritized",
+        "is_rereading",
         "owner",
         "owners",
+        "passed",
         "ready",
         "ready_weight",
         "returned",
+        "routed",
+        "routes",
         "subscription_key",
         "topic",
         "unread",
     )
 
     def __init__(
-        self, destination: Destination, owner: int, settings: EngineSettings, memory: Memory, *, unread: int = 0
+        self,
+        destination: Destination,
+        owner: int,
+        settings: EngineSettings,
+        memory: Memory | Share,
+        *,
+        unread: int = 0,
+        is_prioritized: bool = False,
     ) -> None:
         self.destination = destination
         self.owner = owner
         self.owners: tuple[int, ...] = (owner,)
         self.is_dropped = False
+        self.is_leaving = False  # nobody uses it, and it ends unless somebody names it now
         self.has_more = False  # the last round of dispatch ended at its bound
         self.is_dead_letter_queue = is_dead_letter_queue(destination)
         # Of a durable subscription: the store's key for it, and the topic that feeds it.
@@ -107,8 +138,15 @@ class Queue:
         self.expiring_at = 0  # no message of the window expires before; 0: none expires
         self.in_flight = 0
         self.unread = unread
-        self.is_paged = unread > 0
+        self.is_behind = unread > 0  # "paged" of the rules
+        self.is_paged = unread > 0  # there is something to be read: behind the cursor, or once more
         self.is_page_asked = False
+        self.is_rereading = False  # the Page that was asked for reads what was passed over
+        self.is_prioritized = is_prioritized
+        self.has_groups = False
+        self.routes: Routes | None = None
+        self.routed = 0  # messages of the window that are in the lanes
+        self.passed = Passed(RUNS_PER_WINDOW * settings.window_messages)
         self.cursor = 0
         self.enqueued = 0
         self.dequeued = 0
@@ -117,12 +155,15 @@ class Queue:
         self._memory = memory
         self._low_messages = max(1, settings.window_messages // 2)
         self._low_weight = max(1, settings.window_bytes // 2)
+        self._page_after = 0
         self._position = 0
         self._turn = 0
+        self._taken_back = 0
         # Non-persistent messages of a paged queue: (order key of the stored message behind it, entry), then those
         # behind everything that is stored so far.
         self._waiting: deque[tuple[int, Entry]] = deque()
         self._unplaced: list[Entry] = []
+        self._reroute()
 
     def __repr__(self) -> str:
         return f"<Queue {self.destination}, {self.count} messages>"
@@ -130,12 +171,25 @@ class Queue:
     @property
     def count(self) -> int:
         """All messages: ready, delivered and not acknowledged, and those that only the store holds."""
-        return self.held + self.in_flight + self.unread
+        return self.held + self.in_flight + self.unread + self.passed.count
 
     @property
     def held(self) -> int:
         """Messages in memory that wait to be delivered."""
-        return len(self.ready) + len(self.returned) + len(self._waiting) + len(self._unplaced)
+        held = len(self.ready) + len(self.returned) + len(self._waiting) + len(self._unplaced)
+        return held if self.routes is None else held + self.routed + self.routes.waiting
+
+    @property
+    def passed_over(self) -> int:
+        """Messages that none of the present consumers takes; 0 without consumers."""
+        if self.routes is None or not self.consumers:
+            return 0
+        return self.passed.count + len(self.routes.unwanted) + len(self.routes.stuck)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there may be something to give to a consumer that has room again."""
+        return bool(self.ready or self.returned or self.routed or self.is_paged)
 
     # ---- in
 
@@ -143,10 +197,10 @@ class Queue:
         """A message of this queue became durable."""
         self.enqueued += 1
         memory = self._memory
-        if not self.is_paged:
+        if not self.is_behind:
             settings = self._settings
             if (
-                len(self.ready) < settings.window_messages
+                len(self.ready) + self.routed < settings.window_messages
                 and self.ready_weight < settings.window_bytes
                 and memory.stored < memory.stored_max
             ):
@@ -155,7 +209,7 @@ class Queue:
                 self.cursor = order_key
                 self._append(Entry(message, order_key, location, size, weight))
                 return
-            self.is_paged = True
+            self.is_behind = self.is_paged = True
         self.unread += 1
         if self._unplaced:
             self._waiting.extend((order_key, entry) for entry in self._unplaced)
@@ -166,15 +220,23 @@ class Queue:
         self.enqueued += 1
         entry = volatile_entry(message)
         self._memory.volatile += entry.weight
-        if self.is_paged:
+        if self.is_behind:
             self._unplaced.append(entry)
         else:
             self._append(entry)
 
     def _append(self, entry: Entry) -> None:
-        self._position += 1
-        entry.position = self._position
-        expiration = entry.message.expiration
+        self._position = position = self._position + 1
+        self._place(entry, position)
+
+    def _place(self, entry: Entry, position: int) -> None:
+        entry.position = position
+        entry.queue = self
+        message = entry.message
+        if message.group_id is not None and not self.has_groups:
+            self.has_groups = True
+            self._reroute()
+        expiration = message.expiration
         if expiration and (not self.expiring_at or expiration < self.expiring_at):
             self.expiring_at = expiration
         self.ready_weight += entry.weight
@@ -187,10 +249,16 @@ class Queue:
         """Whether it is time to read on in the store."""
         if not self.is_paged or self.is_page_asked or not self.consumers:
             return False
-        if len(self.ready) >= self._low_messages or self.ready_weight >= self._low_weight:
-            return False
         memory = self._memory
-        return memory.stored < memory.stored_max or not self.ready
+        if self.passed.due and self.routes is not None:
+            # What lies behind the due ones fills the window, and may wait for them.
+            count, weight = self.routes.recalled
+            return not count or (
+                count < self._low_messages and weight < self._low_weight and memory.stored < memory.stored_max
+            )
+        if len(self.ready) + self.routed >= self._low_messages or self.ready_weight >= self._low_weight:
+            return False
+        return memory.stored < memory.stored_max or not (self.ready or self.routed)
 
     def ask_page(self) -> Page:
         """The next Page, to be handed to the store; it must come back to ``page``."""
@@ -199,25 +267,28 @@ class Queue:
         self.is_page_asked = True
         settings = self._settings
         count = settings.page_messages if self._memory.stored < self._memory.stored_max else SCARCE_MESSAGES
-        return Page(self.owner, self.cursor, count, settings.page_bytes)
+        due = self.passed.due
+        self.is_rereading = bool(due)
+        self._page_after = due[0].first_key - 1 if due else self.cursor
+        return Page(self.owner, self._page_after, count, settings.page_bytes)
 
-    def page(self, messages: Iterable[PagedMessage], is_end: bool) -> None:
+    def page(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
         """The Page came back."""
         assert self.is_page_asked, "a page comes back once, and only when asked for"
         self.is_page_asked = False
+        if self.is_rereading:
+            self._reread(messages, is_end)
+            return
         waiting = self._waiting
-        memory = self._memory
         for paged in messages:
-            order_key = paged.order_key
-            while waiting and waiting[0][0] <= order_key:
+            while waiting and waiting[0][0] <= paged.order_key:
                 self._append(waiting.popleft()[1])
-            weight = paged.size + ENTRY_OVERHEAD_BYTES
-            memory.stored += weight
             self.unread -= 1
-            self.cursor = order_key
-            self._append(Entry(paged.message, order_key, paged.location, paged.size, weight))
+            self.cursor = paged.order_key
+            self._append(self._stored_entry(paged))
         if is_end:
-            self.is_paged = False
+            self.is_behind = False
+            self.is_paged = bool(self.passed.due)
             self.unread = 0  # what the store counted at start may be less exact than what it reads
             for _, entry in waiting:
                 self._append(entry)
@@ -226,50 +297,144 @@ class Queue:
                 self._append(entry)
             self._unplaced.clear()
 
+    def _reread(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
+        """What was passed over is in memory again, at its old place."""
+        for paged, position in self.passed.found(self._page_after, messages, is_end):
+            entry = self._stored_entry(paged)
+            self._place(entry, position)
+            if self.routes is not None:
+                self.routes.recall(entry)
+        if not self.passed.due:
+            self.is_paged = self.is_behind
+            if self.routes is not None:
+                self.routes.end_recall()
+            if not self.passed.count:
+                self._reroute()
+
+    def _stored_entry(self, paged: PagedMessage) -> Entry:
+        weight = paged.size + ENTRY_OVERHEAD_BYTES
+        self._memory.stored += weight
+        return Entry(paged.message, paged.order_key, paged.location, paged.size, weight)
+
     def evict(self) -> None:
         """Leave the stored messages of the window to the store: nobody wants them now, and memory is scarce."""
         if self.consumers or self.is_page_asked or self.owner == 0:
             return
-        kept: list[tuple[int, Entry]] = []
-        behind = self.cursor
-        is_first = True
+        kept: deque[Entry] = deque()
         for entry in self.ready:
-            if not entry.order_key:
-                kept.append((behind + 1, entry))
-                continue
-            if is_first:
-                # What stands before the first message that goes keeps its place in memory.
-                is_first = False
-                self.cursor = entry.order_key - 1
-                kept = [(entry.order_key, each) for _, each in kept]
-            behind = entry.order_key
-            self.unread += 1
-            self._memory.stored -= entry.weight
-        if is_first:
-            return
-        self.is_paged = True
-        self.ready.clear()
-        self.ready_weight = 0
-        self._waiting.extendleft(reversed(kept))
+            if entry.order_key and entry.redeliveries == entry.message.redelivery_counter:
+                self.pass_over(entry)
+            else:
+                kept.append(entry)
+        self.ready = kept
+        self._recall()
+
+    def pass_over(self, entry: Entry) -> None:
+        """``entry``, which is stored and counted in the window, leaves memory."""
+        self.passed.add(entry)
+        if self.routes is not None:
+            self.routes.not_recalled(entry)
+        self.ready_weight -= entry.weight
+        self._memory.stored -= entry.weight
+
+    def _recall(self) -> None:
+        self.passed.recall()
+        self.is_paged = self.is_behind or bool(self.passed.due)
 
     # ---- consumers
 
     def open(self, subscription: Subscription) -> None:
         """``subscription`` takes part from now on."""
-        subscription.queue = self
+        if self not in subscription.queues:  # a durable subscription is reserved first
+            subscription.queues.append(self)
         self.consumers.append(subscription)
+        self._recall()
+        if self.routes is None or exclusive(self.consumers) is not None:
+            self._reroute(newcomers=(subscription,))
+        else:
+            self.routes.join(self, subscription)
 
-    def close(self, subscription: Subscription) -> None:
-        """``subscription`` ends; what it has not acknowledged goes back to its place, marked as redelivered.
+    def close(self, subscription: Subscription, seen: int | None = None) -> None:
+        """``subscription`` ends; what it has not acknowledged goes back to its place, marked as redelivered: up to the
+        tag ``seen`` (None: all of it).
 
         What it acknowledged in an open transaction stays with that transaction.
         """
-        subscription.is_open = False
-        if subscription in self.consumers:
+        is_consumer = subscription in self.consumers
+        if is_consumer:
             self.consumers.remove(subscription)
-        for entry in subscription.unacked.values():
-            self.give_back(entry)
-        subscription.unacked = {}
+        kept: dict[int, Entry] = {}
+        for tag, entry in subscription.unacked.items():
+            if entry.queue is self:
+                self.give_back(entry, is_seen=seen is None or tag <= seen)
+            else:
+                kept[tag] = entry
+        subscription.unacked = kept
+        if is_consumer:
+            # What an exclusive one passed over, others may want.
+            is_open_to_all = subscription.is_exclusive or not self.consumers
+            if is_open_to_all:
+                self._recall()
+            if self.routes is not None and not is_open_to_all and exclusive(self.consumers) is None:
+                self.routes.leave(self, subscription)
+                if not self._needs_routes:
+                    self._reroute()
+                return
+            if self.routes is not None:
+                self.routes.end(subscription)
+            self._reroute(newcomers=self.consumers if is_open_to_all else ())
+
+    def browse(self, subscription: Subscription) -> Browse:
+        """A walk of ``subscription``, which takes no part in the queue, through all that it holds now."""
+        return Browse(subscription, self.owner, self._settings, self._volatile(), self.count)
+
+    def _volatile(self) -> list[tuple[int, Entry]]:
+        """What is not stored, each with the order key of the last stored message before it as far as memory knows."""
+        entries = [*self.ready, *(pair[1] for pair in self.returned)]
+        if self.routes is not None:
+            entries.extend(self.routes.entries())
+        for consumer in self.consumers:
+            entries.extend(entry for entry in consumer.unacked.values() if entry.queue is self)
+            entries.extend(entry for entry in consumer.enlisted.values() if entry.queue is self)
+        entries.sort(key=_position)
+        found: list[tuple[int, Entry]] = []
+        key = 0
+        for entry in entries:
+            key = entry.order_key or key
+            if not entry.order_key:
+                found.append((key, entry))
+        found.extend((order_key - 1, entry) for order_key, entry in self._waiting)
+        found.extend((_LAST, entry) for entry in self._unplaced)
+        return found
+
+    # ---- routes
+
+    def _reroute(self, newcomers: Iterable[Subscription] = ()) -> None:
+        """The consumers changed, or what bound the queue to routes is over: what waits is to be placed anew."""
+        routes = self.routes
+        self._gather()
+        consumers = self.consumers
+        if self._needs_routes:
+            if routes is None:
+                routes = self.routes = Routes(
+                    self._settings, self._memory, self.passed, self._position, is_prioritized=self.is_prioritized
+                )
+            routes.set_consumers(consumers, newcomers)
+        else:
+            self.routes = None
+
+    @property
+    def _needs_routes(self) -> bool:
+        return bool(self.is_prioritized or self.has_groups or self.passed.count or not are_alike(self.consumers))
+
+    def _gather(self) -> None:
+        """All that waits stands in ``ready`` and ``returned`` again."""
+        routes = self.routes
+        if routes is None:
+            return
+        self.ready_weight += routes.unwanted_weight
+        self.routed = 0
+        self.ready = deque(sorted([*self.ready, *routes.clear()], key=_position))
 
     # ---- out
 
@@ -278,6 +443,8 @@ class Queue:
 
         A delivery to an AUTO subscription is settled with it; all others are in flight from now on.
         """
+        if self.routes is not None:
+            return self.routes.dispatch(self, now, ROUND_MESSAGES, ROUND_BYTES)
         deliveries: list[Delivery] = []
         consumers = self.consumers
         ready = self.ready
@@ -295,7 +462,7 @@ class Queue:
                 turn += 1
                 idle += 1
                 continue
-            if returned:
+            if returned and not (ready and ready[0].position < returned[0][0]):
                 entry = heappop(returned)[1]
             else:
                 entry = ready.popleft()
@@ -331,21 +498,42 @@ class Queue:
     def forget(self, entry: Entry) -> None:
         """``entry``, which is neither ready nor in flight, is gone."""
         self.dequeued += 1
+        if self.routes is not None:
+            self.routes.gone(entry)
         if entry.order_key:
             self._memory.stored -= entry.weight
         else:
             self._memory.volatile -= entry.weight
 
-    def give_back(self, entry: Entry) -> None:
-        """A delivery came back: the message waits again, at its old place. A dropped queue has none any more."""
+    def give_back(self, entry: Entry, *, is_seen: bool = True) -> None:
+        """A delivery came back: the message waits again, at its old place. A dropped queue has none any more.
+
+        ``is_seen``: an application may have been shown it, and it counts as redelivered.
+        """
         if self.is_dropped:
             self.settle(entry)
             return
         self.in_flight -= 1
-        entry.redeliveries += 1
+        if self.routes is not None:
+            self.routes.gone(entry)
+        if is_seen:
+            entry.redeliveries += 1
         expiration = entry.message.expiration
         if expiration and (not self.expiring_at or expiration < self.expiring_at):
             self.expiring_at = expiration
+        heappush(self.returned, (entry.position, entry))
+
+    def take_back(self, paged: PagedMessage) -> None:
+        """A message is offered again that a prepared transaction of a former term withheld: at the front, or where the
+        pages to come will find it."""
+        if self.is_paged and paged.order_key > self.cursor:
+            return
+        weight = paged.size + ENTRY_OVERHEAD_BYTES
+        self._memory.stored += weight
+        entry = Entry(paged.message, paged.order_key, paged.location, paged.size, weight)
+        entry.queue = self
+        self._taken_back += 1
+        entry.position = -self._taken_back
         heappush(self.returned, (entry.position, entry))
 
     # ---- time
@@ -355,6 +543,7 @@ class Queue:
         if not self.expiring_at or self.expiring_at > now:
             return 0
         looked_at = self.held
+        self._gather()
         fresh = [entry for entry in self.ready if not self._expires(entry, now)]
         self.ready = deque(fresh)
         self.ready_weight = sum(entry.weight for entry in fresh)
@@ -374,6 +563,7 @@ class Queue:
 
     def drop(self) -> None:
         """The queue is deleted: memory is given back. Its consumers are closed already, or see an empty queue."""
+        self._gather()
         entries = [*self.ready, *(pair[1] for pair in self.returned), *(pair[1] for pair in self._waiting)]
         for entry in (*entries, *self._unplaced):
             self.forget(entry)
@@ -382,7 +572,8 @@ class Queue:
         self.returned.clear()
         self._waiting.clear()
         self._unplaced.clear()
-        self.is_paged = False
+        self.passed.clear()
+        self.is_behind = self.is_paged = False
         self.is_dropped = True
         self.unread = 0
 

@@ -16,7 +16,7 @@ def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int
     """``queues``, ``topics`` and ``subscriptions`` (durable ones) as lists of dicts, totals in ``counts``."""
     queues = destinations.queues()
     topics = destinations.topics()
-    durables = list(destinations.durables.values())
+    durables = destinations.parts()
     asleep = destinations.asleep()
     everything = [*queues, *durables]
     return {

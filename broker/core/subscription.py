@@ -7,10 +7,12 @@ not acknowledged; AUTO acknowledges at delivery, so only the outlet slows it dow
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.core.commands import AckMode, ClientError, Connect
 from store.records.message import Message
+from store.records.transactions import XaTransactionId
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -20,16 +22,43 @@ if TYPE_CHECKING:
 ENTRY_OVERHEAD_BYTES = 700
 
 
+class Selector(Protocol):
+    """A condition on messages."""
+
+    @property
+    def text(self) -> str: ...
+
+    def matches(self, message: Message) -> bool:
+        """Never raises."""
+
+
 class Session(Protocol):
-    """What the broker says to a client."""
+    """What the broker says to a client.
+
+    ``survives_errors``: its protocol goes on after any refusal but one of the connection itself (OpenWire).
+    """
+
+    survives_errors: bool
 
     def connected(self, command: Connect, session_id: str) -> None: ...
 
-    def receipt(self, receipt: str) -> None: ...
+    def receipt(self, receipt: Any) -> None:
+        """What asked for ``receipt`` holds. It is what the session itself put into the command."""
 
-    def deliver(
-        self, subscription_id: str, tag: int, message: Message, redelivered: bool, ack_mode: AckMode
-    ) -> None: ...
+    def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
+        """``redeliveries``: how often it was delivered before, and came back."""
+
+    def nothing(self, subscription_id: str) -> None:
+        """A Pull came to its end without a message, or a browser has seen all there is."""
+
+    def close_consumer(self, subscription_id: str, error: ClientError) -> None:
+        """The broker ended that subscription; ``error`` says why. Nothing is delivered to it any more."""
+
+    def prepared(self, receipt: Any, is_read_only: bool) -> None:
+        """A Prepare holds; ``is_read_only``: there was nothing to do, and the branch is forgotten."""
+
+    def recovered(self, receipt: Any, branches: Sequence[XaTransactionId]) -> None:
+        """The XA branches that are prepared."""
 
     def fail(self, error: ClientError) -> None: ...
 
@@ -61,13 +90,24 @@ class Memory:
 
 
 class Entry:
-    """A message in the memory of one queue. ``order_key`` 0: it is nowhere else (non-persistent).
+    """A message in memory. ``order_key``, ``location`` and ``size`` are the store's (0 when the message is not
+    persistent).
 
     ``position`` orders what is in memory, stored or not. ``redeliveries`` counts how often it was delivered and came
-    back, ``refusals`` how often because a client said so.
+    back, ``refusals`` how often because a client said so. ``queue`` is the one that holds it; None: no queue does.
     """
 
-    __slots__ = ("location", "message", "order_key", "position", "redeliveries", "refusals", "size", "weight")
+    __slots__ = (
+        "location",
+        "message",
+        "order_key",
+        "position",
+        "queue",
+        "redeliveries",
+        "refusals",
+        "size",
+        "weight",
+    )
 
     def __init__(self, message: Message, order_key: int, location: int, size: int, weight: int) -> None:
         self.message = message
@@ -76,50 +116,82 @@ class Entry:
         self.size = size
         self.weight = weight
         self.position = 0
+        self.queue: Queue | None = None
         self.redeliveries = message.redelivery_counter
         self.refusals = 0
 
 
 def volatile_entry(message: Message) -> Entry:
     """A message that only memory holds."""
-    return Entry(message, 0, 0, 0, len(message.body) + ENTRY_OVERHEAD_BYTES)
+    return Entry(message, 0, 0, 0, message.size + ENTRY_OVERHEAD_BYTES)
 
 
 class Subscription:
-    """See the module. ``queue`` is None for a plain topic subscription, ``topic`` for all others.
+    """See the module. ``queues`` are those it takes part in (a wildcard's are several), ``topics`` likewise.
 
-    ``enlisted`` holds what was acknowledged in a transaction that is still open.
+    ``credit`` is what may be delivered now. ``extension`` is what a client was given beyond its prefetch, because it
+    said that so many deliveries reached the application and are acknowledged later (OpenWire, DELIVERED). With
+    ``is_pull`` (prefetch 0) each Pull gives credit for one, and nothing else does. ``enlisted`` holds what was
+    acknowledged in a transaction that is still open.
     """
 
     __slots__ = (
         "ack",
         "credit",
         "enlisted",
+        "extension",
         "id",
         "is_auto",
+        "is_browser",
         "is_cumulative",
+        "is_exclusive",
         "is_open",
+        "is_pull",
         "no_local",
         "outlet",
-        "queue",
+        "prefetch",
+        "priority",
+        "pulled",
+        "queues",
+        "selector",
         "tag",
-        "topic",
+        "topics",
         "unacked",
     )
 
-    def __init__(self, id: str, outlet: Outlet, ack: AckMode, prefetch: int, *, no_local: bool = False) -> None:
+    def __init__(
+        self,
+        id: str,
+        outlet: Outlet,
+        ack: AckMode,
+        prefetch: int,
+        *,
+        no_local: bool = False,
+        selector: Selector | None = None,
+        priority: int = 0,
+        is_exclusive: bool = False,
+        is_browser: bool = False,
+    ) -> None:
         self.id = id
         self.outlet = outlet
         self.ack = ack
         self.is_auto = ack is AckMode.AUTO
         self.is_cumulative = ack is AckMode.CLIENT
+        self.prefetch = prefetch
         self.credit = prefetch
+        self.extension = 0
+        self.is_pull = prefetch == 0
+        self.pulled = 0  # how often it pulled: tells a pull that has ended from the next one
         self.no_local = no_local
+        self.selector = selector
+        self.priority = priority
+        self.is_exclusive = is_exclusive
+        self.is_browser = is_browser
         self.tag = 0
         self.unacked: dict[int, Entry] = {}
         self.enlisted: dict[int, Entry] = {}
-        self.queue: Queue | None = None
-        self.topic: Topic | None = None
+        self.queues: list[Queue] = []
+        self.topics: list[Topic] = []
         self.is_open = True
 
     def take(self, tag: int) -> list[tuple[int, Entry]]:
@@ -130,26 +202,61 @@ class Subscription:
             return []
         if not self.is_cumulative:
             del unacked[tag]
-            self.credit += 1
+            self._credit(1)
             return [(tag, entry)]
+        return self.take_range(0, tag)
+
+    def take_range(self, first: int, last: int) -> list[tuple[int, Entry]]:
+        """The deliveries from ``first`` (0: the oldest) to ``last`` that wait for an acknowledgement, oldest first."""
+        unacked = self.unacked
         covered = []
         for pair in unacked.items():
-            if pair[0] > tag:
+            if pair[0] > last:
                 break
-            covered.append(pair)
+            if pair[0] >= first:
+                covered.append(pair)
         for number, _ in covered:
             del unacked[number]
-        self.credit += len(covered)
+        self._credit(len(covered))
         return covered
 
     def take_one(self, tag: int) -> Entry | None:
         """The delivery ``tag`` alone, whatever the mode (a NACK is never cumulative)."""
         entry = self.unacked.pop(tag, None)
         if entry is not None:
-            self.credit += 1
+            self._credit(1)
         return entry
+
+    def _credit(self, count: int) -> None:
+        """``count`` deliveries were settled. What was widened for them is given back first."""
+        if self.is_pull:
+            return
+        if not self.extension:
+            self.credit += count
+            return
+        covered = min(self.extension, count)
+        self.extension -= covered
+        self.credit += count - covered
+
+    def widen(self, count: int) -> None:
+        """So many deliveries reached the application: as many more may be given before it acknowledges them."""
+        if not self.is_pull:
+            self.extension += count
+            self.credit += count
+
+    def set_prefetch(self, prefetch: int) -> None:
+        """A client changes its mind (OpenWire, ConsumerControl)."""
+        was_pull, self.is_pull = self.is_pull, prefetch == 0
+        if self.is_pull:
+            self.credit = self.extension = 0
+        elif was_pull:
+            self.credit = prefetch - len(self.unacked)
+        else:
+            self.credit += prefetch - self.prefetch
+        self.prefetch = prefetch
 
     def restore(self, entries: list[tuple[int, Entry]]) -> None:
         """Those acknowledgements never happened: the deliveries wait for one again, in their old order."""
-        self.credit -= len(entries)
+        if not self.is_pull:
+            self.credit -= len(entries)
         self.unacked = dict(sorted([*self.unacked.items(), *entries]))

@@ -7,18 +7,21 @@ counted. A durable subscription is a queue of the store, with one consumer at a 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Container, Sequence
 
-from broker.core.commands import AckMode, ClientError
+from broker.core.commands import AckMode
 from broker.core.queue import Delivery, Queue
+from broker.core.room import Share
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Entry, Memory, Outlet, Subscription, volatile_entry
+from broker.core.subscription import Entry, Memory, Outlet, Selector, Subscription, volatile_entry
+from store.operations import PagedMessage
 from store.records.message import Destination, Message
 
 
 class TopicSubscription(Subscription):
     """A plain subscription of a topic. ``pending`` waits for credit or for its socket; ``dropped`` counts losses."""
 
-    __slots__ = ("_bytes_max", "_messages_max", "dropped", "pending", "pending_bytes")
+    __slots__ = ("_bytes_max", "_messages_max", "dropped", "on_drop", "pending", "pending_bytes")
 
     def __init__(
         self,
@@ -29,12 +32,16 @@ class TopicSubscription(Subscription):
         settings: EngineSettings,
         *,
         no_local: bool = False,
+        selector: Selector | None = None,
+        pending_limit: int | None = None,
     ) -> None:
-        super().__init__(id, outlet, ack, prefetch, no_local=no_local)
+        super().__init__(id, outlet, ack, prefetch, no_local=no_local, selector=selector)
         self.pending: deque[Entry] = deque()
         self.pending_bytes = 0
         self.dropped = 0
-        self._messages_max = settings.topic_pending_messages
+        # Told of each loss, if anybody wants to know.
+        self.on_drop: Callable[[TopicSubscription, Message], None] | None = None
+        self._messages_max = settings.topic_pending_messages if pending_limit is None else max(1, pending_limit)
         self._bytes_max = settings.topic_pending_bytes
 
     def hold(self, entry: Entry) -> None:
@@ -44,8 +51,11 @@ class TopicSubscription(Subscription):
         self.pending_bytes += entry.weight
         # The newest is never dropped, however big it is.
         while len(pending) > 1 and (len(pending) > self._messages_max or self.pending_bytes > self._bytes_max):
-            self.pending_bytes -= pending.popleft().weight
+            lost = pending.popleft()
+            self.pending_bytes -= lost.weight
             self.dropped += 1
+            if self.on_drop is not None:
+                self.on_drop(self, lost.message)
 
     def dispatch(self, now: int) -> list[Delivery]:
         """What waits and may go now. The outlet is asked once: call again until nothing comes."""
@@ -74,9 +84,9 @@ _ROUND_MESSAGES = 128
 
 
 class DurableSubscription(Queue):
-    """A queue that is fed by a topic for one named subscriber of one client id."""
+    """A queue that is fed by a topic for one named subscriber of one client id (broker.core.durables)."""
 
-    __slots__ = ("client_id", "name", "no_local_outlet", "subscription")
+    __slots__ = ("_unwanted", "client_id", "name", "no_local_outlet", "selector", "subscription")
 
     def __init__(
         self,
@@ -86,34 +96,65 @@ class DurableSubscription(Queue):
         name: str,
         key: str,
         settings: EngineSettings,
-        memory: Memory,
+        memory: Memory | Share,
         *,
+        selector: Selector | None = None,
         unread: int = 0,
+        is_prioritized: bool = False,
     ) -> None:
-        super().__init__(destination, owner, settings, memory, unread=unread)
+        super().__init__(destination, owner, settings, memory, unread=unread, is_prioritized=is_prioritized)
         self.client_id = client_id
         self.name = name
+        # What it takes, with a consumer or without: decided when a message comes, so the queue holds nothing else but
+        # what ActiveMQ left, which decides that when it delivers.
+        self.selector = selector
+        self._unwanted: list[Entry] = []
         self.subscription_key = key
         # Its consumer, from the moment of SUBSCRIBE; messages flow when it is in ``consumers``.
         self.subscription: Subscription | None = None
         self.no_local_outlet: Outlet | None = None
 
     def reserve(self, subscription: Subscription) -> None:
-        """``subscription`` is the one consumer from now on. ClientError when there is one."""
-        if self.subscription is not None:
-            raise self.in_use()
+        """``subscription`` is the one consumer from now on."""
+        assert self.subscription is None, "it has one consumer at a time"
         self.subscription = subscription
-        subscription.queue = self
+        subscription.queues.append(self)
         self.no_local_outlet = subscription.outlet if subscription.no_local else None
 
-    def in_use(self) -> ClientError:
-        return ClientError(
-            f"Durable subscription {self.name!r} of client {self.client_id!r} is in use",
-            "It has one consumer at a time.",
-        )
+    @property
+    def is_choosy(self) -> bool:
+        return self.selector is not None or self.no_local_outlet is not None
 
-    def close(self, subscription: Subscription) -> None:
-        super().close(subscription)
+    def wants(self, message: Message, origin: Outlet) -> bool:
+        """Whether it takes a message that was sent from ``origin``."""
+        if self.no_local_outlet is not None and self.no_local_outlet is origin:
+            return False
+        return self.takes(message)
+
+    def takes(self, message: Message) -> bool:
+        """Whether it takes a message, wherever it came from."""
+        return self.selector is None or self.selector.matches(message)
+
+    def page(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
+        selector = self.selector
+        if selector is not None and not self.is_rereading:
+            wanted = []
+            for paged in messages:
+                if selector.matches(paged.message):
+                    wanted.append(paged)
+                else:
+                    self.unread -= 1
+                    self._unwanted.append(Entry(paged.message, paged.order_key, paged.location, paged.size, 0))
+            messages = wanted
+        super().page(messages, is_end)
+
+    def take_unwanted(self) -> list[Entry]:
+        """What pages had that it does not take. To be removed from the store before the next Page is asked for."""
+        unwanted, self._unwanted = self._unwanted, []
+        return unwanted
+
+    def close(self, subscription: Subscription, seen: int | None = None) -> None:
+        super().close(subscription, seen)
         self.subscription = None
         self.no_local_outlet = None
 
@@ -139,14 +180,14 @@ class Topic:
         return f"<Topic {self.destination}, {len(self.subscribers)} subscribers, {len(self.durables)} durable>"
 
     def open(self, subscription: TopicSubscription) -> None:
-        subscription.topic = self
+        subscription.topics.append(self)
         self.subscribers.append(subscription)
 
     def close(self, subscription: TopicSubscription) -> None:
         """``subscription`` ends, with all that waited for it."""
-        subscription.is_open = False
         self.subscribers.remove(subscription)
         self.dropped += subscription.dropped
+        subscription.dropped = 0
         subscription.unacked.clear()
         subscription.pending.clear()
 
@@ -161,15 +202,16 @@ class Topic:
         del self.durables[durable.subscription_key]
         self.owners = tuple(each.owner for each in self.durables.values())
 
-    def takers(self, origin: Outlet) -> tuple[int, ...]:
+    def takers(self, message: Message, origin: Outlet) -> tuple[int, ...]:
         """The ids of the durable subscriptions that take a message sent from ``origin``."""
-        if any(durable.no_local_outlet is origin for durable in self.durables.values()):
-            return tuple(each.owner for each in self.durables.values() if each.no_local_outlet is not origin)
+        durables = self.durables.values()
+        if any(durable.is_choosy for durable in durables):
+            return tuple(each.owner for each in durables if each.wants(message, origin))
         return self.owners
 
-    def passed_over(self, origin: Outlet) -> list[str]:
-        """The keys of the durable subscriptions that do not take a message sent from ``origin``."""
-        return [key for key, each in self.durables.items() if each.no_local_outlet is origin]
+    def passed_over(self, owners: Container[int]) -> list[str]:
+        """The keys of the durable subscriptions that are not among ``owners``."""
+        return [key for key, each in self.durables.items() if each.owner not in owners]
 
     def publish(self, message: Message, origin: Outlet) -> list[Delivery]:
         """To every plain subscriber: delivered now, or kept waiting."""
@@ -181,6 +223,9 @@ class Topic:
         for subscription in self.subscribers:
             outlet = subscription.outlet
             if subscription.no_local and outlet is origin:
+                continue
+            selector = subscription.selector
+            if selector is not None and not selector.matches(message):
                 continue
             if subscription.pending or subscription.credit <= 0 or not outlet.is_writable:
                 subscription.hold(entry)

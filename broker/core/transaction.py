@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from broker.core.commands import ClientError
+from broker.core.commands import ClientError, ErrorKind
 from broker.core.settings import EngineSettings
 from broker.core.subscription import ENTRY_OVERHEAD_BYTES, Entry, Memory, Subscription
 from store.records.message import Message
@@ -33,7 +33,7 @@ class Transaction:
 
     def send(self, message: Message) -> None:
         """``message`` is to be sent at COMMIT. ClientError, which dooms the transaction, beyond a bound."""
-        weight = len(message.body) + ENTRY_OVERHEAD_BYTES
+        weight = message.size + ENTRY_OVERHEAD_BYTES
         settings = self._settings
         memory = self._memory
         if self._bytes + weight > settings.transaction_bytes_max:
@@ -52,6 +52,11 @@ class Transaction:
             subscription.enlisted[tag] = entry
             self.acknowledged.append((subscription, tag, entry))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.messages and not self.acknowledged
+
     def _count(self, more: int) -> None:
         limit = self._settings.transaction_operations_max
         if len(self.messages) + len(self.acknowledged) + more > limit:
@@ -63,7 +68,9 @@ class Transaction:
     def refuse(self, reason: str, advice: str) -> NoReturn:
         """Something of it cannot be had: ClientError says why, and from now on it can only be rolled back."""
         self.doom = reason
-        raise ClientError(f"Transaction {self.name!r} can only be aborted: {reason}", advice, is_fatal=False)
+        raise ClientError(
+            f"Transaction {self.name!r} can only be aborted: {reason}", advice, is_fatal=False, kind=ErrorKind.RESOURCE
+        )
 
     def end(self) -> None:
         """COMMIT or ABORT: memory is given back."""
@@ -80,7 +87,7 @@ class Transaction:
                 continue
             if subscription.is_open:
                 by_subscription.setdefault(subscription, []).append((tag, entry))
-            elif subscription.queue is not None:
-                subscription.queue.give_back(entry)
+            elif entry.queue is not None:
+                entry.queue.give_back(entry)
         for subscription, entries in by_subscription.items():
             subscription.restore(entries)

@@ -1,0 +1,157 @@
+"""Who a client is, and what it may do. Pure: what the broker asks, and the answer of one that asks nobody.
+
+Advisory topics, but for those that show messages, are for everybody to read: a Java client listens to one on every
+connection, and none would come about otherwise. Temporary destinations are for everybody, too: who knows the name of
+one was given it as a reply's address, and that only its owner may consume from it is no matter of rights (the engine
+sees to it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import IPv6Address, ip_address
+from typing import Final, Protocol
+
+from broker.core.commands import ClientError, ErrorKind
+from broker.core.names import ADVISORY_TOPICS
+from store.records.message import Destination, DestinationKind
+
+#: Advisory topics that show messages of a destination, whole or without the body (AdvisorySupport).
+MESSAGE_ADVISORIES: Final = tuple(
+    f"{ADVISORY_TOPICS}{event}."
+    for event in (
+        "Expired", "NoConsumer", "MessageDelivered", "MessageConsumed", "MessageDispatched", "MessageDiscarded",
+        "MessageDLQd",
+    )
+)  # fmt: skip
+ANONYMOUS: Final = "anonymous"
+#: So much of a wrong name is told back.
+LOGIN_SHOWN_MAX: Final = 255
+
+
+class Operation(Enum):
+    """What is done with a destination; the values are the words of ActiveMQ's refusals (AuthorizationBroker)."""
+
+    READ = "read from"
+    WRITE = "write to"
+    CREATE = "create"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody whom the broker knows, and the groups that rights are given to."""
+
+    name: str
+    groups: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a client shows. ``peer`` is the other end of its connection, HOST:PORT; ``certificate`` the subject of its
+    certificate, which TLS has verified."""
+
+    peer: str
+    login: str | None = None
+    passcode: str | None = None
+    certificate: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.peer!r}, {self.login!r})"  # a passcode is never shown, in no traceback either
+
+    @property
+    def host(self) -> str:
+        """The peer's address without the port."""
+        host = self.peer.rpartition(":")[0]
+        return host[1:-1] if host.startswith("[") else host
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the client runs on this machine."""
+        try:
+            address = ip_address(self.host.partition("%")[0])
+        except ValueError:
+            return False
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return (mapped or address).is_loopback
+
+
+Known = Callable[["Principal | ClientError"], None]
+
+
+class Access(Protocol):
+    """Who may connect, and who may do what. All on the loop's thread."""
+
+    def connect(self, credentials: Credentials, then: Known) -> None:
+        """Find out who that is, and tell ``then``, exactly once: at once when it is known, else in a later turn of the
+        loop. A refusal is a ClientError of kind SECURITY that is fatal. Until then the client is nobody, and what else
+        it says has to wait; when it hung up meanwhile, the answer is of no use and does no harm."""
+
+    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
+        """Raises ClientError of kind SECURITY, not fatal, when ``principal`` may not. Of a composite or a pattern each
+        part, and each match, is to be asked for by itself. Costs a look into a dictionary."""
+
+    def look(self) -> None:
+        """Read again what changed on disk; to be called now and then."""
+
+    def reload(self) -> None:
+        """Read again what is on disk."""
+
+    def close(self) -> None:
+        """Nobody is asked any more."""
+
+
+class OpenAccess:
+    """Everybody may everything: security was not set up. From other machines only when ``is_everywhere``."""
+
+    def __init__(self, *, is_everywhere: bool = False) -> None:
+        self._is_everywhere = is_everywhere
+
+    def connect(self, credentials: Credentials, then: Known) -> None:
+        if self._is_everywhere or credentials.is_loopback:
+            then(Principal(credentials.login or ANONYMOUS))
+        else:
+            then(refused_login(credentials.login, REMOTE_DETAIL))
+
+    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
+        pass
+
+    def look(self) -> None:
+        """Nothing changes."""
+
+    def reload(self) -> None:
+        """Nothing is read."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+REMOTE_DETAIL: Final = (
+    "No users are set up, and without them clients of this machine alone are served: set security.users_file, or "
+    'security.allow_anonymous = "true".'
+)
+
+
+def refused_login(login: str | None, detail: str = "") -> ClientError:
+    """Nobody learns whether the name or the passcode was wrong (SimpleAuthenticationBroker's words)."""
+    shown = (login or "")[:LOGIN_SHOWN_MAX]
+    return ClientError(f"User name [{shown}] or password is invalid.", detail, kind=ErrorKind.SECURITY)
+
+
+def refused_operation(principal: Principal, operation: Operation, destination: Destination) -> ClientError:
+    """The words of AuthorizationBroker."""
+    said = f"User {principal.name} is not authorized to {operation.value}: {destination}"
+    return ClientError(said, is_fatal=False, kind=ErrorKind.SECURITY)
+
+
+def is_for_everybody(operation: Operation, destination: Destination) -> bool:
+    """Advisory topics and temporary destinations are not asked about: but for those on which messages are shown, which
+    have readers of their own (`[[security.authorization]]` with their names), and to delete an advisory topic."""
+    kind, name = destination
+    if kind is DestinationKind.TEMP_QUEUE or kind is DestinationKind.TEMP_TOPIC:
+        return True
+    if kind is not DestinationKind.TOPIC or not name.startswith(ADVISORY_TOPICS) or operation is Operation.REMOVE:
+        return False
+    return operation is Operation.CREATE or not name.startswith(MESSAGE_ADVISORIES)

@@ -1,0 +1,87 @@
+"""A durable subscriber: what one client id asked for under one name, of one topic or of all that match a pattern.
+
+The store knows it topic by topic, as KahaDB does (Topic.activate): of each topic that it has met there is a record with
+the pattern in it, and a queue of its own. A pattern that no topic has matched yet is known to this term alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.core import names
+from broker.core.commands import ClientError, ErrorKind
+from broker.core.subscription import Subscription
+from broker.core.topic import DurableSubscription
+from store.records.message import Destination
+
+
+class DurableSubscriber:
+    """See the module. ``subscribed`` is the topic or the pattern, ``parts`` its queue of each topic."""
+
+    __slots__ = (
+        "_consumer",
+        "_may_read",
+        "_pattern",
+        "client_id",
+        "name",
+        "no_local",
+        "parts",
+        "selector_text",
+        "subscribed",
+    )
+
+    def __init__(
+        self, client_id: str, name: str, subscribed: Destination, selector_text: str | None, no_local: bool
+    ) -> None:
+        self.client_id = client_id
+        self.name = name
+        self.subscribed = subscribed
+        self.selector_text = selector_text
+        self.no_local = no_local
+        self.parts: dict[Destination, DurableSubscription] = {}
+        self._consumer: Subscription | None = None
+        self._may_read: Callable[[Destination], bool] = lambda topic: True
+        self._pattern = names.Pattern(subscribed.name) if names.is_wildcard(subscribed.name) else None
+
+    @property
+    def terms(self) -> tuple[Destination, str | None, bool]:
+        """What asks for anything else under the same name is another subscriber (TopicRegion.hasDurableSubChanged)."""
+        return self.subscribed, self.selector_text, self.no_local
+
+    @property
+    def consumer(self) -> Subscription | None:
+        """Who takes its messages now; one at a time."""
+        return self._consumer if self._consumer is not None and self._consumer.is_open else None
+
+    def reserve(self, subscription: Subscription, may_read: Callable[[Destination], bool]) -> None:
+        """``subscription`` is the one consumer from now on; ``may_read`` says which topics are open to it.
+        ClientError when there is one."""
+        self.check_unused()
+        self._consumer = subscription
+        self._may_read = may_read
+
+    def may_read(self, topic: Destination) -> bool:
+        """Whether the topic is open to its consumer. Without one it gathers; a later one may be kept from that."""
+        return self.consumer is None or self._may_read(topic)
+
+    def check_unused(self) -> None:
+        """ClientError when it has a consumer."""
+        if self.consumer is not None:
+            raise ClientError(
+                f"Durable consumer is in use for client: {self.client_id} and subscriptionName: {self.name}",
+                "It has one consumer at a time.",
+                kind=ErrorKind.STATE,
+            )
+
+    def lacks(self, topic: Destination) -> bool:
+        """Whether its pattern matches a topic of which it has no part."""
+        return (
+            self._pattern is not None
+            and topic.kind is self.subscribed.kind
+            and topic not in self.parts
+            and self._pattern.matches(topic.name)
+        )
+
+    @property
+    def is_of_pattern(self) -> bool:
+        return self._pattern is not None

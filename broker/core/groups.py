@@ -1,0 +1,104 @@
+"""Message groups: all messages of one group go to one consumer, as long as it is there (JMSXGroupID, MessageGroupMap).
+
+A group belongs to nobody until its first message; then to the consumer with the fewest groups among those that take
+the message. It ends with a message whose sequence is negative (Queue.assignMessageGroup), with its owner, and when its
+owner does not take one of its messages: a message is not kept from those who want it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import islice
+
+from broker.core.subscription import Subscription
+
+GROUPS_MAX = 100_000
+# So many of the groups unused for longest are looked at for one that may be forgotten.
+_LOOKED_AT_MAX = 16
+
+
+class _Group:
+    __slots__ = ("owner", "pending")
+
+    def __init__(self, owner: Subscription) -> None:
+        self.owner = owner
+        self.pending = 0
+
+
+class Groups:
+    """Who owns which group. Bounded: the group unused for longest, with nothing that waits or is unacknowledged, is
+    forgotten; its next message finds an owner anew."""
+
+    __slots__ = ("_groups", "_groups_max", "_owned", "_turn")
+
+    def __init__(self, groups_max: int = GROUPS_MAX) -> None:
+        self._groups_max = groups_max
+        self._groups: OrderedDict[str, _Group] = OrderedDict()
+        self._owned: dict[Subscription, set[str]] = {}
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def names(self) -> set[str]:
+        """The groups that have an owner."""
+        return set(self._groups)
+
+    def owner(
+        self, name: str, sequence: int, takers: Sequence[Subscription], best: Sequence[Subscription]
+    ) -> Subscription:
+        """Who gets the next message of the group: one of ``takers``, who all take it; a new owner is one of ``best``.
+        Each call is one message; ``done`` ends it."""
+        assert takers, "a message that nobody takes belongs to no group"
+        groups = self._groups
+        group = groups.get(name)
+        if group is None or group.owner not in takers:
+            owner = self._choose(best)
+            if group is None:
+                if len(groups) >= self._groups_max:
+                    self._forget_one()
+                group = groups[name] = _Group(owner)
+            else:
+                self._owned[group.owner].discard(name)
+                group.owner = owner
+            self._owned.setdefault(owner, set()).add(name)
+        else:
+            groups.move_to_end(name)
+            owner = group.owner
+        group.pending += 1
+        if sequence < 0:
+            self._end(name)
+        return owner
+
+    def done(self, name: str) -> None:
+        """One of the group's messages does not wait for its owner any more: acknowledged, or given back."""
+        group = self._groups.get(name)
+        if group is not None and group.pending:
+            group.pending -= 1
+
+    def leave(self, owner: Subscription) -> None:
+        """``owner`` is gone: its groups are free."""
+        for name in self._owned.pop(owner, ()):
+            del self._groups[name]
+
+    def _choose(self, takers: Sequence[Subscription]) -> Subscription:
+        owned = self._owned
+        self._turn += 1
+        count = len(takers)
+        start = self._turn % count
+        order = (takers[(start + number) % count] for number in range(count))
+        return min(order, key=lambda each: len(owned.get(each, ())))
+
+    def _end(self, name: str) -> None:
+        group = self._groups.pop(name)
+        self._owned[group.owner].discard(name)
+
+    def _forget_one(self) -> None:
+        """The one unused for longest; those in use are as good as new. They are bounded by what is in memory, so the
+        map is, too, if all that are looked at are in use."""
+        for name in list(islice(self._groups, _LOOKED_AT_MAX)):
+            if not self._groups[name].pending:
+                self._end(name)
+                return
+            self._groups.move_to_end(name)

@@ -1,0 +1,243 @@
+"""Who may take what, once the consumers of a queue are not all alike.
+
+A queue whose consumers have no selectors, one priority, no exclusive one among them, and whose messages have no groups,
+needs nothing of this: whoever has credit takes the next message. Otherwise each message that waits is put, once, into
+a *lane*: the queue of what the same consumers may take.
+
+    consumers   A: colour = 'red'    B: all    C: colour = 'red', but exclusive -> the only one
+    lanes       (A, B)  1 4 5        (B)  2 3          and what nobody takes
+
+A slow consumer so holds back nobody else, and no selector sees a message twice before the consumers change. Lanes are
+served in the order of their first messages, so that each consumer gets what it takes in the queue's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from heapq import heapify, heappush
+
+from broker.core.groups import Groups
+from broker.core.subscription import Entry, Selector, Subscription
+
+# With priorities: one priority is so much more than any position of the next.
+_PRIORITY_SHIFT = 56
+_PRIORITY_MAX = 9
+# With more lanes than so many the empty ones are taken away. What waits is bounded, and so are the others.
+_LANES = 64
+
+
+class Lane:
+    """What ``takers`` may take, as a heap by rank. ``tiers``: the consumers of one priority each, the highest first."""
+
+    __slots__ = ("_turns", "takers", "tiers", "waiting")
+
+    def __init__(self, takers: Sequence[Subscription]) -> None:
+        self.waiting: list[tuple[int, Entry]] = []
+        self.set_takers(takers)
+
+    def set_takers(self, takers: Sequence[Subscription]) -> None:
+        self.takers = tuple(takers)
+        by_priority: dict[int, list[Subscription]] = {}
+        for taker in takers:
+            by_priority.setdefault(taker.priority, []).append(taker)
+        self.tiers = [by_priority[priority] for priority in sorted(by_priority, reverse=True)]
+        self._turns = [0] * len(self.tiers)
+
+    def taker(self, held_back: Collection[Subscription]) -> Subscription | None:
+        """Who takes the next message: of those with room the ones of the highest priority, in turn. None: nobody."""
+        for number, tier in enumerate(self.tiers):
+            count = len(tier)
+            turn = self._turns[number]
+            for step in range(turn, turn + count):
+                subscription = tier[step % count]
+                if subscription.credit > 0 and subscription.outlet.is_writable and subscription not in held_back:
+                    self._turns[number] = (step + 1) % count
+                    return subscription
+        return None
+
+
+class Lanes:
+    """The lanes of one queue for its present ``consumers``: those that get anything now."""
+
+    __slots__ = (
+        "_by_owner",
+        "_choices",
+        "_is_prioritized",
+        "_lanes",
+        "_lanes_max",
+        "_next",
+        "_numbers",
+        "consumers",
+        "groups",
+    )
+
+    def __init__(self, is_prioritized: bool) -> None:
+        self._is_prioritized = is_prioritized
+        self.groups = Groups()
+        self.consumers: list[Subscription] = []
+        # By a number that grows: consumers with one selector, which is asked once for all of them.
+        self._choices: dict[int, tuple[Selector | None, set[Subscription]]] = {}
+        self._numbers: dict[Selector | None, int] = {}
+        self._next = 0
+        # By the numbers of the choices that match.
+        self._lanes: dict[tuple[int, ...], Lane] = {}
+        self._lanes_max = _LANES
+        self._by_owner: dict[Subscription, Lane] = {}
+
+    def set_consumers(self, consumers: Sequence[Subscription]) -> None:
+        """From now on these. The lanes are empty."""
+        master = exclusive(consumers)
+        self.consumers = list(consumers) if master is None else [master]
+        self._choices = {}
+        self._numbers = {}
+        self._lanes = {}
+        self._lanes_max = _LANES
+        self._by_owner = {}
+        for consumer in self.consumers:
+            self._choose(consumer)
+
+    def _choose(self, consumer: Subscription) -> tuple[int, bool]:
+        """The number of its choice, and whether that is new."""
+        selector = consumer.selector
+        number = self._numbers.get(selector)
+        if number is not None:
+            self._choices[number][1].add(consumer)
+            return number, False
+        number = self._numbers[selector] = self._next
+        self._next += 1
+        self._choices[number] = (selector, {consumer})
+        return number, True
+
+    def join(self, consumer: Subscription, unwanted: Iterable[Entry]) -> list[Entry]:
+        """One more, who is not exclusive and nor is any other: only it is asked about what waits, and about
+        ``unwanted``. Returns those of them that it takes."""
+        self.consumers.append(consumer)
+        number, is_new = self._choose(consumer)
+        if not is_new:
+            self._renew(number)
+            return []
+        selector = consumer.selector
+        for key, lane in list(self._lanes.items()):
+            if not lane.waiting:
+                continue
+            taken = [pair for pair in lane.waiting if selector is None or selector.matches(pair[1].message)]
+            if taken:
+                ranks = {rank for rank, _ in taken}
+                lane.waiting = [pair for pair in lane.waiting if pair[0] not in ranks]
+                heapify(lane.waiting)
+                self._move(taken, (*key, number))
+        wanted = [entry for entry in unwanted if selector is None or selector.matches(entry.message)]
+        for entry in wanted:
+            self._put(entry, (number,))
+        return wanted
+
+    def leave(self, consumer: Subscription) -> list[Entry]:
+        """One less, who is not exclusive and nor is any other. Returns what is to be placed anew, and is in no lane
+        any more."""
+        self.consumers.remove(consumer)
+        orphans: list[Entry] = []
+        owned = self._by_owner.pop(consumer, None)
+        if owned is not None:
+            for _, entry in owned.waiting:
+                orphans.append(entry)
+                if entry.message.group_id is not None:
+                    self.groups.done(entry.message.group_id)
+        self.groups.leave(consumer)
+        number = self._numbers[consumer.selector]
+        takers = self._choices[number][1]
+        takers.remove(consumer)
+        if takers:
+            self._renew(number)
+            return orphans
+        del self._choices[number]
+        del self._numbers[consumer.selector]
+        for key in [key for key in self._lanes if number in key]:
+            lane = self._lanes.pop(key, None)
+            if lane is None or not lane.waiting:
+                continue
+            others = tuple(each for each in key if each != number)
+            if others:
+                self._move(lane.waiting, others)
+            else:
+                orphans.extend(entry for _, entry in lane.waiting)
+        return orphans
+
+    def _renew(self, number: int) -> None:
+        """Those who made the choice ``number`` are not the same any more."""
+        for key, lane in self._lanes.items():
+            if number in key:
+                lane.set_takers(self._takers(key))
+
+    def _move(self, waiting: list[tuple[int, Entry]], key: tuple[int, ...]) -> None:
+        lane = self._lanes.get(key) or self._new_lane(key)
+        lane.waiting.extend(waiting)
+        heapify(lane.waiting)
+
+    def waiting(self) -> list[Lane]:
+        """Those that are not empty."""
+        return [lane for lane in (*self._lanes.values(), *self._by_owner.values()) if lane.waiting]
+
+    def place(self, entry: Entry) -> bool:
+        """Into its lane. False: nobody takes it, and where it goes is for the caller to say."""
+        message = entry.message
+        matching = tuple(
+            number for number, (selector, _) in self._choices.items() if selector is None or selector.matches(message)
+        )
+        if not matching:
+            return False
+        self._put(entry, matching)
+        return True
+
+    def _put(self, entry: Entry, matching: tuple[int, ...]) -> None:
+        message = entry.message
+        lane = self._lanes.get(matching)
+        if lane is None:
+            lane = self._new_lane(matching)
+        if message.group_id is not None:
+            owner = self.groups.owner(message.group_id, message.group_sequence, lane.takers, lane.tiers[0])
+            lane = self._by_owner.get(owner) or self._by_owner.setdefault(owner, Lane((owner,)))
+        rank = entry.position
+        if self._is_prioritized:
+            rank += (_PRIORITY_MAX - min(message.priority, _PRIORITY_MAX)) << _PRIORITY_SHIFT
+        heappush(lane.waiting, (rank, entry))
+
+    def _new_lane(self, matching: tuple[int, ...]) -> Lane:
+        lanes = self._lanes
+        if len(lanes) >= self._lanes_max:
+            lanes = self._lanes = {key: lane for key, lane in lanes.items() if lane.waiting}
+            self._lanes_max = max(_LANES, 2 * len(lanes))
+        lane = lanes[matching] = Lane(self._takers(matching))
+        return lane
+
+    def _takers(self, matching: tuple[int, ...]) -> list[Subscription]:
+        takers = {taker for number in matching for taker in self._choices[number][1]}
+        return [each for each in self.consumers if each in takers]
+
+    def entries(self) -> list[Entry]:
+        """All that waits, in no order."""
+        return [entry for lane in self.waiting() for _, entry in lane.waiting]
+
+    def clear(self) -> None:
+        """Nothing waits any more, nor for the owner of its group."""
+        for lane in self.waiting():
+            for _, entry in lane.waiting:
+                if entry.message.group_id is not None:
+                    self.groups.done(entry.message.group_id)
+            lane.waiting = []
+
+
+def exclusive(consumers: Iterable[Subscription]) -> Subscription | None:
+    """The one that gets all there is: the first exclusive one of the highest priority (ActiveMQ's
+    Queue.addSubscription)."""
+    found = None
+    for consumer in consumers:
+        if consumer.is_exclusive and (found is None or consumer.priority > found.priority):
+            found = consumer
+    return found
+
+
+def are_alike(consumers: Sequence[Subscription]) -> bool:
+    """Whether each of them takes whatever another takes."""
+    return not any(
+        each.selector is not None or each.is_exclusive or each.priority != consumers[0].priority for each in consumers
+    )

@@ -1,0 +1,137 @@
+"""What a destination's name can say: several destinations, or a pattern for many (ActiveMQDestination).
+
+A,topic://B,queue://C    composite: each part may say its kind; without, it has the kind of the whole
+A?consumer.priority=1    options, for the client library only: nothing from the first "?" on is a name
+A.*.C                    "*" is one word
+A.B.>                    ">" at the end is all words that follow, also none
+"""
+
+from __future__ import annotations
+
+import json
+
+from broker.core.commands import ClientError, ErrorKind
+from store.records.message import Destination, DestinationKind
+
+# Each part costs a copy of what is sent there.
+PARTS_MAX = 1000
+# So many destinations one message may be sent to, or one consumer read from.
+COMPOSITE_PARTS_MAX = 100
+ADVISORY_TOPICS = "ActiveMQ.Advisory."
+# As the store keeps it, in JSON, where a control character has six bytes.
+NAME_BYTES_MAX = 512
+_KEPT_BYTES_OF_ONE_MAX = 6
+
+_BLANKS = "".join(map(chr, range(33)))  # what Java's trim() takes away
+_PREFIXES = {
+    "queue://": DestinationKind.QUEUE,
+    "topic://": DestinationKind.TOPIC,
+    "temp-queue://": DestinationKind.TEMP_QUEUE,
+    "temp-topic://": DestinationKind.TEMP_TOPIC,
+}
+
+
+def split(destination: Destination) -> tuple[Destination, ...]:
+    """The destinations that it names, in their order, each once; itself if it is a plain one.
+
+    Raises ClientError(kind=DESTINATION, is_fatal=False) where there is no name at all, or part of one is only a prefix.
+    """
+    kind, name = destination
+    plain = name.strip(_BLANKS).partition("?")[0]
+    if "," not in plain:
+        if not plain.strip(_BLANKS):
+            raise _nameless(name)
+        check_length("the name of a destination", plain)
+        # ActiveMQ, too, takes a prefix for a kind only in a composite name
+        return (destination,) if plain == name else (Destination(kind, plain),)
+    texts = [text for part in plain.split(",") if (text := part.strip(_BLANKS))]
+    if len(texts) > PARTS_MAX:
+        raise _invalid(f"Invalid destination: {len(texts)} destinations in one name, and {PARTS_MAX} is the most")
+    if not texts:
+        raise _nameless(name)
+    return tuple(dict.fromkeys(_part(text, kind, name) for text in texts))
+
+
+def _part(text: str, kind: DestinationKind, whole: str) -> Destination:
+    for prefix, meant in _PREFIXES.items():
+        if text.startswith(prefix):
+            kind, text = meant, text.removeprefix(prefix).strip(_BLANKS)
+            break
+    if not text:
+        raise _nameless(whole)
+    check_length("the name of a destination", text)
+    return Destination(kind, text)
+
+
+def check_length(what: str, name: str, kind: ErrorKind = ErrorKind.DESTINATION) -> None:
+    """ClientError when ``name`` cannot be kept: it is too long (what a durable subscription is called stands in one
+    value of the index, with the names of its client and its topic), or holds half a character, as Java's strings may.
+    """
+    if len(name) * _KEPT_BYTES_OF_ONE_MAX <= NAME_BYTES_MAX and name.isascii():
+        return
+    try:
+        kept = len(json.dumps(name, ensure_ascii=False).encode()) - len('""')
+    except UnicodeEncodeError:
+        raise _invalid(f"{what} is no text: {name[:40]!r}", kind) from None
+    if kept > NAME_BYTES_MAX:
+        said = f"{what} is too long: {name[:40]!r}... has {kept} bytes, and {NAME_BYTES_MAX} are the most"
+        raise _invalid(said, kind)
+
+
+def _nameless(name: str) -> ClientError:
+    return _invalid(f"Invalid destination: a name is missing in {name[:200]!r}")
+
+
+def _invalid(message: str, kind: ErrorKind = ErrorKind.DESTINATION) -> ClientError:
+    return ClientError(message, is_fatal=False, kind=kind)
+
+
+def is_advisory(destination: Destination) -> bool:
+    """Whether messages of ``destination`` are about the broker: nobody is told of its consumers and producers."""
+    return destination.is_topic and destination.name.startswith(ADVISORY_TOPICS)
+
+
+def is_wildcard(name: str) -> bool:
+    """Whether it stands for many destinations. A ``*`` inside a word, or ``>`` before the end, is a plain character."""
+    if "*" not in name and ">" not in name:
+        return False
+    words = name.split(".")
+    return words[-1] == ">" or "*" in words
+
+
+class Pattern:
+    """A name, a wildcard or not, as a test for names of its kind (DestinationFilter)."""
+
+    __slots__ = ("_is_open", "_words", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._words = name.split(".")
+        self._is_open = self._words[-1] == ">"
+        while self._words and self._words[-1] == ">":  # A.>.> is A.>
+            del self._words[-1]
+
+    def matches(self, name: str) -> bool:
+        """Whether a destination of this name, not itself a wildcard, is meant."""
+        wanted = self._words
+        words = name.split(".")
+        if len(words) != len(wanted) and not (self._is_open and len(words) > len(wanted)):
+            return False
+        return all(each in ("*", word) for each, word in zip(wanted, words, strict=False))
+
+    def meets(self, other: Pattern) -> bool:
+        """Whether there can be a name that both match."""
+        shorter, longer = sorted((self, other), key=lambda each: len(each._words))
+        if len(shorter._words) != len(longer._words) and not shorter._is_open:
+            return False
+        pairs = zip(shorter._words, longer._words, strict=False)
+        return all(mine == theirs or "*" in (mine, theirs) for mine, theirs in pairs)
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == other.name if isinstance(other, Pattern) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"<Pattern {self.name}>"

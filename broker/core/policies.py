@@ -1,0 +1,230 @@
+"""What holds for one destination: ActiveMQ's policyEntry as a value. Pure.
+
+One entry holds for a destination, the most specific one whose pattern matches; entries are not laid over each other
+(PolicyMap.getEntryFor). What an entry does not say has its default, also where a less specific entry says it.
+Times in ms, sizes in bytes. None means that there is no such limit, or that the broker's own holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from broker.core.names import Pattern
+from broker.core.patterns import specificity
+from store.records.message import Destination, DestinationKind
+
+#: What a Java client asks for that was not told otherwise (ActiveMQPrefetchPolicy): it cannot be told from silence.
+CLIENT_QUEUE_PREFETCH: Final = 1_000
+CLIENT_BROWSER_PREFETCH: Final = 500
+CLIENT_TOPIC_PREFETCH: Final = 32_767
+CLIENT_DURABLE_PREFETCH: Final = 100
+
+#: More than 30 years are a delay that nobody means.
+DELAY_MAX: Final = 10**12
+
+#: Destinations whose policy is remembered; beyond it all are forgotten, and looked up again.
+REMEMBERED_MAX: Final = 10_000
+
+
+class DeadLetterKind(Enum):
+    """Where dead letters go (IndividualDeadLetterStrategy, SharedDeadLetterStrategy, DiscardingDeadLetterStrategy)."""
+
+    INDIVIDUAL = "individual"
+    SHARED = "shared"
+    DISCARDING = "discarding"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterStrategy:
+    """What becomes of a message that nobody could take. The targets are always queues."""
+
+    kind: DeadLetterKind = DeadLetterKind.INDIVIDUAL
+    dead_letter_queue: str = "ActiveMQ.DLQ"
+    queue_prefix: str = "ActiveMQ.DLQ.Queue."
+    queue_suffix: str = ""
+    topic_prefix: str = "ActiveMQ.DLQ.Topic."
+    topic_suffix: str = ""
+    process_expired: bool = True
+    process_non_persistent: bool = False
+    expiration: int = 0  # of the copies, from when they are made; 0: none
+
+    def target(self, destination: Destination) -> Destination | None:
+        """Where dead letters of ``destination`` go; None: they are dropped. It may be ``destination`` itself: a dead
+        letter that is refused again is dropped."""
+        if self.kind is DeadLetterKind.DISCARDING:
+            return None
+        if self.kind is DeadLetterKind.SHARED:
+            name = self.dead_letter_queue
+        elif destination.is_topic:
+            name = f"{self.topic_prefix}{destination.name}{self.topic_suffix}"
+        else:
+            name = f"{self.queue_prefix}{destination.name}{self.queue_suffix}"
+        return Destination(DestinationKind.QUEUE, name)
+
+    def wants(self, *, is_persistent: bool, is_expired: bool) -> bool:
+        """Whether such a message is kept at all (AbstractDeadLetterStrategy.isSendToDeadLetterQueue)."""
+        if self.kind is DeadLetterKind.DISCARDING:
+            return False
+        return (is_persistent or self.process_non_persistent) and (not is_expired or self.process_expired)
+
+
+@dataclass(frozen=True, slots=True)
+class RedeliveryPolicy:
+    """When, and how often, a message comes again that was refused (org.apache.activemq.RedeliveryPolicy).
+
+    It holds for what the broker brings again: STOMP's NACK with "requeue". A Java client counts and waits by itself.
+    """
+
+    maximum_redeliveries: int | None = 6  # None: there is no end
+    initial_redelivery_delay: int = 0
+    redelivery_delay: int = 0
+    use_exponential_back_off: bool = False
+    back_off_multiplier: float = 5.0
+    maximum_redelivery_delay: int | None = None
+
+    def is_over(self, redeliveries: int) -> bool:
+        """Whether a message that came again so often is a dead letter when it is refused once more."""
+        return self.maximum_redeliveries is not None and redeliveries >= self.maximum_redeliveries
+
+    def delay(self, redeliveries: int) -> int:
+        """How long a refused message waits that has come again ``redeliveries`` times before
+        (RedeliveryPolicy.getNextRedeliveryDelay, from getInitialRedeliveryDelay on)."""
+        if redeliveries <= 0:
+            return self.initial_redelivery_delay
+        if not self.use_exponential_back_off or self.back_off_multiplier <= 1:
+            return self.redelivery_delay
+        delay = self.initial_redelivery_delay
+        for _ in range(redeliveries):
+            before, delay = delay, self._next(delay)
+            if delay in (before, DELAY_MAX):
+                break
+        return delay
+
+    def _next(self, delay: int) -> int:
+        if delay <= 0:
+            return self.redelivery_delay
+        grown = int(min(delay * self.back_off_multiplier, DELAY_MAX))
+        most = self.maximum_redelivery_delay
+        return grown if most is None or grown <= most else max(most, self.redelivery_delay)
+
+
+@dataclass(frozen=True, slots=True)
+class AbortSlow:
+    """When a consumer that does not keep up is cut off (AbortSlowConsumerStrategy, AbortSlowAckConsumerStrategy)."""
+
+    max_slow_duration: int | None = 30_000  # so long without a break; None: however long
+    max_slow_count: int | None = None  # so often it became slow; None: however often
+    max_time_since_last_ack: int | None = None  # so long it acknowledges nothing of what it was given
+    ignore_idle_consumers: bool = True  # of the last: who was given nothing is not slow
+    abort_connection: bool = False  # else the consumer alone is told to stop
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationPolicy:
+    """What holds for a destination; the defaults are those of no entry at all."""
+
+    queue_prefetch: int = 1_000
+    queue_browser_prefetch: int = 500
+    topic_prefetch: int = 32_767
+    durable_topic_prefetch: int = 100
+
+    memory_limit: int | None = None
+    max_message_size: int | None = None  # body and properties of one message
+    producer_flow_control: bool = True
+    send_fail_if_no_space: bool = False
+    send_fail_if_no_space_after_timeout: int | None = None
+    blocked_producer_warning_interval: int = 30_000
+
+    dead_letter: DeadLetterStrategy = field(default_factory=DeadLetterStrategy)
+    redelivery: RedeliveryPolicy = field(default_factory=RedeliveryPolicy)
+    expire_messages_period: int = 1_000  # 0: messages that have expired go when they are met
+    ttl_ceiling: int = 0  # no message that ends lives longer; 0: no ceiling
+    zero_expiration_override: int = 0  # a message without an end lives so long; 0: for ever
+
+    prioritized_messages: bool = False
+    all_consumers_exclusive_by_default: bool = False
+    use_consumer_priority: bool = True
+    pending_message_limit: int | None = None  # messages that wait for one topic consumer; then the oldest go
+    abort_slow: AbortSlow | None = None
+
+    auto_create: bool = True
+    max_destinations: int | None = None  # that the entry's pattern may come to
+    gc_inactive_destinations: bool = False
+    inactive_timeout_before_gc: int = 60_000
+
+    advisory_for_consumed: bool = False
+    advisory_for_delivery: bool = False
+    advisory_for_discarding_messages: bool = False
+    advisory_for_slow_consumers: bool = False
+    advisory_when_full: bool = False
+    send_advisory_if_no_consumers: bool = False
+    include_body_for_advisory: bool = False
+
+    def prefetch(self, asked: int | None, *, is_topic: bool, is_durable: bool = False, is_browser: bool = False) -> int:
+        """How much a consumer is given ahead that asked for ``asked`` (None: it said nothing).
+
+        A client's wish holds, but for the one that Java clients send when nobody wished for anything
+        (PolicyEntry.configurePrefetch).
+        """
+        if is_browser:
+            ours, unsaid = self.queue_browser_prefetch, CLIENT_BROWSER_PREFETCH
+        elif is_durable:
+            ours, unsaid = self.durable_topic_prefetch, CLIENT_DURABLE_PREFETCH
+        elif is_topic:
+            ours, unsaid = self.topic_prefetch, CLIENT_TOPIC_PREFETCH
+        else:
+            ours, unsaid = self.queue_prefetch, CLIENT_QUEUE_PREFETCH
+        return ours if asked is None or asked == unsaid else asked
+
+    def expiration(self, now: int, expiration: int) -> int:
+        """When a message ends that arrived ``now`` and says ``expiration`` (0: never). Not to be asked for dead letters
+        (TimeStampingBrokerPlugin: a ceiling does not end what is to live for ever)."""
+        if not expiration:
+            if not self.zero_expiration_override:
+                return 0
+            expiration = now + self.zero_expiration_override
+        return min(expiration, now + self.ttl_ceiling) if self.ttl_ceiling else expiration
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEntry:
+    """A pattern for destinations of one kind, and what holds for them."""
+
+    kind: DestinationKind
+    pattern: str
+    policy: DestinationPolicy
+
+
+class Policies:
+    """The entries, the most specific one first; the order in which they were said is of no consequence."""
+
+    def __init__(self, entries: Iterable[PolicyEntry] = (), default: DestinationPolicy | None = None) -> None:
+        self.default: Final = default or DestinationPolicy()
+        self.entries: Final = tuple(sorted(entries, key=lambda entry: specificity(entry.pattern)))
+        self._patterns = tuple((entry.kind, Pattern(entry.pattern), entry) for entry in self.entries)
+        self._remembered: dict[Destination, PolicyEntry | None] = {}
+
+    def any(self, question: Callable[[DestinationPolicy], object]) -> bool:
+        """Whether it holds for any destination."""
+        return any(question(policy) for policy in (self.default, *(entry.policy for entry in self.entries)))
+
+    def of(self, destination: Destination) -> DestinationPolicy:
+        """What holds for it. Costs a look into a dictionary."""
+        entry = self.entry(destination)
+        return self.default if entry is None else entry.policy
+
+    def entry(self, destination: Destination) -> PolicyEntry | None:
+        """The entry that holds for it; None: the default does. ``max_destinations`` counts by it."""
+        try:
+            return self._remembered[destination]
+        except KeyError:
+            pass
+        if len(self._remembered) >= REMEMBERED_MAX:
+            self._remembered.clear()
+        kind, name = destination
+        found = next((e for of, pattern, e in self._patterns if of is kind and pattern.matches(name)), None)
+        self._remembered[destination] = found
+        return found

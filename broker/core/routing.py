@@ -1,0 +1,252 @@
+"""How a queue is served whose consumers are not all alike, or that has groups or priorities; see lanes.
+
+What none of the consumers takes waits beside the lanes (``unwanted``), as much of it as a window holds; what is stored
+of the rest is let go and remembered (passed), and read again when other consumers come. Until that has come to its
+end, those who came (``newcomers``) get nothing from behind it: so they, too, get the queue in its order. Nobody else
+waits for that.
+
+If too much is remembered already, what nobody takes fills the window (``stuck``) and the queue reads no further until
+consumers acknowledge what they have, or change; ``Queue.passed_over`` shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heapreplace
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from broker.core.lanes import Lane, Lanes
+from broker.core.passed import Passed
+from broker.core.room import Share
+from broker.core.settings import EngineSettings
+from broker.core.subscription import Entry, Memory, Subscription
+
+if TYPE_CHECKING:
+    from broker.core.queue import Delivery, Queue
+
+_position = attrgetter("position")
+_NOBODY: frozenset[Subscription] = frozenset()
+
+
+class Routes:
+    """See the module. ``floor``: what was handed out up to this position is not known here."""
+
+    __slots__ = (
+        "_floor",
+        "_lanes",
+        "_memory",
+        "_out",
+        "_passed",
+        "_recalled",
+        "_recalled_weight",
+        "_settings",
+        "newcomers",
+        "stuck",
+        "unwanted",
+        "unwanted_weight",
+    )
+
+    def __init__(
+        self, settings: EngineSettings, memory: Memory | Share, passed: Passed, floor: int, *, is_prioritized: bool
+    ) -> None:
+        self.newcomers: set[Subscription] = set()
+        self.unwanted: list[Entry] = []
+        self.unwanted_weight = 0
+        self.stuck: list[Entry] = []
+        self._settings = settings
+        self._memory = memory
+        self._passed = passed
+        self._floor = floor
+        self._lanes = Lanes(is_prioritized)
+        # The positions of what was handed out and is not settled.
+        self._out: set[int] = set()
+        # What was read again and not yet looked at, or handed out: by position, its weight.
+        self._recalled: dict[int, int] = {}
+        self._recalled_weight = 0
+
+    def set_consumers(self, consumers: list[Subscription], newcomers: Iterable[Subscription]) -> None:
+        """From now on these, after ``clear``."""
+        self._lanes.set_consumers(consumers)
+        if self._passed.due:
+            self.newcomers.update(newcomers)
+
+    def join(self, queue: Queue, subscription: Subscription) -> None:
+        """One more; nobody is exclusive. Only it is asked about what waits."""
+        if self._passed.due:
+            self.newcomers.add(subscription)
+        wanted = set(self._lanes.join(subscription, (*self.unwanted, *self.stuck)))
+        if not wanted:
+            return
+        for entry in self.unwanted:
+            if entry in wanted:
+                queue.routed += 1
+                queue.ready_weight += entry.weight
+                self.unwanted_weight -= entry.weight
+        self.unwanted = [entry for entry in self.unwanted if entry not in wanted]
+        self.stuck = [entry for entry in self.stuck if entry not in wanted]
+
+    def leave(self, queue: Queue, subscription: Subscription) -> None:
+        """One less; nobody is exclusive. What it alone took is to be placed anew."""
+        self.newcomers.discard(subscription)
+        orphans = self._lanes.leave(subscription)
+        queue.routed -= len(orphans)
+        queue.ready.extend(orphans)
+
+    def end(self, subscription: Subscription) -> None:
+        """``subscription`` is gone; ``set_consumers`` follows."""
+        self.newcomers.discard(subscription)
+        self._lanes.groups.leave(subscription)
+
+    @property
+    def recalled(self) -> tuple[int, int]:
+        """Number and weight of the messages that were read again and are taken by somebody, or may be."""
+        return len(self._recalled), self._recalled_weight
+
+    def recall(self, entry: Entry) -> None:
+        """``entry`` was read again."""
+        self._recalled[entry.position] = entry.weight
+        self._recalled_weight += entry.weight
+
+    def not_recalled(self, entry: Entry) -> None:
+        """``entry`` leaves memory, or was looked at."""
+        self._recalled_weight -= self._recalled.pop(entry.position, 0)
+
+    def end_recall(self) -> None:
+        """All was read again that had to be."""
+        self.newcomers.clear()
+        self._recalled.clear()
+        self._recalled_weight = 0
+
+    def gone(self, entry: Entry) -> None:
+        """``entry`` was handed out, and is acknowledged or back."""
+        self._out.discard(entry.position)
+        self.not_recalled(entry)
+        if entry.message.group_id is not None:
+            self._lanes.groups.done(entry.message.group_id)
+
+    @property
+    def waiting(self) -> int:
+        """Messages beside those that the window counts."""
+        return len(self.unwanted)
+
+    def entries(self) -> list[Entry]:
+        """All that waits here, in no order."""
+        return [*self._lanes.entries(), *self.unwanted, *self.stuck]
+
+    def clear(self) -> list[Entry]:
+        """All that waits here leaves, in no order: it is to be placed anew."""
+        entries = self.entries()
+        self._lanes.clear()
+        self.unwanted = []
+        self.unwanted_weight = 0
+        self.stuck = []
+        return entries
+
+    # ---- in
+
+    def place(self, queue: Queue) -> None:
+        """Everything that waits in ``queue`` goes to its lane."""
+        stuck: list[Entry] = []
+        if self.stuck and self._has_room(queue):
+            stuck, self.stuck = self.stuck, []
+            queue.routed -= len(stuck)
+            for entry in stuck:
+                self._leave_out(queue, entry)
+        if not queue.ready and not queue.returned:
+            return
+        place = self._lanes.place
+        came_back = [pair[1] for pair in queue.returned]
+        # What came back was not counted in the window.
+        queue.ready_weight += sum(entry.weight for entry in came_back)
+        for entry in sorted((*came_back, *queue.ready), key=_position):
+            if place(entry):
+                queue.routed += 1
+            else:
+                self._leave_out(queue, entry)
+        queue.returned.clear()
+        queue.ready.clear()
+
+    def _leave_out(self, queue: Queue, entry: Entry) -> None:
+        """Nobody takes ``entry``, which counts in the window's weight and not in ``routed``."""
+        self.not_recalled(entry)
+        settings = self._settings
+        memory = self._memory
+        if not entry.order_key or (
+            memory.stored < memory.stored_max
+            and (
+                entry.redeliveries > entry.message.redelivery_counter  # the store does not know that
+                or (len(self.unwanted) < settings.window_messages and self.unwanted_weight < settings.window_bytes)
+            )
+        ):
+            self.unwanted.append(entry)
+            self.unwanted_weight += entry.weight
+            queue.ready_weight -= entry.weight
+        elif self._has_room(queue):
+            queue.pass_over(entry)
+        else:
+            self.stuck.append(entry)
+            queue.routed += 1
+
+    def _has_room(self, queue: Queue) -> bool:
+        """Whether more may be passed over."""
+        passed = self._passed
+        if passed.is_full and passed.may_join(queue.dequeued):
+            alive = set(self._out)
+            alive.update(entry.position for entry in (*queue.ready, *self.entries()))
+            alive.update(pair[1].position for pair in queue.returned)
+            passed.join(alive, self._floor)
+        return not passed.is_full
+
+    # ---- out
+
+    def dispatch(self, queue: Queue, now: int, messages_max: int, bytes_max: int) -> list[Delivery]:
+        """As ``Queue.dispatch``."""
+        deliveries: list[Delivery] = []
+        queue.has_more = False
+        if not queue.consumers:
+            return deliveries
+        self.place(queue)
+        frontier = self._passed.frontier
+        newcomers = self.newcomers if frontier else _NOBODY
+        # Ranks are unique: no two lanes are ever compared.
+        heads: list[tuple[int, Lane]] = [(lane.waiting[0][0], lane) for lane in self._lanes.waiting()]
+        heapify(heads)
+        round_bytes = 0
+        while heads:
+            lane = heads[0][1]
+            entry = lane.waiting[0][1]
+            is_expired = 0 < entry.message.expiration <= now
+            subscription = None
+            if not is_expired:
+                subscription = lane.taker(newcomers if entry.position >= frontier else _NOBODY)
+                if subscription is None:
+                    heappop(heads)
+                    continue
+            heappop(lane.waiting)
+            if self._recalled:
+                self.not_recalled(entry)
+            queue.routed -= 1
+            queue.ready_weight -= entry.weight
+            if lane.waiting:
+                heapreplace(heads, (lane.waiting[0][0], lane))
+            else:
+                heappop(heads)
+            if subscription is None:
+                queue.expired.append(entry)
+                continue
+            subscription.tag = tag = subscription.tag + 1
+            if subscription.is_auto:
+                queue.forget(entry)
+            else:
+                subscription.unacked[tag] = entry
+                subscription.credit -= 1
+                queue.in_flight += 1
+                self._out.add(entry.position)
+            deliveries.append((subscription, tag, entry))
+            round_bytes += entry.weight
+            if round_bytes >= bytes_max or len(deliveries) >= messages_max:
+                queue.has_more = True
+                break
+        queue.dispatched += len(deliveries)
+        return deliveries

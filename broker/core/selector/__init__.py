@@ -1,0 +1,9 @@
+"""JMS selectors as ActiveMQ Classic writes them (SelectorParser): a condition on a message's header and properties.
+
+``compile_selector`` is the whole door: text in, a Selector or a ClientError out. docs/selectors.md tells the language
+and where it differs from Classic.
+"""
+
+from broker.core.selector.compiling import Selector, compile_selector
+
+__all__ = ["Selector", "compile_selector"]

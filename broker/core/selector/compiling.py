@@ -1,0 +1,90 @@
+"""Text in, Selector out; what was compiled lately is remembered, mistakes too.
+
+Pure, and safe in any thread.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from broker.core.commands import ClientError, ErrorKind
+from broker.core.selector.building import build
+from broker.core.selector.comparing import Rules
+from broker.core.selector.grammar import Mistake, read
+from broker.core.selector.values import Evaluate
+from store.records.errors import RecordDamaged
+from store.records.message import Message
+
+SELECTOR_CHARACTERS_MAX = 64 * 1024
+CONVERTING_PREFIX = "convert_string_expressions:"
+
+# 1000 selectors of this length, and what they are compiled to, are some 200 MB at the very worst.
+_REMEMBERED = 1000
+_REMEMBERED_CHARACTERS_MAX = 1024
+
+_SHOWN_CHARACTERS_MAX = 200
+
+
+class Selector:
+    """A condition on messages. Two selectors are equal if their texts and their rules are."""
+
+    __slots__ = ("_evaluate", "_rules", "text")
+
+    def __init__(self, text: str, rules: Rules, evaluate: Evaluate) -> None:
+        self.text = text
+        self._rules = rules
+        self._evaluate = evaluate
+
+    def matches(self, message: Message) -> bool:
+        """Whether it is true; "unknown" is not. Never raises; a message whose properties are damaged never matches."""
+        try:
+            return self._evaluate(message) is True
+        except RecordDamaged:
+            return False
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Selector):
+            return NotImplemented
+        return self.text == other.text and self._rules == other._rules
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"<Selector {self.text}>"
+
+
+def compile_selector(text: str, *, is_classic: bool = False) -> Selector:
+    """Raises ClientError(kind=SELECTOR, is_fatal=False) that tells what is wrong, and where.
+
+    ``is_classic`` means the selector as ActiveMQ Classic does where that is not JMS (docs/selectors.md). An empty text
+    is no selector: where that stands for "all messages", the caller asks before.
+    """
+    if len(text) > SELECTOR_CHARACTERS_MAX:
+        raise _error(f"it has {len(text)} characters, and {SELECTOR_CHARACTERS_MAX} is the most", text)
+    make = _remembered if len(text) <= _REMEMBERED_CHARACTERS_MAX else _compiled
+    made = make(text, is_classic)
+    if isinstance(made, Selector):
+        return made
+    raise _error(made, text)  # a new one each time: who raises it may write into it
+
+
+def _error(what: str, text: str) -> ClientError:
+    shown = text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}..."
+    return ClientError(
+        f"Invalid selector: {what}", f"The selector was: {shown}", is_fatal=False, kind=ErrorKind.SELECTOR
+    )
+
+
+def _compiled(text: str, is_classic: bool) -> Selector | str:
+    """The selector, or what is wrong with it."""
+    is_converting = text.startswith(CONVERTING_PREFIX)
+    offset = len(CONVERTING_PREFIX) if is_converting else 0
+    rules = Rules(is_classic, is_converting)
+    try:
+        return Selector(text, rules, build(read(text[offset:], is_classic), rules))
+    except Mistake as mistake:
+        return f"{mistake.what}, at character {mistake.position + offset + 1}"
+
+
+_remembered = functools.lru_cache(_REMEMBERED)(_compiled)

@@ -1,0 +1,127 @@
+"""INLIST, MAKELIST, REGEX, REPLACE and SPLIT (org.apache.activemq.filter.function).
+
+Patterns must be written in the selector: they are compiled with it, and patterns.py keeps them harmless. What Classic
+fails on (a list that is none, a text that is missing) is unknown here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from broker.core.selector.patterns import Pattern, TooMuchWork
+from broker.core.selector.values import TEXT, TEXT_CHARACTERS_MAX, Evaluate, Value, as_text, kind
+from store.records.message import Message
+
+Arguments = Sequence[Evaluate]
+
+
+def in_list(arguments: Arguments) -> Evaluate:
+    """Whether the list, the first argument, has the second one in it."""
+    items, candidate = arguments
+
+    def evaluate(message: Message) -> Value:
+        among = items(message)
+        if not isinstance(among, list):
+            return None
+        wanted = candidate(message)
+        wanted_kind = kind(wanted)
+        return any(kind(each) == wanted_kind and each == wanted and each is not None for each in among)
+
+    return evaluate
+
+
+def make_list(arguments: Arguments) -> Evaluate:
+    return lambda message: [argument(message) for argument in arguments]
+
+
+def regex(pattern: Pattern, candidate: Evaluate) -> Evaluate:
+    """Whether the pattern is found anywhere in it; what is no text is made one. False where there is nothing."""
+
+    def evaluate(message: Message) -> Value:
+        found = candidate(message)
+        if found is None:
+            return False
+        try:
+            return pattern.is_in(as_text(found))
+        except TooMuchWork:
+            return None
+
+    return evaluate
+
+
+def replace(source: Evaluate, pattern: Pattern, replacement: str) -> Evaluate:
+    """The text with all that matches replaced."""
+
+    def evaluate(message: Message) -> Value:
+        text = source(message)
+        if kind(text) != TEXT:
+            return None
+        parts: list[str] = []
+        position = length = 0
+        try:
+            for start, end in pattern.spans(text):
+                parts += text[position:start], replacement
+                length += start - position + len(replacement)
+                if length > TEXT_CHARACTERS_MAX:
+                    return None
+                position = end
+        except TooMuchWork:
+            return None
+        return "".join(parts) + text[position:]
+
+    return evaluate
+
+
+def split(source: Evaluate, pattern: Pattern, limit: int) -> Evaluate:
+    """String.split: ``limit`` parts at most; 0: all, and the empty ones at the end are dropped; below: all."""
+
+    def evaluate(message: Message) -> Value:
+        text = source(message)
+        if kind(text) != TEXT:
+            return None
+        try:
+            return _split(text, pattern, limit)
+        except TooMuchWork:
+            return None
+
+    return evaluate
+
+
+def _split(text: str, pattern: Pattern, limit: int) -> list[Value]:
+    parts: list[Value] = []
+    position = 0
+    for start, end in pattern.spans(text):
+        if len(parts) + 1 == limit:
+            break
+        if end == 0:  # nothing, found at the beginning, makes no empty part
+            continue
+        parts.append(text[position:start])
+        position = end
+    if not parts:
+        return [text]
+    parts.append(text[position:])
+    if limit == 0:
+        while parts and not parts[-1]:
+            del parts[-1]
+    return parts
+
+
+def replacement_text(written: str) -> str:
+    """A replacement as Matcher.appendReplacement reads it. Raises ValueError for ``$``, which means a group."""
+    parts = []
+    characters = iter(written)
+    for character in characters:
+        if character == "$":
+            raise ValueError("$ in a replacement means a group, and groups are not supported; write \\$")
+        if character == "\\":
+            character = next(characters, "")
+            if not character:
+                raise ValueError("a replacement ends with \\")
+        parts.append(character)
+    return "".join(parts)
+
+
+LISTS: dict[str, Callable[[Arguments], Evaluate]] = {"INLIST": in_list, "MAKELIST": make_list}
+# The fewest and the most arguments.
+ARITIES = {"INLIST": (2, 2), "MAKELIST": (0, 1 << 16), "REGEX": (2, 2), "REPLACE": (3, 3), "SPLIT": (2, 3)}
+CONDITIONS = frozenset(("INLIST", "REGEX"))

@@ -1,0 +1,167 @@
+"""The language of selectors, and how a mistake in it is told (the grammar of ActiveMQ's SelectorParser, as LALR).
+
+There are two: in Classic's, NOT binds tighter than a comparison does; in JMS it is looser.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+_CLASSIC_NOT = """
+?junction: equality
+?unary: value | sign | _NOT unary -> negation
+?argument: unary
+"""
+
+_JMS_NOT = """
+?junction: equality | _NOT junction -> negation
+?unary: value | sign
+?argument: unary | _NOT argument -> negation
+"""
+
+_GRAMMAR = r"""
+?start: conjunction | conjunction (_OR conjunction)+ -> any_of
+?conjunction: junction | junction (_AND junction)+ -> all_of
+
+?equality: comparison
+    | equality "=" comparison -> equal
+    | equality UNEQUAL comparison -> not_equal
+    | equality _IS _NULL -> is_null
+    | equality _IS _NOT _NULL -> is_not_null
+
+?comparison: sum
+    | comparison ORDER sum -> ordered
+    | comparison _LIKE STRING [_ESCAPE STRING] -> like
+    | comparison _NOT _LIKE STRING [_ESCAPE STRING] -> not_like
+    | comparison _BETWEEN sum _AND sum -> between
+    | comparison _NOT _BETWEEN sum _AND sum -> not_between
+    | comparison _IN "(" STRING ("," STRING)* ")" -> among
+    | comparison _NOT _IN "(" STRING ("," STRING)* ")" -> not_among
+
+?sum: product | sum (PLUS | MINUS) product -> calculation
+?product: unary | product (TIMES | DIVIDED | MODULO) unary -> calculation
+
+?sign: PLUS unary -> positive | MINUS unary -> negative
+?value: NAME "(" [argument ("," argument)*] ")" -> call
+    | (_XPATH | _XQUERY) STRING -> xpath
+    | STRING -> text
+    | DECIMAL -> decimal
+    | HEXADECIMAL -> hexadecimal
+    | OCTAL -> octal
+    | FLOATING -> floating
+    | word
+    | NAME -> property
+    | "(" start ")"
+
+!word: _TRUE | _FALSE | _NULL
+
+UNEQUAL.2: "<>"
+ORDER: />=|<=|>|</
+PLUS: "+"
+MINUS: "-"
+TIMES: "*"
+DIVIDED: "/"
+MODULO: "%"
+STRING: /'(?:[^']|'')*'/
+FLOATING.4: /(?:[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)/
+HEXADECIMAL.3: /0[xX][0-9a-fA-F]+/
+DECIMAL: /[1-9][0-9]*[lL]?/
+OCTAL: /0[0-7]*/
+NAME: /[A-Za-z_$][A-Za-z0-9_$]*/
+
+// As in Classic, a line comment ends with its line; without one, "--" is two signs.
+LINE_COMMENT.5: /--[^\n\r]*(?:\r\n|\n|\r)/
+BLOCK_COMMENT.5: /\/\*[\s\S]*?\*\//
+BLANK: /[ \t\n\r\f]+/
+%ignore LINE_COMMENT
+%ignore BLOCK_COMMENT
+%ignore BLANK
+"""
+
+_KEYWORDS = frozenset(
+    ("NOT", "AND", "OR", "BETWEEN", "LIKE", "ESCAPE", "IN", "IS", "TRUE", "FALSE", "NULL", "XPATH", "XQUERY")
+)
+_DECLARED = f"%declare {' '.join(sorted(f'_{word}' for word in _KEYWORDS))}\n"
+
+# What a mistake message calls the tokens that are no keywords.
+_VALUE = "a value"
+_OPERATOR = "an operator"
+_SAID = {
+    **dict.fromkeys(("NAME", "DECIMAL", "HEXADECIMAL", "OCTAL", "FLOATING", "LPAR"), _VALUE),
+    **dict.fromkeys(("EQUAL", "UNEQUAL", "ORDER", "TIMES", "DIVIDED", "MODULO"), _OPERATOR),
+    "STRING": "a text in single quotes",
+    "PLUS": "+",
+    "MINUS": "-",
+    "RPAR": ")",
+    "COMMA": ",",
+    "$END": "the end",
+}
+_PART_OF_VALUE = frozenset(("STRING", "PLUS", "MINUS", "_TRUE", "_FALSE", "_NULL", "_XPATH", "_XQUERY", "_NOT"))
+_FOUND_CHARACTERS_MAX = 20
+
+
+class Mistake(Exception):
+    """What is wrong with a selector, and where (counted from 0)."""
+
+    def __init__(self, what: str, position: int) -> None:
+        super().__init__(what)
+        self.what = what
+        self.position = position
+
+
+def read(text: str, is_classic: bool) -> Tree[Token]:
+    """The tree of a selector. Raises Mistake. Takes time in proportion to the text, and no stack."""
+    try:
+        tree = _parser(is_classic).parse(text)
+    except UnexpectedInput as error:
+        raise _mistake(error, text) from None
+    # a selector that is a single token never comes without a rule around it: every alias above makes a tree
+    assert isinstance(tree, Tree), "the grammar gave a token"
+    return tree
+
+
+@functools.cache
+def _parser(is_classic: bool) -> Lark:
+    grammar = _DECLARED + _GRAMMAR + (_CLASSIC_NOT if is_classic else _JMS_NOT)
+    return Lark(grammar, parser="lalr", lexer="basic", lexer_callbacks={"NAME": _keyword_or_name})
+
+
+def _keyword_or_name(token: Token) -> Token:
+    word = token.upper()
+    return Token.new_borrow_pos(f"_{word}", token.value, token) if word in _KEYWORDS else token
+
+
+def _mistake(error: UnexpectedInput, text: str) -> Mistake:
+    if isinstance(error, UnexpectedToken):
+        token = error.token
+        if token.type == "$END":
+            return Mistake(f"it ends where {_said(error.expected)} is expected", len(text))
+        return Mistake(f"{_shown(token)} stands where {_said(error.expected)} is expected", token.start_pos or 0)
+    assert isinstance(error, UnexpectedCharacters), "lark knows a third kind of mistake"
+    position = error.pos_in_stream or 0
+    found = text[position]
+    if found == "'":
+        return Mistake("a text in single quotes has no end", position)
+    if found == '"':
+        return Mistake('" is not known: texts stand in single quotes', position)
+    if found == "!":
+        return Mistake("! is not known: unequal is <>", position)
+    return Mistake(f"the character {found!r} is not known", position)
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _FOUND_CHARACTERS_MAX else f"{text[:_FOUND_CHARACTERS_MAX]}..."
+
+
+def _said(expected: Iterable[str]) -> str:
+    names = set(expected) or {"$END"}  # lark names nothing where only the end fits
+    if "NAME" in names:  # signs and the like begin a value, too
+        names -= _PART_OF_VALUE
+    elif "TIMES" in names:
+        names -= {"PLUS", "MINUS"}
+    words = sorted({_SAID.get(name, name.lstrip("_")) for name in names})
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -1,0 +1,55 @@
+"""The names that mean a field of the message's header, not one of its properties (PropertyExpression)."""
+
+from __future__ import annotations
+
+from broker.core.selector.values import Evaluate, Value
+from store.records.message import Message
+from store.records.properties import Long
+
+
+def _reply_to(message: Message) -> Value:
+    return None if message.reply_to is None else str(message.reply_to)
+
+
+def _user_id(message: Message) -> Value:
+    if message.user_id is not None:
+        return message.user_id
+    properties = message.properties
+    return properties.get("JMSXUserID") if properties else None
+
+
+# What a broker without a network, which decides before it dispatches, always says stands at the end.
+HEADERS: dict[str, Evaluate] = {
+    "JMSDestination": lambda message: str(message.original_destination or message.destination),
+    "JMSReplyTo": _reply_to,
+    "JMSType": lambda message: message.type,
+    "JMSDeliveryMode": lambda message: "PERSISTENT" if message.persistent else "NON_PERSISTENT",
+    "JMSPriority": lambda message: message.priority,
+    "JMSMessageID": lambda message: message.message_id,
+    "JMSTimestamp": lambda message: Long(message.timestamp),
+    "JMSCorrelationID": lambda message: message.correlation_id,
+    "JMSExpiration": lambda message: Long(message.expiration),
+    "JMSRedelivered": lambda message: message.redelivery_counter > 0,
+    "JMSXDeliveryCount": lambda message: message.redelivery_counter + 1,
+    "JMSXGroupID": lambda message: message.group_id,
+    "JMSXGroupSeq": lambda message: message.group_sequence,
+    "JMSXUserID": _user_id,
+    "JMSXGroupFirstForConsumer": lambda message: False,
+    "JMSXProducerTXID": lambda message: None,
+    "JMSActiveMQBrokerInTime": lambda message: None,
+    "JMSActiveMQBrokerOutTime": lambda message: Long(0),
+    "JMSActiveMQBrokerPath": lambda message: "null",
+}
+
+
+def property_of(name: str) -> Evaluate:
+    """What ``name`` is worth in a message: a field of its header, or a property; None when it has no such one."""
+    header = HEADERS.get(name)
+    if header is not None:
+        return header
+
+    def evaluate(message: Message) -> Value:
+        properties = message.properties
+        return None if properties is None else properties.get(name)
+
+    return evaluate

@@ -1,0 +1,180 @@
+"""What a part of a selector can be worth: None (NULL, unknown), a truth value, a number, a text or a list.
+
+Numbers follow Java: what is no Long and fits is an Integer, and integers wrap. Everything that Java refuses with an
+exception while it looks at a message ('a' - 1) is None here, so that a selector never fails on a message.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from store.records.message import Message
+from store.records.properties import Byte, Char, Float, Long, Short
+
+Value = Any
+Evaluate = Callable[[Message], Value]
+
+# No text that a selector makes by itself (``+``, REPLACE) is longer; it is None instead.
+TEXT_CHARACTERS_MAX = 1 << 20
+
+TRUTH, NUMBER, TEXT, OTHER = range(4)
+_KINDS: dict[type, int] = {
+    bool: TRUTH,
+    int: NUMBER,
+    float: NUMBER,
+    Byte: NUMBER,
+    Short: NUMBER,
+    Long: NUMBER,
+    Float: NUMBER,
+    str: TEXT,
+    Char: TEXT,
+}
+
+_INT_MAX = 0x7FFFFFFF
+_LONG_MAX = 0x7FFFFFFF_FFFFFFFF
+_F32 = struct.Struct(">f")
+
+
+def kind(value: Value) -> int:
+    """TRUTH, NUMBER, TEXT, or OTHER: values of different kinds are never equal."""
+    return _KINDS.get(type(value), OTHER)
+
+
+# ---- arithmetic (ArithmeticExpression, UnaryExpression.negate)
+
+
+def _is_long(value: int) -> bool:
+    return type(value) is Long or not -_INT_MAX - 1 <= value <= _INT_MAX
+
+
+def _wrapped(value: int, is_long: bool) -> int:
+    if is_long:
+        return Long((value + _LONG_MAX + 1 & 2 * _LONG_MAX + 1) - _LONG_MAX - 1)
+    return (value + _INT_MAX + 1 & 2 * _INT_MAX + 1) - _INT_MAX - 1
+
+
+def _exact(operation: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
+    """Integers stay integers, and wrap; one float makes both double."""
+
+    def calculate(left: Value, right: Value) -> Value:
+        if kind(left) != NUMBER or kind(right) != NUMBER:
+            return None
+        if isinstance(left, float) or isinstance(right, float):
+            try:
+                return float(operation(float(left), float(right)))
+            except OverflowError:
+                return None
+        return _wrapped(operation(left, right), _is_long(left) or _is_long(right))
+
+    return calculate
+
+
+_sum = _exact(lambda left, right: left + right)
+minus = _exact(lambda left, right: left - right)
+times = _exact(lambda left, right: left * right)
+
+
+def plus(left: Value, right: Value) -> Value:
+    """A text on the left side makes it a concatenation."""
+    if kind(left) != TEXT:
+        return _sum(left, right)
+    if right is None:
+        return None
+    text = str(left) + as_text(right)
+    return text if len(text) <= TEXT_CHARACTERS_MAX else None
+
+
+def divided(left: Value, right: Value) -> Value:
+    """Always double: 5 / 2 is 2.5, and 1 / 0 is infinite."""
+    if kind(left) != NUMBER or kind(right) != NUMBER:
+        return None
+    over, under = float(left), float(right)
+    if under:
+        return over / under
+    if not over or math.isnan(over) or math.isnan(under):
+        return math.nan
+    return math.copysign(math.inf, over) * math.copysign(1.0, under)
+
+
+def remainder(left: Value, right: Value) -> Value:
+    """Always double, with the sign of the left side."""
+    if kind(left) != NUMBER or kind(right) != NUMBER:
+        return None
+    over, under = float(left), float(right)
+    return math.nan if not under or math.isinf(over) else math.fmod(over, under)
+
+
+def negated(value: Value) -> Value:
+    if kind(value) != NUMBER:
+        return None
+    return -float(value) if isinstance(value, float) else _wrapped(-value, _is_long(value))
+
+
+# ---- from text and to text
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
+_DOUBLE = re.compile(r"[\0- ]*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?[\0- ]*\Z")
+_RANGES: dict[type, int] = {Byte: 0x7F, Short: 0x7FFF}
+
+
+def converted(text: str, example: Value) -> Value:
+    """The text as a value of ``example``'s type, as Java's ``valueOf`` reads it; None when it is none."""
+    if type(example) is bool:
+        return text.lower() == "true"
+    if isinstance(example, float):
+        decimal = _DOUBLE.match(text)
+        return None if decimal is None else float(decimal[1])
+    if not isinstance(example, int) or _INTEGER.match(text) is None:
+        return None
+    most = _RANGES.get(type(example)) or (_LONG_MAX if _is_long(example) else _INT_MAX)
+    value = int(text)
+    return value if -most - 1 <= value <= most else None
+
+
+def as_text(value: Value) -> str:
+    """As Java's ``toString`` writes it."""
+    if value is None:
+        return "null"
+    if value is True or value is False:
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _float_text(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(as_text, value))}]"
+    return str(value)
+
+
+def _float_text(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    short = _shortest_32(value) if type(value) is Float else float.__repr__(value)
+    mantissa, _, exponent = short.partition("e")
+    sign = "-" if mantissa.startswith("-") else ""
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    digits = (whole + fraction).lstrip("0")
+    if not digits:
+        return f"{sign}0.0"
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    if -3 < point <= 7:  # from 0.001 up to 10 million
+        padded = "0" * (1 - point) + digits if point < 1 else digits.ljust(point, "0")
+        cut = max(point, 1)
+        return f"{sign}{padded[:cut]}.{padded[cut:] or '0'}"
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
+
+
+def _shortest_32(value: float) -> str:
+    for precision in range(1, 9):
+        text = f"{value:.{precision}g}"
+        try:
+            if _F32.unpack(_F32.pack(float(text)))[0] == value:
+                return text
+        except OverflowError:
+            pass
+    return f"{value:.9g}"

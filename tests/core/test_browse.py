@@ -1,0 +1,141 @@
+"""A browser is shown what a queue holds, and changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.core.browse import Browse
+from broker.core.commands import AckMode
+from broker.core.queue import Queue
+from broker.core.settings import EngineSettings
+from broker.core.subscription import Memory, Subscription
+from store.operations import PagedMessage
+from store.records.message import Destination, DestinationKind, Message
+
+ORDERS = Destination(DestinationKind.QUEUE, "orders")
+
+
+class Outlet:
+    session = None
+    is_writable = True
+
+    def touch(self) -> None: ...
+
+
+class Kind:
+    text = "even"
+
+    def matches(self, message: Message) -> bool:
+        return int(message.message_id[1:]) % 2 == 0
+
+
+def subscription(prefetch: int = 1000, **options: Any) -> Subscription:
+    return Subscription("s", Outlet(), AckMode.RANGE, prefetch, **options)
+
+
+class House:
+    def __init__(self, owner: int = 1) -> None:
+        settings = EngineSettings(window_messages=3, page_messages=2)
+        self.queue = Queue(ORDERS, owner, settings, Memory(1 << 30, 1 << 30, 1 << 30))
+        self.stored: dict[int, PagedMessage] = {}
+
+    def add(self, *numbers: int) -> None:
+        for number in numbers:
+            message = Message(ORDERS, f"m{number}", persistent=True)
+            self.stored[number << 32] = PagedMessage(number << 32, number, 10, message)
+            self.queue.add(message, number << 32, number, 10)
+
+    def add_volatile(self, number: int, **fields: Any) -> None:
+        self.queue.add_volatile(Message(ORDERS, f"m{number}", **fields))
+
+    def show(self, browse: Browse) -> list[str]:
+        """Until nothing moves."""
+        shown: list[str] = []
+        while True:
+            deliveries = browse.dispatch(10)
+            shown += [entry.message.message_id for _, _, entry in deliveries]
+            if browse.wants_page:
+                page = browse.ask_page()
+                found = [self.stored[key] for key in sorted(self.stored) if key > page.after]
+                browse.page(found[: page.count], len(found) <= page.count)
+            elif not deliveries:
+                return shown
+
+
+def test_a_browser_is_shown_all_that_is_stored_delivered_or_not() -> None:
+    house = House()
+    house.add(*range(1, 8))
+    house.queue.open(subscription(2))
+    house.queue.dispatch(0)
+
+    browse = house.queue.browse(subscription(is_browser=True))
+
+    assert house.show(browse) == [f"m{number}" for number in range(1, 8)]
+    assert browse.is_over
+    assert house.queue.count == 7
+
+
+def test_what_is_only_in_memory_is_shown_at_its_place() -> None:
+    house = House()
+    house.add_volatile(1)
+    house.add(2)
+    house.add_volatile(3)
+    house.add(4, 5)
+    house.add_volatile(6)
+    consumer = subscription(1)
+    house.queue.open(consumer)
+    house.queue.dispatch(0)
+
+    browse = house.queue.browse(subscription(is_browser=True))
+
+    assert house.show(browse) == ["m1", "m2", "m3", "m4", "m5", "m6"]
+
+
+def test_a_queue_that_is_only_in_memory_needs_no_page() -> None:
+    house = House(owner=0)
+    house.add_volatile(1)
+    browse = house.queue.browse(subscription(is_browser=True))
+
+    assert not browse.wants_page
+    assert house.show(browse) == ["m1"]
+    assert browse.is_over
+
+
+def test_an_empty_queue_is_over_after_one_look() -> None:
+    browse = House().queue.browse(subscription(is_browser=True))
+
+    assert browse.is_over
+
+
+def test_a_browsers_selector_and_the_clock_choose() -> None:
+    house = House(owner=0)
+    for number in range(1, 5):
+        house.add_volatile(number)
+    house.add_volatile(6, expiration=10)
+
+    assert house.show(house.queue.browse(subscription(is_browser=True, selector=Kind()))) == ["m2", "m4"]
+
+
+def test_a_browser_waits_for_credit_and_reads_no_further_meanwhile() -> None:
+    house = House()
+    house.add(*range(1, 8))
+    browser = subscription(3, is_browser=True)
+    browse = house.queue.browse(browser)
+    assert house.show(browse) == ["m1", "m2", "m3"]
+    assert not browse.wants_page
+    assert not browse.is_over
+
+    covered = browser.take_range(1, 3)
+
+    assert all(entry.queue is None for _, entry in covered)
+    assert house.show(browse) == ["m4", "m5", "m6"]
+
+
+def test_a_browser_is_not_shown_more_than_there_was() -> None:
+    house = House()
+    house.add(1, 2, 3)
+    browse = house.queue.browse(subscription(is_browser=True))
+    house.add(4, 5, 6)
+
+    assert house.show(browse) == ["m1", "m2", "m3"]
+    assert browse.is_over
