@@ -28,4 +28,7 @@ class Session(subscription.Session, Protocol):
 
     def heart_beat(self) -> None: ...
 
+    def handing_over(self) -> None:
+        """Another broker is to be master in a moment: the last word to a client, if its protocol has one for that."""
+
     def take(self) -> bytes: ...

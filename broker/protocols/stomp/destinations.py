@@ -1,66 +1,133 @@
 """How STOMP names destinations, and back. Pure.
 
-``/queue/a`` is the queue ``a``, ``/topic/a`` the topic, and a name without such a prefix the queue of that whole
-name, slashes and all (ActiveMQ's LegacyFrameTranslator). What TandemMQ cannot do yet is refused by name: a
-client that gets no error would wait for messages that never come.
+    /queue/a  /topic/a                          a, and a name without such a prefix is the queue of that whole name,
+                                                slashes and all
+    /temp-queue/a  /temp-topic/a                this connection's own: made at its first use, gone with the connection
+    /remote-temp-queue/x  /remote-temp-topic/x  anybody's, under the name that the broker gave it: what a reply-to says
+    /queue/a,/topic/b                           a composite
+    /queue/a.*  /topic/a.>                      a wildcard
+
+as ActiveMQ's LegacyFrameTranslator reads and writes them. Composites and wildcards stay in the name, a composite in
+OpenWire's form (``a,topic://b``): the engine takes them apart.
 """
 
 from __future__ import annotations
 
-from broker.core.commands import ClientError
+from broker.core.commands import ClientError, ErrorKind
 from store.records.message import Destination, DestinationKind
 
-_PREFIXES = {"/queue/": DestinationKind.QUEUE, "/topic/": DestinationKind.TOPIC}
-_TEMPORARY = ("/temp-queue/", "/temp-topic/", "/remote-temp-queue/", "/remote-temp-topic/")
-_WRITTEN = {
-    DestinationKind.QUEUE: "/queue/",
-    DestinationKind.TOPIC: "/topic/",
-    DestinationKind.TEMP_QUEUE: "/remote-temp-queue/",
-    DestinationKind.TEMP_TOPIC: "/remote-temp-topic/",
+# Names that one connection has understood; all but its temporary ones are forgotten at once when it names more.
+NAMES_MAX = 1024
+# Temporary destinations that one connection may have.
+TEMPORARY_MAX = 1000
+
+_PREFIXES = {
+    "/queue/": DestinationKind.QUEUE,
+    "/topic/": DestinationKind.TOPIC,
+    "/remote-temp-queue/": DestinationKind.TEMP_QUEUE,
+    "/remote-temp-topic/": DestinationKind.TEMP_TOPIC,
 }
+_TEMPORARY = {"/temp-queue/": DestinationKind.TEMP_QUEUE, "/temp-topic/": DestinationKind.TEMP_TOPIC}
+_SCHEMES = {
+    "queue://": DestinationKind.QUEUE,
+    "topic://": DestinationKind.TOPIC,
+    "temp-queue://": DestinationKind.TEMP_QUEUE,
+    "temp-topic://": DestinationKind.TEMP_TOPIC,
+}
+_WRITTEN = {kind: prefix for prefix, kind in _PREFIXES.items()}
 
 
-def read_destination(text: str) -> Destination:
-    """The destination that ``text`` names; raises a ClientError that is not fatal for one that is not supported."""
-    name = text.strip()
-    kind = DestinationKind.QUEUE
-    if name.startswith(_TEMPORARY):
-        raise _unsupported(text, "Temporary destinations are")
-    for prefix, prefix_kind in _PREFIXES.items():
-        if name.startswith(prefix):
-            kind = prefix_kind
-            name = name[len(prefix) :]
-            break
-    if not name:
-        raise ClientError(
-            f"The destination {text!r} has no name",
-            "Use /queue/NAME or /topic/NAME.",
-            is_fatal=False,
-        )
-    if "," in name:
-        raise _unsupported(text, "Composite destinations (names with a comma) are")
-    if "?" in name:
-        raise _unsupported(text, "Destination options (after a question mark) are")
-    if ("*" in name or ">" in name) and not {"*", ">"}.isdisjoint(name.split(".")):
-        raise _unsupported(text, "Wildcards are")
-    return Destination(kind, name)
+class DestinationNames:
+    """What one connection's names mean. ``own``: its temporary ones, which others call by another name;
+    ``created``: those that it named since that was emptied; ``known``: what ``read`` need not look at again."""
 
+    __slots__ = ("_connection_id", "_temporary", "created", "known", "own")
 
-def read_reply_to(text: str) -> Destination | None:
-    """The destination of a reply-to header; None for a name without prefix, which stays a property (ActiveMQ)."""
-    if text.strip().startswith((*_PREFIXES, *_TEMPORARY)):
-        return read_destination(text)
-    return None
+    def __init__(self, connection_id: str) -> None:
+        self._connection_id = connection_id
+        self.known: dict[str, Destination] = {}
+        self._temporary: dict[str, Destination] = {}
+        self.own: dict[Destination, str] = {}
+        self.created: list[Destination] = []
+
+    def read(self, text: str) -> Destination:
+        """The destination that ``text`` names; raises a ClientError that is not fatal for what names none."""
+        found = self.known.get(text)
+        if found is not None:
+            return found
+        first, *others = [self._read_one(text, name) for name in text.strip().split(",")]
+        if others:
+            names = [each.name if each.kind is first.kind else str(each) for each in others]
+            first = Destination(first.kind, ",".join((first.name, *names)))
+        if len(self.known) >= NAMES_MAX:
+            self.known.clear()
+        self.known[text] = first
+        return first
+
+    def read_reply_to(self, text: str) -> Destination | None:
+        """The destination of a reply-to header; None for a name without prefix, which stays a property (ActiveMQ)."""
+        if text.strip().startswith((*_PREFIXES, *_TEMPORARY)):
+            return self.read(text)
+        return None
+
+    def write(self, destination: Destination) -> str:
+        """The name by which this connection sends and subscribes to it."""
+        own = self.own.get(destination)
+        return write_destination(destination) if own is None else own
+
+    def _read_one(self, text: str, name: str) -> Destination:
+        name = name.strip()
+        kind = DestinationKind.QUEUE
+        for prefix, prefix_kind in _TEMPORARY.items():
+            if name.startswith(prefix) and name != prefix:
+                return self._temporary.get(name) or self._create(name, prefix_kind)
+        for prefix, prefix_kind in (_PREFIXES | _TEMPORARY).items():
+            if name.startswith(prefix):
+                kind = prefix_kind
+                name = name[len(prefix) :]
+                break
+        if not name:
+            raise ClientError(
+                f"The destination {text!r} has no name",
+                "Use /queue/NAME or /topic/NAME.",
+                is_fatal=False,
+                kind=ErrorKind.DESTINATION,
+            )
+        if "?" in name:
+            raise ClientError(
+                f"The destination {text!r} has options",
+                "Say them as headers: activemq.prefetchSize, activemq.exclusive, selector and the like.",
+                is_fatal=False,
+                kind=ErrorKind.DESTINATION,
+            )
+        return Destination(kind, name)
+
+    def _create(self, name: str, kind: DestinationKind) -> Destination:
+        if len(self._temporary) >= TEMPORARY_MAX:
+            raise ClientError(
+                f"{name!r} would be temporary destination number {TEMPORARY_MAX + 1} of this connection",
+                f"A connection may have {TEMPORARY_MAX}, and has them until it ends.",
+                is_fatal=False,
+                kind=ErrorKind.RESOURCE,
+            )
+        # ActiveMQTempDestination: <connection id>:<number>.
+        created = Destination(kind, f"{self._connection_id}:{len(self._temporary) + 1}")
+        self._temporary[name] = created
+        self.own[created] = name
+        self.created.append(created)
+        return created
 
 
 def write_destination(destination: Destination) -> str:
-    """The name that a client sends to and subscribes to."""
-    return _WRITTEN[destination.kind] + destination.name
+    """The name by which every connection but a temporary destination's own sends and subscribes to it."""
+    kind, name = destination
+    if "," not in name:
+        return _WRITTEN[kind] + name
+    return ",".join(_written_part(kind, part) for part in name.split(","))
 
 
-def _unsupported(text: str, what: str) -> ClientError:
-    return ClientError(
-        f"The destination {text!r} is not supported yet",
-        f"{what} not supported yet; use /queue/NAME or /topic/NAME.",
-        is_fatal=False,
-    )
+def _written_part(kind: DestinationKind, name: str) -> str:
+    for scheme, scheme_kind in _SCHEMES.items():
+        if name.startswith(scheme):
+            return _WRITTEN[scheme_kind] + name[len(scheme) :]
+    return _WRITTEN[kind] + name

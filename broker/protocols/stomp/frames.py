@@ -298,3 +298,8 @@ def _no_blank_line() -> ClientError:
         "The frame ended before its headers did",
         "A blank line must stand between the headers and the body, also when there is no body.",
     )
+
+
+def missing(command: str, header: str) -> ClientError:
+    """What a client is told whose frame lacks a header."""
+    return ClientError(f"{command} lacks the header {header}", f"{command} must have the header {header}.")

@@ -11,10 +11,14 @@ import re
 from collections.abc import Callable
 
 from broker.core.commands import ClientError
-from broker.protocols.stomp.destinations import read_reply_to, write_destination
+from broker.protocols.stomp import maps
+from broker.protocols.stomp.destinations import DestinationNames, write_destination
 from broker.protocols.stomp.frames import Dialect, Headers
-from store.records.message import BodyKind, Message, PropertyValue
+from broker.protocols.stomp.numbers import java_text
+from store.records.errors import RecordDamaged, Unencodable
+from store.records.message import BodyKind, Destination, Message, PropertyValue
 from store.records.message_ids import SEQUENCE_MAX, client_message_id
+from store.records.properties import decode_properties, encode_properties
 
 PRIORITY_MAX = 9
 # Ours alone: by which name and number this client will send this message again, if it must (docs/duplicates.md). It
@@ -49,7 +53,7 @@ _RESERVED = frozenset(
 )
 
 
-def apply_headers(message: Message, headers: Headers) -> None:
+def apply_headers(message: Message, headers: Headers, names: DestinationNames) -> None:
     """Set what the headers of a SEND say about ``message`` beyond destination, persistent and body.
 
     Raises a ClientError that is not fatal when a value is not what its header needs: the SEND is refused.
@@ -62,7 +66,7 @@ def apply_headers(message: Message, headers: Headers) -> None:
         if field is not None:
             field(message, name, value)
         elif name == "reply-to":
-            message.reply_to = read_reply_to(value)
+            message.reply_to = names.read_reply_to(value)
             if message.reply_to is None:
                 properties[name] = value
         elif name == "amq-msg-type":
@@ -70,8 +74,40 @@ def apply_headers(message: Message, headers: Headers) -> None:
             properties[name] = value
         elif name != "content-length" or "amq-msg-type" in headers:
             properties[name] = value
+    if "transformation" in properties and "content-length" not in headers:
+        _transform(message, properties)
     if properties:
         message.properties = properties
+
+
+def _transform(message: Message, properties: dict[str, PropertyValue]) -> None:
+    """A body that the header transformation calls a map becomes one (JmsFrameTranslator.convertFrame).
+
+    What cannot be read stays the text it is, with the reason in the property transformation-error, as there. Objects
+    are refused: to make one is to run what a stranger wrote.
+    """
+    name = str(properties["transformation"])
+    if name.startswith("jms-object"):
+        raise ClientError(
+            f"The transformation {name[:40]!r} is refused",
+            "No Java objects are made here. Send a map (jms-map-json, jms-map-xml) or a text.",
+            is_fatal=False,
+        )
+    read = _READ_AS_MAP.get(name)
+    try:
+        if read is not None:
+            message.body = encode_properties(read(message.body))
+            message.body_kind = BodyKind.MAP
+        elif name in _ONLY_WRITTEN:
+            properties[TRANSFORMATION_ERROR] = f"Unknown transformation: {name}"
+    except (ValueError, Unencodable) as error:
+        properties[TRANSFORMATION_ERROR] = str(error)
+
+
+TRANSFORMATION_ERROR = "transformation-error"
+_READ_AS_MAP = {"jms-map-xml": maps.read_xml, "jms-map-json": maps.read_json}
+# Names that choose a form by the kind of the message: a text has no kind yet.
+_ONLY_WRITTEN = frozenset(("jms-xml", "jms-json"))
 
 
 def _body_kind(value: str) -> BodyKind:
@@ -154,13 +190,64 @@ _FIELDS: dict[str, Callable[[Message, str, str], None]] = {
 }
 
 
-def encode_headers(message: Message, dialect: Dialect) -> bytes:
-    """All of a MESSAGE's header lines that are the same for every delivery, and the blank line."""
+def encode(
+    message: Message,
+    dialect: Dialect,
+    transformation: str | None = None,
+    write: Callable[[Destination], str] = write_destination,
+) -> tuple[bytes, bytes]:
+    """What is the same for every delivery of a MESSAGE: its own header lines with the blank one, and the body.
+
+    ``transformation`` is what the subscription asks for; ``write`` names destinations.
+    """
+    if message.body_kind is BodyKind.TEXT or message.body_kind is BodyKind.BYTES:
+        body = message.body
+        changed = _NOTHING
+        if transformation is not None and message.body_kind is BodyKind.TEXT:
+            changed = {"transformation": transformation}  # StompSubscription.onMessageDispatch
+    else:
+        body, changed = _transformed(message, transformation)
+    return _encode_headers(message, len(body), dialect, changed, write), body
+
+
+_NOTHING: dict[str, PropertyValue] = {}
+
+
+def _transformed(message: Message, transformation: str | None) -> tuple[bytes, dict[str, PropertyValue]]:
+    """Body and properties of what only JMS clients make: without a transformation it arrives empty (ActiveMQ)."""
+    if transformation is None:
+        return b"", _NOTHING
+    changed: dict[str, PropertyValue] = {"transformation": transformation}
+    match message.body_kind:
+        case BodyKind.MAP:
+            name = _MAP_FORMS.get(transformation, transformation)
+            write = _WRITTEN_MAPS.get(name)
+            if write is not None:
+                changed["transformation"] = name
+                try:
+                    return write(decode_properties(message.body) if message.body else {}), changed
+                except (RecordDamaged, ValueError) as error:
+                    changed[TRANSFORMATION_ERROR] = str(error)
+        case BodyKind.OBJECT:
+            changed[TRANSFORMATION_ERROR] = "Java objects are not read here"
+    return b"", changed
+
+
+_MAP_FORMS = {"jms-xml": "jms-map-xml", "jms-json": "jms-map-json"}
+_WRITTEN_MAPS = {"jms-map-xml": maps.write_xml, "jms-map-json": maps.write_json}
+
+
+def _encode_headers(
+    message: Message,
+    body_length: int,
+    dialect: Dialect,
+    changed: dict[str, PropertyValue],
+    write: Callable[[Destination], str],
+) -> bytes:
     escape = dialect.escape
-    body_length = len(message.body) if has_stomp_body(message) else 0
     text = (
         f"message-id:{escape(message.message_id)}\n"
-        f"destination:{escape(write_destination(message.destination))}\n"
+        f"destination:{escape(write(message.destination))}\n"
         f"expires:{message.expiration}\n"
         f"priority:{message.priority}\n"
         f"timestamp:{message.timestamp}\n"
@@ -171,24 +258,22 @@ def encode_headers(message: Message, dialect: Dialect) -> bytes:
     if message.correlation_id is not None:
         text += f"correlation-id:{escape(message.correlation_id)}\n"
     if message.reply_to is not None:
-        text += f"reply-to:{escape(write_destination(message.reply_to))}\n"
+        text += f"reply-to:{escape(write(message.reply_to))}\n"
     if message.type is not None:
         text += f"type:{escape(message.type)}\n"
     if message.user_id is not None:
         text += f"JMSXUserID:{escape(message.user_id)}\n"
     if message.original_destination is not None:
-        text += f"original-destination:{escape(write_destination(message.original_destination))}\n"
-    if message.properties:
-        for name, value in message.properties.items():
+        text += f"original-destination:{escape(write(message.original_destination))}\n"
+    properties = message.properties
+    if changed:
+        properties = {**(properties or _NOTHING), **changed}
+    if properties:
+        for name, value in properties.items():
             # reply-to is a property when it names no destination (read_reply_to).
             if name not in _RESERVED or (name == "reply-to" and message.reply_to is None):
                 text += f"{escape(name)}:{escape(_property_text(value))}\n"
     return (text + "\n").encode("utf-8", "replace")
-
-
-def has_stomp_body(message: Message) -> bool:
-    """Map, object and stream messages of JMS clients have no form that a STOMP client would understand."""
-    return message.body_kind is BodyKind.TEXT or message.body_kind is BodyKind.BYTES
 
 
 def _property_text(value: PropertyValue) -> str:
@@ -197,8 +282,6 @@ def _property_text(value: PropertyValue) -> str:
         return value
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    return str(value)
+    return java_text(value)

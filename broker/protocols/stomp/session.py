@@ -7,12 +7,13 @@ refuses to know what a queue is: it knows how this client names things, and that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from broker.core.commands import (
     Abort,
     Ack,
     AckMode,
+    AddDestination,
     Begin,
     ClientError,
     Command,
@@ -25,19 +26,21 @@ from broker.core.commands import (
     Subscribe,
     Unsubscribe,
 )
-from broker.protocols.stomp.destinations import read_destination
-from broker.protocols.stomp.frames import DIALECTS, V10, V12, FrameParser, Headers, Limits
-from broker.protocols.stomp.messages import apply_headers, encode_headers, has_stomp_body
-from broker.protocols.stomp.subscriptions import StompSubscription
-from store.records.message import BodyKind, Destination, Message
+from broker.protocols.stomp.destinations import DestinationNames
+from broker.protocols.stomp.frames import DIALECTS, V10, V12, FrameParser, Headers, Limits, missing
+from broker.protocols.stomp.messages import apply_headers, encode
+from broker.protocols.stomp.subscriptions import StompSubscription, durable_name_of, read_subscribe
+from store.records.message import BodyKind, Message
 from store.records.message_ids import broker_producer
+from store.records.transactions import XaTransactionId
 
 DEFAULT_LIMITS = Limits()
 # How often the broker is willing to write at most, whatever the client wants (Artemis has the same minimum).
 HEART_BEAT_MS_MIN = 500
+# Of a CONNECT: before one came, nobody is trusted with more.
+CONNECT_BYTES_MAX = 64 * 1024
+CONNECT_HEADERS_MAX = 100
 HEART_BEAT_MS_MAX = 24 * 60 * 60 * 1000
-# Names of destinations already understood; forgotten all at once when a client names more.
-DESTINATIONS_MAX = 1024
 SERVER = "TandemMQ"
 
 
@@ -48,11 +51,13 @@ class StompSession:
     milliseconds since 1970 and is asked once for each piece of input.
     """
 
+    # What a refused frame means for its connection stands in each error.
+    survives_errors = False
+
     __slots__ = (
         "_clock",
         "_connected_headers",
         "_default_heart_beat",
-        "_destinations",
         "_dialect",
         "_handlers",
         "_heart_beat_ms_min",
@@ -60,7 +65,9 @@ class StompSession:
         "_is_pausing",
         "_last_ordinal",
         "_leaving",
+        "_limits",
         "_message_id_prefix",
+        "_names",
         "_now",
         "_ordinals",
         "_out",
@@ -87,7 +94,13 @@ class StompSession:
         self._clock = clock
         self._heart_beat_ms_min = heart_beat_ms_min
         self._default_heart_beat = default_heart_beat
-        self._parser = FrameParser(limits)
+        self._limits = limits
+        self._parser = FrameParser(
+            limits._replace(
+                frame_bytes_max=min(limits.frame_bytes_max, CONNECT_BYTES_MAX),
+                headers_max=min(limits.headers_max, CONNECT_HEADERS_MAX),
+            )
+        )
         self._dialect = V10
         self._handlers = _BEFORE_CONNECT
         self._is_over = False
@@ -98,7 +111,7 @@ class StompSession:
         self._message_id_prefix = f"{broker_producer(connection_id)}:"
         self._sequence = 0
         self._now = 0
-        self._destinations: dict[str, Destination] = {}
+        self._names = DestinationNames(connection_id)
         self._subscriptions: dict[str, StompSubscription] = {}
         self._last_ordinal = 0
         self._ordinals: dict[str, StompSubscription] = {}
@@ -134,6 +147,7 @@ class StompSession:
         self._now = self._clock()
         next_frame = self._parser.next_frame
         append = commands.append
+        created = self._names.created
         headers: Headers = {}
         try:
             self._parser.feed(data)
@@ -146,12 +160,16 @@ class StompSession:
                 if handler is None:
                     raise self._unexpected(name)
                 try:
-                    append(handler(self, headers, body))
+                    command = handler(self, headers, body)
                 except ClientError as error:
                     if error.is_fatal:
                         raise
                     error.receipt = headers.get("receipt")
-                    append(ProtocolFailure(error))
+                    command = ProtocolFailure(error)
+                if created:
+                    commands += map(AddDestination, created)
+                    created.clear()
+                append(command)
                 if self._is_pausing:
                     self.has_more = not self._is_over
                     return commands
@@ -201,6 +219,7 @@ class StompSession:
         if dialect is not V10:
             self._negotiate_heart_beats(headers.get("heart-beat", self._default_heart_beat))
         self._dialect = self._parser.dialect = dialect
+        self._parser.limits = self._limits
         self._handlers = _CONNECTED
         answers = {"receipt-id": headers.get("receipt"), "response-id": headers.get("request-id")}
         self._connected_headers = "".join(f"{name}:{value}\n" for name, value in answers.items() if value is not None)
@@ -225,10 +244,9 @@ class StompSession:
         get = headers.get
         name = get("destination")
         if name is None:
-            raise _missing("SEND", "destination")
-        destination = self._destinations.get(name)
-        if destination is None:
-            destination = self._destination(name)
+            raise missing("SEND", "destination")
+        names = self._names
+        destination = names.known.get(name) or names.read(name)
         known = 1
         transaction = get("transaction")
         if transaction is not None:
@@ -254,63 +272,34 @@ class StompSession:
             timestamp=self._now,
         )
         if len(headers) != known:
-            apply_headers(message, headers)
+            apply_headers(message, headers, names)
         if message.body_kind is BodyKind.TEXT and not body.isascii():
             _keep_undecodable(message)
         return Send(message, transaction, receipt)
 
-    def _destination(self, name: str) -> Destination:
-        destination = read_destination(name)
-        if len(self._destinations) >= DESTINATIONS_MAX:
-            self._destinations.clear()
-        self._destinations[name] = destination
-        return destination
-
     def _subscribe(self, headers: Headers, body: bytes) -> Subscribe:
-        get = headers.get
-        name = get("destination")
-        if name is None:
-            raise _missing("SUBSCRIBE", "destination")
-        id = get("id")
-        if id is None and self._dialect is not V10:
-            raise _missing("SUBSCRIBE", "id")
-        for header, what in _UNSUPPORTED_ON_SUBSCRIBE.items():
-            value = get(header)
-            if value is not None and value.lower() != "false":
-                raise ClientError(
-                    f"{what} not supported yet",
-                    f"Leave the header {header} out of SUBSCRIBE.",
-                    is_fatal=False,
-                )
-        destination = self._destination(name)
-        prefetch = get("activemq.prefetchSize", get("prefetch-count"))
-        if prefetch is not None and not (prefetch.isascii() and prefetch.isdigit() and len(prefetch) < _DIGITS_MAX):
-            raise ClientError(f"Not a prefetch: {prefetch[:40]!r}", "A number of messages is expected.")
-        subscription_id = name if id is None else id
-        if subscription_id not in self._subscriptions:
+        command = read_subscribe(headers, self._dialect, self._names)
+        subscription = self._subscriptions.get(command.id)
+        if subscription is None:
             # Never given twice: a late ACK must not mean another subscription.
             self._last_ordinal += 1
             ordinal = str(self._last_ordinal)
-            subscription = StompSubscription(subscription_id, ordinal, id is not None, self._dialect)
-            self._subscriptions[subscription_id] = self._ordinals[ordinal] = subscription
-        return Subscribe(
-            subscription_id,
-            destination,
-            _ACK_MODES.get(get("ack", "auto"), AckMode.AUTO),  # an unknown value means auto (ActiveMQ)
-            prefetch=None if prefetch is None else int(prefetch),
-            durable_name=_durable_name(headers),
-            no_local=get("activemq.noLocal", get("no-local", "false")).lower() == "true",
-            receipt=get("receipt"),
-        )
+            subscription = StompSubscription(command.id, ordinal, "id" in headers, self._dialect)
+            self._subscriptions[command.id] = self._ordinals[ordinal] = subscription
+        # Of that id there was one that the broker refused, or there is one, and this one will be refused.
+        subscription.destination = command.destination
+        subscription.transformation = headers.get("transformation")
+        subscription.is_browser = command.is_browser
+        return command
 
     def _unsubscribe(self, headers: Headers, body: bytes) -> Unsubscribe:
         get = headers.get
-        durable_name = _durable_name(headers)
+        durable_name = durable_name_of(headers)
         id = get("id")
         if id is None and self._dialect is V10:
             id = get("destination")
         if id is None and durable_name is None:
-            raise _missing("UNSUBSCRIBE", "destination" if self._dialect is V10 else "id")
+            raise missing("UNSUBSCRIBE", "destination" if self._dialect is V10 else "id")
         subscription = None if id is None else self._subscriptions.get(id)
         if subscription is None:
             # ActiveMQ's clients close a durable subscription first and delete it with a second UNSUBSCRIBE.
@@ -346,11 +335,15 @@ class StompSession:
             ordinal, _, tag = get("id", "").partition("-")
             subscription = self._ordinals.get(ordinal)
             if subscription is not None:
+                subscription.check_nack()
                 try:
                     return Nack(subscription.id, int(tag), get("transaction"), get("receipt"))
                 except ValueError:
                     pass
             raise _unknown_identity("NACK", headers)
+        named = self._subscriptions.get(headers.get("subscription", ""))
+        if named is not None:
+            named.check_nack()
         id, tag_number = self._acknowledge_by_message_id("NACK", headers, get("transaction"))
         return Nack(id, tag_number, get("transaction"), get("receipt"))
 
@@ -361,7 +354,7 @@ class StompSession:
         """
         message_id = headers.get("message-id")
         if message_id is None:
-            raise _missing(command, "message-id")
+            raise missing(command, "message-id")
         subscription_id = headers.get("subscription")
         if subscription_id is not None:
             named = self._subscriptions.get(subscription_id)
@@ -369,7 +362,7 @@ class StompSession:
         elif self._dialect is V10:
             candidates = list(self._subscriptions.values())
         else:
-            raise _missing(command, "subscription")
+            raise missing(command, "subscription")
         for subscription in candidates:
             tag = subscription.tags.get(message_id)
             if tag is not None:
@@ -423,17 +416,20 @@ class StompSession:
         self._out.append(frame)
         self.pending_bytes += len(frame)
 
-    def deliver(self, subscription_id: str, tag: int, message: Message, redelivered: bool, ack_mode: AckMode) -> None:
+    def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
         """MESSAGE. ``tag`` comes back in the Ack or Nack for it."""
         subscription = self._subscriptions[subscription_id]
         dialect = self._dialect
+        transformation = subscription.transformation
+        own = self._names.own
         cache = message.cache
-        if isinstance(cache, tuple) and cache[0] is dialect:
-            head = cache[1]
+        if own and (message.destination in own or message.reply_to in own):
+            rest = encode(message, dialect, transformation, self._names.write)
+        elif isinstance(cache, tuple) and cache[0] is dialect and cache[1] == transformation:
+            rest = cache[2]
         else:
-            head = encode_headers(message, dialect)
-            message.cache = (dialect, head)
-        body = message.body if has_stomp_body(message) else b""
+            rest = encode(message, dialect, transformation)
+            message.cache = (dialect, transformation, rest)
         if ack_mode is AckMode.AUTO:
             start = subscription.start
         elif dialect is V12:
@@ -441,11 +437,33 @@ class StompSession:
         else:
             start = subscription.start
             subscription.remember(message.message_id, tag, ack_mode)
-        if redelivered:
+        if redeliveries:
             start += b"redelivered:true\n"
+        head, body = rest
         frame = b"%b%b%b\0\n" % (start, head, body)
         self._out.append(frame)
         self.pending_bytes += len(frame)
+
+    def nothing(self, subscription_id: str) -> None:
+        """The end of a browser: a MESSAGE that says so (ActiveMQ's StompQueueBrowserSubscription)."""
+        subscription = self._subscriptions.get(subscription_id)
+        if subscription is None:
+            return
+        destination = self._dialect.escape(self._names.write(subscription.destination))
+        self._write(
+            b"%bdestination:%b\nmessage-id:0\nbrowser:end\ncontent-length:0\n\n\0\n"
+            % (subscription.start, destination.encode("utf-8", "replace"))
+        )
+
+    def close_consumer(self, subscription_id: str, error: ClientError) -> None:
+        """ERROR. The connection stays, and the id may be used again."""
+        self.fail(error)
+
+    def prepared(self, receipt: str, is_read_only: bool) -> None:
+        raise AssertionError("no STOMP client prepares a transaction")
+
+    def recovered(self, receipt: str, branches: Sequence[XaTransactionId]) -> None:
+        raise AssertionError("no STOMP client asks for prepared transactions")
 
     def fail(self, error: ClientError) -> None:
         """ERROR: one line in ``message``, and what to do about it in the body."""
@@ -453,12 +471,15 @@ class StompSession:
         body = f"{error.message}\n{error.detail}\n".encode("utf-8", "replace")
         lines = [f"ERROR\nmessage:{escape(error.message.replace(chr(10), ' '))}\ncontent-type:text/plain\n"]
         if error.receipt is not None:
-            lines.append(f"receipt-id:{escape(error.receipt)}\n")
+            lines.append(f"receipt-id:{escape(str(error.receipt))}\n")
         if not self.is_connected:
             # STOMP 1.2, Protocol Negotiation: the error names the versions that would have done.
             lines.append(f"version:{','.join(DIALECTS)}\n")
         lines.append(f"content-length:{len(body)}\n\n")
         self._write(b"%b%b\0\n" % ("".join(lines).encode("utf-8", "replace"), body))
+
+    def handing_over(self) -> None:
+        """STOMP has no word for it."""
 
     def heart_beat(self) -> None:
         """A sign of life (STOMP 1.2, Heart-beating: an EOL)."""
@@ -495,25 +516,11 @@ _CONNECTED: dict[str, Handler] = {
     "DISCONNECT": StompSession._disconnect,
 }
 
-_ACK_MODES = {mode.value: mode for mode in AckMode}
-_UNSUPPORTED_ON_SUBSCRIBE = {
-    "selector": "Selectors are",
-    "browser": "Queue browsers are",
-    "activemq.exclusive": "Exclusive consumers are",
-    "activemq.retroactive": "Retroactive consumers are",
-}
-_DIGITS_MAX = 10
-
-
-def _durable_name(headers: Headers) -> str | None:
-    """ActiveMQ's header, or the one that Artemis and RabbitMQ know."""
-    return headers.get("activemq.subscriptionName", headers.get("durable-subscription-name"))
-
 
 def _transaction(command: str, headers: Headers) -> str:
     transaction = headers.get("transaction")
     if transaction is None:
-        raise _missing(command, "transaction")
+        raise missing(command, "transaction")
     return transaction
 
 
@@ -525,10 +532,6 @@ def _keep_undecodable(message: Message) -> None:
         message.body_kind = BodyKind.BYTES
 
 
-def _missing(command: str, header: str) -> ClientError:
-    return ClientError(f"{command} lacks the header {header}", f"{command} must have the header {header}.")
-
-
 def _unknown_identity(command: str, headers: Headers) -> ClientError:
     if "id" in headers:
         return ClientError(
@@ -537,7 +540,7 @@ def _unknown_identity(command: str, headers: Headers) -> ClientError:
             is_fatal=False,
         )
     if "message-id" not in headers:
-        return _missing(command, "id")
+        return missing(command, "id")
     return ClientError(
         f"Unexpected {command} received for message-id [{headers['message-id'][:200]}]",
         "It must name a MESSAGE of an open subscription that was not acknowledged yet (STOMP 1.2: in the header id,"

@@ -1,19 +1,104 @@
-"""How one STOMP subscription names its deliveries, and recognises the names when they come back. Pure."""
+"""One STOMP subscription: what its SUBSCRIBE asks for, and how it names its deliveries and knows them again. Pure."""
 
 from __future__ import annotations
 
-from broker.core.commands import AckMode
-from broker.protocols.stomp.frames import Dialect
+from broker.core.commands import AckMode, ClientError, Subscribe
+from broker.protocols.stomp.destinations import DestinationNames
+from broker.protocols.stomp.frames import V10, Dialect, Headers, missing
+from store.records.message import Destination, DestinationKind
+
+# All properties that a STOMP client gives are texts: ActiveMQ's ProtocolConverter has numbers read in them.
+SELECTOR_PREFIX = "convert_string_expressions:"
+PRIORITY_MIN, PRIORITY_MAX = -128, 127
+
+_ACK_MODES = {mode.value: mode for mode in (AckMode.AUTO, AckMode.CLIENT, AckMode.INDIVIDUAL)}
+_DIGITS_MAX = 9
+
+
+def read_subscribe(headers: Headers, dialect: Dialect, names: DestinationNames) -> Subscribe:
+    """What a SUBSCRIBE frame asks for: ActiveMQ's headers, and where it has none, those of Artemis and RabbitMQ."""
+    get = headers.get
+    name = get("destination")
+    if name is None:
+        raise missing("SUBSCRIBE", "destination")
+    id = get("id", name if dialect is V10 else None)
+    if id is None:
+        raise missing("SUBSCRIBE", "id")
+    selector = get("selector", "").strip()
+    is_browser = _is_true(get("browser"))
+    if is_browser and dialect is V10:
+        raise ClientError("Queue browsers need STOMP 1.1", "Name 1.1 or 1.2 in accept-version.", is_fatal=False)
+    return Subscribe(
+        id,
+        names.read(name),
+        _ACK_MODES.get(get("ack", "auto"), AckMode.AUTO),  # an unknown value means auto (ActiveMQ)
+        prefetch=_prefetch(headers),
+        durable_name=durable_name_of(headers),
+        selector=SELECTOR_PREFIX + selector if selector else None,
+        no_local=_is_true(get("activemq.noLocal", get("no-local"))),
+        is_browser=is_browser,
+        is_exclusive=_is_true(get("activemq.exclusive")),
+        is_retroactive=_is_true(get("activemq.retroactive")),
+        priority=_priority(get("activemq.priority")),
+        receipt=get("receipt"),
+    )
+
+
+def durable_name_of(headers: Headers) -> str | None:
+    """ActiveMQ's header, or the one that Artemis and RabbitMQ know."""
+    return headers.get("activemq.subscriptionName", headers.get("durable-subscription-name"))
+
+
+def _is_true(value: str | None) -> bool:
+    return value is not None and value.lower() == "true"
+
+
+def _prefetch(headers: Headers) -> int | None:
+    """Nobody pulls in STOMP, so none at all would be never: 0 is 1, but in RabbitMQ's header, where it is no limit."""
+    own = headers.get("activemq.prefetchSize")
+    text = headers.get("prefetch-count") if own is None else own
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        raise ClientError(f"Not a prefetch: {text[:40]!r}", "A number of messages is expected.")
+    return int(text) or (None if own is None else 1)
+
+
+def _priority(text: str | None) -> int:
+    if text is None:
+        return 0
+    try:
+        priority = int(text)
+    except ValueError:
+        priority = PRIORITY_MAX + 1
+    if not PRIORITY_MIN <= priority <= PRIORITY_MAX:
+        raise ClientError(
+            f"The header activemq.priority has the value {text[:40]!r}",
+            f"A number from {PRIORITY_MIN} to {PRIORITY_MAX} is expected; the highest consumers are served first.",
+            is_fatal=False,
+        )
+    return priority
 
 
 class StompSubscription:
     """One subscription, as its client sees it.
 
     ``start`` are the first lines of its MESSAGE frames. They precede the message's own headers, so that they
-    win over a property of the same name (STOMP 1.2, Repeated Header Entries).
+    win over a property of the same name (STOMP 1.2, Repeated Header Entries). ``transformation`` is the form in
+    which it wants what is neither text nor bytes.
     """
 
-    __slots__ = ("ack_start", "id", "is_cumulative", "ordinal", "start", "tags")
+    __slots__ = (
+        "ack_start",
+        "destination",
+        "id",
+        "is_browser",
+        "is_cumulative",
+        "ordinal",
+        "start",
+        "tags",
+        "transformation",
+    )
 
     def __init__(self, id: str, ordinal: str, is_named: bool, dialect: Dialect) -> None:
         self.id = id
@@ -24,6 +109,18 @@ class StompSubscription:
         # STOMP 1.0 and 1.1: tags of the deliveries not acknowledged yet by message id, oldest first.
         self.tags: dict[str, int] = {}
         self.is_cumulative = False
+        self.destination = Destination(DestinationKind.QUEUE, "")
+        self.is_browser = False
+        self.transformation: str | None = None
+
+    def check_nack(self) -> None:
+        """Raises a ClientError, not fatal, for a browser: it has nothing to refuse (StompQueueBrowserSubscription)."""
+        if self.is_browser:
+            raise ClientError(
+                f"The subscription {self.id[:200]!r} is a browser",
+                "It is shown what the queue holds and cannot refuse it.",
+                is_fatal=False,
+            )
 
     def remember(self, message_id: str, tag: int, ack_mode: AckMode) -> None:
         self.is_cumulative = ack_mode is AckMode.CLIENT

@@ -26,6 +26,7 @@ from broker.core.commands import (
 from broker.protocols.stomp.frames import V10, V11, V12, FrameParser, Limits
 from broker.protocols.stomp.session import StompSession
 from store.records.message import BodyKind, Destination, DestinationKind, Message
+from store.records.properties import encode_properties
 
 NOW = 1_700_000_000_000
 QUEUE = DestinationKind.QUEUE
@@ -185,6 +186,88 @@ SAMPLES: list[tuple[str, tuple[str, ...], bytes, object]] = [
         Subscribe("s", Destination(TOPIC, "a"), prefetch=7, durable_name="d", no_local=True),
     ),
     (
+        "SUBSCRIBE with all that ActiveMQ knows",
+        NEWER,
+        b"SUBSCRIBE\nid:s\ndestination:/queue/a.>,/topic/b\nselector: n > 3 \nbrowser:true\nactivemq.exclusive:true\n"
+        b"activemq.retroactive:true\nactivemq.priority:-7\nactivemq.prefetchSize:0\n\n\0",
+        Subscribe(
+            "s",
+            Destination(QUEUE, "a.>,topic://b"),
+            selector="convert_string_expressions:n > 3",
+            is_browser=True,
+            is_exclusive=True,
+            is_retroactive=True,
+            priority=-7,
+            prefetch=1,
+        ),
+    ),
+    (
+        "a durable subscription with a selector",
+        ALL,
+        b"SUBSCRIBE\nid:s\ndestination:/topic/a\nactivemq.subscriptionName:d\nselector:a = 'b'\n\n\0",
+        Subscribe("s", Destination(TOPIC, "a"), durable_name="d", selector="convert_string_expressions:a = 'b'"),
+    ),
+    (
+        "a selector of blanks is none, and RabbitMQ's prefetch of 0 no limit",
+        ALL,
+        b"SUBSCRIBE\nid:s\ndestination:/queue/a\nselector:\nprefetch-count:0\n\n\0",
+        Subscribe("s", Destination(QUEUE, "a")),
+    ),
+    (
+        "SEND to several",
+        ALL,
+        b"SEND\ndestination:/queue/a, /queue/b,c,/topic/d,/remote-temp-topic/x-1\n\n\0",
+        Send(sent(b"", destination="a,b,c,topic://d,temp-topic://x-1")),
+    ),
+    (
+        "SEND to another's temporary queue, with a reply to one",
+        ALL,
+        b"SEND\ndestination:/queue/a\nreply-to:/remote-temp-queue/x-1\n\n\0",
+        Send(sent(b"", reply_to=Destination(DestinationKind.TEMP_QUEUE, "x-1"))),
+    ),
+    (
+        "a map of JSON",
+        ALL,
+        b'SEND\ndestination:/queue/a\ntransformation:jms-map-json\n\n{"map":{"entry":{"string":"n","int":3}}}\0',
+        Send(
+            sent(encode_properties({"n": 3}), BodyKind.MAP, properties={"transformation": "jms-map-json"}),
+        ),
+    ),
+    (
+        "a map that is none stays a text",
+        ALL,
+        b"SEND\ndestination:/queue/a\ntransformation:jms-map-json\n\n[]\0",
+        Send(
+            sent(
+                b"[]",
+                properties={
+                    "transformation": "jms-map-json",
+                    "transformation-error": "an object with the one name 'map' is expected",
+                },
+            ),
+        ),
+    ),
+    (
+        "a form that only the broker can choose stays a text",
+        ALL,
+        b"SEND\ndestination:/queue/a\ntransformation:jms-xml\n\n<a/>\0",
+        Send(
+            sent(
+                b"<a/>",
+                properties={
+                    "transformation": "jms-xml",
+                    "transformation-error": "Unknown transformation: jms-xml",
+                },
+            ),
+        ),
+    ),
+    (
+        "what has a content-length is not transformed",
+        ALL,
+        b"SEND\ndestination:/queue/a\ntransformation:jms-object-xml\ncontent-length:4\n\n<a/>\0",
+        Send(sent(b"<a/>", BodyKind.BYTES, properties={"transformation": "jms-object-xml"})),
+    ),
+    (
         "UNSUBSCRIBE of a durable name alone",
         ALL,
         b"UNSUBSCRIBE\nid:gone\nactivemq.subscriptionName:d\nreceipt:r\n\n\0",
@@ -198,33 +281,30 @@ SAMPLES: list[tuple[str, tuple[str, ...], bytes, object]] = [
 ]
 
 REFUSALS: list[tuple[str, tuple[str, ...], bytes, str]] = [
-    (
-        "a temporary queue",
-        ALL,
-        b"SEND\ndestination:/temp-queue/a\nreceipt:r\n\n\0",
-        "'/temp-queue/a' is not supported yet",
-    ),
-    ("a composite", ALL, b"SEND\ndestination:/queue/a,/queue/b\nreceipt:r\n\n\0", "is not supported yet"),
-    ("a wildcard", ALL, b"SUBSCRIBE\nid:0\ndestination:/queue/a.>\nreceipt:r\n\n\0", "is not supported yet"),
-    ("options", ALL, b"SUBSCRIBE\nid:0\ndestination:/queue/a?b=c\nreceipt:r\n\n\0", "is not supported yet"),
-    (
-        "a temporary reply-to",
-        ALL,
-        b"SEND\ndestination:/queue/a\nreply-to:/temp-queue/r\nreceipt:r\n\n\0",
-        "not supported yet",
-    ),
+    ("options", ALL, b"SUBSCRIBE\nid:0\ndestination:/queue/a?b=c\nreceipt:r\n\n\0", "has options"),
+    ("a composite of nothing", ALL, b"SEND\ndestination:/queue/a,\nreceipt:r\n\n\0", "has no name"),
+    ("a temporary queue without a name", ALL, b"SEND\ndestination:/temp-queue/\nreceipt:r\n\n\0", "has no name"),
     ("no name", ALL, b"SEND\ndestination:/queue/\nreceipt:r\n\n\0", "has no name"),
     (
-        "a selector",
-        ALL,
-        b"SUBSCRIBE\nid:0\ndestination:/queue/a\nselector:b\nreceipt:r\n\n\0",
-        "Selectors are not supported yet",
+        "a browser of the first version",
+        ("1.0",),
+        b"SUBSCRIBE\nid:0\ndestination:/queue/a\nbrowser:true\nreceipt:r\n\n\0",
+        "Queue browsers need STOMP 1.1",
+    ),
+    *(
+        (
+            f"a consumer's priority of {value.decode()}",
+            ALL,
+            b"SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.priority:%b\nreceipt:r\n\n\0" % value,
+            "activemq.priority has the value",
+        )
+        for value in (b"128", b"-129", b"high", b"9" * 5000)
     ),
     (
-        "a browser",
+        "an object",
         ALL,
-        b"SUBSCRIBE\nid:0\ndestination:/queue/a\nbrowser:true\nreceipt:r\n\n\0",
-        "browsers are not supported yet",
+        b"SEND\ndestination:/queue/a\ntransformation:jms-object-xml\nreceipt:r\n\n<a/>\0",
+        "'jms-object-xml' is refused",
     ),
     (
         "a priority in words",
@@ -429,7 +509,7 @@ class TestMessage:
     @pytest.mark.parametrize("version", ALL)
     def test_a_plain_message_has_the_headers_of_activemq(self, version: str) -> None:
         session = subscribed_session(version)
-        session.deliver("s:1", 4, message(timestamp=NOW), False, AckMode.CLIENT)
+        session.deliver("s:1", 4, message(timestamp=NOW), 0, AckMode.CLIENT)
         ((_, headers, body),) = frames_of(session)
         expected = {
             "subscription": "s:1",
@@ -460,7 +540,7 @@ class TestMessage:
             original_destination=Destination(QUEUE, "o"),
             properties={"colour": "red", "flag": True, "none": None, "n": 3, "x": 1.5, "b": b"b", "ack": "no"},
         )
-        session.deliver("s:1", 1, full, True, AckMode.AUTO)
+        session.deliver("s:1", 1, full, 1, AckMode.AUTO)
         ((_, headers, _),) = frames_of(session)
         assert headers == {
             "subscription": "s:1",
@@ -490,7 +570,7 @@ class TestMessage:
         data = b"SEND\ndestination:/queue/a\na\\nb:x\\cy\\r\nreply-to:me\n\nhi\0"
         (send,) = session.receive(data)
         assert isinstance(send, Send)
-        session.deliver("s:1", 1, send.message, False, AckMode.AUTO)
+        session.deliver("s:1", 1, send.message, 0, AckMode.AUTO)
         ((_, headers, _),) = frames_of(session)
         assert (headers["a\nb"], headers["reply-to"]) == ("x:y\r", "me")
 
@@ -502,14 +582,14 @@ class TestMessage:
         assert send.message.properties == {"colour": "red"}
         named = message(properties={"tandemmq-send-id": "p:1", "colour": "red"})  # what a JMS client might call so
         for each in (send.message, named):
-            session.deliver("s:1", 1, each, False, AckMode.AUTO)
+            session.deliver("s:1", 1, each, 0, AckMode.AUTO)
         for _, headers, _ in frames_of(session):
             assert headers["colour"] == "red"
             assert "tandemmq-send-id" not in headers
 
     def test_1_0_says_its_values_as_they_are(self) -> None:
         session = subscribed_session("1.0", "auto")
-        session.deliver("s:1", 1, message(properties={"a": "b:\\c", "evil": "x\nack:1\0"}), False, AckMode.AUTO)
+        session.deliver("s:1", 1, message(properties={"a": "b:\\c", "evil": "x\nack:1\0"}), 0, AckMode.AUTO)
         data = session.take()
         assert b"message-id:ID:x:1:1:1\n" in data
         assert b"a:b:\\c\n" in data
@@ -519,25 +599,25 @@ class TestMessage:
         shared = message()
         for version, written in (("1.2", b"ID\\cx"), ("1.0", b"ID:x"), ("1.1", b"ID\\cx")):
             session = subscribed_session(version, "auto")
-            session.deliver("s:1", 1, shared, False, AckMode.AUTO)
+            session.deliver("s:1", 1, shared, 0, AckMode.AUTO)
             assert written in session.take()
 
     @pytest.mark.parametrize("kind", [BodyKind.MAP, BodyKind.OBJECT, BodyKind.STREAM, BodyKind.NONE])
     def test_what_only_java_understands_has_no_body(self, kind: BodyKind) -> None:
         session = subscribed_session("1.2", "auto")
-        session.deliver("s:1", 1, message(body_kind=kind, body=b"java"), False, AckMode.AUTO)
+        session.deliver("s:1", 1, message(body_kind=kind, body=b"java"), 0, AckMode.AUTO)
         ((_, headers, body),) = frames_of(session)
         assert (headers["content-length"], body) == ("0", b"")
 
     def test_a_body_may_hold_anything(self) -> None:
         session = subscribed_session("1.1", "auto")
-        session.deliver("s:1", 1, message(body=b"a\0\n\nb", body_kind=BodyKind.TEXT), False, AckMode.AUTO)
+        session.deliver("s:1", 1, message(body=b"a\0\n\nb", body_kind=BodyKind.TEXT), 0, AckMode.AUTO)
         assert frames_of(session)[0][2] == b"a\0\n\nb"
 
     def test_a_subscription_without_an_id_is_told_apart_by_its_destination(self) -> None:
         session = connected_session("1.0")
         session.receive(b"SUBSCRIBE\ndestination:/queue/a\n\n\0")
-        session.deliver("/queue/a", 1, message(), False, AckMode.AUTO)
+        session.deliver("/queue/a", 1, message(), 0, AckMode.AUTO)
         assert "subscription" not in frames_of(session)[0][1]
         (closed,) = session.receive(b"UNSUBSCRIBE\ndestination:/queue/a\n\n\0")
         assert isinstance(closed, Unsubscribe)
@@ -548,7 +628,7 @@ class TestAcknowledgement:
     def test_1_2_repeats_the_ack_header(self) -> None:
         session = subscribed_session("1.2")
         for tag in (1, 2):
-            session.deliver("s:1", tag, message(tag), False, AckMode.CLIENT)
+            session.deliver("s:1", tag, message(tag), 0, AckMode.CLIENT)
         ids = [headers["ack"] for _, headers, _ in frames_of(session)]
         ack, nack = session.receive(f"ACK\nid:{ids[0]}\ntransaction:t\nreceipt:r\n\n\0NACK\nid:{ids[1]}\n\n\0".encode())
         assert described(ack) == described(Ack("s:1", 1, "t", "r"))
@@ -559,7 +639,7 @@ class TestAcknowledgement:
     def test_older_versions_name_the_message(self, version: str, mode: str, known: list[int]) -> None:
         session = subscribed_session(version, mode, "s")
         for tag in (1, 2, 3):
-            session.deliver("s", tag, message(tag), False, AckMode(mode))
+            session.deliver("s", tag, message(tag), 0, AckMode(mode))
 
         def ack(sequence: int) -> object:
             id = f"ID:x:1:1:{sequence}"
@@ -572,15 +652,15 @@ class TestAcknowledgement:
 
     def test_a_redelivered_message_has_its_new_tag(self) -> None:
         session = subscribed_session("1.1", "client", "s")
-        session.deliver("s", 1, message(1), False, AckMode.CLIENT)
-        session.deliver("s", 2, message(2), False, AckMode.CLIENT)
-        session.deliver("s", 3, message(1), True, AckMode.CLIENT)
+        session.deliver("s", 1, message(1), 0, AckMode.CLIENT)
+        session.deliver("s", 2, message(2), 0, AckMode.CLIENT)
+        session.deliver("s", 3, message(1), 1, AckMode.CLIENT)
         (ack,) = session.receive(b"ACK\nsubscription:s\nmessage-id:ID\\cx\\c1\\c1\\c1\n\n\0")
         assert described(ack) == described(Ack("s", 3))
 
     def test_after_abort_a_message_may_be_acknowledged_again(self) -> None:
         session = subscribed_session("1.1", "client", "s")
-        session.deliver("s", 1, message(1), False, AckMode.CLIENT)
+        session.deliver("s", 1, message(1), 0, AckMode.CLIENT)
         ack = b"ACK\nsubscription:s\nmessage-id:ID\\cx\\c1\\c1\\c1\n%b\n\0"
         in_transaction = ack % b"transaction:t\n"
         begin, commit, abort = (word + b"\ntransaction:t\n\n\0" for word in (b"BEGIN", b"COMMIT", b"ABORT"))
@@ -602,7 +682,7 @@ class TestUnsubscribe:
         (unsubscribe,) = session.receive(data)
         assert isinstance(unsubscribe, Unsubscribe)
         assert session.has_more
-        session.deliver("s", 7, message(), False, AckMode.CLIENT)
+        session.deliver("s", 7, message(), 0, AckMode.CLIENT)
         assert frames_of(session)[0][1]["ack"] == "1-7"
         commands = session.receive(b"")
         assert [type(command) for command in commands] == [Subscribe, ProtocolFailure]
@@ -652,6 +732,8 @@ _words = [
     *(b"CONNECT\n", b"SEND\n", b"SUBSCRIBE\n", b"UNSUBSCRIBE\n", b"ACK\n", b"NACK\n", b"BEGIN\n", b"COMMIT\n"),
     *(b"accept-version:1.1\n", b"destination:/queue/a\n", b"id:0\n", b"id:1-1\n", b"ack:client\n", b"receipt:r\n"),
     *(b"transaction:t\n", b"content-length:3\n", b"message-id:x\n", b"subscription:0\n", b"\\c", b"\n", b"\n\0", b"\0"),
+    *(b"browser:true\n", b"activemq.priority:1\n", b"selector:a = 1\n", b"destination:/temp-queue/a,\n", b"<map/>"),
+    *(b"transformation:jms-map-xml\n", b"transformation:jms-map-json\n", b"reply-to:/temp-topic/b\n", b'{"map":""}'),
     *(b"priority:1_0\n", b"priority:" + b"9" * 5000 + b"\n", b"id:1-" + b"9" * 5000 + b"\n", b"heart-beat:1,1\n"),
 ]
 
@@ -667,3 +749,14 @@ def test_any_bytes_are_commands_or_a_failure(version: str | None, pieces: list[b
             if isinstance(command, ProtocolFailure):
                 session.fail(command.error)
     session.take()
+
+
+def test_a_subscription_that_the_broker_ends_is_told_as_an_error() -> None:
+    session = subscribed_session("1.2", id="s")
+    session.take()
+    session.close_consumer("s", ClientError("too slow", "What it held goes to others.", is_fatal=False))
+    told = session.take()
+    assert told.startswith(b"ERROR\nmessage:too slow\n")
+    assert b"What it held goes to others." in told
+    (again,) = session.receive(b"SUBSCRIBE\nid:s\ndestination:/queue/b\n\n\0")
+    assert isinstance(again, Subscribe)

@@ -1,0 +1,106 @@
+"""What an acknowledgement of OpenWire means (MessageAck; openwire.md 10.4), as commands of the broker. Pure.
+
+Ranges are in the order of dispatch to one consumer. One that cannot be matched is refused and the connection stays;
+from a client that knows nothing of this connection's dispatches yet, as after a failover, it is passed over.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from broker.core.commands import Ack, ClientError, Command, Delivered, GiveUp, Receipt
+from broker.protocols.openwire.consumers import Consumer
+from broker.protocols.openwire.faults import text_of
+from broker.protocols.openwire.schema import MessageAck
+
+
+class AckType(IntEnum):
+    """MessageAck's constants."""
+
+    DELIVERED = 0
+    POISON = 1
+    STANDARD = 2
+    REDELIVERED = 3
+    INDIVIDUAL = 4
+    UNMATCHED = 5
+    EXPIRED = 6
+
+
+def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> Command | None:
+    """What ``ack`` asks of the broker; None: nothing. Raises ClientError for one that cannot be matched.
+
+    ``consumer`` still remembers what is acknowledged: the caller lets it forget when that is certain.
+    """
+    type = ack.ack_type
+    if ack.message_count < 0:
+        raise _unmatched(ack, f"a count of {ack.message_count} is impossible")
+    if type == AckType.STANDARD:
+        found = _range(ack, consumer)
+        if found is None:
+            return None
+        first, last = found
+        if ack.transaction_id is None and not consumer.is_lenient:
+            count = consumer.count(first, last)
+            if count != ack.message_count:
+                raise _unmatched(ack, f"the dispatched list has {count} there")
+        return Ack(consumer.id, last, _transaction(ack), receipt, first=first)
+    if type == AckType.INDIVIDUAL:
+        tag = _tag(ack, consumer)
+        # Missing is no mistake (PrefetchSubscription).
+        return None if tag is None else Ack(consumer.id, tag, _transaction(ack), receipt)
+    if type == AckType.DELIVERED:
+        if consumer.is_lenient or _range(ack, consumer, from_oldest=True) is not None:
+            # Never more than there are: it widens what the consumer may hold.
+            return Delivered(consumer.id, min(ack.message_count, len(consumer)), receipt)
+        return None
+    if type in (AckType.POISON, AckType.EXPIRED):
+        is_expired = type == AckType.EXPIRED
+        if not is_expired and ack.transaction_id is not None:
+            raise _unmatched(ack, "a poison acknowledgement cannot be part of a transaction")
+        found = _range(ack, consumer)
+        if found is None:
+            return None
+        cause = text_of(ack.poison_cause)
+        if not cause:
+            cause = "Message expired by its consumer's clock" if is_expired else "Poison acknowledgement"
+        return GiveUp(consumer.id, *found, cause, is_expired=is_expired, receipt=receipt)
+    if type == AckType.REDELIVERED:
+        return None  # informational: the client delivers again what it holds
+    raise _unmatched(ack, "there is no such type of acknowledgement")
+
+
+def _range(ack: MessageAck, consumer: Consumer, *, from_oldest: bool = False) -> tuple[int, int] | None:
+    """First and last delivery that ``ack`` names; None when it is to be passed over."""
+    last = _tag(ack, consumer)
+    first_id = None if from_oldest else ack.first_message_id
+    if first_id is None:
+        first: int | None = 0
+    else:
+        first = last if first_id == ack.last_message_id else consumer.tag(first_id.key)
+    if consumer.is_lenient:
+        if last is None:
+            last = consumer.oldest(ack.message_count)
+        return (first or 0, last) if last else None
+    if first is None or last is None:
+        if not consumer.dispatched:
+            return None
+        missing = ack.last_message_id if last is None else first_id
+        raise _unmatched(ack, f"{None if missing is None else missing.key} is not in the dispatched list")
+    return first, last
+
+
+def _tag(ack: MessageAck, consumer: Consumer) -> int | None:
+    return None if ack.last_message_id is None else consumer.tag(ack.last_message_id.key)
+
+
+def _transaction(ack: MessageAck) -> str | None:
+    return None if ack.transaction_id is None else ack.transaction_id.key
+
+
+def _unmatched(ack: MessageAck, why: str) -> ClientError:
+    last = None if ack.last_message_id is None else ack.last_message_id.key
+    return ClientError(
+        f"Unmatched acknowledge: type {ack.ack_type}, {ack.message_count} messages up to {last}, consumer"
+        f" {ack.consumer_id}: {why}",
+        is_fatal=False,
+    )

@@ -1,0 +1,68 @@
+"""Objects that a connection repeats, by number (OpenWireFormat's marshall cache; openwire.md 4.3).
+
+Each direction has its own table. A writer tells an object once, with an index, and the index alone from then on;
+null is an object like any. Redefining an index is allowed, and how a writer chooses them is its own affair.
+"""
+
+from __future__ import annotations
+
+from broker.protocols.openwire.errors import WireError
+
+Key = tuple[int | None, object]
+
+
+class ReadCache:
+    """What the peer told. Holds ``size`` objects at most."""
+
+    __slots__ = ("_objects", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._objects: dict[int, object] = {}
+
+    def get(self, index: int) -> object:
+        try:
+            return self._objects[index]
+        except KeyError:
+            raise WireError(f"cache index {index} was never told") from None
+
+    def put(self, index: int, value: object) -> None:
+        """-1 means: not to be kept."""
+        if index >= self._size:
+            raise WireError(f"cache index {index}, below {self._size} expected")
+        if index >= 0:
+            self._objects[index] = value
+
+
+class WriteCache:
+    """What the peer was told, by data type and value: indexes go round, the oldest is told anew."""
+
+    __slots__ = ("_indexes", "_keys", "_next", "_size")
+
+    def __init__(self, size: int) -> None:
+        assert size > 0, "a cache of nothing"
+        self._size = size
+        self._next = 0
+        self._indexes: dict[Key, int] = {}
+        self._keys: dict[int, Key] = {}
+
+    def find(self, key: Key) -> int | None:
+        """The index under which the peer knows it."""
+        return self._indexes.get(key)
+
+    def add(self, key: Key) -> int:
+        """The index under which the peer is to know it; -1: it is not to keep it."""
+        if self._size < 2:
+            return -1  # a transaction's id and the connection's in it would take each other's only index
+        index = self._next
+        self._next = (index + 1) % self._size
+        if (former := self._keys.get(index)) is not None:
+            del self._indexes[former]
+        self._indexes[key] = index
+        self._keys[index] = key
+        return index
+
+    def forget(self) -> None:
+        """All will be told anew."""
+        self._indexes.clear()
+        self._keys.clear()

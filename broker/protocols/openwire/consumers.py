@@ -1,0 +1,183 @@
+"""One consumer as its connection knows it: what was dispatched to it, under which tags, and not yet acknowledged.
+
+A client acknowledges by message id, in the order of dispatch; the broker counts deliveries by tag. This is where the
+one becomes the other. What a consumer may hold is bounded by its prefetch, as the engine gives it no more.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from broker.protocols.openwire.types import ConsumerId
+from store.records import loose
+from store.records.message import Destination, Message
+
+# RemoveInfo.LAST_DELIVERED_UNKNOWN: nobody knows what the application saw.
+LAST_DELIVERED_UNKNOWN = -2
+
+# Groups of a consumer that are remembered; the first of one that was forgotten is called so twice.
+GROUPS_MAX = 10_000
+
+# MessageDispatch: data type, command id 0, no response wanted.
+_DISPATCH = bytes((21, 0, 0, 0, 0, 0))
+
+
+class Consumer:
+    """See the module.
+
+    ``is_lenient``: a topic's plain subscriber or a browser, whose acknowledgements only count (TopicSubscription,
+    QueueBrowserSubscription). ``has_groups``: a consumer of queues, which give it whole groups. ``dispatched`` counts
+    all deliveries ever. ``wire_id`` is its id as a client writes it, as object of the loose encoding.
+    """
+
+    __slots__ = (
+        "_destination",
+        "_groups",
+        "_has_groups",
+        "_head",
+        "_start",
+        "_tags",
+        "_unacked",
+        "consumer_id",
+        "dispatched",
+        "id",
+        "is_lenient",
+        "wire_id",
+    )
+
+    def __init__(self, consumer_id: ConsumerId, *, is_lenient: bool = False, has_groups: bool = True) -> None:
+        self.consumer_id = consumer_id
+        self.id = subscription_id(consumer_id)
+        self.is_lenient = is_lenient
+        self.dispatched = 0
+        self._has_groups = has_groups
+        self._groups: dict[str, None] = {}  # the least recently begun first
+        self.wire_id = loose.consumer_id(str(consumer_id))
+        self._start = _DISPATCH + self.wire_id
+        self._destination: Destination | None = None
+        self._head = b""
+        self._unacked: dict[int, Message] = {}  # tags only grow: in order
+        self._tags: dict[str, int] = {}  # of two deliveries of one message (composites, wildcards) the older
+
+    def __len__(self) -> int:
+        return len(self._unacked)
+
+    # ---- what is dispatched
+
+    def remember(self, tag: int, message: Message) -> None:
+        """A delivery. Its client acknowledges it by the id of ``message``."""
+        self.dispatched += 1
+        self._unacked[tag] = message
+        self._tags.setdefault(message.message_id, tag)
+
+    def begins_group(self, message: Message) -> bool:
+        """Whether a message that is dispatched now is the first of its group for this consumer (Queue.java,
+        JMSXGroupFirstForConsumer). A negative sequence ends the group, 1 begins it anew."""
+        group = message.group_id
+        if group is None or not self._has_groups:
+            return False
+        is_first = message.group_sequence == 1 or group not in self._groups
+        if message.group_sequence < 0:
+            self._groups.pop(group, None)
+        elif is_first:
+            self._groups[group] = None
+            if len(self._groups) > GROUPS_MAX:
+                del self._groups[next(iter(self._groups))]
+        return is_first
+
+    def head(self, destination: Destination) -> bytes:
+        """What precedes the message in its MessageDispatch, from the data type on (loose encoding)."""
+        if destination is not self._destination:
+            self._destination = destination
+            self._head = self._start + loose.destination(destination) + b"\1"
+        return self._head
+
+    # ---- what is acknowledged
+
+    def tag(self, message_id: str | None) -> int | None:
+        """The oldest unacknowledged delivery of that message; None if there is none."""
+        if message_id is None:
+            return None
+        tag = self._tags.get(message_id)
+        if tag is None and message_id.endswith(_FOREIGN):
+            # An id that no Java client made travels with a producer made up for it (loose.producer_key).
+            return self._tags.get(message_id[: -len(_FOREIGN)])
+        return tag
+
+    def acknowledge(self, message_id: str) -> int | None:
+        """Forget the oldest delivery of that message, and return its tag; None if it has to be looked at closely."""
+        tag = self._tags.get(message_id)
+        if tag is not None and not self.is_lenient:
+            self._forget(tag)
+            return tag
+        return None
+
+    def count(self, first: int, last: int) -> int:
+        """How many deliveries from ``first`` (0: the oldest) to ``last`` wait for an acknowledgement."""
+        if first == last:
+            return 1 if last in self._unacked else 0
+        return len(self._between(first, last))
+
+    def oldest(self, count: int) -> int:
+        """The tag up to which ``count`` deliveries wait, or all if they are fewer; 0 if none does."""
+        tags = list(islice(self._unacked, count))
+        return tags[-1] if tags else 0
+
+    def forget(self, first: int, last: int) -> None:
+        """Those deliveries are acknowledged for good."""
+        if first == last:
+            self._forget(last)
+            return
+        for tag in self._between(first, last):
+            self._forget(tag)
+
+    def _between(self, first: int, last: int) -> list[int]:
+        tags = []
+        for tag in self._unacked:
+            if tag > last:
+                break
+            if tag >= first:
+                tags.append(tag)
+        return tags
+
+    def _forget(self, tag: int) -> None:
+        message = self._unacked.pop(tag, None)
+        if message is None:
+            return
+        message_id = message.message_id
+        if self._tags[message_id] != tag:
+            return  # an older delivery of the same message still waits
+        del self._tags[message_id]
+        if len(self._tags) == len(self._unacked):
+            return
+        for younger, other in self._unacked.items():
+            if other.message_id == message_id:
+                self._tags[message_id] = younger
+                return
+
+    # ---- the end
+
+    def seen(self, last_delivered: int) -> int | None:
+        """Up to which tag the application saw its messages, by the broker's number of the last one (RemoveInfo):
+        see Unsubscribe. A number that is not among them says that none of these was seen (Queue.removeSubscription)."""
+        if last_delivered == LAST_DELIVERED_UNKNOWN:
+            return None
+        if last_delivered > 0:
+            for tag, message in self._unacked.items():
+                if _sequence(message) == last_delivered:
+                    return tag
+        return 0
+
+
+# What loose.producer_key adds to an id that has no numbers.
+_FOREIGN = ":0:0:0"
+
+
+def _sequence(message: Message) -> int:
+    """MessageId.brokerSequenceId as the client was shown it: without a number of the broker's, the producer's."""
+    return message.broker_sequence or loose.split_key(message.message_id)[1]
+
+
+def subscription_id(consumer_id: ConsumerId) -> str:
+    """The name of a consumer within its connection."""
+    return f"{consumer_id.session_id}:{consumer_id.value}"

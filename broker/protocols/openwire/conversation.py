@@ -1,0 +1,459 @@
+"""What one OpenWire client has open, under the names it gave, and what its commands ask of the broker. Pure.
+
+A command that asks nothing of the broker - it is known already, or only worth a note - gives no commands, and whoever
+waits for it is answered at once. All others carry the receipt of their client's command in the last one they give.
+
+What is opened counts from the moment it is read, so that commands which follow at once find it; the broker may still
+refuse it, and then it was never there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from broker.core.commands import (
+    Ack,
+    AckMode,
+    AddDestination,
+    AddProducer,
+    Begin,
+    ClientError,
+    Command,
+    Commit,
+    Connect,
+    Disconnect,
+    ErrorKind,
+    GiveUp,
+    Prepare,
+    Pull,
+    Recover,
+    RemoveDestination,
+    RemoveProducer,
+    SetPrefetch,
+    Subscribe,
+    Unsubscribe,
+)
+from broker.protocols.openwire import acks, schema, transactions
+from broker.protocols.openwire.consumers import LAST_DELIVERED_UNKNOWN, Consumer, subscription_id
+from broker.protocols.openwire.hot import read_single_ack
+from broker.protocols.openwire.schema import DestinationOperation, TransactionType
+from broker.protocols.openwire.types import ConnectionId, ConsumerId, ProducerId, SessionId
+from store.records.message import Destination, DestinationKind
+
+# What one connection may have open; for consumers the engine has a bound.
+SESSIONS_MAX = 10_000
+PRODUCERS_MAX = 10_000
+# Consumers that the broker ended, and their client has not closed yet; of more, closing them is an error to it.
+ENDED_MAX = 1_000
+# Those of which it is remembered what they acknowledged, the oldest forgotten first: so many are open only if their
+# ends are told on other connections.
+TRANSACTIONS_MAX = 10_000
+
+# Every connection has it without having opened it: advisory consumers use it (ActiveMQConnection).
+CONNECTION_SESSION = -1
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A receipt of more than a response. ``command_id``: who waits for a response; None: nobody."""
+
+    command_id: int | None
+    done: Callable[[], object] | None = None
+    failed: Callable[[], object] | None = None
+
+
+class Producer(NamedTuple):
+    """``has_window``: it counts what it sent and was not told about (ProducerInfo.windowSize)."""
+
+    id: ProducerId
+    has_window: bool
+
+    @property
+    def name(self) -> str:
+        """What the broker calls it, within the connection."""
+        return f"{self.id.session_id}:{self.id.value}"
+
+
+# What a transaction acknowledged: of which consumer, from and to which delivery.
+Acknowledged = set[tuple[Consumer, int, int]]
+
+
+class Conversation:
+    """See the module. ``producers`` go by their whole ids, ``consumers`` by the ids of their subscriptions.
+
+    ``steals_links``: who comes with a client id that is in use takes it over (allowLinkStealing).
+    """
+
+    __slots__ = (
+        "_by_wire_id",
+        "_ended",
+        "_sessions",
+        "_steals_links",
+        "_transactions",
+        "connection_id",
+        "consumers",
+        "is_fault_tolerant",
+        "producers",
+    )
+
+    def __init__(self, *, steals_links: bool = False) -> None:
+        self._steals_links = steals_links
+        self.connection_id: str | None = None
+        # Whether the client has a failover transport: said in ConnectionInfo, and before that when it comes back
+        # (ConnectionControl).
+        self.is_fault_tolerant = False
+        self._ended: dict[str, None] = {}
+        self._sessions: set[int] = set()
+        self.producers: dict[str, Producer] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self._by_wire_id: dict[bytes, Consumer] = {}
+        self._transactions: dict[str, Acknowledged] = {}
+
+    def commands_of(self, command: schema.Command, receipt: int | None) -> list[Command]:
+        """What ``command``, which is no message, asks of the broker. Raises ClientError for what it may not ask."""
+        handler = _HANDLERS.get(type(command))
+        if handler is None:
+            raise ClientError(f"{type(command).__name__} is nothing that a client says to a broker")
+        return handler(self, command, receipt)
+
+    # ---- the connection
+
+    def _connect(self, command: schema.ConnectionInfo, receipt: int | None) -> list[Command]:
+        id = command.connection_id
+        if id is None:
+            raise ClientError("ConnectionInfo lacks the connection id")
+        if id.value == self.connection_id:
+            return []  # TransportConnection.processAddConnection: once more is no mistake
+        if self.connection_id is not None:
+            raise _not_registered(
+                f"This socket carries the connection {self.connection_id} already", "Another one needs its own."
+            )
+        if command.client_id is None:
+            raise ClientError("No clientID specified for connection request", kind=ErrorKind.CLIENT_ID)
+        self.connection_id = id.value
+        self.is_fault_tolerant |= command.fault_tolerant
+        return [
+            Connect(
+                command.client_id,
+                command.user_name,
+                command.password,
+                connection_id=id.value,
+                receipt=receipt,
+                steals_client_id=self._steals_links,
+            )
+        ]
+
+    def _connection_control(self, command: schema.ConnectionControl, receipt: int | None) -> list[Command]:
+        self.is_fault_tolerant = command.fault_tolerant
+        return []
+
+    def _shutdown(self, command: schema.ShutdownInfo, receipt: int | None) -> list[Command]:
+        return [Disconnect(receipt)]
+
+    def _bridge(self, command: schema.BrokerInfo, receipt: int | None) -> list[Command]:
+        raise ClientError(
+            f"Broker {(command.broker_name or '')[:80]!r} wants a network connection", "This broker joins no network."
+        )
+
+    def _pass_over(self, command: schema.Command, receipt: int | None) -> list[Command]:
+        """What a broker takes note of, and no more (TransportConnection)."""
+        return []
+
+    def _check_connection(self, connection_id: str | None) -> None:
+        if connection_id is None or connection_id != self.connection_id:
+            raise _not_registered(
+                f"Connection {connection_id} had not been registered on this socket", "ConnectionInfo comes first."
+            )
+
+    def _check_session(self, connection_id: str, session_id: int) -> None:
+        self._check_connection(connection_id)
+        if session_id not in self._sessions and session_id != CONNECTION_SESSION:
+            raise _not_registered(
+                f"Session {connection_id}:{session_id} had not been registered", "SessionInfo comes first."
+            )
+
+    # ---- sessions, producers, consumers
+
+    def _add_session(self, command: schema.SessionInfo, receipt: int | None) -> list[Command]:
+        id = command.session_id
+        if id is None:
+            raise _lacking(command, "session id")
+        self._check_connection(id.connection_id)
+        if len(self._sessions) >= SESSIONS_MAX and id.value not in self._sessions:
+            raise _too_many("sessions", SESSIONS_MAX)
+        self._sessions.add(id.value)
+        return []
+
+    def _add_producer(self, command: schema.ProducerInfo, receipt: int | None) -> list[Command]:
+        id = command.producer_id
+        if id is None:
+            raise _lacking(command, "producer id")
+        self._check_session(id.connection_id, id.session_id)
+        key = str(id)
+        if key in self.producers:
+            return []
+        if len(self.producers) >= PRODUCERS_MAX:
+            raise _too_many("producers", PRODUCERS_MAX)
+        self.producers[key] = producer = Producer(id, command.window_size > 0)
+        destination = None if command.destination is None else without_options(command.destination)
+        return [
+            AddProducer(producer.name, destination, Pending(receipt, failed=partial(self.producers.pop, key, None)))
+        ]
+
+    def _add_consumer(self, command: schema.ConsumerInfo, receipt: int | None) -> list[Command]:
+        id = command.consumer_id
+        if id is None:
+            raise _lacking(command, "consumer id")
+        self._check_session(id.connection_id, id.session_id)
+        if command.destination is None:
+            raise ClientError("ConsumerInfo lacks the destination", is_fatal=False, kind=ErrorKind.DESTINATION)
+        destination = without_options(command.destination)
+        durable_name = command.subscription_name if destination.is_topic else None
+        is_browser = command.browser and not destination.is_topic
+        is_plain_topic = destination.is_topic and durable_name is None
+        consumer = Consumer(
+            id, is_lenient=is_browser or is_plain_topic, has_groups=not (is_browser or destination.is_topic)
+        )
+        if consumer.id in self.consumers:
+            return []
+        if command.prefetch_size < 0:
+            raise ClientError(f"A prefetch of {command.prefetch_size} is impossible", is_fatal=False)
+        self.consumers[consumer.id] = self._by_wire_id[consumer.wire_id] = consumer
+        return [
+            Subscribe(
+                consumer.id,
+                destination,
+                AckMode.RANGE,
+                prefetch=command.prefetch_size,
+                durable_name=durable_name,
+                selector=command.selector or None,
+                no_local=command.no_local,
+                is_browser=is_browser,
+                is_exclusive=command.exclusive,
+                is_retroactive=command.retroactive,
+                priority=command.priority,
+                receipt=Pending(receipt, failed=partial(self._forget_consumer, consumer)),
+            )
+        ]
+
+    def _forget_consumer(self, consumer: Consumer) -> None:
+        if self.consumers.get(consumer.id) is consumer:
+            del self.consumers[consumer.id]
+            del self._by_wire_id[consumer.wire_id]
+
+    def end_consumer(self, id: str) -> ConsumerId | None:
+        """The broker ends a consumer, which its client will close in its turn; None if that happened already."""
+        consumer = self.consumers.get(id)
+        if consumer is None:
+            return None
+        self._forget_consumer(consumer)
+        if len(self._ended) >= ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+        self._ended[id] = None
+        return consumer.consumer_id
+
+    def _remove(self, command: schema.RemoveInfo, receipt: int | None) -> list[Command]:
+        id = command.object_id
+        last_delivered = command.last_delivered_sequence_id
+        if isinstance(id, ConsumerId):
+            consumer = self._consumer(id)
+            if consumer is None:
+                if self._ended.pop(subscription_id(id), ENDED_MAX) is None:
+                    return []
+                raise _unknown("Consumer", id)
+            return [self._unsubscribe(consumer, last_delivered, receipt)]
+        if isinstance(id, ProducerId):
+            producer = self.producers.pop(str(id), None)
+            if producer is None:
+                raise _unknown("Producer", id)
+            return [RemoveProducer(producer.name, receipt)]
+        if isinstance(id, SessionId):
+            return self._remove_session(id, last_delivered, receipt)
+        if isinstance(id, ConnectionId):
+            self._check_connection(id.value)
+            commands: list[Command] = [
+                self._unsubscribe(each, last_delivered) for each in list(self.consumers.values())
+            ]
+            # Once it has the response the client says ShutdownInfo and hangs up: an end before that is an error to it.
+            return [*commands, Disconnect(receipt, is_awaited=True)]
+        raise _lacking(command, "object id")
+
+    def _remove_session(self, id: SessionId, last_delivered: int, receipt: int | None) -> list[Command]:
+        if id.connection_id != self.connection_id or id.value not in self._sessions:
+            raise _unknown("Session", id)
+        self._sessions.discard(id.value)
+        consumers = [each for each in self.consumers.values() if each.consumer_id.session_id == id.value]
+        producers = [key for key, each in self.producers.items() if each.id.session_id == id.value]
+        commands: list[Unsubscribe | RemoveProducer] = [
+            *(self._unsubscribe(each, last_delivered) for each in consumers),
+            *(RemoveProducer(self.producers.pop(key).name) for key in producers),
+        ]
+        if commands:
+            commands[-1].receipt = receipt
+        return [*commands]
+
+    def _unsubscribe(self, consumer: Consumer, last_delivered: int, receipt: int | None = None) -> Unsubscribe:
+        del self.consumers[consumer.id]
+        del self._by_wire_id[consumer.wire_id]
+        return Unsubscribe(consumer.id, seen=consumer.seen(last_delivered), receipt=receipt)
+
+    def _remove_durable(self, command: schema.RemoveSubscriptionInfo, receipt: int | None) -> list[Command]:
+        self._check_connection(None if command.connection_id is None else command.connection_id.value)
+        if command.subscription_name is None:
+            raise _lacking(command, "subscription name")
+        return [Unsubscribe(None, durable_name=command.subscription_name, receipt=receipt)]
+
+    def _consumer(self, id: ConsumerId | None) -> Consumer | None:
+        if id is None or id.connection_id != self.connection_id:
+            return None
+        return self.consumers.get(subscription_id(id))
+
+    # ---- what a consumer says
+
+    def _acknowledge(self, command: schema.MessageAck, receipt: int | None) -> list[Command]:
+        consumer = self._consumer(command.consumer_id)
+        if consumer is None:
+            return []  # it is gone, and what it held went back
+        asked = acks.command_of(command, consumer, receipt)
+        if asked is None:
+            return []
+        if isinstance(asked, Ack) and asked.transaction is not None:
+            # A rollback leaves these deliveries with the client, which acknowledges them again (openwire.md 12.1).
+            held = self._transactions.get(asked.transaction)
+            if held is not None:
+                held.add((consumer, asked.first, asked.tag))
+        elif isinstance(asked, Ack | GiveUp):
+            consumer.forget(asked.first, asked.tag)
+        return [asked]
+
+    def single_ack(self, frame: bytes) -> Ack | None:
+        """The same for a MessageAck that says what nearly all say, without the way through the schema; None: see
+        there."""
+        single = read_single_ack(frame)
+        consumer = None if single is None else self._by_wire_id.get(single.consumer)
+        if single is None or consumer is None:
+            return None
+        tag = consumer.acknowledge(single.message_id)
+        if tag is None:
+            return None
+        return Ack(consumer.id, tag, None, single.command_id if single.is_response_required else None)
+
+    def _pull(self, command: schema.MessagePull, receipt: int | None) -> list[Command]:
+        consumer = self._consumer(command.consumer_id)
+        if consumer is None:
+            raise _unknown("Consumer", command.consumer_id)
+        return [Pull(consumer.id, command.timeout, receipt)]
+
+    def _consumer_control(self, command: schema.ConsumerControl, receipt: int | None) -> list[Command]:
+        consumer = self._consumer(command.consumer_id)
+        if consumer is None:
+            return []
+        if command.close:
+            return [self._unsubscribe(consumer, LAST_DELIVERED_UNKNOWN, receipt)]
+        if command.start or command.stop or command.flush or command.prefetch < 0:
+            return []  # nothing that a broker does for a client
+        return [SetPrefetch(consumer.id, command.prefetch, receipt)]
+
+    # ---- destinations and transactions
+
+    def _change_destination(self, command: schema.DestinationInfo, receipt: int | None) -> list[Command]:
+        self._check_connection(None if command.connection_id is None else command.connection_id.value)
+        if command.destination is None:
+            raise _lacking(command, "destination")
+        destination = without_options(command.destination)
+        if command.operation_type == DestinationOperation.REMOVE:
+            return [RemoveDestination(destination, receipt)]
+        if command.operation_type != DestinationOperation.ADD:
+            raise ClientError(f"DestinationInfo of the unknown operation {command.operation_type}", is_fatal=False)
+        is_temporary = destination.kind > DestinationKind.TOPIC
+        owner, _, number = destination.name.rpartition(":")
+        if is_temporary and (owner != self.connection_id or not number):
+            # Its name says whose it is: nobody makes one in somebody else's, who may be called as we are and more.
+            raise ClientError(
+                f"{destination} is not named after this connection", is_fatal=False, kind=ErrorKind.SECURITY
+            )
+        return [AddDestination(destination, receipt)]
+
+    def _transact(self, command: schema.TransactionInfo, receipt: int | None) -> list[Command]:
+        self._check_connection(None if command.connection_id is None else command.connection_id.value)
+        if command.type == TransactionType.RECOVER:
+            return [Recover(receipt)]
+        asked = transactions.command_of(command, receipt)
+        if asked is None:
+            return []
+        name = asked.transaction
+        if isinstance(asked, Begin):
+            if name in self._transactions:
+                # TransactionBroker.beginTransaction: once more is no mistake. A branch may be over by another's hand.
+                return [] if asked.xa is None else [asked]
+            self._transactions[name] = set()
+            if len(self._transactions) > TRANSACTIONS_MAX:
+                del self._transactions[next(iter(self._transactions))]
+            asked.receipt = Pending(receipt, failed=partial(self._transactions.pop, name, None))
+        elif isinstance(asked, Commit):
+            failed = partial(self._transactions.pop, name, None)
+            asked.receipt = Pending(receipt, done=partial(self._committed, name), failed=failed)
+        elif isinstance(asked, Prepare):
+            # Done for good only if it was read-only: see OpenWireSession.prepared.
+            asked.receipt = Pending(receipt, done=partial(self._committed, name))
+        else:
+            self._transactions.pop(name, None)
+        return [asked]
+
+    def _committed(self, name: str) -> None:
+        for consumer, first, last in self._transactions.pop(name, ()):
+            consumer.forget(first, last)
+
+
+Handler = Callable[[Conversation, Any, int | None], list[Command]]
+
+_HANDLERS: dict[type[schema.Command], Handler] = {
+    schema.MessageAck: Conversation._acknowledge,
+    schema.MessagePull: Conversation._pull,
+    schema.TransactionInfo: Conversation._transact,
+    schema.ConnectionInfo: Conversation._connect,
+    schema.SessionInfo: Conversation._add_session,
+    schema.ProducerInfo: Conversation._add_producer,
+    schema.ConsumerInfo: Conversation._add_consumer,
+    schema.ConsumerControl: Conversation._consumer_control,
+    schema.ConnectionControl: Conversation._connection_control,
+    schema.DestinationInfo: Conversation._change_destination,
+    schema.RemoveInfo: Conversation._remove,
+    schema.RemoveSubscriptionInfo: Conversation._remove_durable,
+    schema.ShutdownInfo: Conversation._shutdown,
+    schema.BrokerInfo: Conversation._bridge,
+    schema.FlushCommand: Conversation._pass_over,
+    schema.ControlCommand: Conversation._pass_over,
+    schema.ConnectionError: Conversation._pass_over,
+    schema.MessageDispatchNotification: Conversation._pass_over,
+    schema.ProducerAck: Conversation._pass_over,
+    schema.Response: Conversation._pass_over,
+    schema.ExceptionResponse: Conversation._pass_over,
+}
+
+
+def without_options(destination: Destination) -> Destination:
+    """A name may bring options, ``A,B?consumer.priority=5``: the client has followed them (ActiveMQDestination)."""
+    kind, name = destination
+    return Destination(kind, name.partition("?")[0]) if "?" in name else destination
+
+
+def _lacking(command: schema.Command, what: str) -> ClientError:
+    return ClientError(f"{type(command).__name__} lacks the {what}", is_fatal=False)
+
+
+def _unknown(what: str, id: object) -> ClientError:
+    return _not_registered(f"{what} {id} had not been registered, or was removed before")
+
+
+def _not_registered(message: str, detail: str = "") -> ClientError:
+    return ClientError(message, detail, is_fatal=False, kind=ErrorKind.STATE)
+
+
+def _too_many(what: str, limit: int) -> ClientError:
+    return ClientError(
+        f"More than {limit} {what} on one connection", "Close some.", is_fatal=False, kind=ErrorKind.RESOURCE
+    )

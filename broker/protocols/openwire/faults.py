@@ -1,0 +1,43 @@
+"""Which Java exception a mistake is told as: OpenWire names classes, and the client makes one of that class.
+
+Only classes that every client has (openwire.md 4.4); of the others a Java client makes a plain Throwable. A 6.x client
+reads ``javax.jms`` as ``jakarta.jms`` by itself.
+"""
+
+from __future__ import annotations
+
+from broker.core.commands import ClientError, ErrorKind
+from broker.protocols.openwire.types import Throwable
+
+# The marshallers of versions 1 and 10 cut what is longer, and an XA code stands at the very end.
+MESSAGE_CHARS_MAX = 1000
+
+_CLASSES = {
+    ErrorKind.GENERAL: "javax.jms.JMSException",
+    ErrorKind.SECURITY: "java.lang.SecurityException",
+    ErrorKind.CLIENT_ID: "javax.jms.InvalidClientIDException",
+    ErrorKind.SELECTOR: "javax.jms.InvalidSelectorException",
+    ErrorKind.DESTINATION: "javax.jms.InvalidDestinationException",
+    ErrorKind.RESOURCE: "javax.jms.ResourceAllocationException",
+    ErrorKind.ROLLED_BACK: "javax.jms.TransactionRolledBackException",
+    ErrorKind.STATE: "java.lang.IllegalStateException",
+    ErrorKind.XA: "javax.transaction.xa.XAException",
+}
+
+
+def throwable_of(error: ClientError) -> Throwable:
+    """The exception by which a client learns of ``error``. Its text is never null: old clients fail over that."""
+    text = f"{error.message}. {error.detail}" if error.detail else error.message
+    text = text[:MESSAGE_CHARS_MAX]
+    if error.kind is ErrorKind.XA:
+        text += f" xaErrorCode:{error.xa_code}"  # TransactionContext.parseFromMessageOr looks for it
+    return Throwable(_CLASSES[error.kind], text)
+
+
+def text_of(throwable: Throwable | None) -> str:
+    """What Java's ``toString`` says of an exception: dead letters carry it as their cause (RegionBroker)."""
+    if throwable is None:
+        return ""
+    if throwable.message is None:
+        return throwable.class_name or ""
+    return f"{throwable.class_name}: {throwable.message}"

@@ -1,0 +1,73 @@
+"""What a broker says to every OpenWire client at first, and what a connection's two greetings make of it. Pure.
+
+Both sides send a WireFormatInfo at once and hold to what follows from the two; then the broker names itself, unasked
+(BrokerInfo): a Java client waits for its id before the first XA transaction, without a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from broker.protocols.openwire.codec import STORED, WireFormat
+from broker.protocols.openwire.schema import BrokerInfo, WireFormatInfo
+from broker.protocols.openwire.types import BrokerId
+from broker.protocols.openwire.wireformat import INACTIVITY_MS, INITIAL_DELAY_MS, negotiate, our_info
+
+FRAME_BYTES_MAX = 100 * 1024 * 1024
+
+
+class Terms(NamedTuple):
+    """What holds on one connection. Intervals in milliseconds, 0: none.
+
+    Whoever is silent for ``receive_interval_ms`` is gone. Only from ``initial_delay_ms`` on a client must be heard.
+    """
+
+    wire_format: WireFormat
+    send_interval_ms: int
+    receive_interval_ms: int
+    initial_delay_ms: int
+
+
+class Greeting:
+    """The same for all connections of one connector. ``broker_id`` stays the same for the life of the store.
+
+    ``failover_uris`` are those of all brokers over one store; clients with a failover transport learn them.
+    """
+
+    __slots__ = ("_info", "broker_info", "failover_uris", "frame_bytes_max", "steals_links", "wire_format_info")
+
+    def __init__(
+        self,
+        broker_name: str,
+        broker_id: str,
+        broker_url: str,
+        *,
+        provider_version: str = "",
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        inactivity_ms: int = INACTIVITY_MS,
+        initial_delay_ms: int = INITIAL_DELAY_MS,
+        failover_uris: Sequence[str] = (),
+        steals_links: bool = False,
+    ) -> None:
+        self.failover_uris = failover_uris
+        self.steals_links = steals_links
+        self.frame_bytes_max = frame_bytes_max
+        self._info = our_info(
+            max_frame_size=frame_bytes_max,
+            provider_version=provider_version,
+            inactivity_ms=inactivity_ms,
+            initial_delay_ms=initial_delay_ms,
+        )
+        self.wire_format_info = STORED.encode(self._info)
+        self.broker_info = BrokerInfo(
+            broker_id=BrokerId(broker_id), broker_name=broker_name, broker_url=broker_url, peer_broker_infos=()
+        )
+
+    def agree(self, theirs: WireFormatInfo) -> Terms:
+        """Raises WireError when there is nothing that both can speak."""
+        agreement = negotiate(self._info, theirs)
+        silence = agreement.inactivity_ms
+        # AbstractInactivityMonitor: a sign of life three times in the time after which silence means the end.
+        interval = silence // 3 if silence > 3 else silence
+        return Terms(agreement.wire_format(), interval, silence, agreement.initial_delay_ms if silence else 0)

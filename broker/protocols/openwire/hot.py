@@ -1,0 +1,154 @@
+"""The commands that come and go with every message, in the stored form, without the interpreter.
+
+    MessageAck    u4 size, u1 22, i4 command id, bool response required, object destination, object transaction,
+                  object consumer id, i1 type, object first id, object last id, i4 count, no cause
+
+What is read here is read as codec.py reads it, or not at all: None says that the interpreter is to look.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from broker.protocols.openwire.schema import Command, IntegerResponse, KeepAliveInfo, MessageAck, ProducerAck, Response
+from broker.protocols.openwire.types import ConsumerId, MessageId, ProducerId
+from store.records import loose
+from store.records.errors import RecordDamaged
+from store.records.remembered import remember
+
+# data type -> length of what follows the name in a structure of one name and fixed numbers
+ID_TAILS: dict[int, int] = {
+    **{loose.DESTINATION_BASE + kind: 0 for kind in range(4)},
+    loose.CONNECTION_ID: 0,
+    loose.BROKER_ID: 0,
+    loose.SESSION_ID: 8,
+    loose.CONSUMER_ID: 16,
+    loose.PRODUCER_ID: 16,
+}
+STRING_HEAD = 3  # present, length
+# such structures as they stand, data type first -> their values
+KNOWN_IDS: dict[bytes, Any] = {}
+
+_HEAD = struct.Struct(">xxxxxi?")
+_END = struct.Struct(">i?")
+_MESSAGE_ID = bytes((1, loose.MESSAGE_ID, 0, 1, loose.PRODUCER_ID))  # no text, a producer
+_PRODUCER = 3  # where in it the producer begins
+_SINGLE_END = _END.pack(1, False)
+STANDARD = 2  # AckType
+
+
+def read_message_ack(data: bytes) -> MessageAck | None:
+    """The ack of a whole frame of that type; None if it holds anything unusual."""
+    try:
+        command_id, response_required = _HEAD.unpack_from(data)
+        destination, position = loose.read_destination(data, _HEAD.size)
+        if data[position]:
+            transaction, position = loose.read_transaction_id(data, position)
+        else:
+            transaction = None
+            position += 1
+        # An object known by its bytes is what the interpreter made of them; any other is for the interpreter.
+        stop = position + 21 + (data[position + 3] << 8 | data[position + 4])
+        consumer = KNOWN_IDS[data[position + 1 : stop]]
+        if data[position] != 1 or type(consumer) is not ConsumerId:
+            return None
+        ack_type = data[stop]
+        first, position = _message_id(data, stop + 1)
+        last, position = _message_id(data, position)
+        count, has_cause = _END.unpack_from(data, position)
+    except (IndexError, KeyError, struct.error, RecordDamaged):
+        return None
+    if has_cause or ack_type > 0x7F or position + _END.size != len(data):
+        return None
+    return MessageAck(command_id, response_required, destination, transaction, consumer, ack_type, first, last, count)
+
+
+class SingleAck(NamedTuple):
+    """``consumer`` is its id as it stands in the frame, data type before it; ``message_id`` the store's."""
+
+    consumer: bytes
+    message_id: str
+    command_id: int
+    is_response_required: bool
+
+
+def read_single_ack(data: bytes) -> SingleAck | None:
+    """What a consumer with AUTO_ACKNOWLEDGE says of each message: STANDARD, of one message, in no transaction. None if
+    it is anything else, or anything is wrong with it."""
+    try:
+        command_id, response_required = _HEAD.unpack_from(data)
+        _, position = loose.read_destination(data, _HEAD.size)
+        stop = position + 22 + (data[position + 4] << 8 | data[position + 5])
+        first = stop + 1
+        if data[position] or data[stop] != STANDARD or not data.startswith(_MESSAGE_ID, first):
+            return None
+        producer, sequence_at = loose.read_producer_id(data, first + _PRODUCER)
+        last = sequence_at + loose.PAIR.size
+        end = last + last - first
+        if data[first:last] != data[last:end] or data[end:] != _SINGLE_END:
+            return None
+        (sequence,) = loose.I64.unpack_from(data, sequence_at)
+    except (IndexError, struct.error, RecordDamaged):
+        return None
+    return SingleAck(data[position + 1 : stop], f"{producer}:{sequence}", command_id, response_required)
+
+
+def _message_id(data: bytes, position: int) -> tuple[MessageId | None, int]:
+    """Raises KeyError for one that is not of the usual form, or whose producer is not known yet."""
+    if not data[position]:
+        return None, position + 1
+    start = position + 5
+    stop = start + 19 + (data[start + 1] << 8 | data[start + 2])
+    if data[position:start] != _MESSAGE_ID:
+        raise KeyError
+    producer = KNOWN_IDS[data[start - 1 : stop]]
+    return MessageId(None, producer, *loose.PAIR.unpack_from(data, stop)), stop + 16
+
+
+# ---- writing
+
+_PLAIN = struct.Struct(">iBi?")
+_RESPONSE = struct.Struct(">iBi?i")
+_INTEGER = struct.Struct(">iBi?ii")
+_producers: dict[ProducerId, bytes] = {}
+
+
+def _write_keep_alive(command: KeepAliveInfo) -> bytes:
+    return _PLAIN.pack(6, 10, command.command_id, command.response_required)
+
+
+def _write_response(command: Response) -> bytes:
+    return _RESPONSE.pack(10, 30, command.command_id, command.response_required, command.correlation_id)
+
+
+def _write_integer(command: IntegerResponse) -> bytes:
+    number, required = command.command_id, command.response_required
+    return _INTEGER.pack(14, 34, number, required, command.correlation_id, command.result)
+
+
+def _write_producer_ack(command: ProducerAck) -> bytes:
+    producer = command.producer_id
+    data = loose.NULL if producer is None else _producers.get(producer)
+    if data is None:
+        assert producer is not None, "null is known"
+        data = loose.producer_id(producer.connection_id, producer.session_id, producer.value)
+        remember(_producers, producer, data, len(data))
+    size = 10 + len(data)
+    return b"".join(
+        (
+            _PLAIN.pack(size, 19, command.command_id, command.response_required),
+            data,
+            loose.I32.pack(command.size),
+        )
+    )
+
+
+# class -> its writer; they raise struct.error and Unencodable where the interpreter does
+WRITERS: dict[type[Command], Callable[[Any], bytes]] = {
+    KeepAliveInfo: _write_keep_alive,
+    Response: _write_response,
+    IntegerResponse: _write_integer,
+    ProducerAck: _write_producer_ack,
+}

@@ -1,0 +1,485 @@
+"""OpenWire's commands: the table that the codec interprets (org.apache.activemq.command; openwire.md section 6).
+
+A class is a row of the table, its annotations the columns: see types.py. Defaults are what a Java field holds before
+anybody sets it. What only brokers keep in their journals (types 50 to 54) never travels, and is not known here; nor
+are the parts of commands that only datagrams need (60, 61).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated
+
+from broker.protocols.openwire.types import (
+    Array,
+    Bool,
+    BrokerId,
+    Byte,
+    Bytes,
+    Cached,
+    ConnectionId,
+    ConsumerId,
+    Int,
+    Kind,
+    Long,
+    MessageId,
+    Nested,
+    ProducerId,
+    SessionId,
+    Since,
+    Text,
+    Thrown,
+    Until,
+    wire,
+)
+from store.records.message import BodyKind, Destination
+from store.records.transactions import LocalTransactionId, XaTransactionId
+
+MAGIC = b"ActiveMQ"
+
+
+@dataclass(slots=True)
+class Command:
+    """What travels by itself. Each peer numbers its commands; a response's ``correlation_id`` repeats the number."""
+
+    command_id: Int = 0
+    response_required: Bool = False
+
+
+# ---- connections
+
+
+@wire(1, has_base=False)
+@dataclass(slots=True)
+class WireFormatInfo(Command):
+    """The first command in each direction. wireformat.py knows what is in the properties."""
+
+    magic: Annotated[bytes, Kind.MAGIC] = MAGIC
+    version: Int = 0
+    marshalled_properties: Bytes = None
+
+
+@wire(2)
+@dataclass(slots=True)
+class BrokerInfo(Command):
+    broker_id: Cached[BrokerId] = None
+    broker_url: Text = None
+    peer_broker_infos: Array[BrokerInfo] = None
+    broker_name: Text = None
+    slave_broker: Bool = False
+    master_broker: Bool = False
+    fault_tolerant_configuration: Bool = False
+    duplex_connection: Annotated[Bool, Since(2)] = False
+    network_connection: Annotated[Bool, Since(2)] = False
+    connection_id: Annotated[Long, Since(2)] = 0
+    broker_upload_url: Annotated[Text, Since(3)] = None
+    network_properties: Annotated[Text, Since(3)] = None
+
+
+@wire(3)
+@dataclass(slots=True)
+class ConnectionInfo(Command):
+    connection_id: Cached[ConnectionId] = None
+    client_id: Text = None
+    password: Text = None
+    user_name: Text = None
+    broker_path: Array[BrokerId] = None
+    broker_master_connector: Bool = False
+    manageable: Bool = False
+    client_master: Annotated[Bool, Since(2)] = False
+    fault_tolerant: Annotated[Bool, Since(6)] = False
+    failover_reconnect: Annotated[Bool, Since(6)] = False
+    client_ip: Annotated[Text, Since(8)] = None
+
+    def __repr__(self) -> str:
+        """Without the password: commands end up in logs."""
+        return f"ConnectionInfo({self.connection_id}, client_id={self.client_id!r}, user_name={self.user_name!r})"
+
+
+@wire(4)
+@dataclass(slots=True)
+class SessionInfo(Command):
+    session_id: Cached[SessionId] = None
+
+
+@wire(91)
+@dataclass(slots=True)
+class NetworkBridgeFilter:
+    """Rearranged in version 10."""
+
+    network_ttl: Annotated[Int, Until(9)] = 0
+    network_broker_id: Cached[BrokerId] = None
+    message_ttl: Annotated[Int, Since(10)] = 0
+    consumer_ttl: Annotated[Int, Since(10)] = 0
+
+
+@wire(5)
+@dataclass(slots=True)
+class ConsumerInfo(Command):
+    consumer_id: Cached[ConsumerId] = None
+    browser: Bool = False
+    destination: Cached[Destination] = None
+    prefetch_size: Int = 0
+    maximum_pending_message_limit: Int = 0
+    dispatch_async: Bool = False
+    selector: Text = None
+    client_id: Annotated[Text, Since(10)] = None
+    subscription_name: Text = None
+    no_local: Bool = False
+    exclusive: Bool = False
+    retroactive: Bool = False
+    priority: Byte = 0
+    broker_path: Array[BrokerId] = None
+    additional_predicate: Nested[NetworkBridgeFilter] = None
+    network_subscription: Bool = False
+    optimized_acknowledge: Bool = False
+    no_range_acks: Bool = False
+    network_consumer_path: Annotated[Array[ConsumerId], Since(4)] = None
+
+
+@wire(6)
+@dataclass(slots=True)
+class ProducerInfo(Command):
+    """Without ``destination`` each message names its own."""
+
+    producer_id: Cached[ProducerId] = None
+    destination: Cached[Destination] = None
+    broker_path: Array[BrokerId] = None
+    dispatch_async: Annotated[Bool, Since(2)] = False
+    window_size: Annotated[Int, Since(3)] = 0
+
+
+class TransactionType(IntEnum):
+    """TransactionInfo's constants."""
+
+    BEGIN = 0
+    PREPARE = 1
+    COMMIT_ONE_PHASE = 2
+    COMMIT_TWO_PHASE = 3
+    ROLLBACK = 4
+    RECOVER = 5
+    FORGET = 6
+    END = 7
+
+
+@wire(7)
+@dataclass(slots=True)
+class TransactionInfo(Command):
+    """``type`` is a TransactionType, or what else a client thought of."""
+
+    connection_id: Cached[ConnectionId] = None
+    transaction_id: Cached[LocalTransactionId | XaTransactionId] = None
+    type: Byte = 0
+
+
+class DestinationOperation(IntEnum):
+    """DestinationInfo's constants."""
+
+    ADD = 0
+    REMOVE = 1
+
+
+@wire(8)
+@dataclass(slots=True)
+class DestinationInfo(Command):
+    connection_id: Cached[ConnectionId] = None
+    destination: Cached[Destination] = None
+    operation_type: Byte = 0
+    timeout: Long = 0
+    broker_path: Array[BrokerId] = None
+
+
+@wire(9)
+@dataclass(slots=True)
+class RemoveSubscriptionInfo(Command):
+    connection_id: Cached[ConnectionId] = None
+    subscription_name: Text = None
+    client_id: Text = None
+
+
+@wire(10)
+@dataclass(slots=True)
+class KeepAliveInfo(Command):
+    pass
+
+
+@wire(11)
+@dataclass(slots=True)
+class ShutdownInfo(Command):
+    pass
+
+
+@wire(12)
+@dataclass(slots=True)
+class RemoveInfo(Command):
+    object_id: Cached[ConnectionId | SessionId | ConsumerId | ProducerId] = None
+    last_delivered_sequence_id: Annotated[Long, Since(5)] = -2  # RemoveInfo: unknown
+
+
+@wire(14)
+@dataclass(slots=True)
+class ControlCommand(Command):
+    command: Text = None
+
+
+@wire(15)
+@dataclass(slots=True)
+class FlushCommand(Command):
+    pass
+
+
+@wire(16)
+@dataclass(slots=True)
+class ConnectionError(Command):
+    """Something failed that nobody waits for; the connection goes on."""
+
+    exception: Thrown = None
+    connection_id: Nested[ConnectionId] = None
+
+
+@wire(17)
+@dataclass(slots=True)
+class ConsumerControl(Command):
+    destination: Annotated[Nested[Destination], Since(6)] = None
+    close: Bool = False
+    consumer_id: Nested[ConsumerId] = None
+    prefetch: Int = 0
+    flush: Annotated[Bool, Since(2)] = False
+    start: Annotated[Bool, Since(2)] = False
+    stop: Annotated[Bool, Since(2)] = False
+
+
+@wire(18)
+@dataclass(slots=True)
+class ConnectionControl(Command):
+    close: Bool = False
+    exit: Bool = False
+    fault_tolerant: Bool = False
+    resume: Bool = False
+    suspend: Bool = False
+    connected_brokers: Annotated[Text, Since(6)] = ""
+    reconnect_to: Annotated[Text, Since(6)] = ""
+    rebalance_connection: Annotated[Bool, Since(6)] = False
+    token: Annotated[Bytes, Since(8)] = None
+
+
+@wire(65)
+@dataclass(slots=True)
+class ReplayCommand(Command):
+    first_nak_number: Int = 0
+    last_nak_number: Int = 0
+
+
+# ---- messages
+
+
+@dataclass(slots=True)
+class WireMessage(Command):
+    """A message as it travels, its body and properties still in bytes.
+
+    For messages that come or go in another form than the store's: those in the store's form pass as they are.
+    """
+
+    producer_id: Cached[ProducerId] = None
+    destination: Cached[Destination] = None
+    transaction_id: Cached[LocalTransactionId | XaTransactionId] = None
+    original_destination: Cached[Destination] = None
+    message_id: Nested[MessageId] = None
+    original_transaction_id: Cached[LocalTransactionId | XaTransactionId] = None
+    group_id: Text = None
+    group_sequence: Int = 0
+    correlation_id: Text = None
+    persistent: Bool = False
+    expiration: Long = 0
+    priority: Byte = 0
+    reply_to: Nested[Destination] = None
+    timestamp: Long = 0
+    type: Text = None
+    content: Bytes = None
+    marshalled_properties: Bytes = None
+    data_structure: Nested[object] = None
+    target_consumer_id: Cached[ConsumerId] = None
+    compressed: Bool = False
+    redelivery_counter: Int = 0
+    broker_path: Array[BrokerId] = None
+    arrival: Long = 0
+    user_id: Text = None
+    received_by_df_bridge: Bool = False
+    droppable: Annotated[Bool, Since(2)] = False
+    cluster: Annotated[Array[BrokerId], Since(3)] = None
+    broker_in_time: Annotated[Long, Since(3)] = 0
+    broker_out_time: Annotated[Long, Since(3)] = 0
+    jmsx_group_first_for_consumer: Annotated[Bool, Since(10)] = False
+
+
+@wire(BodyKind.NONE)
+@dataclass(slots=True)
+class ActiveMQMessage(WireMessage):
+    pass
+
+
+@wire(BodyKind.BYTES)
+@dataclass(slots=True)
+class ActiveMQBytesMessage(WireMessage):
+    pass
+
+
+@wire(BodyKind.MAP)
+@dataclass(slots=True)
+class ActiveMQMapMessage(WireMessage):
+    pass
+
+
+@wire(BodyKind.OBJECT)
+@dataclass(slots=True)
+class ActiveMQObjectMessage(WireMessage):
+    pass
+
+
+@wire(BodyKind.STREAM)
+@dataclass(slots=True)
+class ActiveMQStreamMessage(WireMessage):
+    pass
+
+
+@wire(BodyKind.TEXT)
+@dataclass(slots=True)
+class ActiveMQTextMessage(WireMessage):
+    pass
+
+
+@wire(BodyKind.BLOB, since=3)
+@dataclass(slots=True)
+class ActiveMQBlobMessage(WireMessage):
+    remote_blob_url: Text = None
+    mime_type: Text = None
+    deleted_by_broker: Bool = False
+
+
+@wire(19, since=3)
+@dataclass(slots=True)
+class ProducerAck(Command):
+    producer_id: Nested[ProducerId] = None
+    size: Int = 0
+
+
+@wire(20, since=2)
+@dataclass(slots=True)
+class MessagePull(Command):
+    """``timeout``: milliseconds, 0 waits for ever, -1 not at all."""
+
+    consumer_id: Cached[ConsumerId] = None
+    destination: Cached[Destination] = None
+    timeout: Long = 0
+    correlation_id: Annotated[Text, Since(3)] = None
+    message_id: Annotated[Nested[MessageId], Since(3)] = None
+
+
+@wire(21)
+@dataclass(slots=True)
+class MessageDispatch(Command):
+    """Without ``message``: a pull found nothing, or a browser has seen all."""
+
+    consumer_id: Cached[ConsumerId] = None
+    destination: Cached[Destination] = None
+    message: Nested[WireMessage] = None
+    redelivery_counter: Int = 0
+
+
+class AckType(IntEnum):
+    """MessageAck's constants."""
+
+    DELIVERED = 0
+    POISON = 1
+    STANDARD = 2
+    REDELIVERED = 3
+    INDIVIDUAL = 4
+    UNMATCHED = 5
+    EXPIRED = 6
+
+
+@wire(22)
+@dataclass(slots=True)
+class MessageAck(Command):
+    """``ack_type`` is an AckType, or what else a client thought of."""
+
+    destination: Cached[Destination] = None
+    transaction_id: Cached[LocalTransactionId | XaTransactionId] = None
+    consumer_id: Cached[ConsumerId] = None
+    ack_type: Byte = 0
+    first_message_id: Nested[MessageId] = None
+    last_message_id: Nested[MessageId] = None
+    message_count: Int = 0
+    poison_cause: Annotated[Thrown, Since(7)] = None
+
+
+@wire(90)
+@dataclass(slots=True)
+class MessageDispatchNotification(Command):
+    consumer_id: Cached[ConsumerId] = None
+    destination: Cached[Destination] = None
+    delivery_sequence_id: Long = 0
+    message_id: Nested[MessageId] = None
+
+
+# ---- responses
+
+
+@wire(30)
+@dataclass(slots=True)
+class Response(Command):
+    correlation_id: Int = 0
+
+
+@wire(31)
+@dataclass(slots=True)
+class ExceptionResponse(Response):
+    exception: Thrown = None
+
+
+@wire(32)
+@dataclass(slots=True)
+class DataResponse(Response):
+    data: Nested[object] = None
+
+
+@wire(33)
+@dataclass(slots=True)
+class DataArrayResponse(Response):
+    data: Array[object] = ()
+
+
+@wire(34)
+@dataclass(slots=True)
+class IntegerResponse(Response):
+    result: Int = 0
+
+
+# ---- between brokers
+
+
+@wire(40)
+@dataclass(slots=True)
+class DiscoveryEvent:
+    service_name: Text = None
+    broker_name: Text = None
+
+
+@wire(55)
+@dataclass(slots=True)
+class SubscriptionInfo:
+    client_id: Text = None
+    destination: Cached[Destination] = None
+    selector: Text = None
+    subscription_name: Text = None
+    subscribed_destination: Annotated[Nested[Destination], Since(3)] = None
+    no_local: Annotated[Bool, Since(11)] = False
+
+
+@wire(92, since=12)
+@dataclass(slots=True)
+class BrokerSubscriptionInfo(Command):
+    broker_id: Nested[BrokerId] = None
+    broker_name: Text = None
+    subscription_infos: Array[ConsumerInfo] = None

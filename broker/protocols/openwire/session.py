@@ -1,0 +1,420 @@
+"""One OpenWire client's connection: bytes in, commands out; what the broker has to say in, bytes out. Pure.
+
+Promises: ``receive`` never raises, whatever arrives; after a fatal failure or ShutdownInfo nothing more is understood;
+every command that wants a response gets exactly one. What failed is an ExceptionResponse for whoever waits for it, and
+a ConnectionError for whoever does not; the connection goes on (TransportConnection). A message that comes in the
+store's form is neither decoded nor encoded: the frame that was sent is the one that is stored and dispatched.
+
+Bytes, receipts and liveness are here; what the client has open, and calls how, is the conversation's (conversation.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from broker.core.commands import AckMode, ClientError, Command, Connect, GiveUp, ProtocolFailure, Receipt, Send
+from broker.protocols.openwire import schema
+from broker.protocols.openwire.codec import STORED, WireFormat, message_of, stored_frame
+from broker.protocols.openwire.consumers import Consumer
+from broker.protocols.openwire.conversation import Conversation, Pending
+from broker.protocols.openwire.errors import WireError
+from broker.protocols.openwire.faults import throwable_of
+from broker.protocols.openwire.frames import FrameCutter
+from broker.protocols.openwire.handshake import Greeting, Terms
+from broker.protocols.openwire.types import ConnectionId, ProducerId
+from store.records.errors import RecordDamaged, Unencodable
+from store.records.fields import RAW_VERSIONS
+from store.records.frames import accept_frame, nested_message
+from store.records.loose import MESSAGE_ACK
+from store.records.message import BodyKind, Message
+from store.records.transactions import XaTransactionId
+
+# An id stands in one value of the store's index.
+_ID_BYTES_MAX = 1000
+_ID_SHOWN_MAX = 200
+
+XA_OK = 0
+XA_RDONLY = 3
+
+# Message.getSize: what a message counts in a producer's window, beside its content and properties.
+MESSAGE_SIZE_MIN = 1024
+
+_SIZE = struct.Struct(">i")
+_COUNTER = struct.Struct(">i")
+_NO_REDELIVERIES = _COUNTER.pack(0)
+_COMMAND_ID = struct.Struct(">i")
+# size, data type, command id, response required, correlation id
+_RESPONSE = struct.Struct(">iBiBi")
+_RESPONSE_TYPE = 30
+# The data types of messages; plain numbers, for each frame is compared with them.
+_MESSAGE_MIN, _MESSAGE_MAX = int(BodyKind.NONE), int(BodyKind.BLOB)
+_KEEP_ALIVE = schema.KeepAliveInfo()
+
+
+class Window(NamedTuple):
+    """The receipt of a message that its producer does not wait for, but counts (ProducerInfo.windowSize)."""
+
+    producer_id: ProducerId
+    size: int
+
+
+class OpenWireSession:
+    """The session of one connection.
+
+    ``connection_id`` is our own name of it; ``clock`` gives the milliseconds since 1970; ``sequences`` the broker's
+    numbers of messages, each greater than all before it; ``greeting`` is the connector's. Our WireFormatInfo is there
+    to be taken from the beginning.
+    """
+
+    # Only what concerns the connection itself ends it (TransportConnection).
+    survives_errors = True
+
+    __slots__ = (
+        "_clock",
+        "_conversation",
+        "_cutter",
+        "_greeting",
+        "_is_over",
+        "_is_stored_form",
+        "_now",
+        "_out",
+        "_refused",
+        "_sequences",
+        "_terms",
+        "_wire",
+        "connection_id",
+        "has_more",
+        "is_connected",
+        "pending_bytes",
+        "receive_interval_ms",
+        "send_interval_ms",
+    )
+
+    def __init__(
+        self, connection_id: str, clock: Callable[[], int], sequences: Iterator[int], greeting: Greeting
+    ) -> None:
+        self.connection_id = connection_id
+        self._clock = clock
+        self._sequences = sequences
+        self._greeting = greeting
+        self._cutter = FrameCutter()
+        self._terms: Terms | None = None
+        self._wire: WireFormat = STORED
+        self._is_stored_form = False
+        self._conversation = Conversation(steals_links=greeting.steals_links)
+        self._is_over = False
+        self._now = 0
+        # Deliveries that this client cannot be shown, for the next ``receive``.
+        self._refused: list[GiveUp] = []
+        self._out: list[bytes | memoryview] = []
+        self.pending_bytes = 0
+        self.has_more = False
+        # Whether the handshake is done: the spare connections of a client go no further (openwire.md 16.5).
+        self.is_connected = False
+        self.send_interval_ms = 0
+        self.receive_interval_ms = 0
+        self._write(greeting.wire_format_info)
+
+    @property
+    def version(self) -> int:
+        """The version that is spoken; 0 until the client named its own."""
+        return self._wire.version if self.is_connected else 0
+
+    @property
+    def is_fault_tolerant(self) -> bool:
+        """Whether the client said that it has a failover transport."""
+        return self._conversation.is_fault_tolerant
+
+    # ---- what the client says
+
+    def receive(self, data: bytes) -> list[Command]:
+        """Understand the next bytes: the commands that are whole now. Never raises.
+
+        A mistake of the peer is a ProtocolFailure in its place among the commands; when its error is fatal it is the
+        last command that this session ever gives.
+        """
+        commands: list[Command] = []
+        if self._is_over:
+            return commands
+        if self._refused:
+            commands += self._refused
+            self._refused.clear()
+        self._now = self._clock()
+        next_frame = self._cutter.next_frame
+        try:
+            self._cutter.feed(data)
+            while not self._is_over and (frame := next_frame()) is not None:
+                kind = frame[4] if self._is_stored_form else 0
+                if _MESSAGE_MIN <= kind <= _MESSAGE_MAX:
+                    commands.append(self._send(frame))
+                elif kind == MESSAGE_ACK and (ack := self._conversation.single_ack(frame)) is not None:
+                    commands.append(ack)
+                else:
+                    self._understand(self._wire.decode(frame), commands)
+        except (WireError, RecordDamaged, Unencodable) as error:
+            commands.append(ProtocolFailure(ClientError(f"Not OpenWire as it should be: {error}")))
+            self._end()
+        return commands
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._cutter = FrameCutter()  # what came and is not understood any more is let go
+
+    def _understand(self, command: schema.Command, commands: list[Command]) -> None:
+        """Append what ``command`` asks for. Raises what no connection survives: WireError, RecordDamaged."""
+        if not self.is_connected:
+            self._shake_hands(command)
+            return
+        if isinstance(command, schema.KeepAliveInfo):
+            self._keep_alive(command)
+            return
+        if isinstance(command, schema.WireMessage):
+            commands.append(self._send(stored_frame(command)))
+            return
+        receipt = command.command_id if command.response_required else None
+        try:
+            asked = self._conversation.commands_of(command, receipt)
+        except ClientError as error:
+            error.receipt = receipt
+            commands.append(ProtocolFailure(error, _transaction_of(command)))
+            if error.is_fatal:
+                self._end()
+            return
+        if asked:
+            commands += asked
+            if isinstance(command, schema.ConnectionInfo):
+                # Long frames are for who says who he is. Nothing is read from him until he is known to be that.
+                self._cutter.frame_bytes_max = self._greeting.frame_bytes_max
+            if isinstance(command, schema.ShutdownInfo):
+                self._end()
+        else:
+            self._respond(receipt)
+
+    def _send(self, frame: bytes) -> Send | ProtocolFailure:
+        """A message in the store's form."""
+        message, command_id, is_response_required, producer_id, transaction_id = accept_frame(
+            frame, next(self._sequences), self._now
+        )
+        transaction = None if transaction_id is None else transaction_id.key
+        producer = None if producer_id is None else self._conversation.producers.get(producer_id)
+        id = message.message_id
+        if producer is None or len(id) > _ID_BYTES_MAX or not (id.isascii() or _is_kept(id)):
+            if producer is None:
+                reason = f"its producer {str(producer_id)[:_ID_SHOWN_MAX]} had not been registered"
+            else:
+                reason = f"its id has more than {_ID_BYTES_MAX} bytes, or is no text"
+            error = ClientError(
+                f"Cannot send message {id[:_ID_SHOWN_MAX]!r}: {reason}",
+                is_fatal=False,
+                receipt=command_id if is_response_required else None,
+            )
+            return ProtocolFailure(error, transaction)
+        receipt: Receipt | None = None
+        if is_response_required:
+            receipt = command_id
+        elif producer.has_window:
+            receipt = Window(producer.id, MESSAGE_SIZE_MIN + _content_bytes(message))
+        return Send(message, transaction, receipt)
+
+    # ---- handshake and liveness
+
+    def _shake_hands(self, command: schema.Command) -> None:
+        """OpenWireFormat.renegotiateWireFormat: what comes next is in the agreed form, in both directions."""
+        if not isinstance(command, schema.WireFormatInfo):
+            raise WireError(f"{type(command).__name__} came before WireFormatInfo")
+        self._terms = terms = self._greeting.agree(command)
+        self._wire = wire = terms.wire_format
+        # Versions near the store's have its layout in all that travels here.
+        self._is_stored_form = wire.version in RAW_VERSIONS and not wire.is_tight and not wire.is_cached
+        self.send_interval_ms = terms.send_interval_ms
+        self.receive_interval_ms = max(terms.receive_interval_ms, terms.initial_delay_ms)
+        self.is_connected = True
+        self._say(self._greeting.broker_info)
+
+    def _keep_alive(self, command: schema.KeepAliveInfo) -> None:
+        assert self._terms is not None, "the handshake precedes all commands"
+        # The peer's clock runs: from now on its silence counts as agreed, without the initial delay.
+        self.receive_interval_ms = self._terms.receive_interval_ms
+        if command.response_required:
+            self.heart_beat()  # and no Response (InactivityMonitor)
+
+    # ---- what the broker says
+
+    def connected(self, command: Connect, session_id: str) -> None:
+        """The Response to ConnectionInfo, if it asked for one, and where the other brokers are."""
+        self.receipt(command.receipt)
+        if self._greeting.failover_uris and self.is_fault_tolerant:
+            self.announce(self._greeting.failover_uris)
+
+    def receipt(self, receipt: Any) -> None:
+        """The Response, or the ProducerAck, for the command that gave ``receipt``."""
+        if type(receipt) is Window:
+            self._say(schema.ProducerAck(producer_id=receipt.producer_id, size=receipt.size))
+            return
+        if type(receipt) is Pending:
+            if receipt.done is not None:
+                receipt.done()
+            receipt = receipt.command_id
+        self._respond(receipt)
+
+    def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
+        """MessageDispatch. What is for a consumer that its client has closed meanwhile is not said: the broker hears of
+        that with the next command."""
+        consumer = self._conversation.consumers.get(subscription_id)
+        if consumer is None:
+            return
+        try:
+            if self._is_stored_form:
+                nested = nested_message(message)
+                if message.group_id is not None and consumer.begins_group(message):
+                    nested = _first_of_group(nested)
+                head = consumer.head(message.destination)
+                size = len(head) + len(nested) + _COUNTER.size
+                out = self._out
+                out.append(_SIZE.pack(size) + head)
+                out.append(nested)
+                out.append(_COUNTER.pack(redeliveries) if redeliveries else _NO_REDELIVERIES)
+                self.pending_bytes += size + _SIZE.size
+            else:
+                self._say(self._dispatch(consumer, message, redeliveries))
+        except (WireError, Unencodable) as error:
+            self._refused.append(GiveUp(subscription_id, tag, tag, f"OpenWire has no room for it: {error}"))
+            return
+        consumer.remember(tag, message)
+
+    def _dispatch(self, consumer: Consumer, message: Message, redeliveries: int) -> schema.MessageDispatch:
+        """For a client that speaks another form than the store's."""
+        nested_message(message)  # makes the frame, if it has none
+        assert message.raw is not None, "it was made just now"
+        wire_message = message_of(message.raw)
+        wire_message.jmsx_group_first_for_consumer = consumer.begins_group(message)
+        return schema.MessageDispatch(
+            consumer_id=consumer.consumer_id,
+            destination=message.destination,
+            message=wire_message,
+            redelivery_counter=redeliveries,
+        )
+
+    def nothing(self, subscription_id: str) -> None:
+        """MessageDispatch without a message: the consumer need not wait (ActiveMQMessageConsumer, QueueBrowser)."""
+        consumer = self._conversation.consumers.get(subscription_id)
+        if consumer is not None:
+            self._say(schema.MessageDispatch(consumer_id=consumer.consumer_id))
+
+    def close_consumer(self, subscription_id: str, error: ClientError) -> None:
+        """ConsumerControl: its client closes the consumer (AbortSlowConsumerStrategy). It has no room for a reason."""
+        consumer_id = self._conversation.end_consumer(subscription_id)
+        if consumer_id is not None:
+            self._say(schema.ConsumerControl(consumer_id=consumer_id, close=True))
+
+    def prepared(self, receipt: Any, is_read_only: bool) -> None:
+        """IntegerResponse: XA_OK or XA_RDONLY."""
+        assert isinstance(receipt, Pending), "it is what this session gave"
+        if is_read_only and receipt.done is not None:
+            receipt.done()
+        if receipt.command_id is not None:
+            result = XA_RDONLY if is_read_only else XA_OK
+            self._say(schema.IntegerResponse(correlation_id=receipt.command_id, result=result))
+
+    def recovered(self, receipt: Any, branches: Sequence[XaTransactionId]) -> None:
+        """DataArrayResponse; its array is never null."""
+        if receipt is not None:
+            self._say(schema.DataArrayResponse(correlation_id=receipt, data=tuple(branches)))
+
+    def fail(self, error: ClientError) -> None:
+        """ExceptionResponse to the command that waits, ConnectionError if none does.
+
+        Nothing is said before the handshake: the client could not read it yet.
+        """
+        receipt = error.receipt
+        if isinstance(receipt, Pending):
+            if receipt.failed is not None:
+                receipt.failed()
+            receipt = receipt.command_id
+        if not self.is_connected:
+            return
+        if isinstance(receipt, Window):
+            self.receipt(receipt)  # the window opens again, though the message is refused (openwire.md 18)
+            receipt = None
+        exception = throwable_of(error)
+        if isinstance(receipt, int):
+            self._say(schema.ExceptionResponse(correlation_id=receipt, exception=exception))
+            return
+        client = self._conversation.connection_id
+        id = None if client is None else ConnectionId(client)
+        self._say(schema.ConnectionError(exception=exception, connection_id=id))
+
+    def announce(self, urls: Sequence[str], *, is_rebalance: bool = False, reconnect_to: str = "") -> None:
+        """Tell a client with a failover transport where it finds brokers, and to go to ``reconnect_to`` now
+        (ConnectionControl)."""
+        if self.is_connected:
+            self._say(
+                schema.ConnectionControl(
+                    connected_brokers=",".join(urls), rebalance_connection=is_rebalance, reconnect_to=reconnect_to
+                )
+            )
+
+    def handing_over(self) -> None:
+        """Clients with a failover transport are told once more where to go (ConnectionControl)."""
+        if self._greeting.failover_uris and self.is_fault_tolerant:
+            self.announce(self._greeting.failover_uris)
+
+    def heart_beat(self) -> None:
+        """A sign of life (KeepAliveInfo)."""
+        self._say(_KEEP_ALIVE)
+
+    def take(self) -> bytes:
+        """All that is to be written now; the session keeps nothing of it."""
+        data = b"".join(self._out)
+        self._out.clear()
+        self.pending_bytes = 0
+        return data
+
+    def _respond(self, command_id: int | None) -> None:
+        """A Response, if somebody waits for one."""
+        if command_id is None:
+            return
+        if self._is_stored_form:
+            self._write(_RESPONSE.pack(_RESPONSE.size - _SIZE.size, _RESPONSE_TYPE, 0, 0, command_id))
+        else:
+            self._say(schema.Response(correlation_id=command_id))
+
+    def _say(self, command: schema.Command) -> None:
+        self._write(self._wire.encode(command))
+
+    def _write(self, frame: bytes) -> None:
+        self._out.append(frame)
+        self.pending_bytes += len(frame)
+
+
+def _transaction_of(command: schema.Command) -> str | None:
+    """The transaction of which ``command``, an acknowledgement, is a part."""
+    if isinstance(command, schema.MessageAck) and command.transaction_id is not None:
+        return command.transaction_id.key
+    return None
+
+
+def _is_kept(id: str) -> bool:
+    """Whether the store can write it: a Java string may hold halves of characters."""
+    try:
+        return len(id.encode()) <= _ID_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
+
+
+def _first_of_group(nested: memoryview) -> memoryview:
+    """The message with its last field set, jMSXGroupFirstForConsumer. A blob, with more behind it, stays as it is."""
+    if nested[0] == BodyKind.BLOB:
+        return nested
+    changed = bytearray(nested)
+    changed[-1] = 1
+    return memoryview(changed)
+
+
+def _content_bytes(message: Message) -> int:
+    """Content and properties as they travel, which a producer counts by itself, too."""
+    assert message.raw is not None, "an accepted message has its frame"
+    wire_message = message_of(message.raw)
+    return len(wire_message.content or b"") + len(wire_message.marshalled_properties or b"")

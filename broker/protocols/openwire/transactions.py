@@ -1,0 +1,38 @@
+"""TransactionInfo as commands of the broker (openwire.md 12): local transactions and branches of distributed ones."""
+
+from __future__ import annotations
+
+from broker.core.commands import XAER_NOTA, XAER_PROTO, Abort, Begin, ClientError, Commit, ErrorKind, Prepare, Receipt
+from broker.protocols.openwire.schema import TransactionInfo, TransactionType
+from store.records.transactions import XaTransactionId
+
+
+def command_of(info: TransactionInfo, receipt: Receipt | None) -> Begin | Prepare | Commit | Abort | None:
+    """What ``info``, which is no RECOVER, asks of the broker; None for END, which only marks a place in the order."""
+    id = info.transaction_id
+    if id is None:
+        raise ClientError(f"TransactionInfo of type {info.type} names no transaction", is_fatal=False)
+    xa = id if isinstance(id, XaTransactionId) else None
+    type = info.type
+    if type == TransactionType.BEGIN:
+        return Begin(id.key, receipt, xa=xa)
+    if type in (TransactionType.COMMIT_ONE_PHASE, TransactionType.COMMIT_TWO_PHASE):
+        # A local transaction has no phases (LocalTransaction.commit).
+        is_two_phase = type == TransactionType.COMMIT_TWO_PHASE and xa is not None
+        return Commit(id.key, receipt, xa=xa, is_two_phase=is_two_phase)
+    if type == TransactionType.ROLLBACK:
+        return Abort(id.key, receipt, xa=xa)
+    if type == TransactionType.END:
+        return None
+    if type == TransactionType.PREPARE:
+        if xa is None:
+            raise _xa_error(XAER_PROTO, f"Transaction {id.key} is local, and only a branch of XA can be prepared")
+        return Prepare(id.key, xa, receipt)
+    if type == TransactionType.FORGET:
+        # Only what was decided without the transaction manager can be forgotten, and we decide nothing without it.
+        raise _xa_error(XAER_NOTA, f"Nothing was decided heuristically about {id.key}")
+    raise ClientError(f"TransactionInfo of the unknown type {type}", is_fatal=False)
+
+
+def _xa_error(code: int, message: str) -> ClientError:
+    return ClientError(message, is_fatal=False, kind=ErrorKind.XA, xa_code=code)

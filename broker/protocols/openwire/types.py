@@ -1,0 +1,270 @@
+"""The vocabulary of OpenWire's table: kinds of fields, versions, and the values that are no commands.
+
+A structure is described once, by its class: the order of the fields is the order on the wire, and each annotation
+says how the field travels (openwire.md 4.1, 4.2) and in which versions::
+
+    @wire(6)
+    @dataclass(slots=True)
+    class ProducerInfo(Command):
+        producer_id: Cached[ProducerId] = None
+        window_size: Annotated[Int, Since(3)] = 0
+
+Names are OpenWire's. Fields of a superclass come first. Transactions' ids and destinations are the store's values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from store.records import loose
+from store.records.message import Destination, DestinationKind
+from store.records.transactions import LocalTransactionId, XaTransactionId
+
+VERSION_MAX = 12
+
+T = TypeVar("T")
+
+
+class Kind(Enum):
+    """How a field travels."""
+
+    BOOL = "bool"
+    BYTE = "byte"
+    INT = "int"
+    LONG = "long"
+    STRING = "string"  # null or at most 64 KiB of modified UTF-8
+    NAME = "name"  # a string that must be there
+    BYTES = "bytes"  # null or bytes
+    OCTETS = "octets"  # bytes; null reads as none
+    MAGIC = "magic"  # the eight bytes that say ActiveMQ
+    CONNECTION = "connection"  # a ConnectionId as cached object, of which only the text is kept
+    NESTED = "nested"
+    CACHED = "cached"
+    ARRAY = "array"
+    THROWABLE = "throwable"
+
+
+class Since(NamedTuple):
+    """The first version that has the field."""
+
+    version: int
+
+
+class Until(NamedTuple):
+    """The last version that has the field."""
+
+    version: int
+
+
+Bool = Annotated[bool, Kind.BOOL]
+Byte = Annotated[int, Kind.BYTE]
+Int = Annotated[int, Kind.INT]
+Long = Annotated[int, Kind.LONG]
+Text = Annotated[str | None, Kind.STRING]
+Name = Annotated[str, Kind.NAME]
+Bytes = Annotated[bytes | None, Kind.BYTES]
+Nested = Annotated[T | None, Kind.NESTED]
+Cached = Annotated[T | None, Kind.CACHED]
+Array = Annotated[tuple[T | None, ...] | None, Kind.ARRAY]
+
+
+class Field(NamedTuple):
+    """One field of a structure. ``classes``: what a nested, cached or array's object may be."""
+
+    name: str
+    kind: Kind
+    since: int = 1
+    until: int = VERSION_MAX
+    classes: tuple[type, ...] = ()
+
+
+class Description(NamedTuple):
+    """How values of a class travel: the structure's number, its first version, its fields in the order of the wire.
+
+    ``make`` takes the fields by name.
+    """
+
+    number: int
+    name: str
+    since: int
+    fields: tuple[Field, ...]
+    make: Callable[..., Any]
+    cls: type
+
+    def fields_in(self, version: int) -> tuple[Field, ...]:
+        return tuple(field for field in self.fields if field.since <= version <= field.until)
+
+
+# data type -> description; complete once schema.py is imported
+DESCRIPTIONS: dict[int, Description] = {}
+# class -> data type, for all but destinations, whose kind tells
+NUMBERS: dict[type, int] = {}
+
+
+def wire(number: int, since: int = 1, *, has_base: bool = True) -> Callable[[type[T]], type[T]]:
+    """Registers a structure's class. ``has_base``: the fields of the superclasses travel too."""
+
+    def register(cls: type[T]) -> type[T]:
+        hints = get_type_hints(cls, localns={cls.__name__: cls}, include_extras=True)
+        if not has_base:
+            hints = {name: hint for name, hint in hints.items() if name in cls.__annotations__}
+        fields = tuple(_field(name, hint) for name, hint in hints.items())
+        DESCRIPTIONS[number] = Description(number, cls.__name__, since, fields, cls, cls)
+        NUMBERS[cls] = number
+        return cls
+
+    return register
+
+
+def _field(name: str, hint: Any) -> Field:
+    """The field that an annotation describes."""
+    inner, *marks = get_args(hint)
+    since, until, kind = 1, VERSION_MAX, None
+    for mark in marks:
+        if isinstance(mark, Since):
+            since = mark.version
+        elif isinstance(mark, Until):
+            until = mark.version
+        else:
+            kind = mark
+    assert kind is not None, f"field {name} does not say how it travels"
+    has_objects = kind in (Kind.NESTED, Kind.CACHED, Kind.ARRAY)
+    return Field(name, kind, since, until, tuple(_classes(inner)) if has_objects else ())
+
+
+def _classes(hint: Any) -> list[type]:
+    """The classes named anywhere in ``A | B | None`` or ``tuple[A | None, ...] | None``."""
+    if get_origin(hint) in (Union, UnionType, tuple):
+        return [found for part in get_args(hint) for found in _classes(part)]
+    return [hint] if isinstance(hint, type) and hint is not type(None) else []
+
+
+# ---- identifiers
+
+
+@wire(loose.CONNECTION_ID)
+class ConnectionId(NamedTuple):
+    value: Name
+
+
+@wire(loose.BROKER_ID)
+class BrokerId(NamedTuple):
+    value: Name
+
+
+@wire(loose.SESSION_ID)
+class SessionId(NamedTuple):
+    connection_id: Name
+    value: Long
+
+    def __str__(self) -> str:
+        return f"{self.connection_id}:{self.value}"
+
+
+@wire(loose.CONSUMER_ID)
+class ConsumerId(NamedTuple):
+    connection_id: Name
+    session_id: Long
+    value: Long
+
+    def __str__(self) -> str:
+        return f"{self.connection_id}:{self.session_id}:{self.value}"
+
+
+@wire(loose.PRODUCER_ID)
+class ProducerId(NamedTuple):
+    connection_id: Name
+    value: Long  # before the session's, other than in a ConsumerId
+    session_id: Long
+
+    def __str__(self) -> str:
+        return f"{self.connection_id}:{self.session_id}:{self.value}"
+
+
+@wire(loose.MESSAGE_ID)
+class MessageId(NamedTuple):
+    """``text_view`` is set for ids that came from elsewhere; then there may be no producer."""
+
+    text_view: Annotated[Text, Since(10)] = None
+    producer_id: Cached[ProducerId] = None
+    producer_sequence_id: Long = 0
+    broker_sequence_id: Long = 0
+
+    @property
+    def key(self) -> str | None:
+        """What a message of the store with this id has as ``message_id``; None for an id that says nothing."""
+        if self.producer_id is not None:
+            return f"{self.producer_id}:{self.producer_sequence_id}"
+        return None if self.text_view is None else loose.producer_key(self.text_view)
+
+
+# ---- the store's own values
+
+
+def _destination(kind: DestinationKind) -> Callable[..., Destination]:
+    return lambda name: Destination(kind, name)
+
+
+for _kind, _title in (
+    (DestinationKind.QUEUE, "ActiveMQQueue"),
+    (DestinationKind.TOPIC, "ActiveMQTopic"),
+    (DestinationKind.TEMP_QUEUE, "ActiveMQTempQueue"),
+    (DestinationKind.TEMP_TOPIC, "ActiveMQTempTopic"),
+):
+    _number = loose.DESTINATION_BASE + _kind
+    DESCRIPTIONS[_number] = Description(
+        _number, _title, 1, (Field("name", Kind.NAME),), _destination(_kind), Destination
+    )
+
+DESCRIPTIONS[loose.LOCAL_TRANSACTION_ID] = Description(
+    loose.LOCAL_TRANSACTION_ID,
+    "LocalTransactionId",
+    1,
+    (Field("value", Kind.LONG), Field("connection_id", Kind.CONNECTION)),
+    LocalTransactionId,
+    LocalTransactionId,
+)
+DESCRIPTIONS[loose.XA_TRANSACTION_ID] = Description(
+    loose.XA_TRANSACTION_ID,
+    "XATransactionId",
+    1,
+    (Field("format_id", Kind.INT), Field("global_id", Kind.OCTETS), Field("branch", Kind.OCTETS)),
+    XaTransactionId,
+    XaTransactionId,
+)
+NUMBERS[LocalTransactionId] = loose.LOCAL_TRANSACTION_ID
+NUMBERS[XaTransactionId] = loose.XA_TRANSACTION_ID
+
+
+def number_of(value: object) -> int | None:
+    """The data type of a value; None for what OpenWire has no structure for."""
+    if type(value) is Destination:
+        return loose.DESTINATION_BASE + value.kind
+    return NUMBERS.get(type(value))
+
+
+# ---- exceptions
+
+
+class StackFrame(NamedTuple):
+    class_name: str | None
+    method: str | None
+    file: str | None
+    line: int
+
+
+@dataclass(slots=True, frozen=True)
+class Throwable:
+    """A Java exception by the name of its class. ``stack`` and ``cause`` travel only where both sides want them."""
+
+    class_name: str | None
+    message: str | None
+    stack: tuple[StackFrame, ...] = ()
+    cause: Throwable | None = None
+
+
+Thrown = Annotated[Throwable | None, Kind.THROWABLE]
