@@ -1,0 +1,134 @@
+"""Users of an LDAP directory: found under a base, proved by a bind with their password, in the groups that name them.
+
+As ActiveMQ's LDAPLoginModule does it: search, bind, search. ldap3 is imported when there is a directory to ask: it is
+the extra `ldap`. Every login has connections of its own, which end with it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.core.access import Principal
+from broker.security.logins import DirectoryError
+
+if TYPE_CHECKING:
+    from ldap3 import Connection, Server
+
+#: A user in more groups than this is in those that come first.
+GROUPS_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class LdapPlan:
+    """Where users and groups are, by the names of LDAPLoginModule; see `config.security.LdapSettings`."""
+
+    url: str
+    user_base: str
+    user_search_matching: str = "(uid={0})"
+    user_search_subtree: bool = True
+    role_base: str = ""
+    role_name: str = "cn"
+    role_search_matching: str = "(member={0})"
+    role_search_subtree: bool = True
+    username: str = ""
+    password: str = ""
+    timeout_seconds: float = 5.0
+    start_tls: bool = False
+    ca: str | None = None
+
+
+class LdapDirectory:
+    """`broker.security.logins.Directory`."""
+
+    def __init__(self, plan: LdapPlan) -> None:
+        """Raises ImportError when the extra is not installed."""
+        import ldap3
+        from ldap3.core.exceptions import LDAPException
+
+        self._ldap3: Any = ldap3
+        self._error: type[Exception] = LDAPException
+        self._plan = plan
+        tls = ldap3.Tls(validate=ssl.CERT_REQUIRED, ca_certs_file=plan.ca)
+        self._server: Server = ldap3.Server(
+            plan.url, tls=tls, get_info=ldap3.NONE, connect_timeout=plan.timeout_seconds
+        )
+
+    def find(self, login: str, passcode: str) -> Principal | None:
+        if not login or not passcode:
+            return None  # a bind without a password succeeds, and proves nothing (RFC 4513, 5.1.2)
+        try:
+            with self._bound(self._plan.username, self._plan.password) as asking:
+                name = self._name(asking, login)
+                if name is None or not self._is_right(name, passcode):
+                    return None
+                return Principal(login, self._groups(asking, name, login))
+        except (self._error, OSError) as error:
+            raise DirectoryError(f"{self._plan.url}: {error}") from error
+
+    def _connection(self, name: str, password: str) -> Connection:
+        plan = self._plan
+        made = self._ldap3.Connection(
+            self._server,
+            name or None,
+            password or None,
+            auto_bind=self._ldap3.AUTO_BIND_NONE,
+            receive_timeout=plan.timeout_seconds,
+            auto_referrals=False,
+            read_only=True,
+        )
+        if plan.start_tls and not made.start_tls():
+            raise OSError("StartTLS is refused")
+        return made
+
+    def _bound(self, name: str, password: str) -> Connection:
+        made = self._connection(name, password)
+        if not made.bind():
+            raise OSError(f"{name or 'nobody'} may not ask there: {made.result['description']}")
+        return made
+
+    def _is_right(self, name: str, passcode: str) -> bool:
+        trying = self._connection(name, passcode)
+        try:
+            return bool(trying.bind())
+        finally:
+            trying.unbind()
+
+    def _name(self, asking: Connection, login: str) -> str | None:
+        """The DN of the one user that is meant; two are none."""
+        plan = self._plan
+        wanted = plan.user_search_matching.replace("{0}", self._escaped(login))
+        asking.search(plan.user_base, wanted, self._scope(plan.user_search_subtree), attributes=[], size_limit=2)
+        found = _entries(asking)
+        return str(found[0]["dn"]) if len(found) == 1 else None
+
+    def _groups(self, asking: Connection, name: str, login: str) -> frozenset[str]:
+        plan = self._plan
+        if not plan.role_base:
+            return frozenset()
+        # Both at once: what stands in the one place is not looked at for the other.
+        head, *rest = plan.role_search_matching.split("{0}")
+        parts = [part.replace("{1}", self._escaped(login)) for part in (head, *rest)]
+        wanted = self._escaped(name).join(parts)
+        asking.search(
+            plan.role_base,
+            wanted,
+            self._scope(plan.role_search_subtree),
+            attributes=[plan.role_name],
+            size_limit=GROUPS_MAX,
+        )
+        values = (entry["attributes"].get(plan.role_name, ()) for entry in _entries(asking))
+        return frozenset(str(name) for value in values for name in ([value] if isinstance(value, str) else value))
+
+    def _scope(self, is_subtree: bool) -> Any:
+        return self._ldap3.SUBTREE if is_subtree else self._ldap3.LEVEL
+
+    def _escaped(self, text: str) -> str:
+        from ldap3.utils.conv import escape_filter_chars
+
+        return str(escape_filter_chars(text))
+
+
+def _entries(asking: Connection) -> list[Any]:
+    return [each for each in asking.response or () if each["type"] == "searchResEntry"]

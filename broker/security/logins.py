@@ -1,0 +1,234 @@
+"""Who connects: users of a file and of a directory, certificates, and those without a name.
+
+A password is tried on a thread, never on the loop: its hash costs 40 ms, and a directory as long as it likes. Whoever
+comes again with the same password, after a failover with all others at once, is known at once: what was right is
+remembered, as a keyed digest whose key nobody but this process has, until the file changes. Equal logins that come
+together are tried once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Operation, Principal, refused_login
+from broker.core.commands import ClientError, ErrorKind
+from broker.security import users
+from broker.security.brakes import Brakes
+from broker.security.changes import Watched
+from broker.security.passwords import NOBODY, PASSWORD_BYTES_MAX
+from broker.security.rights import Rights
+from broker.security.users import User, Users
+from store.records.message import Destination
+
+log = logging.getLogger(__name__)
+
+THREADS: Final = 2
+#: Logins that wait for a thread; more are refused.
+WAITING_MAX: Final = 1_000
+REMEMBERED_MAX: Final = 10_000
+#: A longer name is nobody's.
+NAME_CHARACTERS_MAX: Final = 1_024
+#: So long a directory's word holds: who was removed there may come again meanwhile.
+DIRECTORY_SECONDS: Final = 60.0
+_KEY_BYTES: Final = 32
+
+
+class DirectoryError(Exception):
+    """The directory does not answer, or not as it should: nobody's password was wrong."""
+
+
+class Directory(Protocol):
+    """Somebody else who knows users (LDAP)."""
+
+    def find(self, login: str, passcode: str) -> Principal | None:
+        """Who that is, if the password is right. Blocks, on any thread. Raises DirectoryError."""
+
+
+ANONYMOUS: Final = Principal("anonymous", frozenset({"anonymous"}))
+
+
+@dataclass(frozen=True, slots=True)
+class Anonymous:
+    """What becomes of who says no name, and of everybody where no users are known."""
+
+    is_local: bool = True
+    is_remote: bool = False
+    principal: Principal = ANONYMOUS
+
+    def serves(self, credentials: Credentials) -> bool:
+        return self.is_remote or (self.is_local and credentials.is_loopback)
+
+
+class Logins:
+    """`broker.core.access.Access`, on the loop's thread.
+
+    ``look`` is to be called now and then, ``close`` at the end.
+    """
+
+    def __init__(
+        self,
+        *,
+        users_file: str | None = None,
+        directory: Directory | None = None,
+        anonymous: Anonymous | None = None,
+        rights: Rights | None = None,
+        failed_login_delay_seconds: float = 1.0,
+        failed_logins_max: int = 10,
+    ) -> None:
+        """Raises UsersError when the file is wrong."""
+        self._users = Users({})
+        self._file = None if users_file is None else Watched([users_file])
+        self._path = users_file
+        self._directory = directory
+        self._anonymous = anonymous or Anonymous()
+        self._rights = rights or Rights()
+        self._delay_seconds = failed_login_delay_seconds
+        self._brakes = Brakes(failed_logins_max)
+        self._key = secrets.token_bytes(_KEY_BYTES)
+        self._remembered: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
+        self._waiting: dict[bytes, list[tuple[Credentials, Known]]] = {}
+        self._epoch = 0
+        self._threads = ThreadPoolExecutor(THREADS, "login")
+        if users_file is not None:
+            self._users = users.load(users_file)
+
+    # ---- broker.core.access.Access
+
+    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
+        self._rights.check(principal, operation, destination)
+
+    def connect(self, credentials: Credentials, then: Known) -> None:
+        login, passcode = credentials.login, credentials.passcode
+        if not login and not passcode and credentials.certificate is not None:
+            user = self._users.by_certificate.get(credentials.certificate)
+            if user is not None:
+                then(user.principal)
+                return
+        if (not login and not passcode) or (self._path is None and self._directory is None):
+            if self._anonymous.serves(credentials):
+                then(self._anonymous.principal)
+            else:
+                then(refused_login(login, "Clients without a name are not served from there."))
+            return
+        loop = asyncio.get_running_loop()
+        login, passcode = login or "", passcode or ""
+        if len(login) > NAME_CHARACTERS_MAX or len(passcode) > PASSWORD_BYTES_MAX:
+            self._failed(credentials, then)
+            return
+        digest = self._digest(login, passcode)
+        known = self._recall(digest, loop.time())
+        if known is not None:
+            then(known)
+            return
+        if self._brakes.holds(credentials.host, loop.time()):
+            log.warning(
+                "login %r from %s refused unread: too many have failed", login[:LOGIN_SHOWN_MAX], credentials.peer
+            )
+            then(_busy("Too many logins from this address have failed.", "Try again in a minute."))
+            return
+        self._brakes.begun(credentials.host)
+        if digest in self._waiting:
+            self._waiting[digest].append((credentials, then))
+            return
+        if len(self._waiting) >= WAITING_MAX:
+            self._brakes.ended(credentials.host)
+            then(_busy("Too many logins at once.", f"{WAITING_MAX} are being looked into."))
+            return
+        self._waiting[digest] = [(credentials, then)]
+        work = partial(_find, self._users.by_name.get(login), self._directory, login, passcode)
+        future = loop.run_in_executor(self._threads, work)
+        future.add_done_callback(partial(self._found, digest, self._epoch))
+
+    def _digest(self, login: str, passcode: str) -> bytes:
+        name, word = (part.encode("utf-8", "surrogatepass") for part in (login, passcode))
+        return hmac.digest(self._key, b"%d:%b%b" % (len(name), name, word), "sha256")
+
+    def _recall(self, digest: bytes, now: float) -> Principal | None:
+        found = self._remembered.get(digest)
+        if found is None:
+            return None
+        principal, until = found
+        if now >= until:
+            del self._remembered[digest]
+            return None
+        self._remembered.move_to_end(digest)
+        return principal
+
+    def _found(self, digest: bytes, epoch: int, future: asyncio.Future[tuple[Principal | None, bool]]) -> None:
+        loop = future.get_loop()
+        waiting = self._waiting.pop(digest)
+        for credentials, _ in waiting:
+            self._brakes.ended(credentials.host)
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled() or error is not None:
+            if error is not None and not isinstance(error, DirectoryError):
+                log.error("a login could not be looked into", exc_info=error)
+            elif error is not None:
+                log.error("the directory of users: %s", error)
+            for _, then in waiting:
+                then(_busy("Nobody can be logged in now.", "The directory of users does not answer; see the log."))
+            return
+        principal, is_directorys = future.result()
+        if principal is not None:
+            # What the file said before it changed is not remembered.
+            if epoch == self._epoch:
+                self._remembered[digest] = principal, loop.time() + DIRECTORY_SECONDS if is_directorys else float("inf")
+                if len(self._remembered) > REMEMBERED_MAX:
+                    self._remembered.popitem(last=False)
+            for _, then in waiting:
+                then(principal)
+            return
+        for credentials, then in waiting:
+            self._failed(credentials, then)
+
+    def _failed(self, credentials: Credentials, then: Known) -> None:
+        loop = asyncio.get_running_loop()
+        log.warning("login %r from %s failed", (credentials.login or "")[:LOGIN_SHOWN_MAX], credentials.peer)
+        self._brakes.failed(credentials.host, loop.time())
+        loop.call_later(self._delay_seconds, then, refused_login(credentials.login))
+
+    # ---- what changes
+
+    def look(self) -> None:
+        """Read the file again if it changed. A file that is wrong changes nothing, and is told of in the log."""
+        if self._file is not None and self._file.has_changed():
+            self.reload()
+
+    def reload(self) -> None:
+        """Read the file again, and forget all that was remembered. Who is connected stays."""
+        if self._path is None:
+            return
+        try:
+            self._users = users.load(self._path)
+        except users.UsersError as error:
+            log.error("users stay as they were: %s", error)
+            return
+        self._epoch += 1
+        self._remembered.clear()
+        log.info("%s: %d users", self._path, len(self._users.by_name))
+
+    def close(self) -> None:
+        """Nobody is asked any more; what is under way is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _find(user: User | None, directory: Directory | None, login: str, passcode: str) -> tuple[Principal | None, bool]:
+    """Who it is, and whether the directory said so. On a thread."""
+    if user is None and directory is not None:
+        return directory.find(login, passcode), True
+    # A name that nobody has takes as long as one that somebody has.
+    hash = NOBODY if user is None or user.hash is None else user.hash
+    is_right = hash.matches(passcode)
+    return (user.principal if is_right and user is not None and user.hash is not None else None), False
+
+
+def _busy(message: str, detail: str) -> ClientError:
+    return ClientError(message, detail, kind=ErrorKind.SECURITY)

@@ -1,0 +1,93 @@
+"""A password as it is kept: scrypt, written as a PHC string.
+
+    $scrypt$ln=14,r=8,p=1$<salt>$<hash>        salt and hash in base64 without "="
+
+ln is the logarithm of scrypt's cost N. Our own take 16 MiB and some 40 ms each; others are read as long as they take no
+more than COST_MAX. Both functions work long and without the interpreter's lock: not on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+LN: Final = 14
+BLOCK: Final = 8
+PARALLEL: Final = 1
+SALT_BYTES: Final = 16
+HASH_BYTES: Final = 32
+#: N x r x p of the dearest hash that is read: 16 times our own, 256 MiB.
+COST_MAX: Final = 1 << 21
+#: Longer passwords are none: hashing one takes time by its length, before anybody is known.
+PASSWORD_BYTES_MAX: Final = 1024
+
+_PHC: Final = re.compile(
+    r"\$scrypt\$ln=([0-9]{1,2}),r=([0-9]{1,3}),p=([0-9]{1,3})\$([A-Za-z0-9+/]{11,86})\$([A-Za-z0-9+/]{22,86})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """A hash that was read and may be tried."""
+
+    ln: int
+    block: int
+    parallel: int
+    salt: bytes
+    digest: bytes
+
+    def __str__(self) -> str:
+        salt, digest = (base64.b64encode(part).decode().rstrip("=") for part in (self.salt, self.digest))
+        return f"$scrypt$ln={self.ln},r={self.block},p={self.parallel}${salt}${digest}"
+
+    def matches(self, password: str) -> bool:
+        """Whether that is the password. Takes as long whatever the answer is."""
+        raw = password.encode("utf-8", "surrogatepass")
+        if len(raw) > PASSWORD_BYTES_MAX:
+            return False
+        return hmac.compare_digest(self._digest(raw), self.digest)
+
+    def _digest(self, raw: bytes) -> bytes:
+        needed = 128 * self.block * ((1 << self.ln) + self.parallel)
+        return hashlib.scrypt(
+            raw,
+            salt=self.salt,
+            n=1 << self.ln,
+            r=self.block,
+            p=self.parallel,
+            maxmem=needed + (1 << 20),
+            dklen=len(self.digest),
+        )
+
+
+def make(password: str) -> Hash:
+    """The hash of a new password. Raises ValueError for one that is empty or too long."""
+    raw = password.encode("utf-8", "surrogatepass")
+    if not 0 < len(raw) <= PASSWORD_BYTES_MAX:
+        raise ValueError(f"a password has 1 to {PASSWORD_BYTES_MAX} bytes")
+    salt = secrets.token_bytes(SALT_BYTES)
+    return Hash(LN, BLOCK, PARALLEL, salt, Hash(LN, BLOCK, PARALLEL, salt, bytes(HASH_BYTES))._digest(raw))
+
+
+def read(text: str) -> Hash:
+    """Raises ValueError with what was expected."""
+    found = _PHC.fullmatch(text)
+    if found is None:
+        raise ValueError('a hash like "$scrypt$ln=14,r=8,p=1$SALT$HASH", as `tandemmq user passwd` writes it')
+    ln, block, parallel = int(found[1]), int(found[2]), int(found[3])
+    if not (ln and block and parallel) or ln > 24 or (block * parallel) << ln > COST_MAX:
+        raise ValueError(f"a hash that costs something, and no more than N x r x p = {COST_MAX}")
+    return Hash(ln, block, parallel, _decode(found[4]), _decode(found[5]))
+
+
+def _decode(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+
+
+#: What is tried for a name that nobody has, so that it takes as long as for one that somebody has.
+NOBODY: Final = Hash(LN, BLOCK, PARALLEL, bytes(SALT_BYTES), bytes(HASH_BYTES))

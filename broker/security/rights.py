@@ -1,0 +1,67 @@
+"""Who may do what with which destination: rights of groups, by patterns. Pure.
+
+Rights add up over all patterns that match (DefaultAuthorizationMap): what one of them grants no other takes away. With
+no entry at all, everybody who may connect may do everything; with any, nobody may do what none grants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from broker.core.access import Operation, Principal, is_for_everybody, refused_operation
+from broker.core.names import Pattern, is_wildcard
+from store.records.message import Destination, DestinationKind
+
+EVERYBODY: Final = "*"
+#: Answers that are remembered; beyond it all are forgotten, and found again.
+REMEMBERED_MAX: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What groups may do with destinations of one kind, by a pattern."""
+
+    kind: DestinationKind
+    pattern: str
+    read: frozenset[str] = frozenset()
+    write: frozenset[str] = frozenset()
+    admin: frozenset[str] = frozenset()
+
+    def groups(self, operation: Operation) -> frozenset[str]:
+        if operation is Operation.READ:
+            return self.read
+        return self.write if operation is Operation.WRITE else self.admin
+
+
+class Rights:
+    def __init__(self, grants: Iterable[Grant] = ()) -> None:
+        self._grants = tuple((grant.kind, Pattern(grant.pattern), grant) for grant in grants)
+        self._remembered: dict[tuple[frozenset[str], Operation, Destination], bool] = {}
+
+    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
+        """As `broker.core.access.Access` has it."""
+        if not self._grants:
+            return
+        key = (principal.groups, operation, destination)
+        may = self._remembered.get(key)
+        if may is None:
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            may = self._remembered[key] = self._may(*key)
+        if not may:
+            raise refused_operation(principal, operation, destination)
+
+    def _may(self, groups: frozenset[str], operation: Operation, destination: Destination) -> bool:
+        if is_for_everybody(operation, destination):
+            return True
+        kind, name = destination
+        # Who subscribes to a pattern is refused when nothing that it can come to is for him; else each is asked for.
+        asked = Pattern(name) if operation is Operation.READ and is_wildcard(name) else None
+        for of, pattern, grant in self._grants:
+            if of is kind and (pattern.matches(name) if asked is None else pattern.meets(asked)):
+                granted = grant.groups(operation)
+                if EVERYBODY in granted or not granted.isdisjoint(groups):
+                    return True
+        return False

@@ -1,0 +1,163 @@
+"""TLS of a connector: certificates from files, read again when they change, and who a client's certificate names.
+
+One context is handed to the loop and stays; every handshake is given, at its beginning, the one that was made of the
+files last (SSL_set_SSL_CTX in the server name callback, which is called whether a name is sent or not). So a new
+certificate, a new authority and a new revocation list hold for every connection that begins later, and files that are
+wrong change nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from broker.security.changes import Watched
+
+log = logging.getLogger(__name__)
+
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "want": ssl.CERT_OPTIONAL, "need": ssl.CERT_REQUIRED}
+
+
+class TlsError(Exception):
+    """A context cannot be made: which file, or which setting, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsPlan:
+    """What a connector's TLS is made of; see `config.tls.TlsSettings`."""
+
+    certificate: str
+    key: str | None = None
+    key_password_file: str | None = None
+    ca: str | None = None
+    client_auth: str = "none"
+    check_revocation: bool = False
+    minimum_version: str = "TLSv1.2"
+    ciphers: str = ""
+
+    @property
+    def files(self) -> list[str]:
+        return [path for path in (self.certificate, self.key, self.key_password_file, self.ca) if path is not None]
+
+
+class Tls:
+    """The TLS of one connector. ``context`` is for ``loop.create_server``; ``look`` is to be called now and then."""
+
+    def __init__(self, plan: TlsPlan, clock: Callable[[], float] = time.time) -> None:
+        """Raises TlsError. ``clock``: seconds since 1970, by which OpenSSL dates sessions."""
+        self._plan = plan
+        self._clock = clock
+        self._changed_at = 0
+        self._watched = Watched(plan.files)
+        self._current = self.context = make_context(plan)
+        self.context.sni_callback = self._begin
+
+    def _begin(
+        self, ssl_object: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext
+    ) -> int | None:
+        if self._current is not context:
+            if ssl_object.session_reused:
+                session = ssl_object.session
+                assert session is not None, "a session that is taken up again is one"
+                if session.time <= self._changed_at:
+                    return ssl.ALERT_DESCRIPTION_HANDSHAKE_FAILURE
+            ssl_object.context = self._current
+        return None
+
+    def look(self) -> None:
+        """Read the files again if one changed."""
+        if self._watched.has_changed():
+            self.reload()
+
+    def reload(self) -> None:
+        """Read the files again. Those that are wrong change nothing, and are told of in the log."""
+        try:
+            self._current = make_context(self._plan)
+        except TlsError as error:
+            log.error("TLS stays as it was: %s", error)
+        else:
+            self._changed_at = int(self._clock())
+            log.info("%s: certificate read again", self._plan.certificate)
+
+
+def make_context(plan: TlsPlan) -> ssl.SSLContext:
+    """Raises TlsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[plan.minimum_version]
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    # Connections live long: nothing is gained by taking up an old session, whose certificate is not looked at again.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    try:
+        context.load_cert_chain(plan.certificate, plan.key, lambda: _password(plan.key_password_file))
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        files = plan.certificate if plan.key is None else f"{plan.certificate} and {plan.key}"
+        raise TlsError(f"{files}: no certificate with its key: {_reason(error)}") from error
+    if plan.ciphers:
+        try:
+            context.set_ciphers(plan.ciphers)
+        except ssl.SSLError as error:
+            raise TlsError(f"ciphers {plan.ciphers!r}: OpenSSL knows none of them") from error
+    if plan.client_auth != "none":
+        if plan.ca is None:
+            raise TlsError(f'client_auth = "{plan.client_auth}" needs ca: who may sign clients\' certificates')
+        try:
+            context.load_verify_locations(plan.ca)
+        except OSError as error:
+            raise TlsError(f"{plan.ca}: no certificates: {_reason(error)}") from error
+        if plan.check_revocation:
+            context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+    context.verify_mode = _CLIENT_AUTH[plan.client_auth]
+    return context
+
+
+def _password(path: str | None) -> str:
+    # Never asked for at a terminal, which is what OpenSSL does on its own.
+    if path is None:
+        raise ValueError("the key has a password, and key_password_file is not set")
+    with open(path, encoding="utf-8") as file:
+        return file.readline().rstrip("\r\n")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return str(error.reason or error)
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+# RFC 4514, 3: the short names, as Java's X500Principal.getName() writes them, too.
+_SHORT: Final = {
+    "commonName": "CN",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+_ESCAPED: Final = frozenset(',+"\\<>;=')
+
+
+def subject(certificate: Mapping[str, Any] | None) -> str | None:
+    """The subject of a client's verified certificate (``getpeercert()``) as RFC 4514 writes it, the nearest part first:
+    ``CN=orders,O=Example``. None: it showed none."""
+    if not certificate or not certificate.get("subject"):
+        return None
+    parts = [
+        "+".join(f"{_SHORT.get(key, key)}={_value(value)}" for key, value in part) for part in certificate["subject"]
+    ]
+    return ",".join(reversed(parts))
+
+
+def _value(value: str) -> str:
+    shown = "".join(f"\\{each}" if each in _ESCAPED else each for each in value).replace("\0", "\\00")
+    if shown.startswith((" ", "#")):
+        shown = "\\" + shown
+    return shown[:-1] + "\\ " if value.endswith(" ") and len(value) > 1 else shown

@@ -1,0 +1,167 @@
+"""The file of users: a line each, as in /etc/passwd.
+
+    # name : hash of the password : groups : subject of the certificate
+    alice:$scrypt$ln=14,r=8,p=1$...$...:operators,shops:
+    orders:!:shops:CN=orders,O=Example
+
+Lines that begin with # and empty ones are nobody. A hash of ! is no password: that user comes by its certificate alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from broker.core.access import Principal
+from broker.security import passwords
+from broker.security.passwords import Hash
+
+NO_PASSWORD: Final = "!"
+FILE_BYTES_MAX: Final = 16 << 20
+_NAME: Final = re.compile(r"[^:,#\s\x00-\x1f\x7f][^:\x00-\x1f\x7f]{0,254}")
+_GROUP: Final = re.compile(r"[^:,*\s\x00-\x1f\x7f]{1,255}")
+
+
+class UsersError(Exception):
+    """The file of users is wrong, or cannot be read: which line, and what was expected. Never holds a hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    name: str
+    hash: Hash | None = None
+    groups: frozenset[str] = frozenset()
+    certificate: str | None = None
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(self.name, self.groups)
+
+    def __str__(self) -> str:
+        """Its line."""
+        shown = NO_PASSWORD if self.hash is None else str(self.hash)
+        return f"{self.name}:{shown}:{','.join(sorted(self.groups))}:{self.certificate or ''}"
+
+
+class Users:
+    """All users of a file, as it was when it was read."""
+
+    def __init__(self, users: Mapping[str, User]) -> None:
+        self.by_name: Final = dict(users)
+        self.by_certificate: Final = {user.certificate: user for user in users.values() if user.certificate}
+
+
+def parse(text: str, path: str) -> Users:
+    """Raises UsersError with ``path`` and the line."""
+    users: dict[str, User] = {}
+    certificates: dict[str, str] = {}
+    for number, line in _lines(text):
+        try:
+            user = _user(line)
+            if user.name in users:
+                raise ValueError(f"each user once, and {user.name} comes again")
+            other = certificates.setdefault(user.certificate, user.name) if user.certificate else user.name
+            if other != user.name:
+                raise ValueError(f"a certificate of its own for {user.name}, which is that of {other}")
+        except ValueError as error:
+            raise UsersError(f"{path}, line {number}: expected {error}") from error
+        users[user.name] = user
+    return Users(users)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip() and not line.startswith("#"):
+            yield number, line.rstrip("\r")
+
+
+def _user(line: str) -> User:
+    name, *rest = line.split(":", 3)
+    if not 2 <= len(rest) <= 3:
+        raise ValueError("NAME:HASH:GROUP,GROUP:CERTIFICATE")
+    checked_name(name)
+    hash = None if rest[0] == NO_PASSWORD else passwords.read(rest[0])
+    return User(name, hash, groups(rest[1]), (rest[2].strip() or None) if len(rest) > 2 else None)
+
+
+def checked_name(name: str) -> str:
+    """Raises ValueError with what was expected."""
+    if not _NAME.fullmatch(name):
+        raise ValueError('a name of at most 255 characters, without ":", that begins with no blank, "," or "#"')
+    return name
+
+
+def groups(text: str) -> frozenset[str]:
+    """Names with commas between them. Raises ValueError with what was expected."""
+    found = frozenset(part.strip() for part in text.split(",") if part.strip())
+    if not all(map(_GROUP.fullmatch, found)):
+        raise ValueError('names of groups with commas between them, without blanks, ":" and "*"')
+    return found
+
+
+def load(path: str) -> Users:
+    """Raises UsersError."""
+    return parse(read_text(path), path)
+
+
+def read_text(path: str) -> str:
+    """Raises UsersError."""
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(FILE_BYTES_MAX + 1)
+        if len(raw) > FILE_BYTES_MAX:
+            raise UsersError(f"{path}: a file of users has at most {FILE_BYTES_MAX} bytes")
+        return raw.decode()
+    except OSError as error:
+        raise UsersError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsersError(f"{path}: is not UTF-8: {error}") from error
+
+
+def with_user(text: str, user: User) -> str:
+    """The file's text with that user's line in its old place, or at the end. All else stays as it was."""
+    lines = text.split("\n")
+    for place, line in enumerate(lines):
+        if line.partition(":")[0] == user.name and not line.startswith("#"):
+            lines[place] = str(user)
+            return "\n".join(lines)
+    if lines[-1] == "":
+        lines.pop()
+    return "\n".join([*lines, str(user), ""])
+
+
+def without_user(text: str, name: str) -> str:
+    """The file's text without that user's line."""
+    return "\n".join(line for line in text.split("\n") if line.startswith("#") or line.partition(":")[0] != name)
+
+
+def with_password(user: User, password: str) -> User:
+    return replace(user, hash=passwords.make(password))
+
+
+def write(path: str, text: str) -> None:
+    """The file as a whole, or not at all; readable by its owner alone if it is new, else by whom it was."""
+    parse(text, path)
+    directory = os.path.dirname(os.path.abspath(path))
+    descriptor, made = tempfile.mkstemp(prefix=".users-", dir=directory)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            try:
+                there = os.stat(path)
+            except FileNotFoundError:
+                pass
+            else:
+                os.fchmod(file.fileno(), there.st_mode & 0o777)
+                if (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(file.fileno(), there.st_uid, there.st_gid)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(made, path)
+    except BaseException:
+        os.unlink(made)
+        raise
