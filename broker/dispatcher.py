@@ -5,23 +5,107 @@ The core decides who gets what; here it is told to the sessions, and what is gon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
+from broker.core.advisor import MessageEvent
+from broker.core.browse import Browse
 from broker.core.client import Waiting
 from broker.core.commands import ClientError
 from broker.core.deadletter import dead_letter
 from broker.core.destinations import Destinations
+from broker.core.policies import Policies
 from broker.core.queue import Delivery, Queue
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Entry, Memory, Subscription
+from broker.core.subscription import Entry, Memory, Session, Subscription
 from broker.core.topic import TopicSubscription
-from store.operations import AddMessage, Atomic, Operation, RemoveMessage
+from store.operations import (
+    AddMessage,
+    Atomic,
+    Operation,
+    Owner,
+    Page,
+    PreparedTransaction,
+    RemoveMessage,
+)
 from store.records.commands import encode_add, encode_remove
 from store.records.errors import Unencodable
-from store.records.message import Message
+from store.records.message import Destination, Message
 from store.records.message_ids import broker_producer
 from store.records.openwire import encode_message
 from store.records.transactions import TransactionId
+
+# ``tick`` comes so often; nothing is looked at more often.
+TICK_MS = 1_000
+
+
+class Store(Protocol):
+    """What the engine asks of a store (store.store.Store, store.memory.MemoryStore)."""
+
+    epoch: int
+
+    @property
+    def is_congested(self) -> bool: ...
+
+    @property
+    def is_full(self) -> bool: ...
+
+    @property
+    def full_reason(self) -> str: ...
+
+    def may_speak(self) -> bool: ...
+
+    def look_soon(self) -> None: ...
+
+    def queue(self, destination: Destination) -> int: ...
+
+    def subscription(self, client_id: str, name: str, destination: Destination) -> int: ...
+
+    def append(self, operation: Operation) -> None: ...
+
+    def owners(self) -> list[Owner]: ...
+
+    def prepared(self) -> list[PreparedTransaction]: ...
+
+
+class Nobody:
+    """The origin of what no client sent."""
+
+    is_writable = False
+
+    @property
+    def session(self) -> Session:
+        raise AssertionError("nobody is told nothing")
+
+    def touch(self) -> None:
+        raise AssertionError("nobody is told nothing")
+
+
+NOBODY = Nobody()
+
+
+class Tell(Protocol):
+    """Where it is told what happened to a message of ``destination``, and which consumer had to do with it."""
+
+    def __call__(
+        self, event: MessageEvent, message: Message, destination: Destination, subscription: Subscription | None
+    ) -> None: ...
+
+
+def _tell_nobody(
+    event: MessageEvent, message: Message, destination: Destination, subscription: Subscription | None
+) -> None:
+    """Nobody is there to be told."""
+
+
+class BrowsePage:
+    """Context of a Page that is read for a browser."""
+
+    __slots__ = ("browse", "subscription")
+
+    def __init__(self, subscription: Subscription, browse: Browse) -> None:
+        self.subscription = subscription
+        self.browse = browse
 
 
 class Dispatcher:
@@ -34,17 +118,26 @@ class Dispatcher:
         destinations: Destinations,
         memory: Memory,
         settings: EngineSettings,
+        policies: Policies,
         clock: Callable[[], int],
     ) -> None:
+        # Told what happens to messages; of deliveries and acknowledgements only if a policy may want it told.
+        self.tell: Tell = _tell_nobody
+        self._tells_delivered = policies.any(lambda policy: policy.advisory_for_delivery)
+        self.tells_consumed = policies.any(lambda policy: policy.advisory_for_consumed)
+        self._tells = self._tells_delivered or self.tells_consumed
         self.dead_letters = 0
         self.expired = 0
         self._append = append
         self._epoch = epoch
         self._destinations = destinations
         self._memory = memory
-        self._settings = settings
+        self.settings = settings
+        self._policies = policies
         self._clock = clock
+        self._browses: dict[Subscription, list[Browse]] = {}
         self._sweep_from = 0
+        self._swept = 0
 
     def dispatch(self, queue: Queue) -> None:
         """Give out what can be given, and see to it that the next messages are read in time."""
@@ -60,17 +153,32 @@ class Dispatcher:
         if queue.is_paged and queue.wants_page:
             self._append(queue.ask_page())
 
-    def deliver(self, deliveries: Iterable[Delivery]) -> None:
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Tell the sessions. What an AUTO subscription got is acknowledged by that (STOMP 1.2, SUBSCRIBE)."""
         last = None
         for subscription, tag, entry in deliveries:
             outlet = subscription.outlet
-            outlet.session.deliver(subscription.id, tag, entry.message, entry.redeliveries > 0, subscription.ack)
+            outlet.session.deliver(subscription.id, tag, entry.message, entry.redeliveries, subscription.ack)
             if outlet is not last:
                 outlet.touch()
                 last = outlet
-            if entry.order_key and subscription.is_auto and subscription.queue is not None:
-                self.remove(subscription.queue, entry)
+            if entry.order_key and subscription.is_auto and entry.queue is not None:
+                self.remove(entry.queue, entry)
+        if self._tells:
+            self._tell_of(deliveries)
+
+    def _tell_of(self, deliveries: Sequence[Delivery]) -> None:
+        """What an AUTO subscription got is consumed by that; what a browser is shown is neither."""
+        for subscription, _, entry in deliveries:
+            if self._tells_delivered and not subscription.is_browser:
+                self.tell(MessageEvent.DELIVERED, entry.message, entry.message.destination, subscription)
+        if self.tells_consumed:
+            self.consumed(each for each in deliveries if each[0].is_auto and not each[0].is_browser)
+
+    def consumed(self, deliveries: Iterable[Delivery]) -> None:
+        """They were acknowledged. Asked for while ``tells_consumed``."""
+        for subscription, _, entry in deliveries:
+            self.tell(MessageEvent.CONSUMED, entry.message, entry.message.destination, subscription)
 
     def dispatch_pending(self, subscription: Subscription) -> None:
         """Give a plain topic subscription what waits for it."""
@@ -81,32 +189,90 @@ class Dispatcher:
                 break
             self.deliver(deliveries)
 
+    # ---- browsers
+
+    def browse(self, subscription: Subscription, queues: Iterable[Queue]) -> None:
+        """``subscription`` begins to look at what those queues hold now."""
+        self._browses[subscription] = [queue.browse(subscription) for queue in queues]
+        self.show(subscription)
+
+    def end_browse(self, subscription: Subscription) -> None:
+        """It looks no more."""
+        self._browses.pop(subscription, None)
+
+    def show(self, subscription: Subscription) -> None:
+        """Give a browser what it has room for, one queue after the other, and tell it when it has seen all."""
+        browses = self._browses.get(subscription)
+        if browses is None:
+            return
+        while browses:
+            browse = browses[0]
+            while deliveries := browse.dispatch(self._clock()):
+                self.deliver(deliveries)
+            if not browse.is_over:
+                if browse.wants_page:
+                    page = browse.ask_page()
+                    page.context = BrowsePage(subscription, browse)
+                    self._append(page)
+                return
+            del browses[0]
+        del self._browses[subscription]
+        outlet = subscription.outlet
+        outlet.session.nothing(subscription.id)
+        outlet.touch()
+
+    def browsed(self, page: Page) -> None:
+        """A page came back that was read for a browser."""
+        context = page.context
+        assert isinstance(context, BrowsePage), "asked for by show"
+        context.browse.page(page.messages, page.is_end)
+        self.show(context.subscription)
+
+    # ---- out of a queue
+
     def remove(self, queue: Queue, entry: Entry, waiting: Waiting | None = None) -> None:
         """``entry``, which is stored, is gone from ``queue``: the store forgets it. ``waiting`` is told when it has."""
-        message_id = entry.message.message_id
-        payload = encode_remove(queue.destination, message_id, None, queue.subscription_key)
-        self._append(
-            RemoveMessage(queue.owner, entry.order_key, entry.location, message_id, payload, waiting, entry.size)
-        )
+        self._append(removal(queue, entry, context=waiting))
 
-    def bury(self, queue: Queue, entry: Entry, cause: str, waiting: Waiting | None = None) -> None:
-        """``entry``, which is stored and out of its queue, moves to the dead letter queue in one piece."""
+    def bury(self, queue: Queue, entry: Entry, cause: str, waiting: Waiting | None = None) -> bool:
+        """``entry``, which is out of its queue, becomes a dead letter, or goes for good when nobody wants it as one.
+        Returns whether ``waiting`` is told when the store has done so; nothing is to be done for what it never had."""
+        return self._bury(queue, entry, cause, waiting, is_expired=False)
+
+    def expire(self, queue: Queue, entry: Entry, now: int, waiting: Waiting | None = None) -> bool:
+        """As ``bury``, for a message whose time is over."""
+        self.expired += 1
+        self.tell(MessageEvent.EXPIRED, entry.message, queue.destination, None)
+        cause = f"Message expired at {entry.message.expiration}, met at {now}"
+        return self._bury(queue, entry, cause, waiting, is_expired=True)
+
+    def _bury(self, queue: Queue, entry: Entry, cause: str, waiting: Waiting | None, *, is_expired: bool) -> bool:
+        destination = queue.destination
+        strategy = self._policies.of(destination).dead_letter
+        target = strategy.target(destination)
+        message = entry.message
+        if (
+            target is None
+            or target == destination
+            or queue.is_dead_letter_queue
+            or not strategy.wants(is_persistent=message.persistent, is_expired=is_expired)
+        ):
+            if entry.order_key:
+                self.remove(queue, entry, waiting)
+            return bool(entry.order_key)
         self.dead_letters += 1
+        self.tell(MessageEvent.DEAD_LETTER, message, destination, None)
         message_id = None
         if queue.subscription_key is not None:
             message_id = f"{broker_producer(f'ID:dead-letter-{self._epoch}')}:{self.dead_letters}"
-        letter = dead_letter(entry.message, cause, message_id)
-        target = self._destinations.dead_letter_queue(letter.destination)
-        remove = RemoveMessage(
-            queue.owner,
-            entry.order_key,
-            entry.location,
-            entry.message.message_id,
-            encode_remove(queue.destination, entry.message.message_id, None, queue.subscription_key),
-            None,
-            entry.size,
-        )
-        self._append(Atomic((AddMessage(letter, target.owners, encode_payload(letter)), remove), None, waiting))
+        expiration = self._clock() + strategy.expiration if strategy.expiration else 0
+        letter = dead_letter(message, target, cause, message_id, expiration)
+        add = AddMessage(letter, self._destinations.dead_letter_queue(target).owners, encode_payload(letter))
+        if not entry.order_key:
+            self._append(Atomic((add,), None, waiting))
+            return True
+        self._append(Atomic((add, removal(queue, entry)), None, waiting))
+        return True
 
     # ---- time
 
@@ -115,9 +281,11 @@ class Dispatcher:
         runs short, queues without consumers leave theirs to the store."""
         queues = list(self._destinations.by_owner.values())
         queues += [queue for queue in self._destinations.queues() if not queue.owner]
-        budget = self._settings.expiry_entries_per_tick
+        budget = self.settings.expiry_entries_per_tick
         for number in range(len(queues)):
             queue = queues[(self._sweep_from + number) % len(queues)]
+            if not self._is_sweep_due(queue, now):
+                continue
             budget -= queue.sweep(now)
             if queue.expired:
                 self._expire(queue, now)
@@ -125,21 +293,32 @@ class Dispatcher:
             if budget <= 0:
                 self._sweep_from += number + 1
                 break
+        self._swept = now
         if self._memory.stored * 2 > self._memory.stored_max:
             for queue in queues:
                 queue.evict()
 
+    def _is_sweep_due(self, queue: Queue, now: int) -> bool:
+        """As often as its policy says: at multiples of the period, those that fell between two calls included."""
+        if not queue.expiring_at or queue.expiring_at > now:
+            return False
+        period = self._policies.of(queue.destination).expire_messages_period
+        return 0 < period <= TICK_MS or (period > 0 and now // period > self._swept // period)
+
     def _expire(self, queue: Queue, now: int) -> None:
         expired, queue.expired = queue.expired, []
-        self.expired += len(expired)
         for entry in expired:
             queue.forget(entry)
-            if not entry.order_key:
-                continue
-            if queue.is_dead_letter_queue:
-                self.remove(queue, entry)
-            else:
-                self.bury(queue, entry, f"Message expired at {entry.message.expiration}, met at {now}")
+            self.expire(queue, entry, now)
+
+
+def removal(
+    queue: Queue, entry: Entry, transaction: TransactionId | None = None, context: object = None
+) -> RemoveMessage:
+    """What has the store forget ``entry``, which it has, of ``queue``."""
+    message_id = entry.message.message_id
+    payload = encode_remove(queue.destination, message_id, transaction, queue.subscription_key)
+    return RemoveMessage(queue.owner, entry.order_key, entry.location, message_id, payload, context, entry.size)
 
 
 def encode_payload(message: Message, transaction: TransactionId | None = None) -> bytes:

@@ -11,70 +11,96 @@ the next promotion builds a new one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from datetime import UTC, tzinfo
 from typing import Any
 
+from broker.acknowledger import Acknowledger
+from broker.advising import Advising
+from broker.core import names
+from broker.core.access import Access, Credentials, OpenAccess, Principal
+from broker.core.advisor import Advisor
 from broker.core.client import Client, Connection, Waiting
 from broker.core.commands import (
     Abort,
     Ack,
+    AddDestination,
+    AddProducer,
     Begin,
     ClientError,
     Command,
     Commit,
     Connect,
+    Delivered,
     Disconnect,
+    ErrorKind,
+    GiveUp,
     Nack,
+    Prepare,
     ProtocolFailure,
+    Pull,
+    Receipt,
+    Recover,
+    RemoveDestination,
+    RemoveProducer,
     Send,
+    SetPrefetch,
     Subscribe,
     Unsubscribe,
 )
 from broker.core.destinations import Destinations
+from broker.core.pending import PENDING
+from broker.core.policies import DestinationPolicy, Policies, RedeliveryPolicy
 from broker.core.queue import Queue
+from broker.core.room import NoRoom
 from broker.core.settings import EngineSettings
 from broker.core.statistics import statistics
-from broker.core.subscription import Entry, Memory, Subscription
-from broker.core.topic import Topic, TopicSubscription
-from broker.core.transaction import Transaction
-from broker.dispatcher import Dispatcher, encode_payload
-from broker.subscriber import Opening, Store, Subscriber
-from store.operations import AddMessage, Atomic, Operation, Page, RemoveMessage
-from store.records.commands import encode_commit, encode_remove
-from store.records.message import DestinationKind, Message
-from store.records.message_ids import is_made_by_broker
-from store.records.transactions import LocalTransactionId, TransactionId
-from store.space import StoreFull
+from broker.core.subscription import Memory, Outlet, Subscription
+from broker.core.topic import DurableSubscription, Topic
+from broker.declarations import Declarations
+from broker.dispatcher import NOBODY, BrowsePage, Dispatcher, Store
+from broker.flow import FlowControl, Line, Waits
+from broker.idle_destinations import IdleDestinations, Leaving
+from broker.sender import Commitment, Sender
+from broker.slow_consumers import SlowConsumers
+from broker.subscriber import Opening, Subscriber
+from broker.transactions import Transactions
+from store.operations import (
+    AddMessage,
+    Atomic,
+    EndTransaction,
+    Page,
+    PrepareTransaction,
+    RemoveMessage,
+)
+from store.operations import (
+    Operation as StoreOperation,
+)
+from store.records.message import Destination, Message
 
 log = logging.getLogger(__name__)
 
-FULL_ADVICE = "Nothing was stored. Send it later: consumers go on, and what they acknowledge gives space back."
-
-
-class _Commitment:
-    """Context of a transaction's Atomic: who committed, and what becomes visible with it although it is not stored."""
-
-    __slots__ = ("client", "receipt", "volatile")
-
-    def __init__(self, client: Client, receipt: str | None, volatile: list[Message]) -> None:
-        self.client = client
-        self.receipt = receipt
-        self.volatile = volatile
+# How often ``tick`` is called.
+TICK_SECONDS = 1.0
+# A message may repeat what the client said, at any length.
+_LOGGED_CHARACTERS_MAX = 500
 
 
 class _Farewell:
     """Context of the empty Atomic that follows a client's last operation."""
 
-    __slots__ = ("client", "receipt")
+    __slots__ = ("client", "is_awaited", "receipt")
 
-    def __init__(self, client: Client, receipt: str | None) -> None:
+    def __init__(self, client: Client, receipt: Receipt | None, is_awaited: bool) -> None:
         self.client = client
         self.receipt = receipt
+        self.is_awaited = is_awaited
 
 
 class Engine:
     """See the module. ``clock`` gives milliseconds since 1970; ``on_drained`` is called when producers, held back while
-    ``is_congested``, may go on."""
+    ``is_congested``, may go on; ``call_later(seconds, function)`` is the loop's; cron entries are meant in ``zone``;
+    ``advisor`` makes the messages of advisory topics (None: there are none)."""
 
     def __init__(
         self,
@@ -83,37 +109,89 @@ class Engine:
         clock: Callable[[], int],
         *,
         on_drained: Callable[[], object] = lambda: None,
+        call_later: Callable[[float, Callable[[], None]], object] = lambda seconds, function: None,
+        policies: Policies | None = None,
+        access: Access | None = None,
+        advisor: Advisor | None = None,
+        zone: tzinfo = UTC,
     ) -> None:
         self._store = store
         self._append = store.append
         self._settings = settings
+        self._clock = clock
+        self._call_later = call_later
+        self._is_awaited = False  # a timer runs for a message that waits for its time
         self._on_drained = on_drained
-        self._memory = Memory(
+        self._access = access or OpenAccess(is_everywhere=True)
+        policies = policies or Policies(
+            (), DestinationPolicy(redelivery=RedeliveryPolicy(settings.maximum_redeliveries))
+        )
+        self._memory = memory = Memory(
             settings.memory_limit, settings.non_persistent_memory_limit, settings.transactions_memory_limit
         )
-        self._destinations = Destinations(settings, self._memory, store.queue, store.owners())
+        self._destinations = Destinations(
+            settings, memory, store.queue, [each for each in store.owners() if each.destination != PENDING], policies
+        )
         self._by_name = self._destinations.by_name
         self._by_owner = self._destinations.by_owner
-        self._refused = 0  # messages that a full store did not take
         self._clients: set[Client] = set()
         self._client_ids: dict[str, Client] = {}
+        self._connection_ids: dict[str, Client] = {}
         self._duplicates = 0
-        self._dispatcher = Dispatcher(store.append, store.epoch, self._destinations, self._memory, settings, clock)
-        self._subscriber = Subscriber(store, self._destinations, self._dispatcher, settings)
+        self._dispatcher = Dispatcher(store.append, store.epoch, self._destinations, memory, settings, policies, clock)
+        self._advising = advising = Advising(self._destinations, self._dispatcher, advisor, policies)
+        self._dispatcher.tell = advising.message
+        self._destinations.on_new = advising.began
+        self._sender = Sender(store, self._destinations, self._dispatcher, memory, policies, self._access, clock, zone)
+        self._transactions = Transactions(store, self._destinations, self._dispatcher, memory, settings, self._sender)
+        self._acknowledger = Acknowledger(self._dispatcher, self._transactions, settings, policies, clock, call_later)
+        self._subscriber = Subscriber(
+            store, self._destinations, self._dispatcher, settings, policies, self._access, advising
+        )
+        self._flow = FlowControl(
+            policies,
+            advising,
+            clock,
+            call_later,
+            carry_out=self._carry_out,
+            fail=self._fail_held,
+            give_up=self._give_up,
+            leave=self._disconnect,
+            lines_of=self._lines_of,
+            goes_to=self._goes_to,
+        )
+        self._declarations = Declarations(store, self._destinations, self._sender, advising, self._access)
+        self._slow_consumers = SlowConsumers(policies, advising, self._abort_consumer)
+        self._idle_destinations = IdleDestinations(
+            policies,
+            self._destinations,
+            self._append,
+            self._declarations.end_idle,
+            lambda: self._transactions.has_branches,
+        )
         # The names of hot paths.
         self._dispatch = self._dispatcher.dispatch
         self._dispatch_pending = self._dispatcher.dispatch_pending
         self._deliver = self._dispatcher.deliver
-        self._remove = self._dispatcher.remove
         self._handlers: dict[type, Callable[[Client, Any], None]] = {
             Send: self._send,
-            Ack: self._ack,
-            Nack: self._nack,
+            Ack: self._acknowledger.ack,
+            Nack: self._acknowledger.nack,
+            GiveUp: self._acknowledger.give_up,
+            Delivered: self._acknowledger.delivered,
+            Pull: self._acknowledger.pull,
+            SetPrefetch: self._acknowledger.set_prefetch,
             Subscribe: self._subscriber.subscribe,
             Unsubscribe: self._subscriber.unsubscribe,
-            Begin: self._begin,
-            Commit: self._commit,
+            Begin: self._transactions.begin,
+            Prepare: self._decide,
+            Commit: self._decide,
             Abort: self._abort,
+            Recover: self._transactions.recover,
+            AddProducer: self._declarations.add_producer,
+            RemoveProducer: self._declarations.remove_producer,
+            AddDestination: self._declarations.add_destination,
+            RemoveDestination: self._declarations.remove_destination,
             Connect: self._connect,
             Disconnect: self._disconnect,
             ProtocolFailure: self._protocol_failure,
@@ -136,6 +214,10 @@ class Engine:
         """The store is not congested any more."""
         self._on_drained()
 
+    def end(self) -> None:
+        """The term is over: it has no connections any more, and does nothing of its own."""
+        self._flow.end()
+
     # ---- connections
 
     def opened(self, connection: Connection) -> None:
@@ -153,330 +235,233 @@ class Engine:
         """More may be written to it."""
         client: Client = connection.client
         for subscription in list(client.subscriptions.values()):
-            if subscription.queue is not None:
-                self._dispatch(subscription.queue)
-            elif isinstance(subscription, TopicSubscription):
-                self._dispatch_pending(subscription)
+            self._acknowledger.go_on(subscription)
 
     def handle(self, connection: Connection, command: Command) -> None:
         """Carry out one command. What the peer did wrong is told to its session, not raised."""
         client: Client = connection.client
         if not client.is_open:
             return
+        if client.awaited is not None:
+            client.awaited.append(command)
+            return
         try:
             self._handlers[type(command)](client, command)
         except ClientError as error:
             if error.receipt is None:
                 error.receipt = getattr(command, "receipt", None)
-            self._fail(client, error)
+            self._fail(client, command, error)
 
-    def _fail(self, client: Client, error: ClientError) -> None:
-        client.session.fail(error)
+    def _fail(self, client: Client, command: Command, error: ClientError) -> None:
+        session = client.session
+        session.fail(error)
         client.connection.touch()
-        if error.is_fatal or self._settings.stomp_strict_errors:
-            client.is_there = False
-            self._leave(client)
-            client.connection.close()
+        is_fatal = error.is_fatal and (not session.survives_errors or isinstance(command, Connect | ProtocolFailure))
+        if is_fatal or (self._settings.stomp_strict_errors and not session.survives_errors):
+            log.info("%r hung up on: %s", client.connection, error.message[:_LOGGED_CHARACTERS_MAX])
+            self._hang_up(client)
+
+    def _hang_up(self, client: Client, *, after_flush: bool = True) -> None:
+        """It is over: what was said to it still goes out, ``after_flush``."""
+        client.is_there = False
+        self._leave(client)
+        client.connection.close(after_flush)
 
     def _leave(self, client: Client) -> None:
         if not client.is_open:
             return
         client.is_open = False
+        client.awaited = None
         self._clients.discard(client)
         if client.id is not None:
             del self._client_ids[client.id]
-        for transaction in client.transactions.values():
-            transaction.undo()
-        client.transactions = {}
+        if client.connection_id is not None:
+            del self._connection_ids[client.connection_id]
+        self._flow.left(client)
+        self._transactions.left(client)
         subscriptions, client.subscriptions = client.subscriptions, {}
         # First all are closed, then what they left is given on: not from one of this client's to the next.
-        queues = dict.fromkeys(self._subscriber.close(subscription) for subscription in subscriptions.values())
-        for queue in queues:
-            if queue is not None:
-                self._dispatch(queue)
+        for queue in {queue: None for each in subscriptions.values() for queue in self._subscriber.close(each)}:
+            self._dispatch(queue)
+        self._declarations.left(client)
+        self._advising.disconnected(client)
 
     def _connect(self, client: Client, command: Connect) -> None:
+        """Find out who that is. What it says meanwhile waits, and nothing more is read from it."""
+        client.awaited = []
+        is_held = False
+
+        def then(answer: Principal | ClientError) -> None:
+            waiting, client.awaited = client.awaited, None
+            if not client.is_open or waiting is None:
+                return
+            try:
+                if isinstance(answer, ClientError):
+                    raise answer
+                self._admit(client, command, answer)
+            except ClientError as error:
+                error.receipt = command.receipt
+                self._fail(client, command, error)
+            if is_held:
+                client.connection.resume_reading()
+            for each in waiting:
+                self.handle(client.connection, each)
+
+        self._access.connect(
+            Credentials(client.connection.peer, command.login, command.passcode, client.connection.certificate), then
+        )
+        if client.awaited is not None and client.is_open:
+            is_held = True
+            client.connection.stop_reading()
+
+    def _admit(self, client: Client, command: Connect, principal: Principal) -> None:
+        if command.connection_id is not None:
+            former = self._connection_ids.get(command.connection_id)
+            if former is not None and former.principal.name != principal.name:
+                raise ClientError(
+                    f"Connection {command.connection_id} belongs to another user",
+                    "A connection is taken over by its own user only.",
+                    kind=ErrorKind.SECURITY,
+                )
+            if former is not None:
+                # The client came back before the loss of its old socket was noticed here (openwire.md 16.3).
+                self._hang_up(former, after_flush=False)
         if command.client_id is not None:
+            names.check_length("the client id", command.client_id, ErrorKind.CLIENT_ID)
             other = self._client_ids.get(command.client_id)
-            if other is not None:
+            if other is not None and command.steals_client_id and other.principal.name == principal.name:
+                self._hang_up(other, after_flush=False)
+            elif other is not None:
                 raise ClientError(
                     f"Client id {command.client_id!r} is connected already from {other.connection.peer}",
                     "A client id belongs to one connection at a time.",
+                    kind=ErrorKind.CLIENT_ID,
                 )
             self._client_ids[command.client_id] = client
             client.id = command.client_id
+        if command.connection_id is not None:
+            self._connection_ids[command.connection_id] = client
+            client.connection_id = command.connection_id
+        client.principal = principal
+        self._advising.connected(client, command.login)
         client.session.connected(command, client.connection.id)
         client.connection.touch()
 
     def _protocol_failure(self, client: Client, command: ProtocolFailure) -> None:
+        if command.transaction is not None:
+            self._transactions.doom(client, command.transaction, command.error.message)
         raise command.error
 
     def _disconnect(self, client: Client, command: Disconnect) -> None:
+        if self._flow.is_holding and self._flow.follow_out(client, command):
+            return
         self._leave(client)
         # An empty operation: it comes back when all before it is durable.
-        self._append(Atomic((), None, _Farewell(client, command.receipt)))
+        self._append(Atomic((), None, _Farewell(client, command.receipt, command.is_awaited)))
 
-    # ---- in: messages
+    def _abort_consumer(
+        self, client: Client, subscription: Subscription, error: ClientError, *, ends_connection: bool
+    ) -> None:
+        """See slow_consumers.Abort."""
+        is_strict = self._settings.stomp_strict_errors and not client.session.survives_errors
+        if ends_connection or is_strict:
+            client.session.fail(error)
+            client.connection.touch()
+            self._hang_up(client)
+            return
+        del client.subscriptions[subscription.id]
+        queues = self._subscriber.close(subscription)
+        client.session.close_consumer(subscription.id, error)
+        client.connection.touch()
+        for queue in queues:
+            self._dispatch(queue)
+
+    # ---- messages
 
     def _send(self, client: Client, command: Send) -> None:
-        message = command.message
-        if command.transaction is not None:
-            transaction = self._transaction(client, command.transaction)
-            if self._store.is_full and self._is_stored(client, message):
-                self._refused += 1
-                transaction.refuse(self._store.full_reason, FULL_ADVICE)
-            transaction.send(message)
-            client.tell_receipt(command.receipt)
+        if self._flow.is_holding and self._flow.follow(client, command):
             return
-        destination = message.destination
-        queue = self._by_name.get(destination)
-        if queue is None:
-            queue = self._destinations.route(destination)
-        if not queue.owner or not message.persistent:
-            self._send_otherwise(client, message, queue, command.receipt)
-            return
-        receipt = command.receipt
-        waiting = None if receipt is None else (client, receipt)
         try:
-            self._append(_add(message, queue.owners, encode_payload(message), waiting))
-        except StoreFull as error:
-            raise self._full(str(error)) from error
+            if command.transaction is None:
+                self._sender.send(client, command)
+            else:
+                self._transactions.send(client, command)
+        except NoRoom as refusal:
+            if not self._flow.hold(client, command, refusal):
+                self._refused(client, command, refusal)
+                raise
 
-    def _send_otherwise(self, client: Client, message: Message, target: Queue | Topic, receipt: str | None) -> None:
-        """To a topic, or without the store."""
-        owners = self._stored_by(message, target, client)
-        if owners:
+    def _decide(self, client: Client, command: Commit | Prepare) -> None:
+        """COMMIT or PREPARE: what is to be stored by it may have to wait for room."""
+        is_waiting = self._flow.is_holding and self._flow.follow(client, command)
+        if not is_waiting:
             try:
-                add = _add(message, owners, encode_payload(message), (client, receipt))
-                add.passed_over = self._passed_over(add, target, client)
-                self._append(add)
-            except StoreFull as error:
-                raise self._full(str(error)) from error
-            return
-        if isinstance(target, Queue) or target.durables:
-            self._check_memory(message)
-        self._show(client, message, target)
-        client.tell_receipt(receipt)
-
-    def _stored_by(self, message: Message, target: Queue | Topic, client: Client) -> tuple[int, ...]:
-        """The owners for which the store must keep ``message``; none when it is not to be stored."""
-        if not message.persistent or target.destination.kind > DestinationKind.TOPIC:
-            return ()
-        return target.owners if isinstance(target, Queue) else target.takers(client.connection)
-
-    def _passed_over(
-        self, add: AddMessage, target: Queue | Topic, client: Client, transaction: TransactionId | None = None
-    ) -> tuple[bytes, ...]:
-        """A Remove for each durable subscription that must not get the message: a replay of the journal gives it to
-        all. Empty acknowledgements, as ActiveMQ writes for what a selector passes over."""
-        if isinstance(target, Queue) or len(add.owners) == len(target.owners):
-            return ()
-        message = add.message
-        return tuple(
-            encode_remove(message.destination, message.message_id, transaction, key, b"")
-            for key in target.passed_over(client.connection)
-        )
-
-    def _is_stored(self, client: Client, message: Message) -> bool:
-        return bool(self._stored_by(message, self._destinations.route(message.destination), client))
-
-    def _full(self, reason: str, count: int = 1) -> ClientError:
-        """What a producer is told whose messages the store cannot take now."""
-        self._refused += count
-        return ClientError(reason, FULL_ADVICE, is_fatal=False)
-
-    def _check_memory(self, message: Message) -> None:
-        memory = self._memory
-        if memory.volatile + len(message.body) > memory.volatile_max:
-            raise ClientError(
-                "Non-persistent messages fill their memory",
-                f"non_persistent_memory_limit is {memory.volatile_max} bytes. Send with persistent:true, or later.",
-                is_fatal=False,
-            )
-
-    def _show(self, client: Client, message: Message, target: Queue | Topic) -> None:
-        """A message that is not stored becomes visible."""
-        if isinstance(target, Queue):
-            target.add_volatile(message)
-            self._dispatch(target)
-            return
-        self._deliver(target.publish(message, client.connection))
-        for durable in list(target.durables.values()):
-            if durable.no_local_outlet is not client.connection:
-                durable.add_volatile(message)
-                self._dispatch(durable)
-
-    # ---- in: acknowledgements
-
-    def _ack(self, client: Client, command: Ack) -> None:
-        subscription = client.subscriptions.get(command.id)
-        covered = subscription.take(command.tag) if subscription is not None else None
-        if not covered or subscription is None:
-            raise _unexpected("ACK", command)
-        receipt = command.receipt
-        if command.transaction is not None:
-            self._enlist(client, command, subscription, covered)
-            return
-        queue = subscription.queue
-        if queue is None:
-            if subscription.topic is not None:
-                self._dispatch_pending(subscription)
-            client.tell_receipt(receipt)
-            return
-        waiting = None
-        last = covered[-1][1]
-        if receipt is not None:
-            if last.order_key:
-                waiting = (client, receipt)
-            elif any(entry.order_key for _, entry in covered):
-                last = next(entry for _, entry in reversed(covered) if entry.order_key)
-                waiting = (client, receipt)
-        for _, entry in covered:
-            queue.settle(entry)
-            if entry.order_key:
-                self._remove(queue, entry, waiting if entry is last else None)
-        if receipt is not None and waiting is None:
-            client.tell_receipt(receipt)
-        if queue.ready or queue.returned or queue.is_paged:
-            self._dispatch(queue)
-
-    def _enlist(
-        self, client: Client, command: Ack, subscription: Subscription, covered: list[tuple[int, Entry]]
-    ) -> None:
-        """An acknowledgement that counts at COMMIT; until then it only gives credit."""
-        assert command.transaction is not None, "only an acknowledgement in a transaction is enlisted"
-        try:
-            self._transaction(client, command.transaction).acknowledge(subscription, covered)
-        except ClientError:
-            subscription.restore(covered)
-            raise
-        client.tell_receipt(command.receipt)
-        if subscription.queue is not None:
-            self._dispatch(subscription.queue)
-        else:
-            self._dispatch_pending(subscription)
-
-    def _nack(self, client: Client, command: Nack) -> None:
-        subscription = client.subscriptions.get(command.id)
-        if command.transaction is not None:
-            raise ClientError(
-                "NACK in a transaction is not possible", "Send it without a transaction header.", is_fatal=False
-            )
-        if subscription is None or command.tag not in subscription.unacked:
-            raise _unexpected("NACK", command)
-        queue = subscription.queue
-        waiting = None if command.receipt is None else (client, command.receipt)
-        entry = subscription.unacked[command.tag]
-        is_requeued = self._settings.stomp_nack == "requeue" and entry.refusals < self._settings.maximum_redeliveries
-        if queue is not None and queue.is_dead_letter_queue and not is_requeued:
-            # A dead letter does not die again: it stays with who refused it until that subscription ends.
-            client.tell_receipt(command.receipt)
-            return
-        subscription.take_one(command.tag)
-        if queue is None:
-            self._dispatch_pending(subscription)
-        elif is_requeued:
-            entry.refusals += 1
-            queue.give_back(entry)
-        else:
-            queue.settle(entry)
-            if entry.order_key:
-                cause = f"refused by NACK after {entry.redeliveries} redeliveries"
-                self._dispatcher.bury(queue, entry, cause, waiting)
-                waiting = None
-        if waiting is not None:
-            client.tell_receipt(command.receipt)
-        if queue is not None:
-            self._dispatch(queue)
-
-    # ---- in: transactions
-
-    def _transaction(self, client: Client, name: str) -> Transaction:
-        found = client.transactions.get(name)
-        if found is None:
-            raise ClientError(f"No transaction {name!r}", "BEGIN opens one.")
-        return found
-
-    def _begin(self, client: Client, command: Begin) -> None:
-        if command.transaction in client.transactions:
-            raise ClientError(f"Transaction {command.transaction!r} was begun already")
-        limit = self._settings.transactions_max
-        if len(client.transactions) >= limit:
-            raise ClientError(f"More than {limit} open transactions (transactions_max)")
-        client.transactions_begun += 1
-        client.transactions[command.transaction] = Transaction(
-            command.transaction, client.transactions_begun, self._settings, self._memory
-        )
-        client.tell_receipt(command.receipt)
+                self._carry_out(client, command)
+            except NoRoom as refusal:
+                is_waiting = self._flow.hold(client, command, refusal)
+                if not is_waiting:
+                    self._do(client, command)
+        if is_waiting and command.transaction in client.transactions:
+            former = command.transaction
+            self._flow.rename(client, former, self._transactions.put_aside(client, former))
 
     def _abort(self, client: Client, command: Abort) -> None:
-        transaction = self._transaction(client, command.transaction)
-        del client.transactions[command.transaction]
-        self._undo(transaction)
-        client.tell_receipt(command.receipt)
+        if self._flow.is_holding:
+            self._flow.release(client, command.transaction)
+        self._transactions.abort(client, command)
 
-    def _undo(self, transaction: Transaction) -> None:
-        transaction.undo()
-        for queue in dict.fromkeys(subscription.queue for subscription, _, _ in transaction.acknowledged):
-            if queue is not None:
-                self._dispatch(queue)
+    # ---- what had to wait for room (broker.flow)
 
-    def _commit(self, client: Client, command: Commit) -> None:
-        transaction = self._transaction(client, command.transaction)
-        del client.transactions[command.transaction]
-        if transaction.doom is not None:
-            self._undo(transaction)
-            raise ClientError(
-                f"Transaction {command.transaction!r} was rolled back: {transaction.doom}", is_fatal=False
-            )
-        identity = LocalTransactionId(client.connection.id, transaction.number)
-        operations: list[AddMessage | RemoveMessage] = []
-        volatile: list[Message] = []
-        try:
-            for message in transaction.messages:
-                target = self._destinations.route(message.destination)
-                owners = self._stored_by(message, target, client)
-                if owners:
-                    add = _add(message, owners, encode_payload(message, identity))
-                    add.passed_over = self._passed_over(add, target, client, identity)
-                    operations.append(add)
-                else:
-                    volatile.append(message)
-            # What only acknowledges is committed also then.
-            if operations and self._store.is_full:
-                reason = f"Transaction {command.transaction!r} was rolled back: {self._store.full_reason}"
-                raise self._full(reason, len(operations))
-        except ClientError:
-            self._undo(transaction)
-            raise
-        transaction.end()
-        for subscription, tag, entry in transaction.acknowledged:
-            subscription.enlisted.pop(tag, None)
-            queue = subscription.queue
-            if queue is None:
-                continue
-            queue.settle(entry)
-            if entry.order_key and not queue.is_dropped:
-                message_id = entry.message.message_id
-                payload = encode_remove(queue.destination, message_id, identity, queue.subscription_key)
-                operations.append(
-                    RemoveMessage(queue.owner, entry.order_key, entry.location, message_id, payload, None, entry.size)
-                )
-        commitment = _Commitment(client, command.receipt, volatile)
-        if operations:
-            self._append(Atomic(operations, encode_commit(identity), commitment))
+    def _carry_out(self, client: Client, command: Waits) -> None:
+        if not isinstance(command, Send):
+            self._transactions.check_room(client, command.transaction)
+        self._do(client, command)
+
+    def _lines_of(self, client: Client, command: Waits) -> Collection[Line]:
+        if isinstance(command, Send):
+            return self._sender.lines_of(client, command.message)
+        return self._transactions.lines_of(client, command.transaction)
+
+    def _goes_to(self, client: Client, command: Waits) -> frozenset[Destination]:
+        if not isinstance(command, Send):
+            return self._transactions.goes_to(client, command.transaction)
+        return frozenset(names.split(command.message.destination) if command.transaction is None else ())
+
+    def _do(self, client: Client, command: Waits) -> None:
+        if isinstance(command, Commit):
+            self._transactions.commit(client, command)
+        elif isinstance(command, Prepare):
+            self._transactions.prepare(client, command)
+        elif command.transaction is None:
+            self._sender.send(client, command)
         else:
-            self._committed(commitment)
+            self._transactions.send(client, command)
 
-    def _committed(self, commitment: _Commitment) -> None:
-        client = commitment.client
-        for message in commitment.volatile:
-            self._show(client, message, self._destinations.route(message.destination))
-        client.tell_receipt(commitment.receipt)
+    def _refused(self, client: Client, command: Waits, error: ClientError) -> None:
+        """It is told to its client: what it belongs to can only be rolled back."""
+        self._sender.refused += error.count if isinstance(error, NoRoom) else 0
+        if command.transaction is not None:
+            self._transactions.doom(client, command.transaction, error.message)
+            error.message = f"Transaction {command.transaction!r} can only be aborted: {error.message}"
+
+    def _fail_held(self, client: Client, command: Waits, error: ClientError) -> None:
+        if client.is_open:
+            error.receipt = command.receipt
+            self._fail(client, command, error)
+
+    def _give_up(self, client: Client, command: Waits, error: ClientError) -> None:
+        """It waited too long."""
+        self._refused(client, command, error)
+        if not isinstance(command, Send):
+            try:
+                self._do(client, command)  # which rolls it back
+            except ClientError as rolled_back:
+                error = rolled_back
+        self._fail_held(client, command, error)
 
     # ---- back from the store
 
-    def durable(self, operations: list[Operation]) -> None:
+    def durable(self, operations: list[StoreOperation]) -> None:
         """Those operations hold, in the order in which they were handed over."""
         by_owner = self._by_owner
         touched: dict[Queue, None] = {}
@@ -509,8 +494,14 @@ class Engine:
         self._duplicates += 1
         log.debug("sent again, and stored before: %s", message.message_id)
 
-    def _published(self, operation: AddMessage, origin: Connection, touched: dict[Queue, None]) -> None:
-        """A topic's message is durable. Subscriptions that were deleted meanwhile are left out."""
+    def _published(self, operation: AddMessage, origin: Outlet, touched: dict[Queue, None]) -> None:
+        """A topic's message is durable, or one that waits for its time. Subscriptions that were deleted meanwhile are
+        left out."""
+        scheduler = self._sender.scheduler
+        if scheduler is not None and operation.owners[0] == scheduler.owner:
+            scheduler.durable(operation)
+            self._await_next()
+            return
         message = operation.message
         topic = self._by_name.get(message.destination)
         if isinstance(topic, Topic):
@@ -521,24 +512,42 @@ class Engine:
                 queue.add(message, operation.order_key, operation.location, operation.size)
                 touched[queue] = None
 
-    def _durable_otherwise(self, operation: Operation, touched: dict[Queue, None]) -> None:
+    def _durable_otherwise(self, operation: StoreOperation, touched: dict[Queue, None]) -> None:
         context = operation.context
-        if isinstance(operation, Page):
+        if isinstance(operation, Page) and isinstance(context, BrowsePage):
+            self._dispatcher.browsed(operation)
+        elif isinstance(operation, Page) and operation.owner not in self._by_owner:
+            scheduler = self._sender.scheduler
+            if scheduler is not None and operation.owner == scheduler.owner:
+                scheduler.durable(operation)
+                self._await_next()
+        elif isinstance(operation, Page):
             queue = self._by_owner.get(operation.owner)
             if queue is not None:
                 queue.page(operation.messages, operation.is_end)
+                if isinstance(queue, DurableSubscription):
+                    for entry in queue.take_unwanted():
+                        self._dispatcher.remove(queue, entry)
                 touched[queue] = None
         elif isinstance(context, Opening):
-            context.client.tell_receipt(context.receipt)
-            queue = context.subscription.queue
-            if context.subscription.is_open and queue is not None:
-                queue.open(context.subscription)
-                touched[queue] = None
+            parts = context.is_stored()
+            for part in parts if context.subscription.is_open else ():
+                part.open(context.subscription)
+                touched[part] = None
+        elif isinstance(context, Leaving):
+            self._idle_destinations.passed(context)
         elif isinstance(context, _Farewell):
             context.client.tell_receipt(context.receipt)
             if context.client.is_there:
                 context.client.is_there = False
-                context.client.connection.close()
+                if context.is_awaited:
+                    context.client.connection.await_hang_up()
+                else:
+                    context.client.connection.close()
+        elif isinstance(operation, PrepareTransaction):
+            self._transactions.has_prepared(operation)
+        elif isinstance(operation, EndTransaction):
+            self._transactions.has_ended(operation, touched)
         elif isinstance(operation, Atomic):
             self._durable_atomic(operation, touched)
         elif context is not None:
@@ -547,6 +556,9 @@ class Engine:
 
     def _durable_atomic(self, atomic: Atomic, touched: dict[Queue, None]) -> None:
         context = atomic.context
+        origin: Outlet = NOBODY
+        if isinstance(context, Commitment) and context.client is not None:
+            origin = context.client.connection
         for part in atomic.operations:
             if isinstance(part, AddMessage):
                 queue = self._by_owner.get(part.owners[0])
@@ -555,37 +567,57 @@ class Engine:
                 elif queue is not None and queue.topic is None:
                     queue.add(part.message, part.order_key, part.location, part.size)
                     touched[queue] = None
-                elif isinstance(context, _Commitment):
-                    self._published(part, context.client.connection, touched)
-        if isinstance(context, _Commitment):
-            self._committed(context)
+                else:
+                    self._published(part, origin, touched)
+        if isinstance(context, Commitment):
+            self._sender.committed(context)
         elif isinstance(context, tuple):
             context[0].tell_receipt(context[1])
 
     def tick(self, now: int) -> None:
         """Once a second, with the time in milliseconds since 1970."""
         self._dispatcher.tick(now)
+        self._flow.tick(now)
+        self._slow_consumers.tick(now, self._clients)
+        self._idle_destinations.tick(now, self._clients)
+        self._fire(now)
+
+    def _fire(self, now: int) -> None:
+        """Send what waited for its time, and come again when the next is due, if that is before the next tick."""
+        scheduler = self._sender.scheduler
+        if scheduler is None:
+            return
+        scheduler.tick(now)
+        self._await_next()
+
+    def _await_next(self) -> None:
+        scheduler = self._sender.scheduler
+        due = None if scheduler is None else scheduler.next_due
+        if due is None or self._is_awaited:
+            return
+        seconds = max(0, due - self._clock()) / 1000
+        if seconds < TICK_SECONDS:
+            self._is_awaited = True
+            self._call_later(seconds, self._is_due)
+
+    def _is_due(self) -> None:
+        self._is_awaited = False
+        self._fire(self._clock())
 
     def statistics(self) -> dict[str, Any]:
         """Figures for ``status``: a dict of plain values."""
+        scheduler = self._sender.scheduler
         counts = {
             "clients": len(self._clients),
             "dead_letters_total": self._dispatcher.dead_letters,
             "duplicates_total": self._duplicates,
             "expired_total": self._dispatcher.expired,
-            "sends_refused_store_full_total": self._refused,
+            "scheduled": 0 if scheduler is None else scheduler.count,
+            "scheduled_sent_total": 0 if scheduler is None else scheduler.sent,
+            "sends_refused_store_full_total": self._sender.refused,
+            "destinations_gone_idle_total": self._idle_destinations.removed,
+            "slow_consumers": self._slow_consumers.count,
+            "slow_consumers_aborted_total": self._slow_consumers.aborted,
+            **self._flow.counts,
         }
-        return statistics(self._destinations, self._memory, counts)
-
-
-def _add(message: Message, owners: tuple[int, ...], payload: bytes, context: object = None) -> AddMessage:
-    """What a client sent. It may send it again after a failover, if the id is its own."""
-    return AddMessage(message, owners, payload, context, is_audited=not is_made_by_broker(message.message_id))
-
-
-def _unexpected(name: str, command: Ack | Nack) -> ClientError:
-    return ClientError(
-        f"Unexpected {name} received for delivery {command.tag} of subscription {command.id!r}",
-        "It must name a MESSAGE of an open subscription that was not acknowledged yet.",
-        is_fatal=False,
-    )
+        return {**statistics(self._destinations, self._memory, counts), "blocked_producers": self._flow.blocked()}

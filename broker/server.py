@@ -13,10 +13,12 @@ import errno
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from broker.core.commands import ClientError
+from broker.handshake import TlsServer
 from broker.protocols.session import Session
 from broker.transport import DEFAULT_LIMITS, Connection, Engine, Outbox, TransportLimits
 
@@ -39,6 +41,9 @@ class Connector(NamedTuple):
     make_session: Callable[[str], Session]
     limits: TransportLimits = DEFAULT_LIMITS
     connections_max: int = 10_000
+    tls: ssl.SSLContext | None = None
+    tls_handshake_seconds_max: float | None = None
+    subject: Callable[[Any], str | None] = lambda certificate: None
 
 
 class Refused(asyncio.Protocol):
@@ -54,9 +59,9 @@ class Refused(asyncio.Protocol):
         self._session.fail(
             ClientError("Too many connections", f"maximumConnections of this connector is {connections_max}.")
         )
-        assert isinstance(transport, asyncio.WriteTransport), "a connection can be written to"
-        transport.write(self._session.take())
-        transport.close()
+        writing = cast("asyncio.WriteTransport", transport)  # uvloop's, with TLS, is no subclass of it
+        writing.write(self._session.take())
+        writing.close()
 
 
 class BindError(OSError):
@@ -83,7 +88,7 @@ class Server:
         self._bound: list[tuple[Connector, socket.socket]] = []
         # Where port 0 led to, so that the next bind gets the same.
         self._ports: dict[Connector, int] = {}
-        self._servers: list[asyncio.AbstractServer] = []
+        self._servers: list[asyncio.AbstractServer | TlsServer] = []
         self._listening: list[socket.socket] = []
         self._connections: set[Connection] = set()
         self._outbox: Outbox | None = None
@@ -169,11 +174,26 @@ class Server:
                     session = connector.make_session(id)
                     if len(self._connections) >= connector.connections_max:
                         return Refused(session, connector)
-                    connection = Connection(id, session, engine, outbox, loop, self._forget, connector.limits)
+                    connection = Connection(
+                        id, session, engine, outbox, loop, self._forget, connector.limits, connector.subject
+                    )
                     self._connections.add(connection)
                     return connection
 
-                self._servers.append(await loop.create_server(make_connection, sock=listener, backlog=BACKLOG))
+                if connector.tls is None:
+                    self._servers.append(await loop.create_server(make_connection, sock=listener, backlog=BACKLOG))
+                else:
+                    secured = TlsServer(
+                        connector.name,
+                        listener,
+                        connector.tls,
+                        connector.tls_handshake_seconds_max,
+                        connector.connections_max,
+                        make_connection,
+                        self._forget,
+                    )
+                    secured.listen(BACKLOG)
+                    self._servers.append(secured)
                 self._listening.append(listener)
                 del bound[0]
         except OSError as error:
@@ -202,6 +222,7 @@ class Server:
         self._stop_listening()
         closing = list(self._connections)
         for connection in closing:
+            connection.session.handing_over()
             connection.close()
         deadline = asyncio.get_running_loop().time() + seconds_max
         while not all(connection.is_flushed for connection in closing):
@@ -264,8 +285,8 @@ class Server:
             return False
         return True
 
-    def _forget(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+    def _forget(self, connection: asyncio.Protocol) -> None:
+        self._connections.discard(cast("Connection", connection))
         if not self._connections:
             self._is_empty.set()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from broker.engine import Engine
 from broker.events import EventRing, last_takeover_seconds
+from broker.flow import sentence
 from broker.ha import Mastership
 from broker.server import Server
 from broker.service import AnyStore
@@ -93,7 +94,7 @@ class Report:
                 answer["stores"] = store.statistics()
         answer["counts"] = counts | answer.get("counts", {})
         answer["problems"] = self._problems(store)
-        answer["warnings"] = self._warnings(store)
+        answer["warnings"] = self._warnings(store) + [sentence(each) for each in answer.get("blocked_producers", ())]
         return answer
 
     def _lock_seconds(self) -> float:

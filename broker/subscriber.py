@@ -1,133 +1,292 @@
-"""SUBSCRIBE and UNSUBSCRIBE: which queue or topic a subscription takes part in, and what the store must know of it."""
+"""SUBSCRIBE and UNSUBSCRIBE: what a subscription takes part in, and what the store must know of it."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from functools import partial
 
+from broker.advising import Advising
+from broker.core import names
+from broker.core.access import Access, Operation
 from broker.core.client import Client, Waiting
-from broker.core.commands import ClientError, Subscribe, Unsubscribe
+from broker.core.commands import ClientError, ErrorKind, Receipt, Subscribe, Unsubscribe
 from broker.core.destinations import Destinations
+from broker.core.durables import DurableSubscriber
+from broker.core.policies import Policies
 from broker.core.queue import Queue
+from broker.core.selector import compile_selector
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Subscription
-from broker.core.topic import DurableSubscription, TopicSubscription
-from broker.dispatcher import Dispatcher
-from store.operations import AddSubscription, Operation, Owner, RemoveOwner
+from broker.core.subscription import Selector, Subscription
+from broker.core.topic import DurableSubscription, Topic, TopicSubscription
+from broker.dispatcher import Dispatcher, Store
+from store.operations import AddSubscription, RemoveOwner
 from store.records.commands import encode_subscription, encode_unsubscribe, subscription_key
 from store.records.message import Destination, DestinationKind
 
 
-class Store(Protocol):
-    """What the engine asks of a store (store.store.Store, store.memory.MemoryStore)."""
+class Stored:
+    """What waits until the store has a new durable subscription, of so many topics (``count``): the receipt, and then
+    what is served: ``parts``, new and old."""
 
-    epoch: int
+    __slots__ = ("client", "count", "parts", "receipt")
 
-    @property
-    def is_congested(self) -> bool: ...
-
-    @property
-    def is_full(self) -> bool: ...
-
-    @property
-    def full_reason(self) -> str: ...
-
-    def may_speak(self) -> bool: ...
-
-    def look_soon(self) -> None: ...
-
-    def queue(self, destination: Destination) -> int: ...
-
-    def subscription(self, client_id: str, name: str, destination: Destination) -> int: ...
-
-    def append(self, operation: Operation) -> None: ...
-
-    def owners(self) -> list[Owner]: ...
+    def __init__(self, client: Client, receipt: Receipt | None, count: int, parts: list[DurableSubscription]) -> None:
+        self.client = client
+        self.count = count
+        self.parts = parts
+        self.receipt = receipt
 
 
 class Opening:
-    """Context of a new durable subscription's AddSubscription."""
+    """Context of an AddSubscription for somebody who is there."""
 
-    __slots__ = ("client", "receipt", "subscription")
+    __slots__ = ("_part", "_stored", "subscription")
 
-    def __init__(self, client: Client, receipt: str | None, subscription: Subscription) -> None:
-        self.client = client
-        self.receipt = receipt
+    def __init__(self, stored: Stored | None, subscription: Subscription, part: DurableSubscription) -> None:
         self.subscription = subscription
+        self._part = part
+        self._stored = stored
+
+    def is_stored(self) -> Sequence[DurableSubscription]:
+        """Tell who waits, if this was the last one. Returns what is to be served from now on."""
+        stored = self._stored
+        if stored is None:
+            return (self._part,)
+        stored.parts.append(self._part)
+        stored.count -= 1
+        if stored.count:
+            return ()
+        stored.client.tell_receipt(stored.receipt)
+        return stored.parts
 
 
 class Subscriber:
     """See the module."""
 
     def __init__(
-        self, store: Store, destinations: Destinations, dispatcher: Dispatcher, settings: EngineSettings
+        self,
+        store: Store,
+        destinations: Destinations,
+        dispatcher: Dispatcher,
+        settings: EngineSettings,
+        policies: Policies,
+        access: Access,
+        advising: Advising,
     ) -> None:
         self._store = store
         self._append = store.append
         self._destinations = destinations
         self._dispatcher = dispatcher
         self._settings = settings
+        self._policies = policies
+        self._access = access
+        self._advising = advising
+        destinations.on_topic = self._join
 
     def subscribe(self, client: Client, command: Subscribe) -> None:
         """Open a subscription. A new durable one is served, and its receipt told, once the store has it."""
         if command.id in client.subscriptions:
-            raise ClientError(f"Subscription {command.id!r} exists already", "Each needs its own id.")
-        settings = self._settings
-        if len(client.subscriptions) >= settings.subscriptions_max:
-            raise ClientError(f"More than {settings.subscriptions_max} subscriptions (subscriptions_max)")
-        destination = command.destination
-        if command.durable_name is not None:
-            self._subscribe_durable(client, command, command.durable_name)
-            return
-        if destination.is_topic:
-            prefetch = self._prefetch(command, settings.topic_prefetch)
-            plain = TopicSubscription(
-                command.id, client.connection, command.ack, prefetch, settings, no_local=command.no_local
+            raise ClientError(
+                f"Subscription {command.id!r} exists already", "Each needs its own id.", kind=ErrorKind.STATE
             )
-            self._destinations.topic(destination).open(plain)
-            client.subscriptions[command.id] = plain
-            client.tell_receipt(command.receipt)
-            return
-        queue = self._destinations.queue(destination)
-        prefetch = self._prefetch(command, settings.queue_prefetch)
-        subscription = Subscription(command.id, client.connection, command.ack, prefetch)
+        limit = self._settings.subscriptions_max
+        if len(client.subscriptions) >= limit:
+            raise ClientError(f"More than {limit} subscriptions (subscriptions_max)", kind=ErrorKind.RESOURCE)
+        parts = names.split(command.destination)
+        if len(parts) > names.COMPOSITE_PARTS_MAX:
+            raise ClientError(
+                f"{command.destination} names {len(parts)} destinations",
+                f"1 to {names.COMPOSITE_PARTS_MAX} may be named.",
+            )
+        for part in parts:
+            if part.is_topic != parts[0].is_topic:
+                raise ClientError(
+                    f"{command.destination} names queues and topics",
+                    "A consumer has the one or the other.",
+                    is_fatal=False,
+                    kind=ErrorKind.DESTINATION,
+                )
+            self._check_may_read(client, part)
+        selector = None if command.selector is None else compile_selector(command.selector)
+        if command.durable_name is not None:
+            self._subscribe_durable(client, command, command.durable_name, parts)
+        elif parts[0].is_topic:
+            self._subscribe_topics(client, command, parts, selector)
+        else:
+            self._subscribe_queues(client, command, parts, selector)
+
+    def _check_may_read(self, client: Client, part: Destination) -> None:
+        """ClientError when the client may not, or when the destination belongs to another connection."""
+        if part.kind > DestinationKind.TOPIC and part not in client.temporaries:
+            is_there = self._destinations.exists(part)
+            raise ClientError(
+                f"Subscribing to {part}, which another connection created, is not permitted"
+                if is_there
+                else f"There is no destination {part}",
+                "A temporary destination is read by the connection that made it.",
+                is_fatal=False,
+                kind=ErrorKind.DESTINATION,
+            )
+        if not names.is_wildcard(part.name) and not self._destinations.exists(part):
+            self._access.check(client.principal, Operation.CREATE, part)
+        self._access.check(client.principal, Operation.READ, part)
+
+    def _may_read(self, client: Client, destination: Destination) -> bool:
+        """Of what a pattern comes to, what is closed to its client is left out (AbstractRegion)."""
+        try:
+            self._access.check(client.principal, Operation.READ, destination)
+        except ClientError:
+            return False
+        return True
+
+    def _subscribe_topics(
+        self, client: Client, command: Subscribe, parts: tuple[Destination, ...], selector: Selector | None
+    ) -> None:
+        policy = self._policies.of(parts[0])
+        plain = TopicSubscription(
+            command.id,
+            client.connection,
+            command.ack,
+            self._bounded(policy.prefetch(command.prefetch, is_topic=True), command),
+            self._settings,
+            no_local=command.no_local,
+            selector=selector,
+            pending_limit=policy.pending_message_limit,
+        )
+        if policy.advisory_for_discarding_messages:
+            plain.on_drop = self._advising.discarded
+        named = [self._destinations.topic(part) for part in parts if not names.is_wildcard(part.name)]
+        client.subscriptions[command.id] = plain
+        for topic in named:
+            topic.open(plain)
+        for part in parts:
+            if names.is_wildcard(part.name):
+                self._destinations.watch(plain, part, partial(self._may_read, client))
+        client.tell_receipt(command.receipt)
+        self._advising.subscribed(client, command, plain, parts)
+
+    def _subscribe_queues(
+        self, client: Client, command: Subscribe, parts: tuple[Destination, ...], selector: Selector | None
+    ) -> None:
+        policy = self._policies.of(parts[0])
+        asked = policy.prefetch(command.prefetch, is_topic=False, is_browser=command.is_browser)
+        subscription = Subscription(
+            command.id,
+            client.connection,
+            command.ack,
+            self._bounded(asked, command),
+            selector=selector,
+            priority=command.priority if policy.use_consumer_priority else 0,
+            is_exclusive=command.is_exclusive or policy.all_consumers_exclusive_by_default,
+            is_browser=command.is_browser,
+        )
+        queues = [self._destinations.queue(part) for part in parts if not names.is_wildcard(part.name)]
         client.subscriptions[command.id] = subscription
         # The receipt precedes the first message (ActiveMQ).
         client.tell_receipt(command.receipt)
-        queue.open(subscription)
-        self._dispatcher.dispatch(queue)
+        if command.is_browser:
+            self._dispatcher.browse(subscription, queues)
+            return
+        for queue in queues:
+            queue.open(subscription)
+        for part in parts:
+            if names.is_wildcard(part.name):
+                self._destinations.watch(subscription, part, partial(self._may_read, client))
+        self._advising.subscribed(client, command, subscription, parts)
+        for queue in subscription.queues:
+            self._dispatcher.dispatch(queue)
 
-    def _prefetch(self, command: Subscribe, default: int) -> int:
-        """At least one: a consumer that can never get anything is a mistake."""
-        wanted = default if command.prefetch is None else command.prefetch
-        return max(1, min(wanted, self._settings.prefetch_max))
+    def _bounded(self, wanted: int, command: Subscribe) -> int:
+        """At most what a client may ask for. 0, one message for each Pull, is for those who can pull."""
+        return max(0 if command.prefetch == 0 else 1, min(wanted, self._settings.prefetch_max))
 
-    def _subscribe_durable(self, client: Client, command: Subscribe, name: str) -> None:
-        destination = command.destination
+    # ---- durable ones
+
+    def _subscribe_durable(
+        self,
+        client: Client,
+        command: Subscribe,
+        name: str,
+        parts: tuple[Destination, ...],
+    ) -> None:
+        destination = parts[0]
+        names.check_length("the name of a durable subscription", name)
         if destination.kind is not DestinationKind.TOPIC:
-            raise ClientError(f"{destination} is no topic", "Only a topic has durable subscriptions.")
+            raise ClientError(
+                f"{destination} is no topic", "Only a topic has durable subscriptions.", kind=ErrorKind.DESTINATION
+            )
+        if len(parts) > 1:
+            raise ClientError(
+                f"{command.destination} names {len(parts)} destinations",
+                "A durable subscription is of one topic, or of one pattern.",
+                is_fatal=False,
+                kind=ErrorKind.DESTINATION,
+            )
         client_id = client.client_id()
+        asked = DurableSubscriber(client_id, name, destination, command.selector, command.no_local)
         durable = self._destinations.durables.get(subscription_key(client_id, name))
-        is_new = durable is None
-        if durable is not None and durable.destination != destination:
-            # As JMS wants it: another destination under the same name is another subscription.
-            self._check_unused(durable)
-            self._delete(durable, None)
-            is_new = True
-        if is_new:
-            owner = self._store.subscription(client_id, name, destination)
-            durable = self._destinations.add_durable(destination, owner, client_id, name)
-        assert durable is not None, "it was found or made"
-        prefetch = self._prefetch(command, self._settings.durable_topic_prefetch)
-        subscription = Subscription(command.id, client.connection, command.ack, prefetch, no_local=command.no_local)
-        durable.reserve(subscription)
+        if durable is None or durable.terms != asked.terms:
+            if durable is not None:  # as JMS wants it: under the same name begins another one
+                durable.check_unused()
+                self._delete(durable, None)
+            durable = self._destinations.add_durable(asked)
+        prefetch = self._policies.of(destination).prefetch(command.prefetch, is_topic=True, is_durable=True)
+        subscription = Subscription(
+            command.id, client.connection, command.ack, self._bounded(prefetch, command), no_local=command.no_local
+        )
+        durable.reserve(subscription, partial(self._may_read, client))
         client.subscriptions[command.id] = subscription
-        if is_new:
-            payload = encode_subscription(destination, client_id, name, no_local=command.no_local)
-            self._append(AddSubscription(durable.owner, payload, Opening(client, command.receipt, subscription)))
+        self._advising.subscribed(client, command, subscription, parts)
+        known = [part for part in durable.parts.values() if self._may_read(client, part.destination)]
+        for part in known:
+            part.reserve(subscription)
+        missing = [topic for topic in self._missing(durable) if durable.may_read(topic)]
+        if missing:
+            stored = Stored(client, command.receipt, len(missing), known)
+            for topic in missing:
+                self._begin_part(durable, topic, stored, is_retroactive=command.is_retroactive)
             return
         client.tell_receipt(command.receipt)
-        durable.open(subscription)
-        self._dispatcher.dispatch(durable)
+        for part in known:
+            part.open(subscription)
+            self._dispatcher.dispatch(part)
+
+    def _missing(self, durable: DurableSubscriber) -> list[Destination]:
+        """The topics that there are, of which ``durable`` is to have a part and has none."""
+        if not durable.is_of_pattern:
+            return [] if durable.parts else [durable.subscribed]
+        topics = (topic.destination for topic in self._destinations.topics())
+        return [topic for topic in topics if not names.is_advisory(topic) and durable.lacks(topic)]
+
+    def _begin_part(
+        self, durable: DurableSubscriber, topic: Destination, stored: Stored | None, *, is_retroactive: bool = False
+    ) -> None:
+        """From now on ``durable`` gets what is sent to ``topic``, and its consumer, once that is stored."""
+        owner = self._store.subscription(durable.client_id, durable.name, topic)
+        part = self._destinations.add_part(durable, topic, owner, durable.selector_text)
+        payload = encode_subscription(
+            topic,
+            durable.client_id,
+            durable.name,
+            durable.selector_text,
+            durable.no_local,
+            is_retroactive,
+            subscribed=durable.subscribed,
+        )
+        consumer = durable.consumer
+        opening = None
+        if consumer is not None:
+            part.reserve(consumer)
+            opening = Opening(stored, consumer, part)
+        self._append(AddSubscription(owner, payload, opening))
+
+    def _join(self, topic: Topic) -> None:
+        """A topic begins: for the durable subscribers whose patterns match it, before its first message."""
+        for durable in self._destinations.lacking(topic.destination):
+            if durable.may_read(topic.destination):
+                self._begin_part(durable, topic.destination, None)
+
+    # ---- the end
 
     def unsubscribe(self, client: Client, command: Unsubscribe) -> None:
         """Close a subscription, delete a durable one, or both in one step (ActiveMQ's clients need two)."""
@@ -136,40 +295,55 @@ class Subscriber:
             durable = self._destinations.durables.get(subscription_key(client.client_id(), command.durable_name))
             if durable is None:
                 raise ClientError(
-                    f"No durable subscription {command.durable_name!r} of client {client.id!r}", is_fatal=False
+                    f"No durable subscription exists for: {command.durable_name} of client {client.id}",
+                    is_fatal=False,
+                    kind=ErrorKind.DESTINATION,
                 )
-            if durable.subscription is not None and durable.subscription.outlet is not client.connection:
-                self._check_unused(durable)
-        queue = None
+            consumer = durable.consumer
+            if consumer is not None and (consumer.outlet is not client.connection or client.session.survives_errors):
+                durable.check_unused()
+        queues: list[Queue] = []
         if command.id is not None:
             subscription = client.subscriptions.pop(command.id, None)
             if subscription is None:
-                raise ClientError(f"No subscription matched {command.id!r}", is_fatal=False)
-            queue = self.close(subscription)
+                raise ClientError(f"No subscription matched {command.id!r}", is_fatal=False, kind=ErrorKind.STATE)
+            queues = self.close(subscription, command.seen)
         if durable is not None:
-            if durable.subscription is not None:
-                client.subscriptions.pop(durable.subscription.id, None)
-                durable.close(durable.subscription)
+            if durable.consumer is not None:
+                client.subscriptions.pop(durable.consumer.id, None)
+                self.close(durable.consumer)
             self._delete(durable, (client, command.receipt))
+            self._advising.durable_deleted(client, durable)
             return
         client.tell_receipt(command.receipt)
-        if queue is not None:
+        for queue in queues:
             self._dispatcher.dispatch(queue)
 
-    def _check_unused(self, durable: DurableSubscription) -> None:
-        if durable.subscription is not None:
-            raise durable.in_use()
-
-    def _delete(self, durable: DurableSubscription, waiting: Waiting | None) -> None:
+    def _delete(self, durable: DurableSubscriber, waiting: Waiting | None) -> None:
         self._destinations.remove_durable(durable)
-        payload = encode_unsubscribe(durable.destination, durable.client_id, durable.name)
-        self._append(RemoveOwner(durable.owner, payload, waiting))
+        parts = list(durable.parts.values())
+        for part in parts:
+            payload = encode_unsubscribe(part.destination, durable.client_id, durable.name)
+            self._append(RemoveOwner(part.owner, payload, waiting if part is parts[-1] else None))
+        if not parts and waiting is not None:
+            client, receipt = waiting
+            client.tell_receipt(receipt)
 
-    def close(self, subscription: Subscription) -> Queue | None:
-        """``subscription`` ends. Returns the queue to which its unacknowledged messages went back, to be dispatched."""
-        queue = subscription.queue
-        if queue is not None:
-            queue.close(subscription)
-        elif isinstance(subscription, TopicSubscription) and subscription.topic is not None:
-            subscription.topic.close(subscription)
-        return queue
+    def close(self, subscription: Subscription, seen: int | None = None) -> list[Queue]:
+        """``subscription`` ends. Returns the queues to which its unacknowledged messages went back, to be dispatched.
+
+        ``seen``: see Unsubscribe.
+        """
+        subscription.is_open = False
+        self._destinations.unwatch(subscription)
+        if subscription.is_browser:
+            self._dispatcher.end_browse(subscription)
+            return []
+        queues = list(subscription.queues)
+        for queue in queues:
+            queue.close(subscription, seen)
+        if isinstance(subscription, TopicSubscription):
+            for topic in subscription.topics:
+                topic.close(subscription)
+        self._advising.unsubscribed(subscription)
+        return queues

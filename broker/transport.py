@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from broker.core.commands import ClientError, Command
 from broker.protocols.session import Session
@@ -34,6 +34,8 @@ class TransportLimits(NamedTuple):
     unread_seconds_max: float = 60.0
     # Time for the last bytes to be read and the peer to hang up, once we did.
     close_seconds_max: float = 5.0
+    # Time for a peer that said farewell to hang up itself (ActiveMQConnection's closeTimeout).
+    hang_up_seconds_max: float = 15.0
     # How often a connection without heart-beats looks at its clocks.
     look_seconds: float = 10.0
 
@@ -115,7 +117,8 @@ class Outbox:
 class Connection(asyncio.Protocol):
     """One accepted connection.
 
-    ``client`` belongs to the engine. ``close`` and ``abort`` may be called at any time and more than once.
+    ``client`` belongs to the engine. ``subject`` makes a name of a peer's certificate
+    (``getpeercert()``). ``close`` and ``abort`` may be called at any time and more than once.
     """
 
     __slots__ = (
@@ -133,10 +136,12 @@ class Connection(asyncio.Protocol):
         "_must_close",
         "_on_lost",
         "_outbox",
+        "_subject",
         "_timer",
         "_transport",
         "_unread_bytes",
         "_unread_since",
+        "certificate",
         "client",
         "id",
         "is_closing",
@@ -153,11 +158,14 @@ class Connection(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         on_lost: Callable[[Connection], None],
         limits: TransportLimits = DEFAULT_LIMITS,
+        subject: Callable[[Any], str | None] = lambda certificate: None,
     ) -> None:
+        self._subject = subject
         self.id = id
         self.session = session
         self.client: object = None
         self.peer = "?"
+        self.certificate: str | None = None
         self.is_closing = False
         self._engine = engine
         self._outbox = outbox
@@ -204,6 +212,7 @@ class Connection(asyncio.Protocol):
             self._must_close = True
             self.touch()
             return
+        self._must_close = False
         self._write(self._loop.time())
         transport = self._transport
         if self.is_closing or transport is None:
@@ -220,6 +229,11 @@ class Connection(asyncio.Protocol):
         self._close_timer = self._loop.call_later(self._limits.close_seconds_max, transport.abort)
         self._loop.call_soon(self._tell_closed)
 
+    def await_hang_up(self) -> None:
+        """The peer is to hang up, soon: else we do."""
+        if not self.is_closing and self._close_timer is None:
+            self._close_timer = self._loop.call_later(self._limits.hang_up_seconds_max, self.abort)
+
     def abort(self) -> None:
         """Hang up at once; what was not written yet is never written."""
         if not self.is_closing:
@@ -235,8 +249,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_flushed(self) -> bool:
-        """Whether all that was to be said has left this process, or never will."""
-        return self._transport is None or self._transport.get_write_buffer_size() == 0
+        """After ``close``: whether all that was to be said has left this process, or never will. What a broker has to
+        withhold, for it does not know whether it is the master, has not."""
+        if self._transport is None:
+            return True
+        return not self._must_close and self._transport.get_write_buffer_size() == 0
 
     @property
     def descriptor(self) -> int:
@@ -250,6 +267,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(self._limits.write_bytes_high, self._limits.write_bytes_low)
+        self.certificate = self._subject(transport.get_extra_info("peercert"))
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple) and len(address) >= 2:
             host = f"[{address[0]}]" if ":" in str(address[0]) else address[0]
@@ -257,11 +275,17 @@ class Connection(asyncio.Protocol):
         self._last_received = self._last_sent = self._loop.time()
         self._timer = self._loop.call_later(self._limits.connect_seconds_max, self._look)
         self._engine.opened(self)
+        if self.session.pending_bytes:  # some protocols greet first
+            self.touch()
 
     def data_received(self, data: bytes) -> None:
         if self.is_closing:
             return
         self._last_received = self._loop.time()
+        if not self._has_heart_beats and data.startswith(_TLS_HELLO) and not self.session.is_connected:
+            log.warning("%s begins TLS, which this connector does not speak: hung up", self)
+            self.abort()
+            return
         engine = self._engine
         handle = engine.handle
         session = self.session
@@ -273,6 +297,8 @@ class Connection(asyncio.Protocol):
             if not session.has_more:
                 break
             data = b""
+        if session.pending_bytes:
+            self.touch()  # what it answers by itself
         if not self._has_heart_beats and session.is_connected:
             self._start_heart_beats()
         if engine.is_congested and self._is_reading:
@@ -412,6 +438,8 @@ class Connection(asyncio.Protocol):
             self._engine.closed(self)
 
 
+# The beginning of a handshake: type and version of its first record (RFC 8446, 5.1).
+_TLS_HELLO = b"\x16\x03"
 # Between two questions whether what is withheld may be said; a look takes less than a millisecond on a healthy volume.
 _WITHHELD_SECONDS = 0.005
 # A heart-beat below twice this is not worth a timer.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import itertools
 import logging
 import math
 import os
 import signal
 import time
 from collections.abc import Callable
-from functools import partial
+from datetime import UTC, datetime
 from typing import cast
 
 import uvloop
@@ -20,20 +22,20 @@ from broker.admin.notify import Notifier, Watchdog, watchdog_period_seconds
 from broker.admin.server import AdminServer
 from broker.admin.several_store_pages import SeveralStorePages
 from broker.admin.store_pages import StorePages
+from broker.connectors import make_connector
 from broker.core.settings import EngineSettings
 from broker.engine import Engine
 from broker.events import SUFFIX as EVENTS_SUFFIX
 from broker.events import EventRing
 from broker.ha import Mastership
 from broker.locking import make_locker
-from broker.protocols.stomp.frames import Limits
-from broker.protocols.stomp.session import StompSession
-from broker.server import Connector, Server
+from broker.protocols.openwire.advisories import Advisories
+from broker.security.setup import access_of, policies_of, tls_of
+from broker.server import Server
 from broker.service import AnyStandby, AnyStore
 from broker.states import Phase, Role
 from broker.status import Report
-from broker.transport import DEFAULT_LIMITS
-from config.settings import ConnectorSettings, Settings
+from config.settings import Settings
 from config.store import StoreSettings as StoreTable
 from locker.shared_file import SharedFileLocker
 from store.archive import DEFAULT_NAME
@@ -49,6 +51,8 @@ from store.volume import Concern, demand_safe
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
+# A broker numbers the messages it takes: 2^20 a millisecond, from the moment of its start.
+SEQUENCE_BITS = 20
 # An idle storage thread shows life, and looks for a successor, at each keep-alive, and so often at least.
 LOOK_SECONDS_MAX = 2.0
 LIFE_SECONDS = 0.05
@@ -56,8 +60,17 @@ LIFE_SECONDS = 0.05
 PENDING_SECONDS_MAX = 1.0
 
 
+# Messages and what goes with them make no cycles: reference counts free them, and the collector only has to be rare
+# enough not to look through a full window for nothing.
+GC_ALLOCATIONS = 20_000
+GC_YOUNGER_ROUNDS = 20
+
+
 def run_broker(settings: Settings) -> None:
     """Run a broker until SIGTERM or SIGINT; returns after the handover. Raises what the operator must mend."""
+    # What is there before the first message stays, and need not be looked through again and again.
+    gc.freeze()
+    gc.set_threshold(GC_ALLOCATIONS, GC_YOUNGER_ROUNDS, GC_YOUNGER_ROUNDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(Broker(settings).run())
 
@@ -76,10 +89,22 @@ class Broker:
         self._directory = os.path.abspath(settings.store.directory)
         self._index_root = settings.store.index_directory or os.path.join(self._directory, "index")
         self._filters = _filters(settings)
+        self._policies = policies_of(settings)
+        self._access = access_of(settings)
+        self._tls = [tls_of(each, settings) for each in settings.connectors]
         self._engine: Engine | None = None
         self._last_life = time.monotonic()
         self._awaited: set[str] = set()  # what is noted once a term
-        self._server = Server([_connector(c) for c in settings.connectors])
+        # Higher than all that a former term gave, as long as the clock does not go back by months.
+        self._sequences = itertools.count(milliseconds() << SEQUENCE_BITS)
+        self._server = Server(
+            [
+                make_connector(
+                    each, settings.broker, milliseconds, self._sequences, tls, settings.tls.handshake_timeout / 1000
+                )
+                for each, tls in zip(settings.connectors, self._tls, strict=True)
+            ]
+        )
         self._notifier = Notifier.from_environment()
         admin = settings.admin.address
         self._admin_url = None if admin is None else f"http://{admin}"
@@ -118,6 +143,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop, signal.Signals(number).name)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         log.info("%s starts, pid %d, store %s", self._name, os.getpid(), self._directory)
         for warning in self._report.warnings:
             log.warning("%s", warning)
@@ -140,12 +166,28 @@ class Broker:
             self._server.unbind()
             self._notifier.close()
             self._ring.close()
+            self._access.close()
         log.info("%s ended", self._name)
 
     def _asked_to_stop(self, name: str) -> None:
         log.info("%s: %s", name, "handing over" if self._mastership.role is Role.MASTER else "ending")
         self._notifier.stopping()
         self._mastership.stop()
+
+    def _reload(self) -> None:
+        """SIGHUP: read users and certificates again, whether their files look changed or not."""
+        log.info("SIGHUP: users and certificates are read again")
+        self._access.reload()
+        for tls in self._tls:
+            if tls is not None:
+                tls.reload()
+
+    def _look_at_files(self) -> None:
+        """Users and certificates that have changed hold from now on."""
+        self._access.look()
+        for tls in self._tls:
+            if tls is not None:
+                tls.look()
 
     def _objections(self) -> list[str]:
         """What is unsafe and was chosen all the same. Raises UnsafeVolume."""
@@ -170,9 +212,11 @@ class Broker:
             confirmed = 0 if store is None else store.figures.confirmed
             self._ring.alive(confirmed)
             self._note_firsts(confirmed)
-            if self._engine is not None and now - last_tick >= TICK_SECONDS:
+            if now - last_tick >= TICK_SECONDS:
                 last_tick = now
-                self._engine.tick(milliseconds())
+                self._look_at_files()
+                if self._engine is not None:
+                    self._engine.tick(milliseconds())
 
     def _note_firsts(self, confirmed: int) -> None:
         """An outage is over for clients when the first is back, and when the first has an answer."""
@@ -194,6 +238,18 @@ class Broker:
             engine_settings(self._settings),
             milliseconds,
             on_drained=self._server.resume_reading_all,
+            call_later=asyncio.get_running_loop().call_later,
+            policies=self._policies,
+            access=self._access,
+            advisor=Advisories(
+                f"ID:advisories-{self._name}-{store.epoch}",
+                milliseconds,
+                self._sequences,
+                broker_id=f"ID:{self._name}",
+                broker_name=self._name,
+                broker_url=" ".join(f"{each.scheme}://{each.address}" for each in self._settings.connectors),
+            ),
+            zone=datetime.now().astimezone().tzinfo or UTC,
         )
         store.start(engine)
         await self._server.listen(engine, f"ID:{self._name}-{store.epoch}")
@@ -201,8 +257,10 @@ class Broker:
         self._awaited = {"first-client", "first-receipt"}
 
     async def abort(self) -> None:
-        self._engine = None
+        engine, self._engine = self._engine, None
         await self._server.abort()
+        if engine is not None:
+            engine.end()
 
     def cut(self) -> None:
         self._server.cut()
@@ -215,6 +273,8 @@ class Broker:
         while store is not None and store.has_pending and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
         await self._server.close()
+        if self._engine is not None:
+            self._engine.end()
         self._engine = None
 
     # ---- made of
@@ -269,28 +329,6 @@ class Broker:
             self._notifier.ready(line)
         else:
             self._notifier.status(line)
-
-
-def _connector(settings: ConnectorSettings) -> Connector:
-    options = settings.options
-    sends, wants = options.default_heart_beat
-    make_session = partial(
-        StompSession,
-        clock=milliseconds,
-        limits=Limits(frame_bytes_max=min(options.max_frame_size, options.max_data_length)),
-        default_heart_beat=f"{sends},{wants}",
-    )
-    return Connector(
-        settings.scheme,
-        settings.address.host,
-        settings.address.port,
-        make_session,
-        DEFAULT_LIMITS._replace(
-            connect_seconds_max=options.connect_attempt_timeout / 1000,
-            heart_beat_grace=options.hb_grace_period_multiplier,
-        ),
-        options.maximum_connections,
-    )
 
 
 def engine_settings(settings: Settings) -> EngineSettings:

@@ -20,6 +20,7 @@ COMMANDS: Final[Commands] = {
     "lock": ("broker.cli.lock", "lock", "Who holds the lock, and who waits for it."),
     "failover": ("broker.cli.failover_explain", "failover", "What happened at the last change of masters."),
     "config": ("broker.cli.config", "config", "Check or show the settings."),
+    "user": ("broker.cli.user", "user", "Who may connect: the file of users."),
     "store": ("broker.cli.store", "store", "Look into a data directory."),
     "doctor": ("broker.cli.doctor", "doctor", "Examine what a pair stands on: its volume, its errors."),
     "simulate": ("broker.cli.simulate", "simulate", "Brokers in virtual time, through faults that a seed decides."),

@@ -73,7 +73,7 @@ _OPTIONS: Final = (
     click.option("--data", metavar="DIR", help="Data directory, shared by the pair (store.directory)."),
     click.option("--name", metavar="NAME", help="This broker's name, unique in its pair (broker.name)."),
     click.option("--stomp", metavar="HOST:PORT|off", help="Where STOMP clients connect."),
-    click.option("--openwire", metavar="off", help="OpenWire comes with a later release; off is accepted."),
+    click.option("--openwire", metavar="HOST:PORT|off", help="Where OpenWire clients (JMS) connect."),
     click.option("--admin", metavar="HOST:PORT|off", help="Where status and health are served."),
     click.option(
         "--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any other setting; may be repeated."

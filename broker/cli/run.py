@@ -7,7 +7,9 @@ import sys
 
 import click
 
+from broker.cli.log_lines import LineFormatter
 from broker.cli.options import WrongSettings, settings_options
+from config.errors import SettingsError
 from config.settings import Settings
 from index.errors import IndexTrouble
 from journal.errors import JournalError
@@ -35,12 +37,14 @@ def run(settings: Settings, log_level: str) -> None:
     It is master when the lock of the store directory is free; else it stands by and takes over when the master
     goes. SIGTERM and Ctrl-C hand over: what is waiting is written, and the lock is released last.
     """
-    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter(LOG_FORMAT))
+    logging.basicConfig(level=log_level.upper(), handlers=[handler])
     from broker.wiring import run_broker
 
     try:
         run_broker(settings)
-    except (LockSettingsError, UnknownLocker) as error:
+    except (LockSettingsError, UnknownLocker, SettingsError) as error:
         raise WrongSettings(str(error)) from error
     except (
         OSError,

@@ -17,6 +17,8 @@ from broker.cli.options import WrongSettings, settings_options
 from config.settings import Settings
 
 SEEDS_PER_TASK = 10
+SEEDS_PER_LINE = 500
+"""How often a long run says on standard error where it is."""
 FAULTS = "nfs-pause,lock-steal,clock-step,disk-full,partition,kill"
 EXIT_BROKEN = 1
 
@@ -96,6 +98,10 @@ def simulate(
             broken.append(told)
         if not is_json:
             _show(told, is_alone=len(chosen) == 1)
+        if told.seed % SEEDS_PER_LINE == 0 and len(chosen) > SEEDS_PER_LINE:
+            click.echo(
+                f"seed {told.seed} of {chosen[-1]}: {len(broken)} broken, {time.monotonic() - began:.0f} s", err=True
+            )
     elapsed = time.monotonic() - began
     if is_json:
         _show_json(chosen, broken, told if len(chosen) == 1 else None, elapsed)

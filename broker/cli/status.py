@@ -174,6 +174,9 @@ def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
         facts.append(("caught up", f"{caught_up}, {_figure(standby.get('messages'))} messages"))
         facts += _takeover(standby)
     facts.append(("store", str(answer.get("store", "?"))))
+    if answer.get("connectors"):
+        verb = "serves" if answer["role"] == "master" else "will serve"
+        facts.append((verb, ", ".join(map(str, answer["connectors"]))))
     if answer["role"] != "standby" and answer.get("reason"):
         facts.append(("because", str(answer["reason"])))
     # What is 0 says little to people; --json has it.

@@ -6,12 +6,13 @@ which it was written ends, as with a real transport; what is sent is noted at on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from broker.core.commands import AckMode, ClientError, Command, Connect
 from broker.simulate.kernel import World
 from store.records.message import Message
+from store.records.transactions import XaTransactionId
 
 #: One way between client and broker, in seconds.
 LATENCY_SECONDS = 0.0005
@@ -73,6 +74,8 @@ class Connection:
 
     def __init__(self, world: World, server: Server, peer: Peer, name: str, epoch: int) -> None:
         self.client: Any = None
+        self.survives_errors = False
+        self.certificate = None
         self.id = name
         self.peer = name
         self.epoch = epoch
@@ -100,11 +103,33 @@ class Connection:
     def receipt(self, receipt: str) -> None:
         self._frames.append(Receipt(receipt))
 
-    def deliver(self, subscription_id: str, tag: int, message: Message, redelivered: bool, ack_mode: AckMode) -> None:
+    def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
         self._frames.append(Delivery(subscription_id, tag, message.message_id))
 
+    def close_consumer(self, subscription_id: str, error: ClientError) -> None:
+        raise AssertionError("no policy has consumers cut off")
+
+    def nothing(self, subscription_id: str) -> None:
+        raise AssertionError("nobody pulls here")
+
+    def prepared(self, receipt: str, is_read_only: bool) -> None:
+        raise AssertionError("nobody prepares here")
+
+    def recovered(self, receipt: str, branches: Sequence[XaTransactionId]) -> None:
+        raise AssertionError("nobody recovers here")
+
     def fail(self, error: ClientError) -> None:
+        assert error.receipt is None or isinstance(error.receipt, str), "receipts are texts here"
         self._frames.append(Refusal(error.receipt, error.message))
+
+    def await_hang_up(self) -> None:
+        raise AssertionError("nobody here ends his connection himself")
+
+    def stop_reading(self) -> None:
+        """Who it is, is known at once."""
+
+    def resume_reading(self) -> None:
+        """It never stopped."""
 
     def beat(self) -> None:
         self._frames.append(HeartBeat())

@@ -19,6 +19,7 @@ STANDBY: dict[str, Any] = {
     "epoch": 4,
     "name": "b",
     "store": "/data",
+    "connectors": ["stomp://127.0.0.1:61613", "openwire://127.0.0.1:61616"],
     "holder": {"name": "a", "epoch": 4, "pid": 17, "host": "left", "admin": "http://127.0.0.1:8161"},
     "queues": [{"name": "orders[1]", "messages": 1234, "consumers": 2}],
     "standby": {
@@ -80,6 +81,8 @@ def test_people_read_role_epoch_holder_store_and_queues(admin: str) -> None:
         "LOCK_LOST 2",
         "0.234 s",
         "no keep-alive",
+        "will serve",
+        "openwire://127.0.0.1:61616",
     ):
         assert word in result.output
 

@@ -10,15 +10,8 @@ from typing import Any
 
 import pytest
 
+from bench.peers.ports import free_port
 from broker.server import BindError, Connector, Server
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_a_taken_port_is_named_with_the_reason(make_server: Callable[..., Server]) -> None:
@@ -31,12 +24,13 @@ def test_a_taken_port_is_named_with_the_reason(make_server: Callable[..., Server
         assert e.value.errno == errno.EADDRINUSE
 
 
-def test_two_standbys_do_not_share_a_port(make_server: Callable[..., Server], free_port: int) -> None:
-    first = make_server(port=free_port)
+def test_two_standbys_do_not_share_a_port(make_server: Callable[..., Server]) -> None:
+    port = free_port()
+    first = make_server(port=port)
     first.bind()
     try:
         with pytest.raises(BindError):
-            make_server(port=free_port).bind()
+            make_server(port=port).bind()
     finally:
         first.unbind()
 
@@ -50,12 +44,13 @@ def test_an_address_of_another_machine_is_refused(host: str, reason: str) -> Non
         server.bind()
 
 
-def test_a_failed_bind_holds_no_port(make_server: Callable[..., Server], free_port: int) -> None:
-    (good,) = make_server(port=free_port)._connectors
+def test_a_failed_bind_holds_no_port(make_server: Callable[..., Server]) -> None:
+    port = free_port()
+    (good,) = make_server(port=port)._connectors
     server = Server([good, good._replace(host="203.0.113.1")])
     with pytest.raises(BindError):
         server.bind()
-    with socket.create_server(("127.0.0.1", free_port)):
+    with socket.create_server(("127.0.0.1", port)):
         pass
 
 
@@ -133,6 +128,20 @@ async def test_close_is_over_in_time_though_a_client_does_not_hang_up(bench_of: 
             await bench.server.close(seconds_max=0.05)
             await bench.server.lingered(seconds_max=0.05)
         assert not bench.server.is_listening
+
+
+async def test_close_hangs_up_though_nobody_knows_whether_it_may_speak(bench_of: Any) -> None:
+    """A master that was stopped in its handover, and deposed meanwhile: its clients must not wait for it for ever."""
+    async with bench_of() as bench:
+        client = await bench.client()
+        await client.connect()
+        (connection,) = bench.server.connections
+        bench.engine.is_sure = False
+        connection.session.receipt("never")
+        async with asyncio.timeout(10):
+            await bench.server.close(seconds_max=0.05)
+            with pytest.raises((ConnectionResetError, AssertionError)):
+                assert b"never" in await client.rest()
 
 
 async def test_who_may_be_deposed_says_nothing_until_he_knows(bench_of: Any) -> None:

@@ -153,10 +153,10 @@ async def test_a_transaction_happens_with_its_commit(port: int, client_class: An
 async def test_what_is_refused_leaves_the_connection_open(port: int, client_class: Any, acknowledge: Any) -> None:
     def talk() -> None:
         client, listener = connected(client_class, port)
-        client.send("/temp-queue/a", "no", headers={"receipt": "r"})
+        client.send("/queue/a.*", "no", headers={"receipt": "r"})
         listener.until(lambda: bool(listener.errors))
         assert listener.errors[0].headers["receipt-id"] == "r"
-        assert "Temporary destinations are not supported yet" in listener.errors[0].body
+        assert "queue://a.* has wildcards" in listener.errors[0].body
         client.send("/queue/a", "yes", headers={"receipt": "s"})
         listener.until(lambda: listener.receipts == ["s"])
         client.disconnect()

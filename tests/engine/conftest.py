@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from broker.core.commands import (
     Subscribe,
     Unsubscribe,
 )
+from broker.core.policies import DestinationPolicy, Policies
 from broker.core.settings import EngineSettings
 from broker.engine import Engine
 from store.memory import MemoryStore
@@ -47,6 +50,8 @@ class Delivered:
 class RecordingSession:
     """Remembers what the broker says, in order."""
 
+    survives_errors = False
+
     def __init__(self) -> None:
         self.told: list[Any] = []
         self.errors: list[ClientError] = []
@@ -60,12 +65,16 @@ class RecordingSession:
         self.told.append(("receipt", receipt))
         self.receipts.append(receipt)
 
-    def deliver(self, subscription_id: str, tag: int, message: Message, redelivered: bool, ack_mode: AckMode) -> None:
+    def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
         self.told.append(("message", message.body.decode()))
-        self.delivered.append(Delivered(subscription_id, tag, message, redelivered))
+        self.delivered.append(Delivered(subscription_id, tag, message, redeliveries > 0))
 
     def fail(self, error: ClientError) -> None:
         self.told.append(("error", error.message))
+        self.errors.append(error)
+
+    def close_consumer(self, subscription_id: str, error: ClientError) -> None:
+        self.told.append(("closed", subscription_id))
         self.errors.append(error)
 
 
@@ -76,9 +85,11 @@ class Client:
         self.id = id
         self.peer = f"{id}:1"
         self.client: Any = None
+        self.certificate = None
         self.session = RecordingSession()
         self.is_writable = True
         self.is_closed = False
+        self.is_reading = True
         self.engine = house.engine
         self.sequence = 0
         self.engine.opened(self)
@@ -88,6 +99,12 @@ class Client:
 
     def close(self, after_flush: bool = True) -> None:
         self.is_closed = True
+
+    def stop_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
 
     def handle(self, command: Command) -> None:
         self.engine.handle(self, command)
@@ -165,10 +182,14 @@ class Client:
 
 
 class House:
-    """Engine, store and the turns of a loop. ``turn`` runs until nothing is left to do."""
+    """Engine, store and the turns of a loop. ``turn`` runs until nothing is left to do, ``wait`` lets time pass."""
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, settings: EngineSettings, policies: Policies | None = None, advisor: Any = None) -> None:
         self.now = 1_000
+        self.policies = policies
+        self.advisor = advisor
+        self._numbers = count()
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._soon: deque[Callable[[], None]] = deque()
         self.drained = 0
         self.store = MemoryStore(self._soon.append)
@@ -177,15 +198,44 @@ class House:
         self.engine = self._new_engine()
 
     def _new_engine(self) -> Engine:
-        engine = Engine(self.store, self.settings, lambda: self.now, on_drained=self._on_drained)
+        engine = Engine(
+            self.store,
+            self.settings,
+            lambda: self.now,
+            on_drained=self._on_drained,
+            call_later=self._call_later,
+            policies=self.policies,
+            advisor=self.advisor,
+        )
         self.store.start(engine)
         return engine
+
+    def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        heappush(self._later, (self.now + seconds * 1000, next(self._numbers), function))
+
+    def wait(self, seconds: float) -> None:
+        """Timers run when they are due, and the engine's clock once a second."""
+        end = self.now + round(seconds * 1000)
+        while self.now < end:
+            second = min((self.now // 1000 + 1) * 1000, end)
+            while self._later and self._later[0][0] <= second:
+                due, _, function = heappop(self._later)
+                self.now = max(self.now, round(due))
+                function()
+                self.turn()
+            self.now = second
+            if second % 1000 == 0:
+                self.engine.tick(second)
+                self.turn()
 
     def _on_drained(self) -> None:
         self.drained += 1
 
-    def fail_over(self) -> None:
-        """Another engine on the same store, as after a promotion."""
+    def fail_over(self, *, is_sudden: bool = False) -> None:
+        """Another engine on the same store, as after a promotion. ``is_sudden``: what was on its way is stored, and
+        told to nobody."""
+        if is_sudden:
+            self.store.start(self.engine)
         self.turn()
         self.engine = self._new_engine()
 
@@ -212,8 +262,9 @@ class House:
 
 @pytest.fixture
 def make_house() -> Callable[..., House]:
-    def make(**settings: Any) -> House:
-        return House(EngineSettings(**settings))
+    def make(policy: DestinationPolicy | Policies | None = None, advisor: Any = None, **settings: Any) -> House:
+        policies = Policies((), policy) if isinstance(policy, DestinationPolicy) else policy
+        return House(EngineSettings(**settings), policies, advisor)
 
     return make
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.core.commands import AckMode, Send
+from broker.core.policies import DestinationPolicy
 from store.records.message import Destination, DestinationKind, Message
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
@@ -52,7 +53,8 @@ def test_a_message_that_was_acknowledged_does_not_come_back_with_its_copy(house)
     assert house.stored() == 0
 
 
-def test_a_message_that_was_refused_may_come_again(house):
+def test_a_message_that_was_refused_may_come_again(make_house):
+    house = make_house(DestinationPolicy(send_fail_if_no_space=True))
     client = house.client()
     house.store._bytes_max = 10
     client.handle(Send(numbered(1, "m"), None, "refused"))

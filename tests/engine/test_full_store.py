@@ -1,14 +1,22 @@
-"""A store in memory that is full."""
+"""A store in memory that is full, and producers that do not wait (send_fail_if_no_space)."""
 
 from __future__ import annotations
 
 import pytest
 
+from broker.core.policies import DestinationPolicy
 from store.memory import MemoryStore
 from store.records.message import Destination, DestinationKind
 
 DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
 PRICES = Destination(DestinationKind.TOPIC, "prices")
+
+
+@pytest.fixture
+def house(make_house):
+    made = make_house(DestinationPolicy(send_fail_if_no_space=True))
+    yield made
+    made.turn()
 
 
 def test_a_full_store_in_memory_refuses_a_send_and_takes_acknowledgements(house):
@@ -62,6 +70,7 @@ def test_a_send_in_a_transaction_dooms_it(full):
     client.begin()
     client.send("refused", transaction="t")
     assert "can only be aborted: the store in memory holds bytes_max" in client.errors[0]
+    assert refused(house) == 1
     client.ack("stored", transaction="t")
     client.commit()
     house.turn()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from broker.core.commands import Ack, AckMode
+from broker.core.commands import Ack, AckMode, AddDestination, Connect
+from broker.core.policies import DestinationPolicy
 from store.records.message import Destination, DestinationKind
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
@@ -243,7 +244,7 @@ def test_another_engine_finds_what_the_store_holds(house):
 
 
 def test_non_persistent_messages_beyond_their_memory_are_refused_by_the_name_of_the_limit(make_house):
-    house = make_house(non_persistent_memory_limit=1000)
+    house = make_house(DestinationPolicy(producer_flow_control=False), non_persistent_memory_limit=1000)
     client = house.client()
     client.send("x" * 600, persistent=False, receipt="1")
     client.send("x" * 600, persistent=False, receipt="2")
@@ -286,8 +287,20 @@ def test_a_client_id_belongs_to_one_connection(house):
     assert second.is_closed
 
 
+def test_a_client_id_may_be_taken_over_where_the_connector_says_so(house):
+    first = house.client("me")
+    second = house.client()
+    second.handle(Connect("me", steals_client_id=True))
+
+    assert first.is_closed
+    assert second.errors == []
+    assert not second.is_closed
+    assert house.client("me").errors != []  # the others still may not
+
+
 def test_messages_to_a_temporary_queue_are_not_stored(house):
     client = house.client()
+    client.handle(AddDestination(Destination(DestinationKind.TEMP_QUEUE, "t:1")))
     client.send("a", Destination(DestinationKind.TEMP_QUEUE, "t:1"), receipt="r")
     house.turn()
 

@@ -16,6 +16,7 @@ class Wire:
         self.id = f"ID:test-1-{number}"
         self.peer = "test"
         self.client: Any = None
+        self.certificate = None
         self.session = StompSession(self.id, lambda: house.now)
         self.is_writable = True
         self.is_closed = False

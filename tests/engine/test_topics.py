@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from broker.core.commands import AckMode
+import pytest
+
+from broker.core.commands import AckMode, Begin, Commit, Prepare
+from store.operations import AddMessage, AddSubscription
+from store.records.commands import encode_add, encode_subscription
 from store.records.message import Destination, DestinationKind
+from store.records.openwire import encode_message
+from store.records.transactions import XaTransactionId
 
 PRICES = Destination(DestinationKind.TOPIC, "prices")
 NEWS = Destination(DestinationKind.TOPIC, "news")
@@ -124,6 +130,52 @@ def test_a_durable_subscription_outlives_the_engine(house):
     assert client.bodies == ["a", "b"]
 
 
+def test_what_a_durable_subscription_asked_for_outlives_the_engine(house):
+    client, sender = house.client("me"), house.client()
+    client.subscribe("s", PRICES, durable_name="d", selector="colour = 'red'")
+    house.turn()
+
+    house.fail_over()
+    sender = house.client()
+    sender.send("blue", PRICES, properties={"colour": "blue"})
+    sender.send("red", PRICES, properties={"colour": "red"})
+    house.turn()
+    assert house.stored() == 1
+    client = house.client("me")
+    client.subscribe("s", PRICES, durable_name="d", selector="colour = 'red'")
+    house.turn()
+
+    assert client.bodies == ["red"]
+
+
+@pytest.mark.parametrize("change", [{"selector": "colour = 'blue'"}, {"selector": None}, {"no_local": True}])
+def test_another_selector_or_no_local_is_another_subscription_after_a_failover_too(house, change):
+    client = house.client("me")
+    asked = {"selector": "colour = 'red'", "no_local": False}
+    client.subscribe("s", PRICES, durable_name="d", **asked)
+    client.send("red", PRICES, properties={"colour": "red"})
+    house.turn()
+
+    house.fail_over()
+    client = house.client("me")
+    client.subscribe("s", PRICES, durable_name="d", **(asked | change))
+    house.turn()
+
+    assert client.bodies == []
+    assert house.stored() == 0
+
+
+def test_a_stored_selector_that_is_none_to_us_takes_every_message(house):
+    owner = house.store.subscription("me", "d", PRICES)
+    house.store.append(AddSubscription(owner, encode_subscription(PRICES, "me", "d", "XPATH '//x' ((")))
+
+    house.fail_over()
+    house.client().send("a", PRICES)
+    house.turn()
+
+    assert house.stored() == 1
+
+
 def test_a_durable_subscription_needs_a_client_id(house):
     client = house.client()
     client.subscribe("s", PRICES, durable_name="d")
@@ -137,7 +189,7 @@ def test_a_durable_subscription_has_one_consumer(house):
     client.subscribe("s", PRICES, durable_name="d")
     client.subscribe("t", PRICES, durable_name="d")
 
-    assert client.errors == ["Durable subscription 'd' of client 'me' is in use"]
+    assert client.errors == ["Durable consumer is in use for client: me and subscriptionName: d"]
 
 
 def test_only_a_topic_has_durable_subscriptions(house):
@@ -214,7 +266,7 @@ def test_an_unknown_durable_subscription_cannot_be_deleted(house):
     client = house.client("me")
     client.unsubscribe(None, durable_name="nope")
 
-    assert client.errors == ["No durable subscription 'nope' of client 'me'"]
+    assert client.errors == ["No durable subscription exists for: nope of client me"]
     assert not client.is_closed
 
 
@@ -232,3 +284,160 @@ def test_one_message_is_stored_once_for_all_durable_subscriptions_and_goes_with_
     house.turn()
 
     assert house.stored() == 0
+
+
+ALL = Destination(DestinationKind.TOPIC, "stock.>")
+STOCK_A, STOCK_B = (Destination(DestinationKind.TOPIC, f"stock.{name}") for name in "AB")
+
+
+def test_a_durable_subscription_of_a_pattern_gets_what_is_sent_to_topics_now_and_later(house):
+    client, sender = house.client("me"), house.client()
+    sender.send("nobody's", STOCK_A)
+    client.subscribe("s", ALL, durable_name="d", receipt="sub")
+    house.turn()
+    assert client.receipts == ["sub"]
+
+    sender.send("a", STOCK_A)
+    sender.send("b", STOCK_B)
+    sender.send("price", PRICES)
+    house.turn()
+
+    assert client.bodies == ["a", "b"]
+    for body in "ab":
+        client.ack(body)
+    house.turn()
+    assert house.stored() == 0
+
+
+def test_a_durable_subscription_of_a_pattern_gathers_and_outlives_the_engine(house):
+    client, sender = house.client("me"), house.client()
+    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'")
+    sender.send("a", STOCK_A, properties={"colour": "red"})
+    house.turn()
+    client.vanish()
+    sender.send("b", STOCK_B, properties={"colour": "red"})
+    sender.send("blue", STOCK_B, properties={"colour": "blue"})
+    house.turn()
+
+    house.fail_over()
+    sender, client = house.client(), house.client("me")
+    sender.send("c", STOCK_A, properties={"colour": "red"})
+    sender.send("late", Destination(DestinationKind.TOPIC, "stock.C"), properties={"colour": "red"})
+    house.turn()
+    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub")
+    house.turn()
+
+    assert client.session.told[1] == ("receipt", "sub")
+    assert sorted(client.bodies) == ["a", "b", "c", "late"]
+
+
+def test_what_a_pattern_asked_for_is_deleted_with_all_its_topics(house):
+    client, sender = house.client("me"), house.client()
+    client.subscribe("s", ALL, durable_name="d")
+    sender.send("a", STOCK_A)
+    sender.send("b", STOCK_B)
+    house.turn()
+
+    client.unsubscribe("s", durable_name="d", receipt="r")
+    house.turn()
+
+    assert client.receipts == ["r"]
+    assert house.store.owners() == []
+
+
+def test_another_pattern_under_the_same_name_is_another_subscription(house):
+    client, sender = house.client("me"), house.client()
+    client.subscribe("s", ALL, durable_name="d")
+    sender.send("a", STOCK_A)
+    house.turn()
+    client.unsubscribe("s")
+
+    client.subscribe("s", STOCK_A, durable_name="d")
+    house.turn()
+    sender.send("b", STOCK_B)
+    sender.send("c", STOCK_A)
+    house.turn()
+
+    assert client.bodies == ["a", "c"]
+    assert [owner.destination for owner in house.store.owners()] == [STOCK_A]
+
+
+def test_a_pattern_of_a_durable_subscription_has_one_consumer_before_any_topic_matches(house):
+    client = house.client("me")
+    client.subscribe("s", ALL, durable_name="d", receipt="sub")
+    assert client.receipts == ["sub"]
+
+    client.subscribe("t", ALL, durable_name="d")
+
+    assert client.errors == ["Durable consumer is in use for client: me and subscriptionName: d"]
+
+
+def test_what_is_sent_in_a_transaction_to_a_topic_that_a_pattern_meets_then_reaches_its_subscriber(house):
+    client, sender = house.client("me"), house.client()
+    client.subscribe("s", ALL, durable_name="d")
+    sender.begin()
+    sender.send("a", STOCK_A, transaction="t")
+    sender.commit(receipt="c")
+    house.turn()
+
+    assert sender.receipts == ["c"]
+    assert client.bodies == ["a"]
+
+
+def test_what_activemq_left_pending_and_a_selector_passes_over_is_let_go_of(house):
+    client = house.client()
+    owner = house.store.subscription("me", "d", PRICES)
+    house.store.append(AddSubscription(owner, encode_subscription(PRICES, "me", "d", "colour = 'red'")))
+    for number in range(900):  # several pages, some of them without any that is wanted
+        colour = "red" if number % 400 == 0 else "blue"
+        message = client.message(str(number), PRICES, properties={"colour": colour})
+        house.store.append(AddMessage(message, (owner,), encode_add(message, encode_message(message))))
+    house.fail_over(is_sudden=True)
+
+    client = house.client("me")
+    client.subscribe("s", PRICES, durable_name="d", selector="colour = 'red'")
+    house.turn()
+
+    assert client.bodies == ["0", "400", "800"]
+    assert house.stored() == 3
+    assert house.engine.statistics()["subscriptions"][0]["messages"] == 3
+
+
+RED = {"colour": "red"}
+BLUE = {"colour": "blue"}
+
+
+@pytest.mark.parametrize("fails_over", [True, False])
+def test_what_is_prepared_reaches_at_its_commit_those_who_want_it_even_if_they_came_later(house, fails_over):
+    xa = XaTransactionId(1, b"g", b"b")
+    for name, selector in (("red", "colour = 'red'"), ("blue", "colour = 'blue'")):
+        client = house.client(name)
+        client.subscribe("s", PRICES, durable_name="d", selector=selector)
+        house.turn()
+        client.vanish()
+    sender = house.client()
+    sender.session.prepared = lambda receipt, is_read_only: sender.session.receipt(receipt)
+    sender.handle(Begin(xa.key, xa=xa))
+    for colours in (RED, BLUE):
+        sender.send(colours["colour"], PRICES, transaction=xa.key, properties=colours)
+    sender.handle(Prepare(xa.key, xa, "p"))
+    house.turn()
+    assert sender.receipts == ["p"]
+    if fails_over:
+        house.fail_over()
+    late = house.client("late")
+    late.subscribe("s", PRICES, durable_name="d", selector="colour = 'red'")
+    house.turn()
+
+    house.client().handle(Commit(xa.key, "c", xa=xa, is_two_phase=True))
+    house.turn()
+
+    assert late.bodies == ["red"]
+    late.ack("red")
+    house.turn()
+    assert {owner.client_id: owner.count for owner in house.store.owners()} == {"red": 1, "blue": 1, "late": 0}
+    for name in ("red", "blue"):
+        client = house.client(name)
+        client.subscribe("s", PRICES, durable_name="d", selector=f"colour = '{name}'")
+        house.turn()
+        assert client.bodies == [name]

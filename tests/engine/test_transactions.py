@@ -214,7 +214,7 @@ def test_begin_commit_and_abort_need_a_right_name(house):
     three.send("a", transaction="no")
 
     assert one.errors == ["Transaction 't' was begun already"]
-    assert two.errors == three.errors == ["No transaction 'no'"]
+    assert two.errors == three.errors == ["Transaction 'no' has not been started."]
 
 
 def test_a_transaction_over_several_destinations_is_one_operation_of_the_store(house):

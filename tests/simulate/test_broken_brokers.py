@@ -19,6 +19,8 @@ from store.operations import Operation
 from store.standby import Standby
 from store.storage_thread import StorageThread
 
+pytestmark = pytest.mark.thorough
+
 SEEDS_MAX = int(os.environ.get("TANDEMMQ_PROVE_SEEDS", "300"))
 FAULTS = ("nfs-pause", "lock-steal", "clock-step", "disk-full", "partition", "kill")
 LEASE = ("locker.type=lease-database", "locker.data_source=sqlite:///simulated")

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 DEFAULT_SEEDS = 500 if os.environ.get("CI", "").lower() in ("1", "true") else 60
 SEEDS = int(os.environ.get("TANDEMMQ_PROVE_SEEDS", DEFAULT_SEEDS))
 FIRST = int(os.environ.get("TANDEMMQ_SEED", "1"))

@@ -1,0 +1,251 @@
+"""What clients say of what they were given: ACK, NACK, and OpenWire's ways to pull, to widen and to give up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from broker.core.client import Client
+from broker.core.commands import Ack, AckMode, ClientError, Delivered, GiveUp, Nack, Pull, Receipt, SetPrefetch
+from broker.core.policies import Policies
+from broker.core.queue import Queue
+from broker.core.settings import EngineSettings
+from broker.core.subscription import Entry, Subscription
+from broker.core.topic import TopicSubscription
+from broker.dispatcher import Dispatcher
+
+# A pull that must not wait is answered when the page is there that was read for it: looked at so often, so many times.
+PULL_LOOK_SECONDS = 0.005
+PULL_LOOKS_MAX = 400
+# So many refused messages wait for their time to come again; of more, each comes again at once.
+DELAYED_MAX = 10_000
+
+
+class Transactions(Protocol):
+    """Where acknowledgements wait that belong to a transaction (broker.transactions)."""
+
+    def enlist(self, client: Client, name: str, subscription: Subscription, covered: list[tuple[int, Entry]]) -> None:
+        """They count when it is committed. ClientError, and nothing is taken, when it cannot take them."""
+
+
+class Acknowledger:
+    """See the module. ``call_later(seconds, function)`` is the loop's; ``clock`` gives milliseconds since 1970."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        transactions: Transactions,
+        settings: EngineSettings,
+        policies: Policies,
+        clock: Callable[[], int],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._remove = dispatcher.remove
+        self._dispatch = dispatcher.dispatch
+        self._transactions = transactions
+        self._settings = settings
+        self._policies = policies
+        self._delayed = 0
+        self._clock = clock
+        self._call_later = call_later
+
+    def ack(self, client: Client, command: Ack) -> None:
+        subscription = client.subscriptions.get(command.id)
+        if (
+            subscription is not None
+            and command.first == command.tag
+            and not subscription.is_cumulative
+            and command.transaction is None
+            and command.count <= 1
+            and (entry := subscription.take_one(command.tag)) is not None
+        ):
+            self._settle_one(client, subscription, command.tag, entry, command.receipt)
+            return
+        covered = None if subscription is None else self._covered(subscription, command)
+        if not covered or subscription is None:
+            if subscription is not None and subscription.ack is AckMode.RANGE:
+                # After a failover a client acknowledges what another master gave it (openwire.md 10.4).
+                client.tell_receipt(command.receipt)
+                return
+            raise unexpected("ACK", command)
+        receipt = command.receipt
+        if command.transaction is not None:
+            self._transactions.enlist(client, command.transaction, subscription, covered)
+            client.tell_receipt(receipt)
+            self.go_on(subscription)
+            return
+        last = None
+        if receipt is not None:
+            last = next((entry for _, entry in reversed(covered) if entry.order_key and entry.queue is not None), None)
+        for _, entry in covered:
+            queue = entry.queue
+            if queue is not None:
+                queue.settle(entry)
+                if entry.order_key:
+                    self._remove(queue, entry, (client, receipt) if entry is last else None)
+        if self._dispatcher.tells_consumed:
+            self._dispatcher.consumed((subscription, tag, entry) for tag, entry in covered)
+        if last is None:
+            client.tell_receipt(receipt)
+        self.go_on(subscription)
+
+    def _settle_one(
+        self, client: Client, subscription: Subscription, tag: int, entry: Entry, receipt: Receipt | None
+    ) -> None:
+        """What ``ack`` does with what it covers, for a single delivery, which most are."""
+        queue = entry.queue
+        if queue is not None:
+            queue.settle(entry)
+        if queue is not None and entry.order_key:
+            self._remove(queue, entry, None if receipt is None else (client, receipt))
+        else:
+            client.tell_receipt(receipt)
+        if self._dispatcher.tells_consumed:
+            self._dispatcher.consumed(((subscription, tag, entry),))
+        self.go_on(subscription)
+
+    def _covered(self, subscription: Subscription, command: Ack) -> list[tuple[int, Entry]]:
+        """What the acknowledgement takes. ClientError, and nothing is taken, when it names another number of them."""
+        if subscription.ack is not AckMode.RANGE:
+            return subscription.take(command.tag)
+        covered = subscription.take_range(command.first, command.tag)
+        if covered and command.count and len(covered) != command.count:
+            subscription.restore(covered)
+            raise ClientError(
+                f"Unmatched acknowledge: {command.count} messages up to delivery {command.tag} of consumer "
+                f"{command.id}, but {len(covered)} wait for one",
+                is_fatal=False,
+            )
+        return covered
+
+    def go_on(self, subscription: Subscription) -> None:
+        """It has room for more."""
+        for queue in subscription.queues:
+            if queue.has_work:
+                self._dispatch(queue)
+        if isinstance(subscription, TopicSubscription):
+            self._dispatcher.dispatch_pending(subscription)
+        elif subscription.is_browser:
+            self._dispatcher.show(subscription)
+
+    # ---- refusals
+
+    def nack(self, client: Client, command: Nack) -> None:
+        subscription = client.subscriptions.get(command.id)
+        if command.transaction is not None:
+            raise ClientError(
+                "NACK in a transaction is not possible", "Send it without a transaction header.", is_fatal=False
+            )
+        if subscription is None or command.tag not in subscription.unacked:
+            raise unexpected("NACK", command)
+        waiting = None if command.receipt is None else (client, command.receipt)
+        entry = subscription.unacked[command.tag]
+        queue = entry.queue
+        redelivery = None if queue is None else self._policies.of(queue.destination).redelivery
+        is_requeued = (
+            redelivery is not None and self._settings.stomp_nack == "requeue" and not redelivery.is_over(entry.refusals)
+        )
+        if queue is not None and queue.is_dead_letter_queue and not is_requeued:
+            # A dead letter does not die again: it stays with who refused it until that subscription ends.
+            client.tell_receipt(command.receipt)
+            return
+        subscription.take_one(command.tag)
+        if queue is None:
+            client.tell_receipt(command.receipt)
+        elif redelivery is not None and is_requeued:
+            delay = redelivery.delay(entry.refusals)
+            entry.refusals += 1
+            client.tell_receipt(command.receipt)
+            if delay and self._delayed < DELAYED_MAX:
+                # It stays in flight, with nobody: so it is counted, and neither given out nor let go.
+                self._delayed += 1
+                self._call_later(delay / 1000, lambda: self._come_again(queue, entry))
+            else:
+                queue.give_back(entry)
+                self._dispatch(queue)
+        else:
+            queue.settle(entry)
+            cause = f"refused by NACK after {entry.redeliveries} redeliveries"
+            if not self._dispatcher.bury(queue, entry, cause, waiting):
+                client.tell_receipt(command.receipt)
+        self.go_on(subscription)
+
+    def _come_again(self, queue: Queue, entry: Entry) -> None:
+        """Its time has come."""
+        self._delayed -= 1
+        queue.give_back(entry)
+        self._dispatch(queue)
+
+    def give_up(self, client: Client, command: GiveUp) -> None:
+        subscription = client.subscriptions.get(command.id)
+        covered = [] if subscription is None else subscription.take_range(command.first, command.tag)
+        now = self._clock()
+        waiting = None if command.receipt is None else (client, command.receipt)
+        for _, entry in reversed(covered):
+            queue = entry.queue
+            if queue is None:
+                continue
+            queue.settle(entry)
+            if not command.is_expired:
+                is_told = self._dispatcher.bury(queue, entry, command.cause, waiting)
+            elif 0 < entry.message.expiration <= now:
+                is_told = self._dispatcher.expire(queue, entry, now, waiting)
+            else:
+                is_told = bool(entry.order_key)
+                if is_told:
+                    self._remove(queue, entry, waiting)
+            if is_told:
+                waiting = None
+        if waiting is not None:
+            client.tell_receipt(command.receipt)
+        if subscription is not None:
+            self.go_on(subscription)
+
+    # ---- room
+
+    def delivered(self, client: Client, command: Delivered) -> None:
+        subscription = client.subscriptions.get(command.id)
+        client.tell_receipt(command.receipt)
+        if subscription is not None:
+            subscription.widen(command.count)
+            self.go_on(subscription)
+
+    def set_prefetch(self, client: Client, command: SetPrefetch) -> None:
+        subscription = client.subscriptions.get(command.id)
+        client.tell_receipt(command.receipt)
+        if subscription is not None:
+            subscription.set_prefetch(min(command.prefetch, self._settings.prefetch_max))
+            self.go_on(subscription)
+
+    def pull(self, client: Client, command: Pull) -> None:
+        subscription = client.subscriptions.get(command.id)
+        client.tell_receipt(command.receipt)
+        if subscription is None or not subscription.is_pull:
+            return
+        subscription.pulled = pulled = subscription.pulled + 1
+        subscription.credit = 1
+        self.go_on(subscription)
+        if command.timeout_ms > 0:
+            self._call_later(command.timeout_ms / 1000, lambda: self._end_pull(subscription, pulled, PULL_LOOKS_MAX))
+        elif command.timeout_ms < 0:
+            self._end_pull(subscription, pulled, 0)
+
+    def _end_pull(self, subscription: Subscription, pulled: int, looks: int) -> None:
+        if not subscription.is_open or subscription.pulled != pulled or subscription.credit <= 0:
+            return  # it is over, or was answered
+        if looks < PULL_LOOKS_MAX and any(queue.is_page_asked for queue in subscription.queues):
+            self._call_later(PULL_LOOK_SECONDS, lambda: self._end_pull(subscription, pulled, looks + 1))
+            return
+        subscription.credit = 0
+        outlet = subscription.outlet
+        outlet.session.nothing(subscription.id)
+        outlet.touch()
+
+
+def unexpected(name: str, command: Ack | Nack) -> ClientError:
+    return ClientError(
+        f"Unexpected {name} received for delivery {command.tag} of subscription {command.id!r}",
+        "It must name a MESSAGE of an open subscription that was not acknowledged yet.",
+        is_fatal=False,
+    )

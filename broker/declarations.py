@@ -1,0 +1,147 @@
+"""What clients declare beside subscriptions: producers, and destinations that begin and end by a command."""
+
+from __future__ import annotations
+
+from broker.advising import Advising
+from broker.core import names
+from broker.core.access import Access, Operation
+from broker.core.client import Client, Waiting
+from broker.core.commands import AddDestination, AddProducer, ClientError, ErrorKind, RemoveDestination, RemoveProducer
+from broker.core.destinations import Destinations
+from broker.core.queue import Queue
+from broker.core.subscription import Subscription
+from broker.core.topic import Topic
+from broker.dispatcher import Store
+from broker.sender import Sender
+from store.operations import RemoveOwner
+from store.records.commands import encode_remove_destination
+from store.records.message import Destination, DestinationKind
+
+# Of one connection.
+PRODUCERS_MAX = 10_000
+TEMPORARIES_MAX = 1_000
+
+
+class Declarations:
+    """See the module."""
+
+    def __init__(
+        self, store: Store, destinations: Destinations, sender: Sender, advising: Advising, access: Access
+    ) -> None:
+        self._append = store.append
+        self._destinations = destinations
+        self._sender = sender
+        self._advising = advising
+        self._access = access
+
+    def left(self, client: Client) -> None:
+        """The connection is over: its temporary destinations end, and its producers."""
+        for destination in client.temporaries:
+            self.end_temporary(client, destination)
+        client.temporaries = set()
+        producers, client.producers = client.producers, {}
+        for id, named in producers.items():
+            self._advising.producer(client, id, named, is_there=False)
+
+    def add_producer(self, client: Client, command: AddProducer) -> None:
+        """ClientError when there are too many, or it may not send where it says."""
+        if command.id not in client.producers:
+            if len(client.producers) >= PRODUCERS_MAX:
+                raise ClientError(
+                    f"More than {PRODUCERS_MAX} producers on a connection", is_fatal=False, kind=ErrorKind.RESOURCE
+                )
+            if command.destination is not None:
+                self._sender.open(client, command.destination)
+            client.producers[command.id] = command.destination
+            self._advising.producer(client, command.id, command.destination, is_there=True)
+        client.tell_receipt(command.receipt)
+
+    def remove_producer(self, client: Client, command: RemoveProducer) -> None:
+        """One that is not known is no matter."""
+        if command.id in client.producers:
+            destination = client.producers.pop(command.id)
+            self._advising.producer(client, command.id, destination, is_there=False)
+        client.tell_receipt(command.receipt)
+
+    def add_destination(self, client: Client, command: AddDestination) -> None:
+        """A temporary one belongs to the client, any other needs the right to create it."""
+        destination = command.destination
+        if destination.kind > DestinationKind.TOPIC:
+            if destination not in client.temporaries:
+                if len(client.temporaries) >= TEMPORARIES_MAX:
+                    raise ClientError(
+                        f"More than {TEMPORARIES_MAX} temporary destinations of a connection",
+                        is_fatal=False,
+                        kind=ErrorKind.RESOURCE,
+                    )
+                if self._destinations.exists(destination):
+                    raise ClientError(
+                        f"{destination} belongs to another connection", is_fatal=False, kind=ErrorKind.DESTINATION
+                    )
+                client.temporaries.add(destination)
+                self._destinations.add_temporary(destination)
+        else:
+            if names.is_wildcard(destination.name) or names.split(destination) != (destination,):
+                raise ClientError(
+                    f"{destination} is not one destination",
+                    "What is created has a name without wildcards, commas and options.",
+                    is_fatal=False,
+                    kind=ErrorKind.DESTINATION,
+                )
+            self._access.check(client.principal, Operation.CREATE, destination)
+            self._destinations.create(destination)
+        client.tell_receipt(command.receipt)
+
+    def remove_destination(self, client: Client, command: RemoveDestination) -> None:
+        """With all it holds; ClientError while somebody uses it, or who may not."""
+        destination = command.destination
+        if destination.kind > DestinationKind.TOPIC:
+            if destination in client.temporaries:
+                self._check_unused(destination)
+                client.temporaries.discard(destination)
+                self.end_temporary(client, destination)
+            client.tell_receipt(command.receipt)
+            return
+        self._access.check(client.principal, Operation.REMOVE, destination)
+        if not self._destinations.exists(destination):
+            client.tell_receipt(command.receipt)
+            return
+        target = self._destinations.route(destination)
+        self._check_unused(destination)
+        self._remove(target, (client, command.receipt))
+        if not target.owner:
+            client.tell_receipt(command.receipt)
+
+    def _check_unused(self, destination: Destination) -> None:
+        target = self._destinations.by_name.get(destination)
+        users: list[Subscription] = []
+        if isinstance(target, Queue):
+            users = target.consumers
+        elif isinstance(target, Topic):
+            users = [*target.subscribers]
+        if users or (isinstance(target, Topic) and target.durables):
+            raise ClientError(
+                f"Destination: {destination} still has an active subscription",
+                "Its consumers are to be closed first, its durable subscriptions to be deleted.",
+                is_fatal=False,
+                kind=ErrorKind.STATE,
+            )
+
+    def end_idle(self, target: Queue | Topic) -> None:
+        """Nobody used it for long, and nothing is on its way to it."""
+        self._remove(target, None)
+
+    def _remove(self, target: Queue | Topic, waiting: Waiting | None) -> None:
+        """``waiting`` is told when the store has done so, if it has to."""
+        destination = target.destination
+        self._destinations.remove(target)
+        self._advising.ended(destination)
+        if target.owner:
+            self._append(RemoveOwner(target.owner, encode_remove_destination(destination), waiting))
+
+    def end_temporary(self, client: Client, destination: Destination) -> None:
+        """Its connection is over, or deleted it."""
+        target = self._destinations.by_name.get(destination)
+        if target is not None:
+            self._destinations.remove(target)
+            self._advising.ended(destination, client)

@@ -1,0 +1,102 @@
+"""Destinations that nobody uses are deleted, where a policy says so (gc_inactive_destinations). Once a second.
+
+Unused is what holds no message, has no consumer and no producer, and was sent nothing for so long. Of a queue the store
+may have messages yet that nobody has been told of: so a mark is sent through the store first, which comes back behind
+all that was sent before. If the queue was named meanwhile (``Queue.is_leaving`` is taken back by that) it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from broker.core.client import Client
+from broker.core.destinations import Destinations
+from broker.core.policies import Policies
+from broker.core.queue import Queue
+from broker.core.topic import Topic
+from store.operations import Atomic, Operation
+from store.records.message import Destination, DestinationKind
+
+# So many go in one second.
+REMOVED_MAX = 100
+
+
+class Leaving:
+    """Context of the mark that precedes the end of ``queue``."""
+
+    __slots__ = ("queue",)
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+
+
+class IdleDestinations:
+    """See the module. ``remove`` deletes one for good; while ``is_in_doubt`` (a branch of XA is prepared, and may add
+    to any queue) nothing is."""
+
+    def __init__(
+        self,
+        policies: Policies,
+        destinations: Destinations,
+        append: Callable[[Operation], None],
+        remove: Callable[[Queue | Topic], None],
+        is_in_doubt: Callable[[], bool],
+    ) -> None:
+        self.removed = 0
+        self._policies = policies
+        self._destinations = destinations
+        self._append = append
+        self._remove = remove
+        self._is_in_doubt = is_in_doubt
+        self._is_asked_for = policies.any(lambda policy: policy.gc_inactive_destinations)
+        # Since when each is unused, and what it had been sent by then.
+        self._idle: dict[Destination, tuple[int, int]] = {}
+
+    def tick(self, now: int, clients: Iterable[Client]) -> None:
+        """Have go what was unused for long enough."""
+        if not self._is_asked_for:
+            return
+        produced = {destination for client in clients for destination in client.producers.values()}
+        former, self._idle = self._idle, {}
+        asleep = {owner.destination: owner.count for owner in self._destinations.asleep()}
+        room = REMOVED_MAX
+        for destination in self._destinations.names():
+            policy = self._policies.of(destination)
+            if not policy.gc_inactive_destinations or destination.kind > DestinationKind.TOPIC:
+                continue
+            target = self._destinations.by_name.get(destination)
+            if destination in produced or asleep.get(destination) or (target is not None and _is_used(target)):
+                continue
+            sent = 0 if target is None else target.enqueued
+            since, sent_then = former.get(destination, (now, sent))
+            if sent != sent_then:
+                since = now
+            if room and now - since >= policy.inactive_timeout_before_gc and not self._is_in_doubt():
+                room -= 1
+                self._let_go(target or self._destinations.queue(destination))
+            else:
+                self._idle[destination] = (since, sent)
+
+    def _let_go(self, target: Queue | Topic) -> None:
+        if isinstance(target, Queue) and target.owner:
+            target.is_leaving = True
+            self._append(Atomic((), None, Leaving(target)))
+        else:
+            self._end(target)
+
+    def passed(self, leaving: Leaving) -> None:
+        """The mark came back."""
+        queue = leaving.queue
+        if queue.is_leaving and not queue.is_dropped and not _is_used(queue) and not self._is_in_doubt():
+            self._end(queue)
+        queue.is_leaving = False
+
+    def _end(self, target: Queue | Topic) -> None:
+        self.removed += 1
+        self._remove(target)
+
+
+def _is_used(target: Queue | Topic) -> bool:
+    if isinstance(target, Queue):
+        return bool(target.consumers or target.count)
+    return bool(target.subscribers or target.durables)

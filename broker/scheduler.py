@@ -1,0 +1,378 @@
+"""Messages that wait for their time: stored like any other, and sent when it has come.
+
+A pending message lies in a queue of the store that nobody sees (``core.pending``). In memory stands for each only when
+it is due and its order key, so that a million of them cost little; the message itself is read back when its time has
+come. Then one Atomic stores it where it belongs, forgets the pending copy and, if it is to come again, stores the next:
+whenever the broker dies, all of that happened or none of it. Nothing is sent twice, and nothing is lost.
+
+After a promotion the times are read from the store, page by page, while those known already are kept: a large number
+of pending messages does not delay the take-over, only (by the time it takes to read them) what fell due meanwhile.
+
+All methods are called on the event loop, and nothing in here waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import UTC, tzinfo
+from typing import Protocol
+
+from sortedcontainers import SortedList
+
+from broker.core.commands import ClientError, ErrorKind
+from broker.core.pending import PENDING, Due, again, due_of, occurrence, pending, run_of, shown
+from broker.core.schedule import JOB_ID, Schedule
+from broker.dispatcher import encode_payload
+from store.operations import AddMessage, Atomic, Operation, OrderKey, Page, PagedMessage, RemoveMessage
+from store.records.commands import encode_remove
+from store.records.message import Destination, Message
+from store.records.message_ids import broker_producer
+
+log = logging.getLogger(__name__)
+
+PENDING_MESSAGES_MAX = 1_000_000
+# Read back, and on their way to where they belong, at the same time.
+FIRING_MAX = 500
+PAGE_MESSAGES = 500
+PAGE_BYTES = 2 << 20
+# What could not be sent (its destination cannot be made, say) is tried again after so long.
+PUT_OFF_MS = 60_000
+# Requests to ActiveMQ.Scheduler.Management that wait for their turn.
+REQUESTS_MAX = 16
+
+MANAGEMENT = "ActiveMQ.Scheduler.Management"
+ACTION = "AMQ_SCHEDULER_ACTION"
+START_TIME, END_TIME = "ACTION_START_TIME", "ACTION_END_TIME"
+_MARK = b"AMQ_SCHEDULED_"
+
+
+class Send(Protocol):
+    """The engine's: have ``message`` stored where it belongs in one Atomic with ``parts``, and shown once that holds.
+
+    Raises ClientError if it cannot be sent; then nothing was handed to the store.
+    """
+
+    def __call__(self, message: Message, parts: Sequence[AddMessage | RemoveMessage]) -> None: ...
+
+
+class _Firing:
+    """Context of the Page that reads back what is due."""
+
+    __slots__ = ("order_key",)
+
+    def __init__(self, order_key: OrderKey) -> None:
+        self.order_key = order_key
+
+
+class _Loading:
+    """Context of the Pages that read what was pending at promotion."""
+
+
+class _Request:
+    """Context of the Pages that look for what a management message asks for."""
+
+    __slots__ = ("end", "is_removal", "job", "reply_to", "start")
+
+    def __init__(
+        self, *, is_removal: bool, job: str | None, start: int | None, end: int | None, reply_to: Destination | None
+    ) -> None:
+        self.is_removal = is_removal
+        self.job = job
+        self.start = start
+        self.end = end
+        self.reply_to = reply_to
+
+    def covers(self, due: Due) -> bool:
+        if self.job is not None and due.job != self.job:
+            return False
+        return self.start is None or self.end is None or self.start <= due.time <= self.end
+
+
+class Scheduler:
+    """See the module. ``owner`` is the id of the queue PENDING in the store, ``count`` what it holds at promotion,
+    ``epoch`` makes ids unique for ever, and ``zone`` says whose minutes a cron entry means."""
+
+    def __init__(
+        self,
+        append: Callable[[Operation], None],
+        send: Send,
+        owner: int,
+        count: int,
+        epoch: int,
+        clock: Callable[[], int],
+        *,
+        zone: tzinfo = UTC,
+        pending_messages_max: int = PENDING_MESSAGES_MAX,
+    ) -> None:
+        self.owner = owner
+        self.sent = 0
+        self._append = append
+        self._send = send
+        self._clock = clock
+        self._zone = zone
+        self._pending_messages_max = pending_messages_max
+        self._producer = broker_producer(f"ID:scheduler-{epoch}")
+        self._sequence = 0
+        self._dues: SortedList[tuple[int, OrderKey]] = SortedList()
+        self._firing: set[OrderKey] = set()
+        # What was tried in vain: when it is tried again, in the place of when it was due.
+        self._put_off: dict[OrderKey, int] = {}
+        self._requests: deque[_Request] = deque()
+        self._is_request_begun = False
+        self._unread = count
+        self._is_begun = self.is_loaded = count == 0
+        # What comes from here on is told by ``durable``, and is not to be read as well.
+        self._first_new: OrderKey | None = None
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """Who is to hold what ``take`` gave."""
+        return (self.owner,)
+
+    @property
+    def count(self) -> int:
+        """How many messages wait for their time; while they are still being read, about."""
+        return len(self._dues) + len(self._firing) + self._unread
+
+    @property
+    def put_off(self) -> int:
+        """How many are past their time because they could not be sent."""
+        return len(self._put_off)
+
+    @property
+    def next_due(self) -> int | None:
+        """When ``tick`` has something to do next; None: nothing is known to wait."""
+        return self._dues[0][0] if self._dues else None
+
+    # ---- in
+
+    def take(self, message: Message) -> Message | None:
+        """What is to be stored in the place of ``message``, for ``owner``, if that is to wait; None: it is not.
+
+        It is pending once ``durable`` says so. Raises a ClientError, not fatal, for a schedule that cannot be kept.
+        """
+        if not may_be_scheduled(message):
+            return None
+        schedule = Schedule.of(message.properties)
+        if schedule is None:
+            return None
+        if self.count >= self._pending_messages_max:
+            raise ClientError(
+                f"{self.count} messages wait for their time already",
+                "No more are taken until some of them were sent, or removed.",
+                is_fatal=False,
+                kind=ErrorKind.RESOURCE,
+            )
+        time = schedule.first(self._clock(), self._zone)
+        return pending(message, Due(time, schedule.repeat, message.message_id))
+
+    def manage(self, message: Message) -> None:
+        """Do what a message to MANAGEMENT asks for. It is not given on to anybody.
+
+        BROWSE sends a copy of each pending message to its reply-to, REMOVE (of the job that the property scheduledJobId
+        names) and REMOVEALL remove; the properties ACTION_START_TIME and ACTION_END_TIME say which, by their times.
+        """
+        properties = message.properties or {}
+        action = properties.get(ACTION)
+        job = properties.get(JOB_ID)
+        if action == "BROWSE":
+            is_understood = message.reply_to is not None
+        elif action == "REMOVE":
+            is_understood = isinstance(job, str)
+        else:
+            is_understood = action == "REMOVEALL"
+        if not is_understood:
+            raise ClientError(
+                f"{MANAGEMENT} does not understand {str(action)[:40]!r}",
+                f"{ACTION} is BROWSE (with a reply-to), REMOVE (with {JOB_ID}) or REMOVEALL.",
+                is_fatal=False,
+            )
+        if len(self._requests) >= REQUESTS_MAX:
+            raise ClientError(
+                f"{REQUESTS_MAX} requests to {MANAGEMENT} wait",
+                "Send it again later.",
+                is_fatal=False,
+                kind=ErrorKind.RESOURCE,
+            )
+        self._requests.append(
+            _Request(
+                is_removal=action != "BROWSE",
+                job=str(job) if action == "REMOVE" else None,
+                start=_time(START_TIME, properties.get(START_TIME)),
+                end=_time(END_TIME, properties.get(END_TIME)),
+                reply_to=message.reply_to,
+            )
+        )
+        self._begin_request()
+
+    # ---- time
+
+    def tick(self, now: int) -> None:
+        """Send what is due at ``now``: at most FIRING_MAX at the same time, the earliest first."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._ask(0, _Loading())
+        dues = self._dues
+        while dues and dues[0][0] <= now and len(self._firing) < FIRING_MAX:
+            _, order_key = dues.pop(0)
+            self._firing.add(order_key)
+            self._append(Page(self.owner, order_key - 1, 1, 1, _Firing(order_key)))
+
+    # ---- back from the store
+
+    def durable(self, operation: AddMessage | Page) -> None:
+        """An operation of ``owner`` holds: a message is pending, or was read."""
+        if isinstance(operation, AddMessage):
+            if not operation.is_duplicate:
+                self.added(operation.message, operation.order_key)
+            return
+        context = operation.context
+        if isinstance(context, _Firing):
+            self._firing.discard(context.order_key)
+            # Not there: it was removed while it was asked for.
+            if operation.messages and operation.messages[0].order_key == context.order_key:
+                self._fire(operation.messages[0])
+            self.tick(self._clock())
+        elif isinstance(context, _Request):
+            self._look_through(operation, context)
+        else:
+            assert isinstance(context, _Loading), "nobody else reads what is pending"
+            self._load(operation, context)
+
+    def added(self, waiting: Message, order_key: OrderKey) -> None:
+        """``waiting`` is pending from now on."""
+        if self._first_new is None:
+            self._first_new = order_key
+        self._dues.add((due_of(waiting).time, order_key))
+
+    def _load(self, page: Page, context: _Loading) -> None:
+        is_end = page.is_end or not page.messages
+        for found in page.messages:
+            if self._first_new is not None and found.order_key >= self._first_new:
+                is_end = True
+                break
+            self._unread = max(0, self._unread - 1)
+            self._dues.add((due_of(found.message).time, found.order_key))
+        if not is_end:
+            self._ask(page.messages[-1].order_key, context)
+            return
+        self._unread = 0
+        self.is_loaded = True
+        self._begin_request()
+        self.tick(self._clock())
+
+    def _ask(self, after: OrderKey, context: object) -> None:
+        self._append(Page(self.owner, after, PAGE_MESSAGES, PAGE_BYTES, context))
+
+    def _fire(self, found: PagedMessage) -> None:
+        """One pending message goes where it belongs, and its next copy into its place."""
+        now = self._clock()
+        waiting = found.message
+        due = due_of(waiting)
+        try:
+            schedule = Schedule.of(waiting.properties)
+        except ClientError:  # taken by a broker that allowed more: it comes this once
+            schedule = None
+        try:
+            parts: list[AddMessage | RemoveMessage] = [self._removal(found)]
+            run = None if schedule is None else schedule.run
+            if run is not None:
+                first = Due(run.first(due.time, self._zone), run.repeat, due.job)
+                parts.append(self._addition(run_of(waiting, first, self._new_id())))
+            following = None if schedule is None else schedule.next(due.time, now, due.left, self._zone)
+            if following is not None:
+                parts.append(self._addition(again(waiting, Due(*following, due.job), self._new_id())))
+            if run is not None:
+                self._append(Atomic(parts))
+            elif waiting.original_destination is None:
+                log.error("%s waits for nothing: nobody said where it is to go, and it is removed", due.job)
+                self._append(parts[0])
+            else:
+                self._send(occurrence(waiting, schedule, now, self._new_id()), parts)
+                self.sent += 1
+        except ClientError as error:
+            log.warning(
+                "scheduled message %s for %s cannot be sent now, and is tried again in %d s: %s",
+                due.job,
+                waiting.original_destination,
+                PUT_OFF_MS // 1000,
+                error.message,
+            )
+            self._put_off[found.order_key] = now + PUT_OFF_MS
+            self._dues.add((now + PUT_OFF_MS, found.order_key))
+        else:
+            self._put_off.pop(found.order_key, None)
+
+    def _new_id(self) -> str:
+        self._sequence += 1
+        return f"{self._producer}:{self._sequence}"
+
+    def _addition(self, message: Message) -> AddMessage:
+        return AddMessage(message, (self.owner,), encode_payload(message))
+
+    def _removal(self, found: PagedMessage) -> RemoveMessage:
+        message_id = found.message.message_id
+        payload = encode_remove(PENDING, message_id)
+        return RemoveMessage(self.owner, found.order_key, found.location, message_id, payload, None, found.size)
+
+    # ---- management
+
+    def _begin_request(self) -> None:
+        """One at a time, and only when everything pending is known."""
+        if self._requests and self.is_loaded and not self._is_request_begun:
+            self._is_request_begun = True
+            self._ask(0, self._requests[0])
+
+    def _look_through(self, page: Page, request: _Request) -> None:
+        for found in page.messages:
+            due = due_of(found.message)
+            if not request.covers(due):
+                continue
+            if request.is_removal:
+                self._forget(found, due.time)
+            elif request.reply_to is not None:
+                try:
+                    self._send(shown(found.message, request.reply_to, self._new_id()), ())
+                except ClientError as error:
+                    log.warning("what is pending cannot be shown to %s: %s", request.reply_to, error.message)
+                    page.is_end = True
+                    break
+        if page.messages and not page.is_end:
+            self._ask(page.messages[-1].order_key, request)
+            return
+        self._requests.popleft()
+        self._is_request_begun = False
+        self._begin_request()
+
+    def _forget(self, found: PagedMessage, time: int) -> None:
+        place = (self._put_off.pop(found.order_key, time), found.order_key)
+        if place in self._dues:  # else it is being sent at this moment, or was
+            self._dues.remove(place)
+            self._append(self._removal(found))
+
+
+def may_be_scheduled(message: Message) -> bool:
+    """Whether it is worth while to read the properties of ``message``, which may still be bytes: no false No."""
+    raw = message.raw
+    if raw is not None:
+        return message.may_have_properties and _MARK in raw
+    return message.properties is not None and any(name.startswith("AMQ_SCHEDULED_") for name in message.properties)
+
+
+def is_management(destination: Destination) -> bool:
+    """Whether what is sent there is a request to the scheduler, as SchedulerBroker.send finds out."""
+    return destination.name[: len(MANAGEMENT)].lower() == MANAGEMENT.lower()
+
+
+def _time(name: str, value: object) -> int | None:
+    """A time among the properties of a request: a number, or a text that is one."""
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _DIGITS_MAX:
+        return int(value)
+    raise ClientError(f"{name} is {str(value)[:40]!r}", "Milliseconds since 1970 are expected.", is_fatal=False)
+
+
+_DIGITS_MAX = 19

@@ -1,0 +1,407 @@
+"""SEND: where a message goes, whether there is room for it, and what becomes of its copies.
+
+A message to one queue, which most are, takes one look into a dictionary of its client. Everything else (composites,
+virtual topics, limits that a policy sets, rights) is looked at once for each destination and client, or for each
+message where it must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import tzinfo
+
+from broker.core import names
+from broker.core.access import Access, Operation
+from broker.core.advisor import MessageEvent
+from broker.core.client import Client
+from broker.core.commands import ClientError, ErrorKind, Receipt, Send
+from broker.core.destinations import VIRTUAL_TOPIC_PREFIX, Destinations
+from broker.core.pending import PENDING
+from broker.core.policies import DestinationPolicy, Policies
+from broker.core.queue import Queue
+from broker.core.room import NoRoom
+from broker.core.subscription import Memory, Outlet
+from broker.core.topic import Topic
+from broker.dispatcher import NOBODY, Dispatcher, Store, encode_payload
+from broker.scheduler import Scheduler, is_management, may_be_scheduled
+from store.operations import AddMessage, Atomic, RemoveMessage
+from store.records.altered import altered
+from store.records.commands import encode_remove
+from store.records.message import Destination, DestinationKind, Message
+from store.records.message_ids import is_made_by_broker
+from store.records.transactions import TransactionId
+from store.space import StoreFull
+
+FULL_ADVICE = "Nothing was stored. Send it later: consumers go on, and what they acknowledge gives space back."
+# Limits by the names under which a producer is told of them.
+STORE_LIMIT = "store"
+MEMORY_LIMIT = "non_persistent_memory_limit"
+DESTINATION_LIMIT = "memory_limit"
+
+Target = Queue | Topic
+
+
+class Commitment:
+    """Context of an Atomic that a client asked for (None: nobody did, its time had come): what becomes visible with it
+    although it is not stored."""
+
+    __slots__ = ("client", "receipt", "volatile")
+
+    def __init__(self, client: Client | None, receipt: Receipt | None, volatile: list[tuple[Message, Target]]) -> None:
+        self.client = client
+        self.receipt = receipt
+        self.volatile = volatile
+
+
+class Sender:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: Store,
+        destinations: Destinations,
+        dispatcher: Dispatcher,
+        memory: Memory,
+        policies: Policies,
+        access: Access,
+        clock: Callable[[], int],
+        zone: tzinfo,
+    ) -> None:
+        self.refused = 0  # messages that a full store did not take
+        self._store = store
+        self._append = store.append
+        self._destinations = destinations
+        self._dispatcher = dispatcher
+        self._memory = memory
+        self._policies = policies
+        self._access = access
+        self._clock = clock
+        self._zone = zone
+        # Messages that wait for their time; None until there is one.
+        self.scheduler: Scheduler | None = None
+        self._pending: Queue | None = None
+        for owner in store.owners():
+            if owner.destination == PENDING:
+                self._begin_scheduler(owner.id, owner.count)
+
+    def send(self, client: Client, command: Send) -> None:
+        """Outside of a transaction: the receipt is told when the message is durable, or visible if it is not stored."""
+        message = command.message
+        queue = client.targets.get(message.destination)
+        if queue is None or queue.is_dropped or not message.persistent or may_be_scheduled(message):
+            self._send_otherwise(client, message, command.receipt)
+            return
+        receipt = command.receipt
+        waiting = None if receipt is None else (client, receipt)
+        try:
+            self._append(_add(message, queue.owners, encode_payload(message), waiting))
+        except StoreFull as error:
+            raise self.full(str(error), message.destination) from error
+
+    def _send_otherwise(self, client: Client, message: Message, receipt: Receipt | None) -> None:
+        if is_management(message.destination):
+            self._manage(client, message)
+            client.tell_receipt(receipt)
+            return
+        routed = self.routes(client, self.scheduled(client, message))
+        if len(routed) != 1:
+            self._send_together(client, routed, receipt)
+            return
+        message, target = routed[0]
+        owners = self._stored_by(message, target, client)
+        if owners:
+            add = _add(message, owners, encode_payload(message), (client, receipt))
+            add.passed_over = _passed_over(message, target, owners)
+            try:
+                self._append(add)
+            except StoreFull as error:
+                raise self.full(str(error), message.destination) from error
+            return
+        self.check_memory(message, target)
+        self.show(client, message, target)
+        client.tell_receipt(receipt)
+
+    def _send_together(self, client: Client, routed: list[tuple[Message, Target]], receipt: Receipt | None) -> None:
+        """Copies of one message: all or none."""
+        operations, volatile = self.operations(client, routed, None)
+        if operations and self._store.is_full:
+            raise self.full(self._store.full_reason, routed[0][0].destination)
+        for message, target in volatile:
+            self.check_memory(message, target)
+        commitment = Commitment(client, receipt, volatile)
+        if operations:
+            self._append(Atomic(operations, None, commitment))
+        else:
+            self.committed(commitment)
+
+    # ---- later
+
+    def scheduled(self, client: Client, message: Message) -> Message:
+        """What is to be stored in the place of a message that is to wait; any other one itself."""
+        if message.destination == PENDING:
+            raise ClientError(
+                f"{PENDING} is the broker's own",
+                "Messages wait there for their time: send to where they belong, with AMQ_SCHEDULED_DELAY.",
+                is_fatal=False,
+                kind=ErrorKind.DESTINATION,
+            )
+        if not may_be_scheduled(message):
+            return message
+        self.check_may_send_all(client, message.destination)
+        return self._begun_scheduler().take(message) or message
+
+    def _begun_scheduler(self) -> Scheduler:
+        return self.scheduler or self._begin_scheduler(self._store.queue(PENDING), 0)
+
+    def _begin_scheduler(self, owner: int, count: int) -> Scheduler:
+        self.scheduler = Scheduler(
+            self._append, self._send_due, owner, count, self._store.epoch, self._clock, zone=self._zone
+        )
+        self._pending = Queue(PENDING, owner, self._dispatcher.settings, self._memory)
+        return self.scheduler
+
+    def _manage(self, client: Client, message: Message) -> None:
+        self._access.check(client.principal, Operation.WRITE, message.destination)
+        if message.reply_to is not None:
+            # The broker answers there, in nobody's name.
+            self.check_may_send_all(client, message.reply_to)
+        self._begun_scheduler().manage(message)
+
+    def _send_due(self, message: Message, parts: Sequence[AddMessage | RemoveMessage]) -> None:
+        """The time of ``message`` has come: it goes where it belongs, together with ``parts``. See scheduler.Send."""
+        operations, volatile = self.operations(None, self.routes(None, message), None)
+        together = [*operations, *parts]
+        commitment = Commitment(None, None, volatile)
+        if together:
+            self._append(Atomic(together, None, commitment))
+        else:
+            self.committed(commitment)
+
+    # ---- where to
+
+    def routes(self, client: Client | None, message: Message) -> list[tuple[Message, Target]]:
+        """Each queue and topic that gets the message, with the copy that is for it. ClientError when one of them may
+        not. No client: the broker sends what it was given before."""
+        destination = message.destination
+        if destination == PENDING:
+            assert self._pending is not None, "only the scheduler makes such messages"
+            return [(message, self._pending)]
+        parts = names.split(destination)
+        if len(parts) == 1 and parts[0] == destination:
+            return self._routes_of_one(client, message)
+        if len(parts) > names.COMPOSITE_PARTS_MAX:
+            raise ClientError(
+                f"{destination} names {len(parts)} destinations",
+                f"1 to {names.COMPOSITE_PARTS_MAX} may be named.",
+                is_fatal=False,
+            )
+        copies = [altered(message, destination=part, original_destination=destination) for part in parts]
+        return [routed for copy in copies for routed in self._routes_of_one(client, copy)]
+
+    def _routes_of_one(self, client: Client | None, message: Message) -> list[tuple[Message, Target]]:
+        destination = message.destination
+        policy = self._policies.of(destination)
+        if client is not None:
+            self.check_may_send(client, destination)
+        if policy.max_message_size is not None and message.size > policy.max_message_size:
+            raise ClientError(
+                f"A message of {message.size} bytes is too large for {destination}",
+                f"max_message_size is {policy.max_message_size} bytes there.",
+                is_fatal=False,
+                kind=ErrorKind.RESOURCE,
+            )
+        message = self._aged(message, policy)
+        target = self._destinations.route(destination)
+        if isinstance(target, Queue):
+            if client is not None and target.owner and _is_plain(policy):
+                client.targets[destination] = target
+            return [(message, target)]
+        routed: list[tuple[Message, Target]] = [(message, target)]
+        if destination.kind is DestinationKind.TOPIC and destination.name.startswith(VIRTUAL_TOPIC_PREFIX):
+            routed += [
+                (altered(message, destination=each, original_destination=destination), self._destinations.queue(each))
+                for each in self._destinations.virtual_queues(destination.name)
+            ]
+        return routed
+
+    def known_target(self, client: Client, message: Message) -> Queue | None:
+        """The queue that takes the message as it is, if all that ``routes`` asks was asked before."""
+        queue = client.targets.get(message.destination)
+        return None if queue is None or queue.is_dropped or may_be_scheduled(message) else queue
+
+    def open(self, client: Client, destination: Destination) -> None:
+        """A producer begins: what it names begins with it. ClientError when it may not send there."""
+        for part in names.split(destination):
+            self.check_may_send(client, part)
+            self._destinations.route(part)
+
+    def check_may_send_all(self, client: Client, destination: Destination) -> None:
+        """ClientError when a part of it is closed to the client."""
+        for part in names.split(destination):
+            self.check_may_send(client, part)
+
+    def check_may_send(self, client: Client, destination: Destination) -> None:
+        """Once for each destination and client. ClientError when it may not, or nobody can."""
+        if destination in client.may_send:
+            return
+        if names.is_wildcard(destination.name):
+            raise ClientError(
+                f"{destination} has wildcards",
+                "A message is sent to destinations by their names; a comma lists several.",
+                is_fatal=False,
+                kind=ErrorKind.DESTINATION,
+            )
+        if destination.kind is DestinationKind.TOPIC and destination.name.startswith(names.ADVISORY_TOPICS):
+            raise ClientError(
+                f"{destination} is the broker's own",
+                "Clients act on what they hear there; nobody else is to tell them.",
+                is_fatal=False,
+                kind=ErrorKind.SECURITY,
+            )
+        if not self._destinations.exists(destination):
+            self._access.check(client.principal, Operation.CREATE, destination)
+        self._access.check(client.principal, Operation.WRITE, destination)
+        if len(client.may_send) >= MAY_SEND_REMEMBERED:
+            client.may_send.clear()
+            client.targets.clear()
+        client.may_send.add(destination)
+
+    def _aged(self, message: Message, policy: DestinationPolicy) -> Message:
+        """As old as the policy lets it become."""
+        if not (policy.ttl_ceiling or policy.zero_expiration_override):
+            return message
+        expiration = policy.expiration(message.timestamp, message.expiration)
+        return message if expiration == message.expiration else altered(message, expiration=expiration)
+
+    def operations(
+        self, client: Client | None, routed: list[tuple[Message, Target]], transaction: TransactionId | None
+    ) -> tuple[list[AddMessage], list[tuple[Message, Target]]]:
+        """What the store is to keep of them, and what only memory will."""
+        operations: list[AddMessage] = []
+        volatile: list[tuple[Message, Target]] = []
+        for message, target in routed:
+            owners = self._stored_by(message, target, client)
+            if owners:
+                add = _add(message, owners, encode_payload(message, transaction))
+                if client is None:  # its id was known when it came; whoever sent it does not send it again
+                    add.is_audited = False
+                add.passed_over = _passed_over(message, target, owners, transaction)
+                operations.append(add)
+            else:
+                volatile.append((message, target))
+        return operations, volatile
+
+    def _stored_by(self, message: Message, target: Target, client: Client | None) -> tuple[int, ...]:
+        """The owners for which the store must keep ``message``; none when it is not to be stored."""
+        if target is self._pending:
+            return target.owners  # whatever is to wait
+        if not message.persistent or target.destination.kind > DestinationKind.TOPIC:
+            return ()
+        return target.owners if isinstance(target, Queue) else target.takers(message, _origin(client))
+
+    def is_stored(self, client: Client, message: Message) -> bool:
+        """Whether the store would have to keep the message, or a copy of it."""
+        return message.persistent and any(
+            self._stored_by(copy, target, client) for copy, target in self.routes(client, message)
+        )
+
+    # ---- room
+
+    def full(self, reason: str, destination: Destination, count: int = 1) -> NoRoom:
+        """What a producer is told whose messages the store cannot take now."""
+        return NoRoom(reason, FULL_ADVICE, limit=STORE_LIMIT, destination=destination, count=count)
+
+    def lines_of(self, client: Client, message: Message) -> set[tuple[str, Destination | None]]:
+        """The limits that ``message`` has to pass, each with whose it is (None: the broker's)."""
+        lines: set[tuple[str, Destination | None]] = set()
+        for copy, target in self.routes(client, message):
+            if self._stored_by(copy, target, client):
+                lines.add((STORE_LIMIT, None))
+            elif isinstance(target, Queue) or target.durables:
+                lines.add((MEMORY_LIMIT, None))
+                lines.add((DESTINATION_LIMIT, target.destination))
+        return lines
+
+    def check_memory(self, message: Message, target: Target) -> None:
+        """NoRoom when a message that is not stored has to wait for some. ClientError when it can never have it."""
+        if isinstance(target, Topic) and not target.durables:
+            return
+        memory = self._memory
+        destination = target.destination
+        if memory.volatile + message.size > memory.volatile_max:
+            reason = "Non-persistent messages fill their memory"
+            advice = f"{MEMORY_LIMIT} is {memory.volatile_max} bytes. Send with persistent:true, or later."
+            if message.size > memory.volatile_max:
+                raise ClientError(reason, advice, is_fatal=False, kind=ErrorKind.RESOURCE)
+            raise NoRoom(reason, advice, limit=MEMORY_LIMIT, destination=destination, used=memory.volatile)
+        shares = self._destinations.shares
+        share = shares.get(destination) if shares else None
+        if share is not None and share.used >= share.limit:
+            raise NoRoom(
+                f"Messages of {destination} fill its memory",
+                f"{DESTINATION_LIMIT} is {share.limit} bytes there. Send with persistent:true, or later.",
+                limit=DESTINATION_LIMIT,
+                destination=destination,
+                of=destination,
+                used=share.used,
+            )
+
+    # ---- visible
+
+    def show(self, client: Client | None, message: Message, target: Target) -> None:
+        """A message that is not stored becomes visible."""
+        if isinstance(target, Queue):
+            target.add_volatile(message)
+            self._dispatcher.dispatch(target)
+            return
+        if not target.subscribers and not target.durables:
+            self._dispatcher.tell(MessageEvent.NO_CONSUMER, message, target.destination, None)
+        self._dispatcher.deliver(target.publish(message, _origin(client)))
+        for durable in list(target.durables.values()):
+            if durable.wants(message, _origin(client)):
+                durable.add_volatile(message)
+                self._dispatcher.dispatch(durable)
+
+    def committed(self, commitment: Commitment) -> None:
+        """What was asked for together is durable: what is not stored of it becomes visible."""
+        client = commitment.client
+        for message, target in commitment.volatile:
+            self.show(client, message, target)
+        if client is not None:
+            client.tell_receipt(commitment.receipt)
+
+
+def _origin(client: Client | None) -> Outlet:
+    return NOBODY if client is None else client.connection
+
+
+# Destinations of which a client's rights are remembered; beyond it all are forgotten, and asked for again.
+MAY_SEND_REMEMBERED = 1000
+
+
+def _is_plain(policy: DestinationPolicy) -> bool:
+    """Whether nothing is to be looked at for each message."""
+    return (
+        policy.max_message_size is None
+        and not policy.ttl_ceiling
+        and not policy.zero_expiration_override
+        and not policy.gc_inactive_destinations  # a queue that is about to end has to be named to stay
+    )
+
+
+def _add(message: Message, owners: tuple[int, ...], payload: bytes, context: object = None) -> AddMessage:
+    """What a client sent. It may send it again after a failover, if the id is its own."""
+    return AddMessage(message, owners, payload, context, is_audited=not is_made_by_broker(message.message_id))
+
+
+def _passed_over(
+    message: Message, target: Target, owners: tuple[int, ...], transaction: TransactionId | None = None
+) -> tuple[bytes, ...]:
+    """A Remove for each durable subscription that must not get the message: a replay of the journal gives it to all.
+    Empty acknowledgements, as ActiveMQ writes for what a selector passes over."""
+    if isinstance(target, Queue) or len(owners) == len(target.owners):
+        return ()
+    return tuple(
+        encode_remove(message.destination, message.message_id, transaction, key, b"")
+        for key in target.passed_over(owners)
+    )

@@ -1,0 +1,484 @@
+"""Transactions: what clients sent and acknowledged in them, until it is decided; local ones, and branches of XA.
+
+A local transaction belongs to its connection and ends with it. A branch does so until it is prepared; from then on it
+is the store's, survives everything, and may be decided on any connection (openwire.md 12, XATransaction).
+"""
+
+from __future__ import annotations
+
+from broker.core import names
+from broker.core.client import Client
+from broker.core.commands import (
+    XA_RBROLLBACK,
+    XAER_NOTA,
+    XAER_PROTO,
+    Abort,
+    Begin,
+    ClientError,
+    Commit,
+    ErrorKind,
+    Prepare,
+    Receipt,
+    Recover,
+    Send,
+)
+from broker.core.destinations import Destinations
+from broker.core.queue import Queue
+from broker.core.settings import EngineSettings
+from broker.core.subscription import Entry, Memory, Subscription
+from broker.core.topic import DurableSubscription, Topic
+from broker.core.transaction import Transaction
+from broker.dispatcher import Dispatcher, Store, removal
+from broker.sender import FULL_ADVICE, Commitment, Sender, Target
+from store.operations import AddMessage, Atomic, EndTransaction, PrepareTransaction, RemoveMessage
+from store.records.commands import encode_commit, encode_prepare, encode_rollback
+from store.records.message import Destination, Message
+from store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
+
+
+class Branch:
+    """A branch of a distributed transaction. ``transaction`` is None for one of a former term, of which only the store
+    knows what it does; ``client`` is None once it is prepared."""
+
+    __slots__ = ("client", "is_prepared", "is_preparing", "origin", "published", "routed", "transaction", "xa")
+
+    def __init__(self, xa: XaTransactionId, client: Client | None, transaction: Transaction | None) -> None:
+        self.xa = xa
+        self.client = client
+        self.transaction = transaction
+        self.is_prepared = False
+        self.is_preparing = False  # asked for, and not durable yet
+        self.routed: list[tuple[Message, Target]] = []  # what only memory holds of it
+        # What durable subscriptions will get is for those who listen at that moment, too. ``origin``: who sent it.
+        self.published: list[Message] = []
+        self.origin = client
+
+
+class Asked:
+    """Context of a PrepareTransaction or an EndTransaction: who asked for it."""
+
+    __slots__ = ("branch", "client", "receipt")
+
+    def __init__(self, branch: Branch, client: Client, receipt: Receipt | None) -> None:
+        self.branch = branch
+        self.client = client
+        self.receipt = receipt
+
+
+class Transactions:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: Store,
+        destinations: Destinations,
+        dispatcher: Dispatcher,
+        memory: Memory,
+        settings: EngineSettings,
+        sender: Sender,
+    ) -> None:
+        self._store = store
+        self._append = store.append
+        self._destinations = destinations
+        self._dispatcher = dispatcher
+        self._memory = memory
+        self._settings = settings
+        self._sender = sender
+        self._put_aside = 0
+        self._branches: dict[str, Branch] = {}
+        for prepared in store.prepared():
+            if isinstance(prepared.transaction, XaTransactionId):
+                branch = Branch(prepared.transaction, None, None)
+                branch.is_prepared = True
+                self._branches[prepared.transaction.key] = branch
+
+    @property
+    def prepared(self) -> list[XaTransactionId]:
+        """The branches that wait for a decision."""
+        return [branch.xa for branch in self._branches.values() if branch.is_prepared]
+
+    @property
+    def has_branches(self) -> bool:
+        """Whether any branch is open, prepared or not."""
+        return bool(self._branches)
+
+    # ---- what belongs to one
+
+    def _open(self, client: Client, name: str) -> Transaction:
+        found = client.transactions.get(name)
+        if found is None:
+            branch = self._branches.get(name)
+            is_open = branch is not None and not branch.is_prepared and not branch.is_preparing
+            if branch is not None and branch.transaction is not None and is_open:
+                _check_is_its(client, branch)
+                return branch.transaction
+            raise ClientError(f"Transaction {name!r} has not been started.", "BEGIN opens one.", kind=ErrorKind.STATE)
+        return found
+
+    def send(self, client: Client, command: Send) -> None:
+        """``command`` is to be carried out when its transaction is committed."""
+        assert command.transaction is not None, "only what is sent in a transaction"
+        transaction = self._open(client, command.transaction)
+        sender = self._sender
+        message = command.message
+        if self._store.is_full and transaction.doom is None and sender.is_stored(client, message):
+            raise sender.full(self._store.full_reason, message.destination)
+        try:
+            # A schedule that cannot be kept is told now; its delay begins with the commit (SchedulerBroker).
+            if sender.known_target(client, message) is None and sender.scheduled(client, message) is message:
+                sender.check_may_send_all(client, message.destination)
+        except ClientError as error:
+            transaction.doom = transaction.doom or error.message
+            raise
+        transaction.send(message)
+        client.tell_receipt(command.receipt)
+
+    def enlist(self, client: Client, name: str, subscription: Subscription, covered: list[tuple[int, Entry]]) -> None:
+        """Acknowledgements that count at COMMIT; until then they only give credit."""
+        try:
+            self._open(client, name).acknowledge(subscription, covered)
+        except ClientError:
+            subscription.restore(covered)
+            raise
+
+    def doom(self, client: Client, name: str, reason: str) -> None:
+        """Something of it was refused: it can only be rolled back. One that is not known is no matter."""
+        try:
+            transaction = self._open(client, name)
+        except ClientError:
+            return
+        transaction.doom = transaction.doom or reason
+
+    # ---- begin
+
+    def begin(self, client: Client, command: Begin) -> None:
+        if command.xa is not None:
+            branch = self._branches.get(command.transaction)
+            if branch is not None:
+                _check_is_its(client, branch)
+            else:
+                self._check_room(client)
+                self._branches[command.transaction] = Branch(command.xa, client, self._new(client, command.transaction))
+        elif command.transaction in client.transactions:
+            if not client.session.survives_errors:
+                raise ClientError(f"Transaction {command.transaction!r} was begun already")
+        else:
+            self._check_room(client)
+            client.transactions[command.transaction] = self._new(client, command.transaction)
+        client.tell_receipt(command.receipt)
+
+    def _check_room(self, client: Client) -> None:
+        limit = self._settings.transactions_max
+        held = len(client.transactions) + sum(branch.client is client for branch in self._branches.values())
+        if held >= limit:
+            raise ClientError(f"More than {limit} open transactions (transactions_max)", kind=ErrorKind.RESOURCE)
+
+    def _new(self, client: Client, name: str) -> Transaction:
+        client.transactions_begun += 1
+        return Transaction(name, client.transactions_begun, self._settings, self._memory)
+
+    # ---- the end
+
+    def put_aside(self, client: Client, name: str) -> str:
+        """The end of a local transaction has to wait: its name is free for another one. Returns what it is called
+        until then; no client can say that."""
+        self._put_aside += 1
+        other = f"{name}\0{self._put_aside}"
+        client.transactions[other] = client.transactions.pop(name)
+        return other
+
+    def check_room(self, client: Client, name: str) -> None:
+        """NoRoom while the store cannot take what a transaction would store. It is as it was."""
+        if self._store.is_full:
+            messages = self._to_be_stored(client, name)
+            for message in messages:
+                if self._sender.is_stored(client, message):
+                    raise self._sender.full(self._store.full_reason, message.destination, len(messages))
+
+    def lines_of(self, client: Client, name: str) -> set[tuple[str, Destination | None]]:
+        """As Sender.lines_of, for what becomes visible with the end of a transaction."""
+        return {line for message in self._to_be_stored(client, name) for line in self._sender.lines_of(client, message)}
+
+    def goes_to(self, client: Client, name: str) -> frozenset[Destination]:
+        """Where that is to become visible."""
+        return frozenset(
+            part for message in self._to_be_stored(client, name) for part in names.split(message.destination)
+        )
+
+    def _to_be_stored(self, client: Client, name: str) -> list[Message]:
+        """What was sent in a transaction that is neither prepared nor doomed."""
+        try:
+            transaction = self._open(client, name)
+        except ClientError:
+            return []
+        return [] if transaction.doom is not None else transaction.messages
+
+    def left(self, client: Client) -> None:
+        """The connection is over: what was not prepared is rolled back."""
+        transactions = list(client.transactions.values())
+        client.transactions = {}
+        for key, branch in list(self._branches.items()):
+            if branch.client is client and branch.transaction is not None:
+                transactions.append(branch.transaction)
+                del self._branches[key]
+        for transaction in transactions:
+            self._undo(transaction)
+
+    def abort(self, client: Client, command: Abort) -> None:
+        if command.xa is not None:
+            self._roll_back_branch(client, command, command.xa)
+            return
+        transaction = self._open(client, command.transaction)
+        del client.transactions[command.transaction]
+        self._undo(transaction)
+        client.tell_receipt(command.receipt)
+
+    def _undo(self, transaction: Transaction) -> None:
+        """What it acknowledged waits again."""
+        transaction.undo()
+        for queue in dict.fromkeys(entry.queue for _, _, entry in transaction.acknowledged):
+            if queue is not None:
+                self._dispatcher.dispatch(queue)
+
+    def commit(self, client: Client, command: Commit) -> None:
+        if command.xa is not None:
+            self._commit_branch(client, command, command.xa)
+            return
+        transaction = self._open(client, command.transaction)
+        del client.transactions[command.transaction]
+        self._commit(client, transaction, command.receipt)
+
+    def _commit(self, client: Client, transaction: Transaction, receipt: Receipt | None) -> None:
+        """All of it in one piece, at once. ClientError, and it is rolled back, when that cannot be."""
+        identity = LocalTransactionId(client.connection.id, transaction.number)
+        operations, volatile = self._parts(client, transaction, identity)
+        self._settle(transaction)
+        commitment = Commitment(client, receipt, volatile)
+        if operations:
+            self._append(Atomic(operations, encode_commit(identity), commitment))
+        else:
+            self._sender.committed(commitment)
+
+    def _parts(
+        self, client: Client, transaction: Transaction, identity: TransactionId
+    ) -> tuple[list[AddMessage | RemoveMessage], list[tuple[Message, Target]]]:
+        """What the store is to do for it, and what only memory will hold. ClientError, and it is rolled back, when it
+        cannot be done."""
+        name = transaction.name
+        if transaction.doom is not None:
+            self._undo(transaction)
+            raise ClientError(
+                f"Transaction {name!r} was rolled back: {transaction.doom}",
+                is_fatal=False,
+                kind=ErrorKind.ROLLED_BACK,
+                xa_code=XA_RBROLLBACK,
+            )
+        sender = self._sender
+        try:
+            routed: list[tuple[Message, Target]] = []
+            for message in transaction.messages:
+                queue = sender.known_target(client, message)
+                if queue is not None:
+                    routed.append((message, queue))
+                else:
+                    routed += sender.routes(client, sender.scheduled(client, message))
+            adds, volatile = sender.operations(client, routed, identity)
+            # What only acknowledges is committed also then.
+            if adds and self._store.is_full:
+                reason = f"Transaction {name!r} was rolled back: {self._store.full_reason}"
+                sender.refused += len(adds)
+                raise ClientError(reason, FULL_ADVICE, is_fatal=False, kind=ErrorKind.RESOURCE)
+        except ClientError as error:
+            self._undo(transaction)
+            error.kind = ErrorKind.ROLLED_BACK
+            raise
+        operations: list[AddMessage | RemoveMessage] = [*adds]
+        for _, _, entry in transaction.acknowledged:
+            queue = entry.queue
+            if queue is not None and entry.order_key and not queue.is_dropped:
+                operations.append(removal(queue, entry, identity))
+        return operations, volatile
+
+    # ---- branches
+
+    def _branch(self, client: Client, key: str, what: str) -> Branch:
+        """Of a prepared branch the journal does not keep whose it is, and recovery may be another user's: whoever may
+        connect may decide it. Until then it is its user's."""
+        branch = self._branches.get(key)
+        if branch is None:
+            raise ClientError(
+                f"Cannot {what}: there is no transaction {key}", is_fatal=False, kind=ErrorKind.XA, xa_code=XAER_NOTA
+            )
+        _check_is_its(client, branch)
+        return branch
+
+    def prepare(self, client: Client, command: Prepare) -> None:
+        branch = self._branch(client, command.transaction, "prepare")
+        if branch.is_prepared:
+            client.tell_prepared(command.receipt, is_read_only=False)
+            return
+        _check_is_settled(branch)
+        transaction = branch.transaction
+        assert transaction is not None, "what is not prepared is of this term"
+        if transaction.is_empty and transaction.doom is None:
+            del self._branches[command.transaction]
+            client.tell_prepared(command.receipt, is_read_only=True)
+            return
+        try:
+            operations, branch.routed = self._parts(client, transaction, command.xa)
+        except ClientError as error:
+            del self._branches[command.transaction]
+            error.kind, error.xa_code = ErrorKind.XA, XA_RBROLLBACK
+            raise
+        branch.published = [
+            each.message for each in operations if isinstance(each, AddMessage) and each.message.destination.is_topic
+        ]
+        branch.is_preparing = True
+        branch.client = None
+        self._append(
+            PrepareTransaction(
+                command.xa, operations, encode_prepare(command.xa), Asked(branch, client, command.receipt)
+            )
+        )
+
+    def has_prepared(self, operation: PrepareTransaction) -> None:
+        """It survives from now on."""
+        context = operation.context
+        assert isinstance(context, Asked), "prepared by a client"
+        if operation.is_refused:
+            context.client.tell_failure(
+                ClientError(
+                    f"Transaction {context.branch.xa.key} is prepared already",
+                    is_fatal=False,
+                    kind=ErrorKind.XA,
+                    xa_code=XAER_PROTO,
+                    receipt=context.receipt,
+                )
+            )
+            return
+        context.branch.is_preparing = False
+        context.branch.is_prepared = True
+        context.client.tell_prepared(context.receipt, is_read_only=False)
+
+    def _commit_branch(self, client: Client, command: Commit, xa: XaTransactionId) -> None:
+        branch = self._branch(client, command.transaction, "commit")
+        if branch.is_prepared:
+            self._decide(client, branch, command.receipt, is_commit=True)
+            return
+        _check_is_settled(branch)
+        if command.is_two_phase:
+            raise ClientError(
+                f"Cannot commit: transaction {xa.key} was not prepared",
+                is_fatal=False,
+                kind=ErrorKind.XA,
+                xa_code=XAER_PROTO,
+            )
+        del self._branches[command.transaction]
+        assert branch.transaction is not None, "what is not prepared is of this term"
+        try:
+            self._commit(client, branch.transaction, command.receipt)
+        except ClientError as error:
+            error.kind, error.xa_code = ErrorKind.XA, XA_RBROLLBACK
+            raise
+
+    def _roll_back_branch(self, client: Client, command: Abort, xa: XaTransactionId) -> None:
+        branch = self._branch(client, xa.key, "roll back")
+        if branch.is_prepared:
+            self._decide(client, branch, command.receipt, is_commit=False)
+            return
+        _check_is_settled(branch)
+        del self._branches[xa.key]
+        assert branch.transaction is not None, "what is not prepared is of this term"
+        self._undo(branch.transaction)
+        client.tell_receipt(command.receipt)
+
+    def _decide(self, client: Client, branch: Branch, receipt: Receipt | None, *, is_commit: bool) -> None:
+        del self._branches[branch.xa.key]
+        payload = encode_commit(branch.xa) if is_commit else encode_rollback(branch.xa)
+        self._append(EndTransaction(branch.xa, is_commit, payload, Asked(branch, client, receipt)))
+
+    def has_ended(self, operation: EndTransaction, touched: dict[Queue, None]) -> None:
+        """The decision is durable: what it adds becomes visible, or what it withheld is offered again."""
+        by_owner = self._destinations.by_owner
+        context = operation.context
+        assert isinstance(context, Asked), "decided by a client"
+        transaction = context.branch.transaction
+        if transaction is not None:
+            (self._settle if operation.is_commit else self._undo)(transaction)
+        scheduler = self._sender.scheduler
+        for owner, paged in operation.added:
+            if scheduler is not None and owner == scheduler.owner:
+                scheduler.added(paged.message, paged.order_key)
+                continue
+            queue = by_owner.get(owner) or self._destinations.wake_owner(owner)
+            if isinstance(queue, DurableSubscription) and not queue.takes(paged.message):
+                # It began after the transaction was prepared, where those are named that are passed over.
+                entry = Entry(paged.message, paged.order_key, paged.location, paged.size, 0)
+                self._dispatcher.remove(queue, entry)
+            elif queue is not None:
+                queue.add(paged.message, paged.order_key, paged.location, paged.size)
+                touched[queue] = None
+        if transaction is None:
+            for owner, paged in operation.returned:
+                queue = by_owner.get(owner)
+                if queue is not None:
+                    queue.take_back(paged)
+        for owner, _ in (*operation.removed, *operation.returned):
+            if owner in by_owner:
+                touched[by_owner[owner]] = None
+        if operation.is_commit:
+            branch = context.branch
+            for message in branch.published:
+                topic = self._destinations.by_name.get(message.destination)
+                if isinstance(topic, Topic) and branch.origin is not None:
+                    self._dispatcher.deliver(topic.publish(message, branch.origin.connection))
+            for message, target in branch.routed:
+                self._sender.show(branch.origin or context.client, message, target)
+        if operation.is_unknown:
+            context.client.tell_failure(
+                ClientError(
+                    f"There is no transaction {operation.transaction.key}",
+                    is_fatal=False,
+                    kind=ErrorKind.XA,
+                    xa_code=XAER_NOTA,
+                    receipt=context.receipt,
+                )
+            )
+        else:
+            context.client.tell_receipt(context.receipt)
+
+    def _settle(self, transaction: Transaction) -> None:
+        """What it acknowledged is gone."""
+        transaction.end()
+        for subscription, tag, entry in transaction.acknowledged:
+            subscription.enlisted.pop(tag, None)
+            if entry.queue is not None:
+                entry.queue.settle(entry)
+        if self._dispatcher.tells_consumed:
+            self._dispatcher.consumed(transaction.acknowledged)
+
+    def recover(self, client: Client, command: Recover) -> None:
+        client.tell_recovered(command.receipt, self.prepared)
+
+
+def _check_is_its(client: Client, branch: Branch) -> None:
+    """ClientError when that is another user's branch; once prepared it is nobody's."""
+    if branch.client is not None and branch.client.principal.name != client.principal.name:
+        raise ClientError(
+            f"Transaction {branch.xa.key} belongs to another user",
+            is_fatal=False,
+            kind=ErrorKind.XA,
+            xa_code=XAER_PROTO,
+        )
+
+
+def _check_is_settled(branch: Branch) -> None:
+    """ClientError while a branch is being prepared: its client has to wait for the answer first."""
+    if branch.is_preparing:
+        raise ClientError(
+            f"Transaction {branch.xa.key} is being prepared",
+            "Its prepare has to be answered first.",
+            is_fatal=False,
+            kind=ErrorKind.XA,
+            xa_code=XAER_PROTO,
+        )

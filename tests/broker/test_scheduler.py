@@ -1,0 +1,399 @@
+"""Messages that wait for their time, on the store in memory, by a clock that is turned by hand."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker import scheduler as module
+from broker.core.commands import ClientError
+from broker.core.pending import PENDING
+from broker.dispatcher import encode_payload
+from broker.scheduler import MANAGEMENT, PUT_OFF_MS, REQUESTS_MAX, Scheduler, is_management
+from store.memory import MemoryStore
+from store.operations import AddMessage, Atomic, Operation, Page, RemoveMessage
+from store.records.commands import AddMessage as AddRecord
+from store.records.commands import decode
+from store.records.message import BodyKind, Destination, DestinationKind, Message
+from store.records.openwire import decode_message, encode_message
+
+ORDERS = Destination(DestinationKind.QUEUE, "orders")
+REPLIES = Destination(DestinationKind.TEMP_QUEUE, "ID:c:1")
+MINUTE = 60_000
+START = 1_700_000_000_000 // MINUTE * MINUTE
+
+
+class House:
+    """As much of an engine as the scheduler needs. What it sent, when that became durable, is in ``sent``."""
+
+    def __init__(self, **options: Any) -> None:
+        self.now = START
+        self.options = options
+        self.soon: deque[Callable[[], None]] = deque()
+        self.store = MemoryStore(self.soon.append)
+        self.pending_owner = self.store.queue(PENDING)
+        self.orders_owner = self.store.queue(ORDERS)
+        self.unwritten: list[Operation] = []
+        self.sent: list[Message] = []
+        self.times: list[int] = []
+        self.replies: list[Message] = []
+        self.refusals = 0
+        self.epoch = 0
+        self.sequence = 0
+        self.promote()
+
+    def promote(self) -> None:
+        self.epoch += 1
+        count = next(owner.count for owner in self.store.owners() if owner.id == self.pending_owner)
+        append = self.unwritten.append
+        self.scheduler = Scheduler(
+            append, self.route, self.pending_owner, count, self.epoch, lambda: self.now, **self.options
+        )
+        self.store.start(self)
+
+    def route(self, message: Message, parts: Sequence[AddMessage | RemoveMessage]) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise ClientError("no room")
+        if message.destination == REPLIES:
+            self.replies.append(message)
+            return
+        assert message.destination == ORDERS
+        self.unwritten.append(Atomic((AddMessage(message, (self.orders_owner,), encode_payload(message)), *parts)))
+
+    def durable(self, operations: list[Operation]) -> None:
+        for operation in operations:
+            for part in operation.operations if isinstance(operation, Atomic) else (operation,):
+                if isinstance(part, Page):
+                    for found in part.messages:  # what the real store reads back is made of bytes
+                        found.message = decode_message(encode_message(found.message))
+                    self.scheduler.durable(part)
+                elif isinstance(part, AddMessage) and part.owners == (self.pending_owner,):
+                    self.scheduler.durable(part)
+                elif isinstance(part, AddMessage):
+                    record = decode(part.payload)
+                    assert isinstance(record, AddRecord)
+                    self.sent.append(decode_message(record.message))
+                    self.times.append(self.now - START)
+
+    def drained(self) -> None: ...
+
+    def turn(self) -> None:
+        """Everything is written, and what follows from it, until nothing is left to do."""
+        while self.unwritten or self.soon:
+            unwritten = list(self.unwritten)
+            self.unwritten.clear()
+            for operation in unwritten:
+                self.store.append(operation)
+            while self.soon:
+                self.soon.popleft()()
+
+    def crash(self, written: int) -> None:
+        """So many operations were still written, but nobody was told; the next broker begins."""
+        for operation in self.unwritten[:written]:
+            self.store.append(operation)
+        self.unwritten.clear()
+        while self.soon:
+            self.soon.popleft()()  # told to the old one: what it sent counts, what it hands over does not
+        self.unwritten.clear()
+        self.promote()
+
+    def at(self, milliseconds: int) -> None:
+        self.now = START + milliseconds
+        self.scheduler.tick(self.now)
+        self.turn()
+
+    def send(self, body: str = "hi", **schedule: Any) -> None:
+        message = self.message(body, **schedule)
+        pending = self.scheduler.take(message)
+        assert pending is not None
+        self.unwritten.append(AddMessage(pending, (self.pending_owner,), encode_payload(pending)))
+
+    def message(self, body: str = "hi", **schedule: Any) -> Message:
+        self.sequence += 1
+        properties = {f"AMQ_SCHEDULED_{name}": value for name, value in schedule.items()} | {"colour": "red"}
+        return Message(
+            ORDERS,
+            f"ID:client:1:1:{self.sequence}",
+            body.encode(),
+            BodyKind.TEXT,
+            persistent=True,
+            timestamp=self.now,
+            properties=properties,
+        )
+
+    @property
+    def bodies(self) -> list[str]:
+        return [message.body.decode() for message in self.sent]
+
+    @property
+    def held(self) -> int:
+        return next(owner.count for owner in self.store.owners() if owner.id == self.pending_owner)
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+class TestSending:
+    def test_a_delayed_message_comes_when_its_time_has_come(self, house: House) -> None:
+        house.send(DELAY=500)
+        house.turn()
+        assert (house.scheduler.next_due, house.scheduler.count) == (START + 500, 1)
+        house.at(499)
+        assert house.sent == []
+        house.at(500)
+        (message,) = house.sent
+        assert (message.message_id, message.destination) == ("ID:client:1:1:1", ORDERS)
+        assert message.properties == {"colour": "red", "scheduledJobId": "ID:client:1:1:1"}
+        assert (message.original_destination, message.persistent, message.timestamp) == (None, True, START)
+        assert (house.held, house.scheduler.count, house.scheduler.next_due) == (0, 0, None)
+
+    def test_it_is_not_pending_before_it_is_durable(self, house: House) -> None:
+        house.send(DELAY=0)
+        house.scheduler.tick(house.now + 10)
+        assert len(house.unwritten) == 1
+
+    def test_the_earlier_comes_first(self, house: House) -> None:
+        for delay in (300, 100, 200):
+            house.send(str(delay), DELAY=delay)
+        house.turn()
+        house.at(1000)
+        assert house.bodies == ["100", "200", "300"]
+
+    def test_a_repeated_message_comes_so_often_each_with_its_own_id(self, house: House) -> None:
+        house.send(DELAY=5, PERIOD=100, REPEAT=2)
+        house.turn()
+        for time in range(0, 1000, 5):
+            house.at(time)
+        assert house.times == [5, 105, 205]
+        ids = {message.message_id for message in house.sent}
+        assert len(ids | {"ID:client:1:1:1"}) == 4
+        assert {(message.properties or {})["scheduledJobId"] for message in house.sent} == {"ID:client:1:1:1"}
+        assert house.held == 0
+
+    def test_a_cron_entry_goes_on(self, house: House) -> None:
+        house.send(CRON="* * * * *")
+        house.turn()
+        for time in range(0, 3 * MINUTE + 1, 500):
+            house.at(time)
+        assert house.times == [MINUTE, 2 * MINUTE, 3 * MINUTE]
+        assert house.held == 1
+
+    def test_a_cron_entry_with_repetitions_begins_runs(self, house: House) -> None:
+        house.send(CRON="* * * * *", DELAY=1000, PERIOD=2000, REPEAT=1)
+        house.turn()
+        for time in range(0, 2 * MINUTE + 5000, 500):
+            house.at(time)
+        assert house.times == [MINUTE + 1000, MINUTE + 3000, 2 * MINUTE + 1000, 2 * MINUTE + 3000]
+        assert house.held == 1
+
+    def test_its_time_to_live_begins_when_it_is_sent(self, house: House) -> None:
+        message = house.message(DELAY=5000)
+        message.expiration = message.timestamp + 1000
+        pending = house.scheduler.take(message)
+        assert pending is not None
+        house.unwritten.append(AddMessage(pending, (house.pending_owner,), encode_payload(pending)))
+        house.turn()
+        house.at(5000)
+        assert (house.sent[0].timestamp, house.sent[0].expiration) == (START + 5000, START + 6000)
+
+    def test_many_at_once_are_read_back_a_few_at_a_time(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "FIRING_MAX", 3)
+        for number in range(20):
+            house.send(str(number), DELAY=10)
+        house.turn()
+        house.now += 10
+        house.scheduler.tick(house.now)
+        assert len(house.unwritten) == 3
+        house.turn()
+        assert house.bodies == [str(number) for number in range(20)]
+
+    def test_what_cannot_be_sent_is_tried_again(self, house: House) -> None:
+        house.send(PERIOD=100, REPEAT=1)
+        house.turn()
+        house.refusals = 1
+        house.at(100)
+        assert (house.sent, house.held, house.scheduler.put_off) == ([], 1, 1)
+        house.at(100 + PUT_OFF_MS)
+        assert (len(house.sent), house.held, house.scheduler.put_off) == (1, 1, 0)
+
+    def test_what_is_to_go_nowhere_is_removed(self, house: House, caplog: pytest.LogCaptureFixture) -> None:
+        stray = Message(PENDING, "ID:x:1:1:1", b"", BodyKind.TEXT)
+        house.unwritten.append(AddMessage(stray, (house.pending_owner,), encode_payload(stray)))
+        house.turn()
+        house.at(1)
+        assert (house.sent, house.held, house.scheduler.count) == ([], 0, 0)
+        assert "waits for nothing" in caplog.text
+
+    def test_others_are_left_alone(self, house: House) -> None:
+        assert house.scheduler.take(house.message()) is None
+        again = house.message(DELAY=5)
+        again.properties = {**(again.properties or {}), "scheduledJobId": "ID:x"}
+        assert house.scheduler.take(again) is None
+
+    def test_a_schedule_that_cannot_be_kept_is_refused(self, house: House) -> None:
+        with pytest.raises(ClientError, match="AMQ_SCHEDULED_CRON"):
+            house.send(CRON="often")
+
+    def test_their_number_has_a_bound(self) -> None:
+        house = House(pending_messages_max=2)
+        for _ in range(2):
+            house.send(DELAY=5)
+            house.turn()
+        with pytest.raises(ClientError, match="2 messages wait"):
+            house.send(DELAY=5)
+
+
+class TestPromotion:
+    def test_what_was_pending_is_still(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "PAGE_MESSAGES", 3)
+        for number in range(10):
+            house.send(str(number), DELAY=100 - number)
+        house.turn()
+        house.promote()
+        assert (house.scheduler.count, house.scheduler.is_loaded) == (10, False)
+        house.at(50)
+        assert (house.scheduler.count, house.scheduler.is_loaded) == (10, True)
+        house.at(100)
+        assert house.bodies == [str(number) for number in reversed(range(10))]
+
+    def test_what_comes_while_the_old_is_read_is_known_once(
+        self, house: House, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "PAGE_MESSAGES", 2)
+        for _ in range(5):
+            house.send("old", DELAY=100)
+        house.turn()
+        house.promote()
+        house.send("new", DELAY=100)  # is stored before the first page is read
+        house.at(1)
+        assert house.scheduler.count == 6
+        house.at(100)
+        assert Counter(house.bodies) == {"old": 5, "new": 1}
+
+    def test_what_fell_due_meanwhile_comes_once(self, house: House) -> None:
+        house.send(PERIOD=100, REPEAT=3)
+        house.turn()
+        house.promote()
+        house.at(1050)
+        for time in range(1050, 2000, 10):
+            house.at(time)
+        assert house.times == [1050, 1100, 1200, 1300]
+
+
+class TestManagement:
+    def ask(self, house: House, action: object, **properties: Any) -> None:
+        properties["AMQ_SCHEDULER_ACTION"] = action
+        request = Message(Destination(DestinationKind.TOPIC, MANAGEMENT), "ID:x:1:1:1", properties=properties)
+        request.reply_to = REPLIES
+        house.scheduler.manage(request)
+        house.turn()
+
+    def test_it_has_one_name(self) -> None:
+        assert is_management(Destination(DestinationKind.QUEUE, "activemq.scheduler.management"))
+        assert not is_management(ORDERS)
+
+    def test_what_is_pending_is_shown(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "PAGE_MESSAGES", 2)
+        for number in range(5):
+            house.send(str(number), DELAY=100 * number)
+        house.turn()
+        self.ask(house, "BROWSE", ACTION_START_TIME=START + 100, ACTION_END_TIME=str(START + 300))
+        assert [message.body for message in house.replies] == [b"1", b"2", b"3"]
+        properties = house.replies[0].properties or {}
+        assert (properties["scheduledJobId"], properties["AMQ_SCHEDULED_DELAY"]) == ("ID:client:1:1:2", 100)
+        assert (house.replies[0].original_destination, house.replies[0].persistent) == (ORDERS, False)
+
+    def test_one_is_removed_by_its_name(self, house: House) -> None:
+        for delay in (100, 200):
+            house.send(str(delay), DELAY=delay)
+        house.turn()
+        self.ask(house, "REMOVE", scheduledJobId="ID:client:1:1:1")
+        house.at(1000)
+        assert (house.bodies, house.held) == (["200"], 0)
+
+    def test_all_are_removed_once_all_are_known(self, house: House) -> None:
+        for _ in range(3):
+            house.send(DELAY=100)
+        house.turn()
+        house.promote()
+        self.ask(house, "REMOVEALL")
+        house.at(1)
+        assert (house.held, house.scheduler.count) == (0, 0)
+        house.at(100)
+        assert house.sent == []
+
+    def test_what_is_being_sent_is_not_removed_as_well(self, house: House) -> None:
+        house.send(PERIOD=100, REPEAT=1)
+        house.turn()
+        house.now += 100
+        house.scheduler.tick(house.now)
+        self.ask(house, "REMOVEALL")
+        assert (len(house.sent), house.held) == (1, 1)
+
+    @pytest.mark.parametrize("action", [None, "DROP", "REMOVE", 7])
+    def test_what_is_not_understood_is_refused(self, house: House, action: object) -> None:
+        with pytest.raises(ClientError, match="does not understand"):
+            self.ask(house, action)
+
+    def test_a_time_that_is_none_is_refused(self, house: House) -> None:
+        with pytest.raises(ClientError, match="ACTION_START_TIME"):
+            self.ask(house, "BROWSE", ACTION_START_TIME="soon")
+
+    def test_requests_that_wait_have_a_bound(self, house: House) -> None:
+        house.send(DELAY=5)
+        house.turn()
+        house.promote()  # nothing is loaded before the first tick, so they wait
+        for _ in range(REQUESTS_MAX):
+            self.ask(house, "BROWSE")
+        with pytest.raises(ClientError, match="wait"):
+            self.ask(house, "BROWSE")
+        house.at(1)
+        assert len(house.replies) == REQUESTS_MAX
+
+
+_steps = st.one_of(
+    st.tuples(st.just("send"), st.integers(0, 300), st.integers(0, 200), st.integers(0, 3)),
+    st.tuples(st.just("pass"), st.integers(1, 400)),
+    st.tuples(st.just("tick"), st.integers(1, 400)),
+    st.tuples(st.just("crash"), st.integers(0, 5)),
+    st.tuples(st.just("refuse"), st.integers(1, 2)),
+)
+
+
+@settings(deadline=None)
+@given(steps=st.lists(_steps, max_size=40))
+def test_whatever_happens_each_comes_as_often_as_it_should(steps: list[tuple[Any, ...]]) -> None:
+    """Given brokers that die with some of what they handed over written, each occurrence is sent once, not early."""
+    house = House()
+    wanted: dict[str, tuple[int, int]] = {}
+    for name, *numbers in steps:
+        if name == "send":
+            delay, period, repeat = numbers
+            body = str(len(wanted))
+            wanted[body] = (house.now - START + (delay or period), 1 + repeat)
+            house.send(body, DELAY=delay, PERIOD=period, REPEAT=repeat)
+            house.turn()
+        elif name == "pass":
+            house.at(house.now - START + numbers[0])
+        elif name == "tick":
+            house.now += numbers[0]
+            house.scheduler.tick(house.now)  # and nothing is written yet
+        elif name == "crash":
+            house.crash(numbers[0])
+        else:
+            house.refusals = numbers[0]
+    house.refusals = 0
+    for _ in range(20):
+        house.at(house.now - START + PUT_OFF_MS)
+    assert Counter(house.bodies) == {body: count for body, (_, count) in wanted.items()}
+    for body, time in zip(house.bodies, house.times, strict=True):
+        assert time >= wanted[body][0]
+    assert (house.held, house.scheduler.count) == (0, 0)

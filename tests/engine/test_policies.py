@@ -1,0 +1,274 @@
+"""What policies say of destinations as a whole: how many there may be, how long unused ones stay, when messages come
+again, and how often it is looked for what has expired."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from broker import acknowledger
+from broker.core.commands import AckMode, AddDestination, AddProducer, Begin, ErrorKind, Prepare, RemoveProducer, Send
+from broker.core.policies import DestinationPolicy, Policies, PolicyEntry, RedeliveryPolicy
+from store.records.message import Destination, DestinationKind
+from store.records.transactions import XaTransactionId
+
+QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
+ORDERS = Destination(QUEUE, "orders")
+PRICES = Destination(TOPIC, "prices")
+DLQ = Destination(QUEUE, "ActiveMQ.DLQ.Queue.orders")
+XA = XaTransactionId(1, b"g", b"b")
+
+
+def names(house) -> list[str]:
+    told = house.engine.statistics()
+    return [each["name"] for each in (*told["queues"], *told["topics"])]
+
+
+# ---- redelivery
+
+
+@pytest.fixture
+def again(make_house):
+    """A house where a refused message comes again after 2, 4 and 8 seconds, and then no more."""
+    redelivery = RedeliveryPolicy(
+        3, 2_000, 2_000, use_exponential_back_off=True, back_off_multiplier=2, maximum_redelivery_delay=8_000
+    )
+    return make_house(DestinationPolicy(redelivery=redelivery), stomp_nack="requeue")
+
+
+def test_a_refused_message_comes_again_when_its_time_has_come(again):
+    client = again.client()
+    client.subscribe(prefetch=1)
+    client.send("a")
+    client.send("b")
+    again.turn()
+    client.nack("a", receipt="r")
+    assert client.receipts == ["r"]
+    assert client.bodies == ["a", "b"]
+    client.ack("b")
+    again.wait(1.9)
+    assert client.bodies == ["a", "b"]
+    assert again.figures()["messages"] == 1
+    again.wait(0.2)
+    assert client.bodies == ["a", "b", "a"]
+    client.nack("a")
+    again.wait(3.9)
+    assert client.bodies == ["a", "b", "a"]
+    again.wait(0.2)
+    client.nack("a")
+    again.wait(8.1)
+    client.nack("a")
+    again.turn()
+    assert client.bodies == ["a", "b", "a", "a", "a"]
+    assert again.figures(DLQ.name)["messages"] == 1
+
+
+def test_what_waits_to_come_again_survives_its_consumer_and_the_broker(again):
+    client = again.client()
+    client.subscribe()
+    client.send("a")
+    again.turn()
+    client.nack("a")
+    client.vanish()
+    other = again.client()
+    other.subscribe()
+    assert other.bodies == []
+    again.wait(3)
+    assert other.bodies == ["a"]
+    other.nack("a")
+    again.fail_over()
+    after = again.client()
+    after.subscribe()
+    again.turn()
+    assert after.bodies == ["a"]
+
+
+def test_what_waits_to_come_again_goes_with_its_queue(again):
+    client = again.client()
+    client.subscribe()
+    client.send("a", persistent=False)
+    client.nack("a")
+    client.unsubscribe()
+    queue = again.engine._by_name[ORDERS]
+    again.engine._destinations.remove(queue)
+    again.wait(3)
+    assert again.counts["memory_non_persistent_bytes"] == 0
+
+
+def test_beyond_a_bound_refused_messages_come_again_at_once(again, monkeypatch):
+    monkeypatch.setattr(acknowledger, "DELAYED_MAX", 1)
+    client = again.client()
+    client.subscribe()
+    for body in "ab":
+        client.send(body)
+    again.turn()
+    client.nack("a")
+    client.nack("b")
+    assert client.bodies == ["a", "b", "b"]
+
+
+# ---- how many
+
+
+def test_a_pattern_comes_to_so_many_destinations(make_house):
+    house = make_house(Policies([PolicyEntry(QUEUE, "A.>", replace(DestinationPolicy(), max_destinations=2))]))
+    client = house.client()
+    for name in ("A.1", "A.2", "B", "A.3", "A.1"):
+        client.send("x", Destination(QUEUE, name), receipt=name)
+    client.handle(AddDestination(Destination(QUEUE, "A.4"), "created"))
+    house.turn()
+    assert client.receipts == ["A.1", "A.2", "B", "A.1"]
+    assert [error.kind for error in client.session.errors] == [ErrorKind.RESOURCE] * 2
+    assert "More than 2 destinations match A.>" in client.errors[0]
+
+
+def test_those_that_the_store_has_from_before_count(make_house):
+    house = make_house(Policies([PolicyEntry(QUEUE, "A.>", replace(DestinationPolicy(), max_destinations=1))]))
+    house.client().send("x", Destination(QUEUE, "A.1"))
+    house.turn()
+    house.fail_over()
+    client = house.client()
+    client.send("x", Destination(QUEUE, "A.2"))
+    assert len(client.errors) == 1
+
+
+# ---- unused ones
+
+
+@pytest.fixture
+def tidy(make_house):
+    """A house where what was unused for ten seconds goes."""
+    return make_house(DestinationPolicy(gc_inactive_destinations=True, inactive_timeout_before_gc=10_000))
+
+
+def test_what_nobody_uses_goes_and_may_come_again(tidy):
+    client = tidy.client()
+    client.send("a", receipt="1")
+    client.send("b", PRICES)
+    client.subscribe("s", ORDERS, AckMode.AUTO)
+    tidy.turn()
+    client.unsubscribe()
+    tidy.wait(9)
+    assert names(tidy) == ["orders", "prices"]
+    tidy.wait(3)
+    assert names(tidy) == []
+    assert tidy.store.owners() == []
+    assert tidy.counts["destinations_gone_idle_total"] == 2
+    client.send("c", receipt="2")
+    tidy.turn()
+    assert client.receipts == ["1", "2"]
+    assert tidy.figures()["messages"] == 1
+
+
+def test_what_is_used_stays(tidy):
+    client = tidy.client("me")
+    client.send("a")
+    client.subscribe("s", Destination(QUEUE, "consumed"))
+    client.subscribe("d", PRICES, durable_name="d")
+    client.handle(AddProducer("1:1", Destination(QUEUE, "produced")))
+    tidy.wait(60)
+    assert sorted(names(tidy)) == ["consumed", "orders", "prices", "produced"]
+    client.handle(RemoveProducer("1:1"))
+    tidy.wait(12)
+    assert sorted(names(tidy)) == ["consumed", "orders", "prices"]
+
+
+def test_what_is_sent_to_again_and_again_stays(tidy):
+    client = tidy.client()
+    for _ in range(5):
+        client.send("a", PRICES)
+        tidy.wait(9)
+    assert names(tidy) == ["prices"]
+    assert tidy.counts["destinations_gone_idle_total"] == 0
+
+
+def test_nothing_is_lost_that_is_sent_while_the_queue_is_about_to_go(tidy):
+    client = tidy.client()
+    client.subscribe("s", ORDERS, AckMode.AUTO)
+    client.unsubscribe()
+    tidy.wait(10)
+    assert names(tidy) == ["orders"]
+    tidy.now += 1_000
+    tidy.engine.tick(tidy.now)  # the mark is on its way
+    client.send("late", receipt="r")
+    tidy.turn()
+    assert client.receipts == ["r"]
+    assert tidy.figures()["messages"] == 1
+    assert tidy.stored() == 1
+
+
+def test_nothing_goes_while_a_prepared_branch_may_add_to_it(tidy):
+    client = tidy.client()
+    client.handle(Begin(XA.key, xa=XA))
+    client.handle(Send(client.message("a"), XA.key))
+    client.session.prepared = lambda receipt, is_read_only: None
+    client.handle(Prepare(XA.key, XA, "p"))
+    tidy.wait(60)
+    assert names(tidy) == ["orders"]
+
+
+def test_empty_ones_from_before_go_too(tidy):
+    client = tidy.client()
+    client.send("a")
+    client.subscribe("s", ORDERS, AckMode.AUTO)
+    tidy.turn()
+    assert tidy.stored() == 0
+    tidy.fail_over()
+    tidy.wait(15)
+    assert names(tidy) == []
+    assert tidy.store.owners() == []
+
+
+def test_without_a_policy_everything_stays(house):
+    client = house.client()
+    client.send("b", PRICES)
+    house.wait(1_000)
+    assert names(house) == ["prices"]
+
+
+# ---- what expired
+
+
+@pytest.mark.parametrize(("period", "seconds"), [(1_000, 2), (30_000, 30)])
+def test_what_expired_is_looked_for_as_often_as_the_policy_says(make_house, period, seconds):
+    house = make_house(DestinationPolicy(expire_messages_period=period))
+    house.client().send("a", expiration=1_500)
+    house.turn()
+    house.wait(seconds - 1.5)
+    assert house.counts["expired_total"] == 0
+    house.wait(1)
+    assert house.counts["expired_total"] == 1
+
+
+def test_what_expired_may_stay_until_it_is_met(make_house):
+    house = make_house(DestinationPolicy(expire_messages_period=0))
+    client = house.client()
+    client.send("a", expiration=1_500)
+    house.turn()
+    house.wait(100)
+    assert house.counts["expired_total"] == 0
+    client.subscribe()
+    house.turn()
+    assert (client.bodies, house.counts["expired_total"]) == ([], 1)
+
+
+# ---- priorities
+
+
+def test_a_durable_subscription_gives_the_highest_priority_first(make_house):
+    house = make_house(DestinationPolicy(prioritized_messages=True))
+    client, sender = house.client("me"), house.client()
+    client.subscribe("s", PRICES, durable_name="d")
+    house.turn()
+    client.vanish()
+    for priority in (4, 9, 0, 9, 4):
+        sender.send(str(priority), PRICES, priority=priority)
+    house.turn()
+
+    house.fail_over()
+    client = house.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    house.turn()
+
+    assert client.bodies == ["9", "9", "4", "4", "0"]

@@ -1,0 +1,138 @@
+"""STOMP clients use what JMS clients use: selectors, browsers, temporary destinations, composites and wildcards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.engine.test_stomp import Wire
+
+
+@pytest.fixture
+def connect(house: Any) -> Any:
+    def make(number: int, version: str = "1.2") -> Wire:
+        wire = Wire(house, number)
+        assert wire.say(f"CONNECT\naccept-version:{version}\n\n").startswith("CONNECTED\n")
+        return wire
+
+    return make
+
+
+def messages(heard: str) -> list[tuple[dict[str, str], str]]:
+    """Headers and body of each MESSAGE; other frames are left out."""
+    found = []
+    for frame in heard.split("^\n"):
+        head, _, body = frame.lstrip("\n").partition("\n\n")
+        command, *lines = head.split("\n")
+        if command == "MESSAGE":
+            pairs = (line.split(":", 1) for line in lines)
+            found.append(({name: value.replace("\\c", ":") for name, value in pairs}, body))
+    return found
+
+
+def errors(heard: str) -> list[str]:
+    return [frame.partition("message:")[2].partition("\n")[0] for frame in heard.split("^\n") if "ERROR" in frame]
+
+
+def send(destination: str, body: str = "", **headers: object) -> str:
+    lines = "".join(f"{name.replace('_', '-')}:{value}\n" for name, value in headers.items())
+    return f"SEND\ndestination:{destination}\n{lines}\n{body}"
+
+
+def subscribe(destination: str, id: str = "0", **headers: object) -> str:
+    lines = "".join(f"{name.replace('_', '-')}:{value}\n" for name, value in headers.items())
+    return f"SUBSCRIBE\nid:{id}\ndestination:{destination}\n{lines}\n"
+
+
+def test_a_selector_reads_numbers_in_texts(house: Any, connect: Any) -> None:
+    wire = connect(1)
+    wire.say(subscribe("/queue/a", selector="price > 10 AND colour = 'red'"))
+    for price, colour in ((5, "red"), (20, "red"), (30, "blue")):
+        wire.say(send("/queue/a", f"{price} {colour}", price=price, colour=colour, persistent="true"))
+    house.turn()
+    assert [body for _, body in messages(wire.heard())] == ["20 red"]
+    assert house.stored() == 2
+
+
+def test_a_selector_that_is_none_is_refused_and_the_id_is_free(house: Any, connect: Any) -> None:
+    wire = connect(1)
+    (error,) = errors(wire.say(subscribe("/queue/a", selector="price >", receipt="r")))
+    assert "elector" in error
+    assert not wire.is_closed
+    heard = wire.say(subscribe("/queue/a", selector="price > 1"), send("/queue/a", "x", price=2))
+    house.turn()
+    assert [body for _, body in messages(heard + wire.heard())] == ["x"]
+
+
+def test_a_browser_sees_what_is_there_and_its_end(house: Any, connect: Any) -> None:
+    wire = connect(1)
+    for body in "ab":
+        wire.say(send("/queue/q", body, persistent="true"))
+    house.turn()
+    heard = wire.say(subscribe("/queue/q", browser="true"))
+    house.turn()
+    seen = messages(heard + wire.heard())
+    assert [body for _, body in seen] == ["a", "b", ""]
+    assert (seen[-1][0]["browser"], seen[-1][0]["destination"]) == ("end", "/queue/q")
+    assert house.stored() == 2
+
+
+def test_a_question_gets_its_answer(house: Any, connect: Any) -> None:
+    asker, replier = connect(1), connect(2)
+    replier.say(subscribe("/queue/questions"))
+    asker.say(subscribe("/temp-queue/answers"))
+    asker.say(send("/queue/questions", "6 x 7?", reply_to="/temp-queue/answers", correlation_id="q1"))
+    house.turn()
+    ((headers, _),) = messages(replier.heard())
+    assert headers["reply-to"].startswith("/remote-temp-queue/ID:")
+    reply_to = headers["reply-to"].replace(":", "\\c")
+    replier.say(send(reply_to, "42", correlation_id=headers["correlation-id"]))
+    house.turn()
+    ((headers, body),) = messages(asker.heard())
+    assert (headers["destination"], headers["correlation-id"], body) == ("/temp-queue/answers", "q1", "42")
+
+
+def test_nobody_else_consumes_from_a_temporary_queue(house: Any, connect: Any) -> None:
+    owner, other = connect(1), connect(2)
+    owner.say(subscribe("/temp-queue/mine"))
+    assert errors(other.say(subscribe(f"/remote-temp-queue/{owner.id}:1".replace(":", "\\c")))) != []
+
+
+def test_one_send_goes_to_several(house: Any, connect: Any) -> None:
+    wire = connect(1)
+    wire.say(subscribe("/topic/b", "t"), subscribe("/queue/a", "q"))
+    wire.say(send("/queue/a,/topic/b,/queue/c", "x", persistent="true"))
+    house.turn()
+    assert {headers["subscription"] for headers, _ in messages(wire.heard())} == {"t", "q"}
+    assert house.figures("c")["messages"] == 1
+
+
+@pytest.mark.parametrize("pattern", ["/queue/orders.*.new", "/queue/orders.>", "/queue/orders.a.new,/queue/other"])
+def test_one_subscription_takes_from_several(house: Any, connect: Any, pattern: str) -> None:
+    wire = connect(1)
+    wire.say(subscribe(pattern))
+    heard = wire.say(send("/queue/orders.a.new", "x"), send("/queue/elsewhere", "y"))
+    house.turn()
+    assert [body for _, body in messages(heard + wire.heard())] == ["x"]
+
+
+def test_an_exclusive_consumer_gets_all(house: Any, connect: Any) -> None:
+    first, second = connect(1), connect(2)
+    for wire in (first, second):
+        wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.exclusive:true\n\n")
+    for body in "abcd":
+        first.say(send("/queue/a", body, persistent="true"))
+    house.turn()
+    assert len(messages(first.heard())) == 4
+    assert messages(second.heard()) == []
+
+
+def test_the_higher_priority_is_served_first(house: Any, connect: Any) -> None:
+    low, high = connect(1), connect(2)
+    for wire, priority in ((low, 1), (high, 5)):
+        wire.say(f"SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.priority:{priority}\n\n")
+    for body in "abcd":
+        low.say(send("/queue/a", body, persistent="true"))
+    house.turn()
+    assert len(messages(high.heard())) == 4
