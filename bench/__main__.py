@@ -10,29 +10,32 @@ import click
 
 from bench.compare import HEADLINES, OURS, SERVERS, compare, table
 from bench.failover import CASES, LOAD_MESSAGES, SIZES, failover
+from bench.jms import BROKERS, JmsPlan, jms
+from bench.jms import CASES as JMS_CASES
 from bench.peers.server import HOST
 from broker.bench.connection import Endpoint
 from broker.bench.plan import LoadPlan
 
 EXIT_FAILED = 1
 FAILOVER = "failover"
+JMS = "jms"
 DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0}
 
 
 @click.command()
-@click.option("--scenario", type=click.Choice([*HEADLINES, FAILOVER]), default="windowed", show_default=True)
+@click.option("--scenario", type=click.Choice([*HEADLINES, FAILOVER, JMS]), default="windowed", show_default=True)
 @click.option("--peers", default="activemq,rabbitmq", show_default=True, help="Comma-separated; empty for none.")
 @click.option("--without-ours", is_flag=True, help="The peers alone.")
 @click.option("--rounds", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1), default=10.0, show_default=True)
 @click.option("--warmup", type=click.FloatRange(0), default=4.0, show_default=True, help="A Java broker needs some.")
-@click.option("--producers", type=click.IntRange(1), help="Default: 4; waiting: 16.")
+@click.option("--producers", type=click.IntRange(1), help="Default: 4; waiting: 16; jms: 8.")
 @click.option("--consumers", type=click.IntRange(0), default=4, show_default=True)
 @click.option("--queues", type=click.IntRange(1), help="Default: 4; backlog: 1.")
 @click.option("--size", type=click.IntRange(40), default=1024, show_default=True)
 @click.option("--window", type=click.IntRange(1), help="Default: 200; waiting: 1.")
 @click.option("--backlog", type=click.IntRange(0), help="Messages. Default: 1,000,000; before an outage 0.")
-@click.option("--cases", default=",".join(CASES), show_default=True, help="failover: which.")
+@click.option("--cases", help=f"Which. failover: {','.join(CASES)}; jms: {','.join(JMS_CASES)}. Default: all.")
 @click.option("--sizes", default=",".join(SIZES), show_default=True, help="failover: what is stored.")
 @click.option(
     "--load",
@@ -61,7 +64,7 @@ def main(
     size: int,
     window: int | None,
     backlog: int | None,
-    cases: str,
+    cases: str | None,
     sizes: str,
     load: int,
     directory: Path | None,
@@ -70,9 +73,15 @@ def main(
 ) -> None:
     """Compare brokers on this machine. Starts and ends all of them itself, on loopback, in temporary directories."""
     if scenario == FAILOVER:
-        _failover(_chosen(cases, CASES, "--cases"), _chosen(sizes, SIZES, "--sizes"), rounds, directory, report, load)
+        chosen = _chosen(cases or ",".join(CASES), CASES, "--cases")
+        _failover(chosen, _chosen(sizes, SIZES, "--sizes"), rounds, directory, report, load)
         return
     names = [name.strip() for name in peers.split(",") if name.strip()]
+    if scenario == JMS:
+        brokers = ([] if without_ours else [OURS]) + [name for name in names if name in BROKERS and name != OURS]
+        jms_plan = JmsPlan(producers or 8, consumers, queues or 4, size, seconds, warmup)
+        _jms(_chosen(cases or ",".join(JMS_CASES), JMS_CASES, "--cases"), brokers, rounds, jms_plan, report)
+        return
     unknown = [name for name in names if name not in SERVERS or name == OURS]
     if unknown:
         raise click.BadParameter(f"{unknown[0]!r}: expected activemq or rabbitmq", param_hint="--peers")
@@ -111,6 +120,17 @@ def _chosen(said: str, known: Iterable[str], option: str) -> list[str]:
         if name not in known:
             raise click.BadParameter(f"{name!r}: expected some of {', '.join(known)}", param_hint=option)
     return names
+
+
+def _jms(cases: Sequence[str], brokers: Sequence[str], rounds: int, plan: JmsPlan, report: Path | None) -> None:
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    figures = jms(cases, brokers, rounds, plan, lambda line: click.echo(line, err=True))
+    text = json.dumps(figures, indent=2)
+    if report is not None:
+        report.write_text(text + "\n")
+    click.echo(text)
+    if any(run["problem"] for run in figures["runs"]):
+        raise SystemExit(EXIT_FAILED)
 
 
 def _failover(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "services"))
 pytest_plugins = ("databases",)
@@ -19,9 +20,16 @@ def _is_set(name: str) -> bool:
     return os.environ.get(name, "").lower() not in ("", "0", "false")
 
 
+IS_THOROUGH = any(map(_is_set, ("CI", THOROUGH, REQUIRE_SERVICES)))
+# Where somebody waits, properties are tried with fewer examples; those that name a number of their own keep it.
+settings.register_profile("quick", max_examples=30)
+if not IS_THOROUGH:
+    settings.load_profile("quick")
+
+
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     """Tests marked `thorough` take their time: they run where nobody waits for them, or where they are asked for."""
-    if any(map(_is_set, ("CI", THOROUGH, REQUIRE_SERVICES))):
+    if IS_THOROUGH:
         return
     for item in items:
         if item.get_closest_marker("thorough") is not None:

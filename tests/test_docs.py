@@ -25,6 +25,7 @@ PAGES_WITH_COMMANDS = [
     TREE / "docs/operations.md",
 ]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PROOF = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`|`…::(\w+)`")
 
 
 def prose(page: Path) -> str:
@@ -46,6 +47,21 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [target.split("#")[0] for target in LINK.findall(prose(page)) if "://" not in target]
     dead = [target for target in targets if target and not (page.parent / target).exists()]
     assert dead == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TREE)))
+def test_tests_that_prove_something_exist(page: Path) -> None:
+    """`tests/a/test_b.py::test_c`, or `…::test_c` of the file named before."""
+    missing = []
+    file = ""
+    for named, test, further in PROOF.findall(page.read_text()):
+        file = named or file
+        path = TREE / file
+        if not path.is_file() or f"def {test or further}" not in path.read_text():
+            missing.append(f"{file}::{test or further}")
+    short = re.findall(r"`(test_\w+\.py)`", page.read_text())
+    missing += [name for name in short if not any(TREE.glob(f"tests/**/{name}"))]
+    assert missing == []
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_COMMANDS, ids=lambda page: str(page.relative_to(TREE)))

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bench.peers.server import HOST, PeerMissing, free_port
+from bench.peers.ports import free_port
+from bench.peers.server import HOST, PeerMissing
 from broker.bench.connection import BenchError
 
 USER = "bench"

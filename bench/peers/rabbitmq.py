@@ -6,7 +6,8 @@ Started by hand under a node name, directories and loopback ports of its own, wi
 import subprocess
 from pathlib import Path
 
-from bench.peers.server import HOST, PeerMissing, Server, free_port
+from bench.peers.ports import free_port
+from bench.peers.server import HOST, PeerMissing, Server
 
 LIBRARY = Path("/usr/lib/rabbitmq/bin")
 EPMD = Path("/usr/bin/epmd")

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from bench.peers.ports import free_port
 from broker.bench.connection import BenchError, Endpoint, connect
 
 START_TIMEOUT_SECONDS = 60.0
@@ -30,13 +30,6 @@ HOST = "127.0.0.1"
 
 class PeerMissing(Exception):
     """The program is not installed; the message names what was looked for."""
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 class Server(ABC):

@@ -4,7 +4,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.peers.server import HOST, Server, free_port
+from bench.peers.ports import free_port
+from bench.peers.server import HOST, Server
 
 TREE = Path(__file__).resolve().parents[2]
 
@@ -39,6 +40,8 @@ class TandemMQ(Server):
                 str(self._data),
                 "--name",
                 self._broker,
+                "--openwire",
+                "off",
                 "--stomp",
                 f"{HOST}:{self.port}",
                 "--admin",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,13 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench.peers.ports import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
@@ -56,7 +51,7 @@ class BrokerProcess:
             "--admin", f"127.0.0.1:{self.admin}", *self.options,
         ]  # fmt: skip
         if not self.leaves_stomp_to_settings:
-            command += ["--stomp", f"127.0.0.1:{self.stomp}"]
+            command += ["--openwire", "off", "--stomp", f"127.0.0.1:{self.stomp}"]
         with open(self.log, "ab") as log:
             environment = {**os.environ, **self.environment}
             self.process = subprocess.Popen(command, stderr=log, stdout=log, cwd=ROOT, env=environment)

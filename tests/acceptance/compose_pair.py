@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -13,16 +12,9 @@ from typing import Any
 
 from docker_image import TREE, compose_command, run, until
 
+from bench.peers.ports import free_port
+
 SERVICES = ("active", "standby")
-
-
-def free_ports(count: int) -> list[int]:
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in taken]
-    finally:
-        for each in taken:
-            each.close()
 
 
 class Pair:
@@ -36,15 +28,18 @@ class Pair:
         self.project = f"tandemmqtest{os.getpid()}"
         files = [TREE / "docker-compose.yml", *overrides]
         self._command = [*command, "-p", self.project, *(word for file in files for word in ("-f", str(file)))]
-        ports = free_ports(4)
+        ports = [free_port() for _ in range(6)]
         self.stomp = {"active": ports[0], "standby": ports[1]}
         self.admin = {"active": ports[2], "standby": ports[3]}
+        self.openwire = {"active": ports[4], "standby": ports[5]}
         self._env = {
             "TANDEMMQ_IMAGE": image,
             "ACTIVE_STOMP_PORT": str(ports[0]),
             "STANDBY_STOMP_PORT": str(ports[1]),
             "ACTIVE_ADMIN_PORT": str(ports[2]),
             "STANDBY_ADMIN_PORT": str(ports[3]),
+            "ACTIVE_OPENWIRE_PORT": str(ports[4]),
+            "STANDBY_OPENWIRE_PORT": str(ports[5]),
             **(environment or {}),
         }
 

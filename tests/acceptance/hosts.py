@@ -122,7 +122,21 @@ class BrokerOnHost(BrokerProcess):
         here = self.host.address
         command = [
             *("ip", "netns", "exec", self.host.namespace, sys.executable, "-m", "tandemmq", "run"),
-            *("--data", self.data, "--name", self.name, "--stomp", f"{here}:{PORT}", "--admin", f"{here}:{ADMIN_PORT}"),
+            *(
+                "--data",
+                self.data,
+                "--name",
+                self.name,
+                "--openwire",
+                "off",
+                "--stomp",
+                f"{here}:{PORT}",
+                "--admin",
+                f"{here}:{ADMIN_PORT}",
+                # Its clients are on another host.
+                "--set",
+                "security.allow_anonymous=true",
+            ),
             *self.options,
         ]
         with open(self.log, "ab") as log:

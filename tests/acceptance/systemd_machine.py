@@ -24,6 +24,9 @@ uri = "stomp://0.0.0.0:61613"
 
 [store]
 directory = "/var/lib/tandemmq"
+
+[security]
+allow_anonymous = "true"  # clients come through Docker, from an address of its own
 """
 #: A hung process is to be found in seconds here, not in the unit's quarter of a minute.
 DROP_IN = "[Service]\nWatchdogSec=4\n"

@@ -21,6 +21,8 @@ from stomp_wire import Wire
 from bench.journals import FILE_BYTES, QUEUE, write_journal
 from store.check import check
 
+pytestmark = pytest.mark.thorough
+
 KILLS = max(3, int(os.environ.get("TANDEMMQ_PROVE_KILLS", "3")) // 5)
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 GIB = 1 << 30

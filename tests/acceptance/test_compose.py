@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -148,6 +149,9 @@ def test_the_standby_takes_over_from_a_killed_master_and_nothing_with_a_receipt_
     master, standby = pair.until_settled()
     until(lambda: pair.inspect(standby, "{{.State.Health.Status}}") == "healthy", "the standby's container is healthy")
     assert pair.page(standby, "health?ready")[0] == 503
+
+    with socket.create_connection(("127.0.0.1", pair.openwire[master]), 10) as jms:
+        assert b"ActiveMQ" in jms.recv(300)  # a WireFormatInfo
 
     client = Client(list(pair.stomp.values()))
     for number in range(MESSAGES_BEFORE):

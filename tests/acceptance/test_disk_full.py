@@ -26,6 +26,8 @@ from stomp_wire import LOST, Wire, connect_any
 
 from store.check import check
 
+pytestmark = pytest.mark.thorough
+
 MIB = 1 << 20
 VOLUME_BYTES = 10 * MIB
 JOURNAL_OF_EXT4_BYTES = 4 * MIB
@@ -35,6 +37,12 @@ SETTINGS = {
     "store.checkpoint_interval": "200ms",
     "store.cleanup_interval": "1ms",
 }
+# Producers that are told at once, rather than wait for room (broker.flow).
+FAIL_AT_ONCE = """
+[[destinations]]
+queue = ">"
+send_fail_if_no_space = true
+"""
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 IS_PROOF = "TANDEMMQ_PROVE_KILLS" in os.environ
 ROUNDS = 50 if IS_PROOF else 1  # so often somebody else fills the disk
@@ -70,7 +78,9 @@ def volume(
 @pytest.fixture
 def broker(volume: Path, tmp_path: Path) -> Iterator[BrokerProcess]:
     options = [option for key, value in SETTINGS.items() for option in ("--set", f"{key}={value}")]
-    made = BrokerProcess(volume / "data", "a", *options)
+    config = tmp_path / "tandemmq.toml"
+    config.write_text(FAIL_AT_ONCE)
+    made = BrokerProcess(volume / "data", "a", "--config", str(config), *options)
     made.log = tmp_path / "log"  # not on the volume
     try:
         yield made

@@ -25,6 +25,8 @@ from broker.cli.store.check import check
 from store.several.check import check_all
 from store.several.layout import stores_in
 
+pytestmark = pytest.mark.thorough
+
 ROUNDS = int(os.environ.get("TANDEMMQ_PROVE_KILLS", "2"))
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 SETTINGS = """

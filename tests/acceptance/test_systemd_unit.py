@@ -14,15 +14,17 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-from compose_pair import free_ports
+
 from docker_image import SYSTEMD, base_image, built, demand_docker, run, until
 from load import Books
 from systemd_machine import Machine
 from under_load import demand_kept, under_load
 
+from bench.peers.ports import free_port
+
 TREE = Path(__file__).parents[2]
 UNIT = TREE / "deploy" / "tandemmq.service"
-NOWHERE = ("--stomp", "127.0.0.1:0", "--admin", "off")
+NOWHERE = ("--stomp", "127.0.0.1:0", "--openwire", "off", "--admin", "off")
 
 
 @pytest.mark.service
@@ -111,7 +113,7 @@ def machines(
         run("docker", "volume", "create", volume)
         stack.callback(run, "docker", "volume", "rm", "--force", volume)
         made = []
-        for name, port in zip(("one", "two"), free_ports(2), strict=True):
+        for name, port in (("one", free_port()), ("two", free_port())):
             made.append(Machine(image, name, volume, port, tmp_path))
             stack.callback(made[-1].remove)
         yield made[0], made[1]

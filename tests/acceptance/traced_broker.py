@@ -75,7 +75,8 @@ class TracedBroker(BrokerProcess):
         command = [
             STRACE, "-f", "-D", "--seccomp-bpf", "-y", "-q", "-s", "64", "-e", f"trace={CALLS}", "-o", str(self.trace),
             sys.executable, "-m", "tandemmq", "run", "--data", self.data, "--name", self.name,
-            "--stomp", f"127.0.0.1:{self.stomp}", "--admin", f"127.0.0.1:{self.admin}", *self.options,
+            "--openwire", "off", "--stomp", f"127.0.0.1:{self.stomp}", "--admin", f"127.0.0.1:{self.admin}",
+            *self.options,
         ]  # fmt: skip
         with open(self.log, "ab") as log:  # -D: the process that is started is the broker, strace is beside it
             self.process = subprocess.Popen(

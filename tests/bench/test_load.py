@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.peers.server import HOST, Server, free_port
+from bench.peers.ports import free_port
+from bench.peers.server import HOST, Server
 from bench.peers.tandemmq import TandemMQ
 from broker.bench.backlog import run_backlog
 from broker.bench.connection import BenchError, Endpoint

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.server import free_port
+from bench.peers.ports import free_port
 from bench.peers.tandemmq import TandemMQ
 from broker.bench.connection import BenchError, Endpoint
 from broker.bench.outage import run_outage

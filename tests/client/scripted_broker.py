@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -159,10 +158,3 @@ def confirming(count: int | None = None, server: str = TANDEMMQ) -> Script:
                 peer.write(frame.receipt)
 
     return script
-
-
-def closed_port() -> int:
-    """A port that refuses."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from bench.peers.server import HOST, Server, free_port
+from bench.peers.ports import free_port
+from bench.peers.server import HOST, Server
 
 COMMAND = [sys.executable, "-m", "tandemmq"]
 
@@ -125,6 +126,7 @@ def test_control_c_ends_send_and_says_how_far_it_came(broker: Server) -> None:
     assert "Traceback" not in rest
 
 
+@pytest.mark.thorough
 def test_a_silent_input_does_not_stop_the_heart_beats(broker: Server) -> None:
     fast = f"{url(broker)}&nested.wireFormat.maxInactivityDuration=600"
     with subprocess.Popen(

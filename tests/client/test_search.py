@@ -12,8 +12,9 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-from scripted_broker import HOST, Peer, ScriptedBroker, closed_port, confirming
+from scripted_broker import HOST, Peer, ScriptedBroker, confirming
 
+from bench.peers.ports import free_port
 from broker.client import Client, NoBroker
 
 
@@ -34,7 +35,7 @@ async def test_a_host_that_says_nothing_does_not_hold_up_the_other() -> None:
 
 async def test_a_silent_host_does_not_hold_up_the_rounds_over_the_others() -> None:
     """The standby refuses some rounds before it is master."""
-    port = closed_port()
+    port = free_port()
     async with ScriptedBroker(silent) as stopped:
         url = (
             f"failover:({stopped.address},stomp://{HOST}:{port})?randomize=false&nested.connectionTimeout=60000"
@@ -76,7 +77,7 @@ async def test_a_port_that_never_completes_a_connection_is_left_behind() -> None
 
 
 async def test_the_rounds_end_and_every_address_is_named_with_its_reason() -> None:
-    ports = closed_port(), closed_port()
+    ports = free_port(), free_port()
     said: list[str] = []
     url = (
         f"failover:(stomp://{HOST}:{ports[0]},stomp://{HOST}:{ports[1]})?maxReconnectAttempts=5&maxReconnectDelay=2"

@@ -322,6 +322,7 @@ def test_all_that_activemq_would_deliver_is_there_in_its_order(
     expected = left.answers.held
     assert with_messages(deliverable(taken.held, expected)) == with_messages(expected)
     assert journal_alone(directory) == taken.held
+    assert taken.selectors == {"all": None, "some": "JMSPriority > 4", "online": None}
     assert len(taken.prepared) == len(left.answers.prepared) == 4
     assert taken.withheld == 2
     assert taken.report is not None
@@ -471,3 +472,38 @@ def test_the_index_is_found_where_its_setting_put_it(script: Script, tmp_path: P
     assert held == {name: len(ids) for name, ids in with_messages(answers.held).items()}
     assert is_minimal(str(elsewhere))
     assert not (directory / "db.data").exists()
+
+
+@pytest.mark.parametrize("ending", ["halt", "stop"])
+def test_a_subscription_of_a_pattern_is_taken_over_topic_by_topic(script: Script, tmp_path: Path, ending: str) -> None:
+    directory = tmp_path / "data"
+    wild: Step = {"topic": "W.>", "client": "c", "name": "wild", "selector": "JMSPriority > 2"}
+    answers = script(
+        opens(directory, fileLength=SMALL),
+        {"do": "subscribe", **wild},
+        {"do": "subscribe", "topic": "W.A", "client": "c", "name": "tame"},
+        send("topic://W.A", count=3),
+        send("topic://W.B", count=2),
+        FILL,
+        {"do": "checkpoint"},
+        send("topic://W.C", count=2),
+        {"do": "take", **wild, "count": 1},
+        {"do": "dump"},
+        {"do": ending},
+    )
+    expected = with_messages(answers.held)
+    assert {name: len(ids) for name, ids in expected.items() if "wild" in name} in (
+        {"W.A for c:wild": 2, "W.B for c:wild": 2, "W.C for c:wild": 2},
+        {"W.A for c:wild": 3, "W.B for c:wild": 1, "W.C for c:wild": 2},
+        {"W.A for c:wild": 3, "W.B for c:wild": 2, "W.C for c:wild": 1},
+    )
+
+    taken = take_over(directory)
+
+    assert with_messages(taken.held) == expected
+    assert journal_alone(directory) == taken.held
+    assert check(str(directory)).is_clean
+    owners = Term(str(directory), "later")
+    found = [(o.destination.name, o.selector, o.pattern) for o in owners.owners if o.subscription_name == "wild"]
+    owners.close()
+    assert sorted(found) == [(topic, "JMSPriority > 2", "W.>") for topic in ("W.A", "W.B", "W.C")]

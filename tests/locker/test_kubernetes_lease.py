@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import shutil
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import ClassVar
 
 import pytest
 
+from bench.peers.ports import free_port
 from locker.contract import Holder, Locker, LockRefused, LockRequest, LockSettingsError, LockUnavailable
 from locker.kubernetes_api import Lease, micro_time
 from locker.kubernetes_lease import KubernetesLeaseLocker, KubernetesSettings, encode, holder_in
@@ -288,13 +288,12 @@ def test_no_answer_is_bounded(api: KubernetesApi, build: Callable[..., Kubernete
 
 
 def test_a_server_that_is_not_there_says_so(api: KubernetesApi, build: Callable[..., KubernetesLeaseLocker]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     with pytest.raises(LockUnavailable, match="Connection refused") as failure:
-        build("a", server=f"https://127.0.0.1:{port}").acquire(threading.Event())
+        build("a", server=f"https://127.0.0.1:{free_port()}").acquire(threading.Event())
     assert failure.value.errno == errno.ECONNREFUSED
 
 
+@pytest.mark.thorough
 def test_a_pair_of_brokers_elects_by_it(api: KubernetesApi, tmp_path: Path) -> None:
     options = {"type": "kubernetes-lease", **{f"kubernetes.{key}": value for key, value in options_of(api).items()}}
     with running_pair(tmp_path / "data", *(f"--set=locker.{key}={value}" for key, value in options.items())) as pair:

@@ -10,7 +10,8 @@ import pytest
 
 from locker.contract import Holder, LockLost, LockRefused, LockRequest, LockSettings, LockSettingsError, LockUnavailable
 from locker.lease import LeaseRow, Signature, holder_in, read_signature
-from locker.lease_database import MARGIN, NAMESAKE_RENEWALS, SLACK, LeaseDatabaseLocker, LeaseSettings
+from locker.lease_database import SLACK, LeaseDatabaseLocker, LeaseSettings
+from locker.leased import MARGIN, NAMESAKE_RENEWALS
 from locker.memory import HandClock
 from locker.options import Options
 

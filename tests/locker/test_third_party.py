@@ -117,6 +117,7 @@ def test_a_slow_standby_does_not_take_a_number_that_was_passed(
         locker.release()
 
 
+@pytest.mark.thorough
 def test_a_pair_of_brokers_elects_by_it(site: Path, leases: Path, tmp_path: Path) -> None:
     options = {"type": "lease-files", "options.directory": leases, "lock_keep_alive_period": "200ms"}
     environment = {"PYTHONPATH": os.pathsep.join([str(site), str(EXAMPLE.parents[1])])}

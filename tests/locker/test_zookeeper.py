@@ -17,11 +17,11 @@ pytest.importorskip("kazoo", reason="kazoo is not installed: the extra zookeeper
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
+from bench.peers.ports import free_port
 from locker.contract import Holder, Locker, LockRequest, LockSettingsError, LockUnavailable
 from locker.zookeeper import PROVED, ZooKeeperLocker, ZooKeeperSettings, decode, encode
 from tests.locker.pair import assert_the_standby_follows, running_pair
 from tests.locker.test_contract import Leased, OutOfReach, Refusing, answers, eventually
-from tests.services.server_process import free_port
 from tests.services.zookeeper import ZooKeeperServer, zookeeper, zookeeper_ensemble
 
 pytestmark = pytest.mark.service

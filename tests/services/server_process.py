@@ -7,22 +7,17 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from bench.peers.ports import free_port
+
 START_SECONDS_MAX = 60.0
 END_SECONDS_MAX = 30.0
 _PAUSE_SECONDS = 0.02
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def user_for(name: str) -> str | None:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.services.server_process import ServerProcess, free_port
+from bench.peers.ports import free_port
+from tests.services.server_process import ServerProcess
 
 JAR = Path("/usr/share/java/zookeeper.jar")
 WANT = f"no ZooKeeper in {JAR}: the Debian package zookeeper"

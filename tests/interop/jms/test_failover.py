@@ -1,0 +1,127 @@
+"""kill -9 of the master under JMS load: the client of `failover:` goes on at the standby, and the books are in order.
+
+TANDEMMQ_PROVE_JMS_KILLS says how often the master is killed in each mode. With TANDEMMQ_PROVE_JMS_PEER=1 a pair of
+ActiveMQ goes through the same; it loses messages in some runs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from store.check import check
+from tests.interop.jms.jvm import Jvm
+from tests.interop.jms.load import Load
+from tests.interop.jms.peers import Pair
+
+pytestmark = [pytest.mark.service, pytest.mark.timeout(1200)]
+
+KILLS = int(os.environ.get("TANDEMMQ_PROVE_JMS_KILLS", "1"))
+PROMPT = "jms.redeliveryPolicy.initialRedeliveryDelay=0&jms.sendAcksAsync=false"
+
+
+@pytest.fixture(params=["activemq", "tandemmq"] if os.environ.get("TANDEMMQ_PROVE_JMS_PEER") else ["tandemmq"])
+def pair(request: pytest.FixtureRequest, classes: Path, tmp_path: Path) -> Iterator[Pair]:
+    """One master, one standby, over one directory; the store of ours is checked in the end."""
+    pair = Pair(request.param, tmp_path / "data", classes)
+    yield pair
+    pair.close()
+    if request.param == "tandemmq":
+        report = check(str(tmp_path / "data"))
+        assert report.is_clean, report.problems
+
+
+@pytest.mark.parametrize("mode", ["AUTO", "CLIENT", "DUPS_OK", "INDIVIDUAL", "TRANSACTED"])
+def test_nothing_is_lost_and_nothing_is_there_twice(
+    pair: Pair, classes: Path, mode: str, record_property: Callable[[str, object], None]
+) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    load = Load(classes, pair.url(PROMPT), "JMS.FAILOVER", mode)
+    try:
+        for _ in range(KILLS):
+            load.send_more(chance.randint(100, 600))
+            pair.kill_master()
+            load.send_more(200)
+            pair.restore()
+        books = load.books()
+    finally:
+        load.close()
+    record_property("sent", len(books.sent))
+    print(f"{mode}: {KILLS} kills, {len(books.sent)} confirmed, {len(books.received)} received, "
+          f"{len(books.doubtful)} commits of sends and {len(books.undecided)} receipts in doubt")  # fmt: skip
+    assert books.problems() == []
+    assert len(books.sent) >= 300
+
+
+def test_subscriptions_and_temporary_queues_are_replayed(pair: Pair, classes: Path) -> None:
+    jvm = Jvm(classes)
+    try:
+        connection = jvm.connect(pair.url(PROMPT), clientId="replayed")
+        session = connection.session()
+        durable = session.durable("topic://JMS.T", "news", selector="colour = 'red'")
+        reply_to = session.temporary_queue()
+        answers = session.consumer(reply_to)
+        listener = connection.session().listener("queue://JMS.Q")
+        pair.kill_master()
+        session.send("topic://JMS.T", "blue", properties={"colour": "blue"})
+        session.send("topic://JMS.T", "red", properties={"colour": "red"})
+        session.send(reply_to, "answer")
+        session.send("queue://JMS.Q", "heard")
+        assert durable.receive().body == "red"
+        assert answers.receive().body == "answer"
+        assert [message["body"] for message in listener.heard(1)] == ["heard"]
+        connection.close()
+    finally:
+        jvm.close()
+
+
+def test_a_transaction_that_a_kill_interrupts_goes_on(pair: Pair, classes: Path) -> None:
+    """The client replays what it had sent in it to the standby."""
+    jvm = Jvm(classes)
+    try:
+        connection = jvm.connect(pair.url(PROMPT))
+        session = connection.session("TRANSACTED")
+        session.send("queue://JMS.Q", *"ab")
+        pair.kill_master()
+        session.send("queue://JMS.Q", "c")
+        session.commit()
+        consumer = connection.session().consumer("queue://JMS.Q")
+        assert consumer.bodies(3) == ["a", "b", "c"]
+        assert consumer.take() is None
+        connection.close()
+    finally:
+        jvm.close()
+
+
+@pytest.mark.parametrize("verb", ["commit", "rollback"])
+def test_a_prepared_transaction_is_decided_at_the_standby(pair: Pair, classes: Path, verb: str) -> None:
+    jvm = Jvm(classes)
+    try:
+        plain = jvm.connect(pair.url(PROMPT)).session()
+        plain.send("queue://JMS.IN", "taken")
+        session = jvm.connect(pair.url(PROMPT), xa=True).session("XA")
+        session.xa("start", "xid")
+        consumer = session.consumer("queue://JMS.IN")
+        assert consumer.receive().body == "taken"
+        session.send("queue://JMS.OUT", "given")
+        session.xa("end", "xid")
+        session.xa("prepare", "xid")
+        pair.kill_master()
+        deciding = jvm.connect(pair.url(PROMPT), xa=True).session("XA")
+        assert deciding.xa("recover") == ["xid"]
+        out = plain.consumer("queue://JMS.OUT")
+        assert out.take() is None
+        consumer.close()
+        deciding.xa(verb, "xid")
+        done = verb == "commit"
+        assert out.rest() == (["given"] if done else [])
+        assert plain.consumer("queue://JMS.IN").rest() == ([] if done else ["taken"])
+        assert deciding.xa("recover") == []
+    finally:
+        jvm.close()
