@@ -3,6 +3,9 @@
 #   docker build -t tandemmq .
 #   docker build -t tandemmq --build-arg BASE=debian:bookworm-slim .
 #
+# Clients come from outside the container, so they are refused until users are set up, or everybody is welcome:
+# docker run -e TANDEMMQ_SECURITY__ALLOW_ANONYMOUS=true -p 127.0.0.1:61616:61616 tandemmq
+#
 # BASE may be any Debian or Ubuntu with Python 3.11 or newer, or without a Python: it is fetched then.
 # Wheels of the dependencies in wheels/ (and hatchling's) make the build independent of the network.
 ARG BASE=python:3.11-slim
@@ -31,10 +34,10 @@ ENV PATH=/opt/tandemmq/bin:$PATH PYTHONUNBUFFERED=1
 USER tandemmq
 WORKDIR /var/lib/tandemmq
 VOLUME /var/lib/tandemmq
-EXPOSE 61613 8161
+EXPOSE 61613 61616 8161
 # Well as master and as standby; a broker between the two for long is not.
 HEALTHCHECK --interval=5s --timeout=5s --start-period=30s --retries=3 \
     CMD ["python3", "-c", "import urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://127.0.0.1:8161/health', timeout=4)"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["tandemmq"]
-CMD ["run", "--data", "/var/lib/tandemmq", "--stomp", "0.0.0.0:61613", "--openwire", "off", "--admin", "0.0.0.0:8161"]
+CMD ["run", "--data", "/var/lib/tandemmq", "--stomp", "0.0.0.0:61613", "--openwire", "0.0.0.0:61616", "--admin", "0.0.0.0:8161"]

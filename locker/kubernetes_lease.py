@@ -38,7 +38,7 @@ from locker.contract import (
     Proof,
 )
 from locker.kubernetes_api import Lease, LeaseApi, micro_time, new_lease
-from locker.leased import MARGIN, NAMESAKE_RENEWALS, LeasedLocker
+from locker.leased import NAMESAKE_RENEWALS, LeasedLocker
 from locker.options import Options
 
 logger = logging.getLogger(__name__)
@@ -207,12 +207,7 @@ class KubernetesLeaseLocker(LeasedLocker):
         is_namesake = holder is not None and holder.name == self.request.holder.name
         self._finds(is_namesake)
         if is_namesake and self._watch.renewals >= NAMESAKE_RENEWALS:
-            self._refuse(
-                LockRefused(
-                    f"{self.where} is held by a broker that has our own name: {holder}. "
-                    f"Give each broker a name of its own (broker.name)"
-                )
-            )
+            self._refuse_beside(holder)
 
     # Keeping it
 
@@ -294,9 +289,6 @@ class KubernetesLeaseLocker(LeasedLocker):
     def _open(self) -> LeaseApi:
         said = self._kubernetes
         return LeaseApi(self.where, said.server, said.namespace, said.lease, said.token_file, said.ca_file)
-
-    def _proof_since(self, known_at_seconds: float) -> Proof:
-        return Proof(known_at_seconds, self.lease_seconds * (1 - MARGIN))
 
 
 def encode(holder: Holder, identity: str) -> str:

@@ -29,7 +29,6 @@ from locker.contract import (
     Holder,
     LockError,
     LockLost,
-    LockRefused,
     LockRequest,
     LockSettingsError,
     Proof,
@@ -45,7 +44,7 @@ from locker.lease import (
     read_signature,
     signature_of,
 )
-from locker.leased import MARGIN, NAMESAKE_RENEWALS, LeasedLocker
+from locker.leased import NAMESAKE_RENEWALS, LeasedLocker
 from locker.options import Options
 
 logger = logging.getLogger(__name__)
@@ -176,12 +175,7 @@ class LeaseDatabaseLocker(LeasedLocker):
         is_namesake = signature is not None and signature.holder.name == self._lease.lease_holder_id
         self._finds(is_namesake)
         if is_namesake and self._watch.renewals >= NAMESAKE_RENEWALS:
-            self._refuse(
-                LockRefused(
-                    f"{self.where} is held by a broker that has our own name: {holder_in(row)}. "
-                    f"Give each broker a name of its own (broker.name, or locker.lease_holder_id)"
-                )
-            )
+            self._refuse_beside(holder_in(row), setting="broker.name, or locker.lease_holder_id")
 
     # Keeping it
 
@@ -247,9 +241,6 @@ class LeaseDatabaseLocker(LeasedLocker):
     @property
     def _lease_ms(self) -> int:
         return max(1, round(self.lease_seconds * 1000))
-
-    def _proof_since(self, known_at_seconds: float) -> Proof:
-        return Proof(known_at_seconds, self.lease_seconds * (1 - MARGIN))
 
     def _compare_clocks(self, database: float, before: float, after: float) -> None:
         allowed = self._lease.max_allowable_diff_seconds

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from locker.contract import Locker, LockRefused, LockRequest
+from locker.contract import Holder, Locker, LockRefused, LockRequest, Proof
 
 #: Polls of a standby: so often in the length of a lease, and so often at least, in seconds.
 POLLS_PER_LEASE: Final = 10
@@ -55,17 +55,25 @@ class LeasedLocker(Locker):
         """How long one question to the lock may take that is part of a renewal."""
         return min(self.lease_seconds / CALLS_PER_LEASE, CALL_SECONDS_MAX)
 
+    def _proof_since(self, known_at_seconds: float) -> Proof:
+        """What an answer proves that was asked for then."""
+        return Proof(known_at_seconds, self.lease_seconds * (1 - MARGIN))
+
     def _finds(self, is_namesake: bool) -> None:
         """To be said at each poll that found somebody else in front: whether all of them have our own name."""
         self._has_met_others = self._has_met_others or not is_namesake
 
-    def _refuse(self, refusal: LockRefused) -> None:
-        """A living broker with our own name is in front of us. Raises `refusal`, at the next poll if not at this one.
+    def _refuse_beside(self, namesake: Holder | None, *, has: str = "held", setting: str = "broker.name") -> None:
+        """A living broker with our own name is in front of us. Raises LockRefused, at the next poll if not at this one;
+        `setting` is what tells two brokers apart.
 
         It may show only after a while, since what we were before we were killed has our name too. Who has met nobody
         else until then is refused at his first poll that counts, which ends a start.
         """
         if self._has_met_others or self._is_refused:
-            raise refusal
+            raise LockRefused(
+                f"{self.where} is {has} by a broker that has our own name: {namesake}. "
+                f"Give each broker a name of its own ({setting})"
+            )
         self._is_refused = True
         self._was_asked = False

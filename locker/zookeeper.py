@@ -175,12 +175,7 @@ class ZooKeeperLocker(LeasedLocker):
         self._finds(is_namesake=len(ours) == len(holders))
         for node, since in self._namesakes.items():
             if now - since > NAMESAKE_LEASES * self.lease_seconds:
-                self._refuse(
-                    LockRefused(
-                        f"{self.where} is held or waited for by a broker that has our own name: {holders[node]}. "
-                        f"Give each broker a name of its own (broker.name)"
-                    )
-                )
+                self._refuse_beside(holders[node], has="held or waited for")
 
     # Keeping it
 

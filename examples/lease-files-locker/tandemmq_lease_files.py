@@ -26,7 +26,6 @@ from locker.contract import (
     NO_PROOF,
     Holder,
     LockLost,
-    LockRefused,
     LockRequest,
     LockSettingsError,
     LockUnavailable,
@@ -134,7 +133,7 @@ class LeaseFilesLocker(LeasedLocker):
         is_namesake = holder is not None and holder.name == self.request.holder.name
         self._finds(is_namesake)
         if is_namesake and self._watch.beats >= NAMESAKE_BEATS:
-            self._refuse(LockRefused(f"{self.where} is held by a broker that has our own name: {holder}"))
+            self._refuse_beside(holder)
 
     def _take(self, number: int) -> bool:
         known_at = self.clock.now()
