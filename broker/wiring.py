@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import cast
 
 import uvloop
@@ -28,6 +27,7 @@ from broker.engine import Engine
 from broker.events import SUFFIX as EVENTS_SUFFIX
 from broker.events import EventRing
 from broker.ha import Mastership
+from broker.local_zone import LocalZone
 from broker.locking import make_locker
 from broker.protocols.openwire.advisories import Advisories
 from broker.security.setup import access_of, policies_of, tls_of
@@ -249,7 +249,7 @@ class Broker:
                 broker_name=self._name,
                 broker_url=" ".join(f"{each.scheme}://{each.address}" for each in self._settings.connectors),
             ),
-            zone=datetime.now().astimezone().tzinfo or UTC,
+            zone=LocalZone(),
         )
         store.start(engine)
         await self._server.listen(engine, f"ID:{self._name}-{store.epoch}")
