@@ -345,10 +345,13 @@ class Transactions:
         """It survives from now on."""
         context = operation.context
         assert isinstance(context, Asked), "prepared by a client"
+        branch = context.branch
         if operation.is_refused:
+            self._reopen(branch)
             context.client.tell_failure(
                 ClientError(
-                    f"Transaction {context.branch.xa.key} is prepared already",
+                    f"Transaction {branch.xa.key} was not prepared: the store has not ended another one of that id",
+                    "Roll this one back, or prepare it again later.",
                     is_fatal=False,
                     kind=ErrorKind.XA,
                     xa_code=XAER_PROTO,
@@ -356,9 +359,22 @@ class Transactions:
                 )
             )
             return
-        context.branch.is_preparing = False
-        context.branch.is_prepared = True
+        branch.is_preparing = False
+        branch.is_prepared = True
         context.client.tell_prepared(context.receipt, is_read_only=False)
+
+    def _reopen(self, branch: Branch) -> None:
+        """It is not prepared after all: its client's again as it was before, or rolled back if that left meanwhile."""
+        owner, transaction = branch.origin, branch.transaction
+        assert owner is not None, "prepared by a client"
+        assert transaction is not None, "what is not prepared is of this term"
+        branch.is_preparing = False
+        branch.client = owner
+        branch.routed = []
+        branch.published = []
+        if not owner.is_open:
+            del self._branches[branch.xa.key]
+            self._undo(transaction)
 
     def _commit_branch(self, client: Client, command: Commit, xa: XaTransactionId) -> None:
         branch = self._branch(client, command.transaction, "commit")

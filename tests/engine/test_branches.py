@@ -1,0 +1,94 @@
+"""Branches of distributed transactions: what becomes of them when something goes wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.core.commands import XAER_PROTO, Abort, Begin, Commit, Prepare, Recover
+from store.operations import EndTransaction, Operation, PrepareTransaction
+from store.records.commands import encode_prepare, encode_rollback
+from store.records.transactions import XaTransactionId
+
+XA = XaTransactionId(1, b"global", b"branch")
+
+
+class Deaf:
+    """An engine that hears nothing: what the store does for it nobody else knows."""
+
+    def durable(self, operations: list[Operation]) -> None: ...
+
+    def drained(self) -> None: ...
+
+
+def unheard(house: Any, operation: Operation) -> None:
+    house.turn()
+    house.store.start(Deaf())
+    house.store.append(operation)
+    house.turn()
+    house.store.start(house.engine)
+
+
+@pytest.fixture
+def client(house: Any) -> Any:
+    """Somebody with a branch that acknowledges one message and sends another. The store still holds a prepared
+    transaction of that id, which the engine has ended, or never knew."""
+    client = house.client()
+    client.session.prepared = lambda receipt, is_read_only: client.session.receipt(receipt)
+    client.session.recovered = lambda receipt, branches: client.session.told.append(("recovered", branches))
+    client.send("first")
+    client.subscribe()
+    house.turn()
+    client.handle(Begin(XA.key, xa=XA))
+    client.ack("first", transaction=XA.key)
+    client.send("second", transaction=XA.key)
+    unheard(house, PrepareTransaction(XA, (), encode_prepare(XA)))
+    return client
+
+
+def test_a_branch_whose_prepare_is_refused_is_not_prepared_and_can_be_rolled_back(house: Any, client: Any) -> None:
+    client.handle(Prepare(XA.key, XA, "p"))
+    house.turn()
+    (refused,) = client.session.errors
+    assert (refused.xa_code, refused.receipt, refused.is_fatal) == (XAER_PROTO, "p", False)
+    client.handle(Recover("all"))
+    assert client.session.told[-1] == ("recovered", [])
+
+    client.handle(Abort(XA.key, "r", xa=XA))
+    house.turn()
+
+    assert client.receipts == ["r"]
+    assert client.bodies == ["first"]
+    client.ack("first", receipt="a")  # it waits for an acknowledgement again
+    house.turn()
+    assert client.receipts == ["r", "a"]
+    assert house.stored() == 0
+
+
+def test_it_goes_on_and_is_prepared_once_the_other_one_is_ended(house: Any, client: Any) -> None:
+    client.handle(Prepare(XA.key, XA, "p"))
+    house.turn()
+    client.send("third", transaction=XA.key)
+    unheard(house, EndTransaction(XA, False, encode_rollback(XA)))
+    client.handle(Prepare(XA.key, XA, "q"))
+    client.handle(Commit(XA.key, "early", xa=XA, is_two_phase=True))
+    house.turn()
+    client.handle(Commit(XA.key, "c", xa=XA, is_two_phase=True))
+    house.turn()
+
+    assert client.receipts == ["q", "c"]
+    assert client.bodies == ["first", "second", "third"]
+
+
+def test_what_is_refused_after_its_client_left_is_rolled_back(house: Any, client: Any) -> None:
+    client.handle(Prepare(XA.key, XA, "p"))
+    client.vanish()
+    house.turn()
+
+    other = house.client()
+    other.subscribe()
+    house.turn()
+    assert other.bodies == ["first"]
+    other.handle(Abort(XA.key, "r", xa=XA))
+    assert "there is no transaction" in other.errors[0]
