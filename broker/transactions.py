@@ -436,7 +436,7 @@ class Transactions:
                 touched[queue] = None
         if transaction is None:
             for owner, paged in operation.returned:
-                queue = by_owner.get(owner)
+                queue = by_owner.get(owner) or self._destinations.wake_owner(owner)
                 if queue is not None:
                     queue.take_back(paged)
         for owner, _ in (*operation.removed, *operation.returned):

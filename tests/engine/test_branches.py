@@ -92,3 +92,31 @@ def test_what_is_refused_after_its_client_left_is_rolled_back(house: Any, client
     assert other.bodies == ["first"]
     other.handle(Abort(XA.key, "r", xa=XA))
     assert "there is no transaction" in other.errors[0]
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_what_a_branch_withheld_at_promotion_comes_after_its_rollback_though_nobody_named_its_queue(
+    house: Any, others: int
+) -> None:
+    client = house.client()
+    client.session.prepared = lambda receipt, is_read_only: client.session.receipt(receipt)
+    bodies = [f"m{number}" for number in range(1 + others)]
+    for body in bodies:
+        client.send(body)
+    client.subscribe()
+    house.turn()
+    client.handle(Begin(XA.key, xa=XA))
+    client.ack("m0", transaction=XA.key)
+    client.handle(Prepare(XA.key, XA, "p"))
+    house.turn()
+    client.vanish()
+    house.fail_over()
+
+    client = house.client()
+    client.handle(Abort(XA.key, "r", xa=XA))
+    house.turn()
+
+    client.subscribe()
+    house.turn()
+    assert client.bodies == bodies
+    assert house.figures()["messages"] == len(bodies)
