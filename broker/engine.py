@@ -143,7 +143,9 @@ class Engine:
         self._dispatcher.tell = advising.message
         self._destinations.on_new = advising.began
         self._sender = Sender(store, self._destinations, self._dispatcher, memory, policies, self._access, clock, zone)
-        self._transactions = Transactions(store, self._destinations, self._dispatcher, memory, settings, self._sender)
+        self._transactions = Transactions(
+            store, self._destinations, self._dispatcher, memory, settings, self._sender, self._access
+        )
         self._acknowledger = Acknowledger(self._dispatcher, self._transactions, settings, policies, clock, call_later)
         self._subscriber = Subscriber(
             store, self._destinations, self._dispatcher, settings, policies, self._access, advising

@@ -1,17 +1,20 @@
 """Transactions: what clients sent and acknowledged in them, until it is decided; local ones, and branches of XA.
 
 A local transaction belongs to its connection and ends with it. A branch does so until it is prepared; from then on it
-is the store's, survives everything, and may be decided on any connection (openwire.md 12, XATransaction).
+is the store's, survives everything, and may be decided on any connection (openwire.md 12, XATransaction): by its user
+while this broker is master, and by who has the rights for all that it does. The journal does not keep whose it was.
 """
 
 from __future__ import annotations
 
 from broker.core import names
+from broker.core.access import Access, Operation
 from broker.core.client import Client
 from broker.core.commands import (
     XA_RBROLLBACK,
     XAER_NOTA,
     XAER_PROTO,
+    XAER_RMFAIL,
     Abort,
     Begin,
     ClientError,
@@ -38,9 +41,20 @@ from store.records.transactions import LocalTransactionId, TransactionId, XaTran
 
 class Branch:
     """A branch of a distributed transaction. ``transaction`` is None for one of a former term, of which only the store
-    knows what it does; ``client`` is None once it is prepared."""
+    knows what it does, and ``adds_to`` and ``removes_from`` where; ``client`` is None once it is prepared."""
 
-    __slots__ = ("client", "is_prepared", "is_preparing", "origin", "published", "routed", "transaction", "xa")
+    __slots__ = (
+        "adds_to",
+        "client",
+        "is_prepared",
+        "is_preparing",
+        "origin",
+        "published",
+        "removes_from",
+        "routed",
+        "transaction",
+        "xa",
+    )
 
     def __init__(self, xa: XaTransactionId, client: Client | None, transaction: Transaction | None) -> None:
         self.xa = xa
@@ -52,6 +66,8 @@ class Branch:
         # What durable subscriptions will get is for those who listen at that moment, too. ``origin``: who sent it.
         self.published: list[Message] = []
         self.origin = client
+        self.adds_to: frozenset[Destination] = frozenset()
+        self.removes_from: frozenset[Destination] = frozenset()
 
 
 class Asked:
@@ -76,6 +92,7 @@ class Transactions:
         memory: Memory,
         settings: EngineSettings,
         sender: Sender,
+        access: Access,
     ) -> None:
         self._store = store
         self._append = store.append
@@ -84,18 +101,16 @@ class Transactions:
         self._memory = memory
         self._settings = settings
         self._sender = sender
+        self._access = access
         self._put_aside = 0
         self._branches: dict[str, Branch] = {}
         for prepared in store.prepared():
             if isinstance(prepared.transaction, XaTransactionId):
                 branch = Branch(prepared.transaction, None, None)
                 branch.is_prepared = True
+                branch.adds_to = prepared.adds_to
+                branch.removes_from = prepared.removes_from
                 self._branches[prepared.transaction.key] = branch
-
-    @property
-    def prepared(self) -> list[XaTransactionId]:
-        """The branches that wait for a decision."""
-        return [branch.xa for branch in self._branches.values() if branch.is_prepared]
 
     @property
     def has_branches(self) -> bool:
@@ -302,15 +317,41 @@ class Transactions:
     # ---- branches
 
     def _branch(self, client: Client, key: str, what: str) -> Branch:
-        """Of a prepared branch the journal does not keep whose it is, and recovery may be another user's: whoever may
-        connect may decide it. Until then it is its user's."""
+        """For somebody who may ``what`` with it. ClientError when there is none, or it is not for the client."""
         branch = self._branches.get(key)
         if branch is None:
             raise ClientError(
                 f"Cannot {what}: there is no transaction {key}", is_fatal=False, kind=ErrorKind.XA, xa_code=XAER_NOTA
             )
         _check_is_its(client, branch)
+        if branch.is_prepared and not self._may_decide(client, branch):
+            # What a transaction manager takes for a reason to try again later, and not for an outcome.
+            raise ClientError(
+                f"User {client.principal.name} is not authorized to {what} transaction {key}",
+                "That is for the user who prepared it, as far as this broker saw it, and for who may write to all that "
+                "it adds to and read from all that it takes from, or has admin there.",
+                is_fatal=False,
+                kind=ErrorKind.XA,
+                xa_code=XAER_RMFAIL,
+            )
         return branch
+
+    def _may_decide(self, client: Client, branch: Branch) -> bool:
+        """Whether that prepared branch is for the client to end: rights are as they are now."""
+        if branch.origin is not None and branch.origin.principal.name == client.principal.name:
+            return True
+        return all(self._may(client, Operation.WRITE, each) for each in branch.adds_to) and all(
+            self._may(client, Operation.READ, each) for each in branch.removes_from
+        )
+
+    def _may(self, client: Client, operation: Operation, destination: Destination) -> bool:
+        for asked in (operation, Operation.REMOVE):
+            try:
+                self._access.check(client.principal, asked, destination)
+            except ClientError:
+                continue
+            return True
+        return False
 
     def prepare(self, client: Client, command: Prepare) -> None:
         branch = self._branch(client, command.transaction, "prepare")
@@ -333,6 +374,9 @@ class Transactions:
         branch.published = [
             each.message for each in operations if isinstance(each, AddMessage) and each.message.destination.is_topic
         ]
+        branch.adds_to = frozenset(part for each in transaction.messages for part in names.split(each.destination))
+        queues = (entry.queue for _, _, entry in transaction.acknowledged)
+        branch.removes_from = frozenset(queue.destination for queue in queues if queue is not None)
         branch.is_preparing = True
         branch.client = None
         self._append(
@@ -474,11 +518,13 @@ class Transactions:
             self._dispatcher.consumed(transaction.acknowledged)
 
     def recover(self, client: Client, command: Recover) -> None:
-        client.tell_recovered(command.receipt, self.prepared)
+        """Those that wait for a decision, and are for that client to decide."""
+        branches = [branch for branch in self._branches.values() if branch.is_prepared]
+        client.tell_recovered(command.receipt, [each.xa for each in branches if self._may_decide(client, each)])
 
 
 def _check_is_its(client: Client, branch: Branch) -> None:
-    """ClientError when that is another user's branch; once prepared it is nobody's."""
+    """ClientError when that is another user's branch, which is not prepared."""
     if branch.client is not None and branch.client.principal.name != client.principal.name:
         raise ClientError(
             f"Transaction {branch.xa.key} belongs to another user",

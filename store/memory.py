@@ -100,10 +100,13 @@ class MemoryStore:
     def prepared(self) -> list[PreparedTransaction]:
         """The transactions that are prepared now: in doubt until EndTransaction."""
         found = []
+        known = {owner.id: owner.destination for owner in self.owners()}
         for prepare in self._prepared.values():
-            added = sum(isinstance(part, AddMessage) and not part.is_duplicate for part in prepare.operations)
-            removed = sum(isinstance(part, RemoveMessage) for part in prepare.operations)
-            found.append(PreparedTransaction(prepare.transaction, added, removed))
+            adds = [part for part in prepare.operations if isinstance(part, AddMessage) and not part.is_duplicate]
+            removals = [part for part in prepare.operations if isinstance(part, RemoveMessage)]
+            adds_to = frozenset(part.message.destination for part in adds)
+            removes_from = frozenset(known[part.owner] for part in removals if part.owner in known)
+            found.append(PreparedTransaction(prepare.transaction, len(adds), len(removals), adds_to, removes_from))
         return found
 
     def may_speak(self) -> bool:

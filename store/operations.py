@@ -156,11 +156,13 @@ class EndTransaction:
 
 
 class PreparedTransaction(NamedTuple):
-    """A transaction whose outcome somebody else knows: how many messages it adds and removes."""
+    """A transaction whose outcome somebody else knows: how many messages it adds and removes, and where."""
 
     transaction: TransactionId
     added: int
     removed: int
+    adds_to: frozenset[Destination] = frozenset()
+    removes_from: frozenset[Destination] = frozenset()
 
 
 class AddSubscription:

@@ -331,6 +331,8 @@ def _prepared(state: State) -> list[PreparedTransaction]:
             transaction_of_key(key),
             sum(operation.kind == ADD for operation in transaction.operations),
             sum(operation.order_key > 0 for operation in transaction.operations),
+            frozenset(operation.destination for operation in transaction.operations if operation.kind == ADD),
+            frozenset(operation.destination for operation in transaction.operations if operation.kind != ADD),
         )
         for key, transaction in state.transactions.items()
         if transaction.is_prepared

@@ -50,7 +50,11 @@ def prepared_in(stores: Iterable[Store]) -> list[PreparedTransaction]:
         for each in store.prepared():
             before = found.get(each.transaction, PreparedTransaction(each.transaction, 0, 0))
             found[each.transaction] = PreparedTransaction(
-                each.transaction, before.added + each.added, before.removed + each.removed
+                each.transaction,
+                before.added + each.added,
+                before.removed + each.removed,
+                before.adds_to | each.adds_to,
+                before.removes_from | each.removes_from,
             )
     return list(found.values())
 

@@ -298,12 +298,37 @@ def test_anothers_branch_is_not_decided_before_it_is_prepared(broker: Secured) -
         eve.send(queue("OPEN.f"), b"smuggled in", transaction_id=branch)
     alice.send(queue("OPEN.f"), b"mine", transaction_id=branch)
     alice.transact(TransactionType.PREPARE, branch)
-    # Recovery is whoever's it is: the journal does not keep whose a branch was.
+    # From then on it is for who may do all that it does, too: the journal does not keep whose a branch was.
     eve.transact(TransactionType.COMMIT_TWO_PHASE, branch)
     eve.consume(queue("OPEN.f"))
     assert eve.next_content().endswith(b"mine")
     for each in (alice, eve):
         each.close()
+
+
+def test_a_prepared_branch_is_not_ended_without_rights_on_what_it_touches_after_a_restart_either(
+    broker: Secured,
+) -> None:
+    branch = XaTransactionId(7, b"alice", b"2")
+    alice = broker.login("alice")
+    alice.transact(TransactionType.BEGIN, branch)
+    alice.send(queue("ORDERS.US"), b"prepared", transaction_id=branch)
+    alice.transact(TransactionType.PREPARE, branch)
+    for is_restarted in (False, True):
+        if is_restarted:
+            alice.close()
+            assert broker.terminate() == 0
+            broker.start().wait_role("master")
+        for name in ("eve", "bob"):
+            other = broker.login(name)
+            for kind in (TransactionType.COMMIT_TWO_PHASE, TransactionType.ROLLBACK):
+                with pytest.raises(Refused, match=f"User {name} is not authorized") as refused:
+                    other.transact(kind, branch)
+                assert refused.value.kind == "XAException"
+            other.close()
+    alice = broker.login("alice")
+    alice.transact(TransactionType.COMMIT_TWO_PHASE, branch)
+    alice.close()
 
 
 # ---- what is the broker's

@@ -144,7 +144,7 @@ def test_what_is_prepared_waits_for_its_outcome(world: World, is_commit: bool, f
     world.prepare([world.adding(A, b"a new"), world.adding(B, b"b new"), world.removing(taken, a)])
     if fails_over:
         term = world.fail_over()
-        assert term.store.prepared() == [PreparedTransaction(XID, 2, 1)]
+        assert term.store.prepared() == [PreparedTransaction(XID, 2, 1, frozenset({A, B}), frozenset({A}))]
         assert world.counts().get("A.one") == 1, "what is withheld does not count"
         a, b = (term.store.queue(each) for each in (A, B))
     assert world.held(a) == [kept.message.body]
