@@ -24,6 +24,9 @@ class TransportLimits(NamedTuple):
 
     # Time to say CONNECT (ActiveMQ's connectAttemptTimeout).
     connect_seconds_max: float = 30.0
+    # Time from the first greeting to the login, where these are two (OpenWire). Much longer: a client library may hold
+    # a connection that nobody uses yet, and a failover transport spare ones, which it makes anew.
+    login_seconds_max: float = 600.0
     # How much silence the peer gets for the heart-beat it promised: 2 of its intervals (RabbitMQ, Artemis).
     heart_beat_grace: float = 2.0
     # Above the first the engine delivers nothing more, below the second it goes on.
@@ -132,6 +135,7 @@ class Connection(asyncio.Protocol):
         "_last_received",
         "_last_sent",
         "_limits",
+        "_login_until",
         "_loop",
         "_must_close",
         "_on_lost",
@@ -179,7 +183,7 @@ class Connection(asyncio.Protocol):
         self._is_reading = True
         self._is_told = False
         self._must_close = False
-        self._last_received = self._last_sent = 0.0
+        self._last_received = self._last_sent = self._login_until = 0.0
         self._unread_bytes = 0
         self._unread_since = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -373,6 +377,7 @@ class Connection(asyncio.Protocol):
 
     def _start_heart_beats(self) -> None:
         self._has_heart_beats = True
+        self._login_until = self._loop.time() + self._limits.login_seconds_max
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(self._look_interval(), self._look)
@@ -392,6 +397,10 @@ class Connection(asyncio.Protocol):
         silence = now - self._last_received
         if not session.is_connected:
             self._fail("No CONNECT came", f"It must come within {limits.connect_seconds_max:g} seconds.")
+            return
+        if not session.is_logged_in and now >= self._login_until:
+            log.info("%s greeted and did not log in: hung up", self)
+            self._fail("No login came", f"It must come within {limits.login_seconds_max:g} seconds of the greeting.")
             return
         if self._is_paused and now - self._unread_since > limits.unread_seconds_max:
             log.warning("%s does not read: hung up after %.0f seconds", self, now - self._unread_since)

@@ -23,6 +23,10 @@ class Session(subscription.Session, Protocol):
     send_interval_ms: int
     receive_interval_ms: int
 
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether the broker has accepted who the client says it is."""
+
     def receive(self, data: bytes) -> Sequence[Command]:
         """Never raises: what cannot be understood is a ProtocolFailure, and the last command if it is fatal."""
 

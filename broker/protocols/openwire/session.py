@@ -87,6 +87,7 @@ class OpenWireSession:
         "connection_id",
         "has_more",
         "is_connected",
+        "is_logged_in",
         "pending_bytes",
         "receive_interval_ms",
         "send_interval_ms",
@@ -113,6 +114,7 @@ class OpenWireSession:
         self.has_more = False
         # Whether the handshake is done: the spare connections of a client go no further (openwire.md 16.5).
         self.is_connected = False
+        self.is_logged_in = False
         self.send_interval_ms = 0
         self.receive_interval_ms = 0
         self._write(greeting.wire_format_info)
@@ -244,6 +246,7 @@ class OpenWireSession:
 
     def connected(self, command: Connect, session_id: str) -> None:
         """The Response to ConnectionInfo, if it asked for one, and where the other brokers are."""
+        self.is_logged_in = True
         self.receipt(command.receipt)
         if self._greeting.failover_uris and self.is_fault_tolerant:
             self.announce(self._greeting.failover_uris)

@@ -126,6 +126,11 @@ class StompSession:
         self.receive_interval_ms = 0
 
     @property
+    def is_logged_in(self) -> bool:
+        """CONNECT is the greeting and the login."""
+        return self.is_connected
+
+    @property
     def version(self) -> str:
         """The version of STOMP that is spoken; "1.0" until one was agreed upon."""
         return self._dialect.version
