@@ -22,11 +22,14 @@ from typing import Final, Protocol
 
 log = logging.getLogger(__name__)
 
-# The volume is asked when so much time has passed, or so much was written, whichever comes first.
+# The volume is asked when so much time has passed, or so much was written, whichever comes first. A small reserve could
+# be gone by then: of one, an eighth at most is written unasked.
 ASK_SECONDS: Final = 0.1
 ASK_BYTES: Final = 4 << 20
+ASK_SHARE: Final = 8
 # A checkpoint is not begun with less room than this, or than half of a smaller reserve: it would fail for good.
 CHECKPOINT_ROOM_BYTES: Final = 8 << 20
+CHECKPOINT_SHARE: Final = 2
 # What was known before that is too old to begin one by.
 CHECKPOINT_ASK_SECONDS: Final = 0.01
 # Messages on their way to the disk when it runs short are still written, so they are bounded by a part of what is free,
@@ -85,6 +88,8 @@ class Space:
         volumes = {disk.stat(directory).st_dev: directory for directory in reversed(directories)}
         self._volumes = [directory for directory in directories if directory in volumes.values()]
         self._directory = directories[0]
+        self._ask_bytes = min(ASK_BYTES, reserve_bytes // ASK_SHARE) if reserve_bytes else ASK_BYTES
+        self._checkpoint_bytes = min(CHECKPOINT_ROOM_BYTES, reserve_bytes // CHECKPOINT_SHARE)
         self._free = 0  # on the volume that has the least
         self._written = 0
         self._asked_at = clock()
@@ -102,7 +107,7 @@ class Space:
     def note_written(self, bytes_written: int) -> None:
         """So much was written, or (0) time has passed. Asks the volume when it is time to; else costs nothing."""
         self._written += bytes_written
-        if self._written >= ASK_BYTES or self._clock() - self._asked_at >= ASK_SECONDS:
+        if self._written >= self._ask_bytes or self._clock() - self._asked_at >= ASK_SECONDS:
             self.ask()
 
     def ask(self) -> None:
@@ -129,12 +134,10 @@ class Space:
 
     @property
     def has_checkpoint_room(self) -> bool:
-        """Whether a checkpoint may be begun: asks the volumes. Without a reserve it is tried, whatever they say."""
+        """Whether a checkpoint may be begun: asks the volumes. Without a reserve it may, whatever they say."""
         if self._clock() - self._asked_at >= CHECKPOINT_ASK_SECONDS:
             self.ask()
-        if self._free >= CHECKPOINT_ROOM_BYTES or not self.reserve_bytes:
-            return True
-        return self._free >= min(CHECKPOINT_ROOM_BYTES, self.reserve_bytes // 2)
+        return self._free >= self._checkpoint_bytes
 
     def in_flight_max(self, wanted: int) -> int:
         """How many bytes of messages may be on their way to the disk: ``wanted``, less when little is free."""
