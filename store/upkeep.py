@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from itertools import chain
+from itertools import accumulate, chain
 from typing import cast
 
 from index.index import Index
@@ -270,9 +270,12 @@ class Upkeep:
             self._has_left_over = False
             if done.frozen.reclaimable:
                 self._reclaim(done.frozen.reclaimable)
+            has_compacted = bool(self._compacted)
             self._end_compactions(done.frozen.position)
             if self._settings.enable_compaction and self._compaction is None:
                 self._begin_compaction()
+                # The files that it emptied are going only now: their room may be enough for the rest, traffic or not.
+                self._has_left_over = has_compacted and self._compaction is None and self._space.is_short
 
     def _reclaim_in_need(self) -> None:
         """Give the files back that nothing needs, where there is no room for the checkpoint that comes before else:
@@ -389,12 +392,19 @@ class Upkeep:
                 file_length=self._settings.journal_max_file_length,
                 held_by_records=held_by_records,
             )
-        files = tuple(file for file in files if file not in self._unfit)
+        files = self._that_fit([file for file in files if file not in self._unfit])
         if files:
             self._compaction = Compaction(
                 state, Copier(self._end, self._pages, self._figures), files, sum(sizes.values())
             )
             log.info("compaction begins: %d of %d journal files are to be emptied", len(files), len(sizes))
+
+    def _that_fit(self, files: Sequence[int]) -> tuple[int, ...]:
+        """As many of these, the first of them, as leave half of what is free when they were copied: the files go when
+        all of them were. The next compaction begins with the rest."""
+        copied = accumulate(self._state.files[file].live_bytes for file in files)
+        room = self._space.free_bytes // 2
+        return tuple(file for file, total in zip(files, copied, strict=True) if total <= room)
 
     def _compact_a_little(self) -> None:
         compaction = self._compaction

@@ -442,6 +442,43 @@ def test_files_stay_while_the_record_that_gives_them_up_might_not_fit(tmp_path: 
     assert check(str(tmp_path)).problems == []
 
 
+class Bounded(Volume):
+    """A volume of a size: the less is free, the more is in the directory."""
+
+    def __init__(self, directory: Path, size: int) -> None:
+        super().__init__()
+        self.least = size
+        self.size = size
+        self._directory = directory
+
+    def statvfs(self, path: str) -> Any:
+        self.free = self.size - sum(each.stat().st_size for each in self._directory.rglob("*") if each.is_file())
+        self.least = min(self.least, self.free)
+        return super().statvfs(path)
+
+
+def test_a_compaction_on_a_volume_that_is_nearly_full_leaves_half_of_what_is_free(tmp_path: Path) -> None:
+    """What it copies is there twice until it is done: so it does a part, and when that has given room, the next."""
+    settings = replace(RECLAIMING, cleanup_interval=0.05, disk_reserve=128 * KIB)
+    term = Term(str(tmp_path), settings=settings)
+    added = files_full(term, 60)
+    remove_durably(term, [operation for number, operation in enumerate(added) if number % 5 > 1])
+    kept = [operation.message.body for number, operation in enumerate(added) if number % 5 <= 1]
+    term.close()
+
+    before = journal_of(tmp_path)
+    there = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    disk = Bounded(tmp_path, there + 256 * KIB)
+    settings = replace(settings, enable_compaction=True, compaction_rate=1 << 40)
+    term = Term(str(tmp_path), settings=settings, disk=cast(Any, disk))
+    term.wait(lambda: len(journal_of(tmp_path)) < len(before) * 9 // 10)
+    assert disk.least > 0
+    assert term.store.figures.compactions > 1
+    assert term.bodies() == kept
+    term.close()
+    assert check(str(tmp_path)).problems == []
+
+
 def test_a_store_below_its_reserve_is_full_from_the_start_and_ends_in_order(tmp_path: Path) -> None:
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     term = Term(str(tmp_path))
