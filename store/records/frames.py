@@ -15,7 +15,7 @@ from store.records.errors import RecordDamaged
 from store.records.fields import PRODUCER_AT, RAW_VERSIONS, check_end, read_fields
 from store.records.loose import OPENWIRE_VERSION
 from store.records.message import BodyKind, Message, PropertyValue
-from store.records.openwire import decode_message, encode_message, read_body, read_properties
+from store.records.openwire import INFLATED_BYTES_MAX, decode_message, encode_message, read_body, read_properties
 from store.records.transactions import TransactionId
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,28 @@ class OpenedMessage(Message):
         if not self._is_compressed:
             self._body = body
         return body
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the body is inflated each time that it is asked for."""
+        return self._is_compressed
+
+    def inflated(self, bytes_max: int) -> bytes:
+        """``body``, if that has ``bytes_max`` bytes at most: what is beyond is not inflated. Raises RecordDamaged."""
+        limit = min(bytes_max, INFLATED_BYTES_MAX)
+        try:
+            return read_body(
+                self.raw, self._content_at, self.body_kind, is_compressed=self._is_compressed, inflated_bytes_max=limit
+            )
+        except (IndexError, struct.error):
+            raise RecordDamaged("a compressed body has an end before its beginning") from None
+
+    @property
+    def deflated(self) -> bytes:
+        """The body as its producer sent it: a stream of zlib, as far as that is sound."""
+        content, _ = loose.read_blob(self.raw, self._content_at)
+        # ActiveMQBytesMessage writes the length before the stream, all others into it.
+        return content[4:] if self.body_kind is BodyKind.BYTES and content is not None else content or b""
 
     @property
     def properties(self) -> dict[str, PropertyValue] | None:  # type: ignore[override]  # a message is not changed

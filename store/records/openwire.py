@@ -148,13 +148,23 @@ def detect_version(frames: Iterable[bytes]) -> int | None:
     return None
 
 
-def read_body(data: bytes, content_at: int, kind: BodyKind, *, is_compressed: bool) -> bytes:
-    """``Message.body`` of the content at ``content_at``. Raises RecordDamaged, IndexError or struct.error."""
+def read_body(
+    data: bytes,
+    content_at: int,
+    kind: BodyKind,
+    *,
+    is_compressed: bool,
+    inflated_bytes_max: int = INFLATED_BYTES_MAX,
+) -> bytes:
+    """``Message.body`` of the content at ``content_at``. Raises RecordDamaged, IndexError or struct.error.
+
+    What is longer than ``inflated_bytes_max`` is damaged; nothing beyond that is inflated.
+    """
     content, _ = loose.read_blob(data, content_at)
     if content is None:
         return b""
     if is_compressed:
-        content = _inflate(content, kind)
+        content = _inflate(content, kind, inflated_bytes_max)
     return _text(content) if kind is BodyKind.TEXT else content
 
 
@@ -171,21 +181,21 @@ def _text(content: bytes) -> bytes:
     return utf8_of_modified(content[4:])
 
 
-def _inflate(content: bytes, kind: BodyKind) -> bytes:
+def _inflate(content: bytes, kind: BodyKind, bytes_max: int) -> bytes:
     inflater = zlib.decompressobj()
     try:
         if kind is BodyKind.BYTES:
             # ActiveMQBytesMessage writes the length first, and deflates its whole buffer: what is behind it is noise.
             (length,) = loose.I32.unpack_from(content)
-            if not 0 <= length <= INFLATED_BYTES_MAX:
-                raise RecordDamaged(f"a compressed body claims {length} bytes")
+            if not 0 <= length <= bytes_max:
+                raise RecordDamaged(f"a compressed body claims {length} bytes, and {bytes_max} are allowed")
             inflated = inflater.decompress(content[4:], length) if length else b""
             is_whole = len(inflated) == length
         else:
-            inflated = inflater.decompress(content, INFLATED_BYTES_MAX)
+            inflated = inflater.decompress(content, bytes_max)
             is_whole = inflater.eof
     except zlib.error as error:
         raise RecordDamaged(f"a compressed body cannot be inflated: {error}") from None
     if not is_whole:
-        raise RecordDamaged(f"a compressed body is truncated, or longer than {INFLATED_BYTES_MAX} bytes")
+        raise RecordDamaged(f"a compressed body is truncated, or longer than {bytes_max} bytes")
     return inflated

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TypeGuard
 
 from broker.core.commands import ClientError
 from broker.protocols.stomp import maps
@@ -16,8 +17,10 @@ from broker.protocols.stomp.destinations import DestinationNames, write_destinat
 from broker.protocols.stomp.frames import Dialect, Headers
 from broker.protocols.stomp.numbers import java_text
 from store.records.errors import RecordDamaged, Unencodable
+from store.records.frames import OpenedMessage
 from store.records.message import BodyKind, Destination, Message, PropertyValue
 from store.records.message_ids import SEQUENCE_MAX, client_message_id
+from store.records.openwire import INFLATED_BYTES_MAX
 from store.records.properties import decode_properties, encode_properties
 
 PRIORITY_MAX = 9
@@ -195,25 +198,52 @@ def encode(
     dialect: Dialect,
     transformation: str | None = None,
     write: Callable[[Destination], str] = write_destination,
+    *,
+    inflated_bytes_max: int = INFLATED_BYTES_MAX,
 ) -> tuple[bytes, bytes]:
     """What is the same for every delivery of a MESSAGE: its own header lines with the blank one, and the body.
 
-    ``transformation`` is what the subscription asks for; ``write`` names destinations.
+    ``transformation`` is what the subscription asks for; ``write`` names destinations. A compressed body that would
+    have more than ``inflated_bytes_max`` bytes, or cannot be inflated, comes as it was sent, and headers say so.
     """
     if message.body_kind is BodyKind.TEXT or message.body_kind is BodyKind.BYTES:
-        body = message.body
         changed = _NOTHING
         if transformation is not None and message.body_kind is BodyKind.TEXT:
             changed = {"transformation": transformation}  # StompSubscription.onMessageDispatch
+        if is_inflated(message):
+            body, as_sent = _inflated(message, inflated_bytes_max)
+            if as_sent:
+                changed = {**changed, **as_sent}
+        else:
+            body = message.body
     else:
-        body, changed = _transformed(message, transformation)
+        body, changed = _transformed(message, transformation, inflated_bytes_max)
     return _encode_headers(message, len(body), dialect, changed, write), body
 
 
 _NOTHING: dict[str, PropertyValue] = {}
 
 
-def _transformed(message: Message, transformation: str | None) -> tuple[bytes, dict[str, PropertyValue]]:
+def is_inflated(message: Message) -> TypeGuard[OpenedMessage]:
+    """Whether what ``encode`` makes of it may be a thousand times as long as it, and is not to be kept."""
+    return isinstance(message, OpenedMessage) and message.is_compressed
+
+
+def _inflated(message: OpenedMessage, bytes_max: int) -> tuple[bytes, dict[str, PropertyValue]]:
+    """Body and properties of a compressed message: nothing of it is lost with an acknowledgement, whoever made it."""
+    try:
+        return message.inflated(bytes_max), _NOTHING
+    except RecordDamaged as error:
+        return message.deflated, {CONTENT_ENCODING: "deflate", TRANSFORMATION_ERROR: str(error)}
+
+
+# The body is a stream of zlib (RFC 1950; HTTP's name for it).
+CONTENT_ENCODING = "content-encoding"
+
+
+def _transformed(
+    message: Message, transformation: str | None, inflated_bytes_max: int
+) -> tuple[bytes, dict[str, PropertyValue]]:
     """Body and properties of what only JMS clients make: without a transformation it arrives empty (ActiveMQ)."""
     if transformation is None:
         return b"", _NOTHING
@@ -225,7 +255,8 @@ def _transformed(message: Message, transformation: str | None) -> tuple[bytes, d
             if write is not None:
                 changed["transformation"] = name
                 try:
-                    return write(decode_properties(message.body) if message.body else {}), changed
+                    body = message.inflated(inflated_bytes_max) if is_inflated(message) else message.body
+                    return write(decode_properties(body) if body else {}), changed
                 except (RecordDamaged, ValueError) as error:
                     changed[TRANSFORMATION_ERROR] = str(error)
         case BodyKind.OBJECT:

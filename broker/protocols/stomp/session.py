@@ -28,7 +28,7 @@ from broker.core.commands import (
 )
 from broker.protocols.stomp.destinations import DestinationNames
 from broker.protocols.stomp.frames import DIALECTS, V10, V12, FrameParser, Headers, Limits, missing
-from broker.protocols.stomp.messages import apply_headers, encode
+from broker.protocols.stomp.messages import apply_headers, encode, is_inflated
 from broker.protocols.stomp.subscriptions import StompSubscription, durable_name_of, read_subscribe
 from store.records.message import BodyKind, Message
 from store.records.message_ids import broker_producer
@@ -40,6 +40,8 @@ HEART_BEAT_MS_MIN = 500
 # Of a CONNECT: before one came, nobody is trusted with more.
 CONNECT_BYTES_MAX = 64 * 1024
 CONNECT_HEADERS_MAX = 100
+# An inflated body up to this is kept with its message for other subscribers, a longer one is inflated anew for each.
+INFLATED_KEPT_BYTES_MAX = 64 * 1024
 HEART_BEAT_MS_MAX = 24 * 60 * 60 * 1000
 SERVER = "TandemMQ"
 
@@ -427,14 +429,16 @@ class StompSession:
         dialect = self._dialect
         transformation = subscription.transformation
         own = self._names.own
+        body_bytes_max = self._limits.frame_bytes_max
         cache = message.cache
         if own and (message.destination in own or message.reply_to in own):
-            rest = encode(message, dialect, transformation, self._names.write)
+            rest = encode(message, dialect, transformation, self._names.write, inflated_bytes_max=body_bytes_max)
         elif isinstance(cache, tuple) and cache[0] is dialect and cache[1] == transformation:
             rest = cache[2]
         else:
-            rest = encode(message, dialect, transformation)
-            message.cache = (dialect, transformation, rest)
+            rest = encode(message, dialect, transformation, inflated_bytes_max=body_bytes_max)
+            if not is_inflated(message) or len(rest[1]) <= INFLATED_KEPT_BYTES_MAX:
+                message.cache = (dialect, transformation, rest)
         if ack_mode is AckMode.AUTO:
             start = subscription.start
         elif dialect is V12:

@@ -1,0 +1,108 @@
+"""Compressed messages of JMS clients: what a STOMP client sees of them, and what a broker keeps."""
+
+from __future__ import annotations
+
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.core.commands import AckMode, Connect
+from broker.protocols.openwire import schema
+from broker.protocols.openwire.codec import STORED
+from broker.protocols.openwire.types import MessageId
+from broker.protocols.stomp.frames import FrameParser, Limits
+from broker.protocols.stomp.session import INFLATED_KEPT_BYTES_MAX, StompSession
+from store.records.frames import accept_frame
+from store.records.message import Message
+from store.records.properties import encode_properties
+from tests.protocols.openwire.peer import PRODUCER, QUEUE
+
+LIMIT = 100_000
+Sent = Callable[[int], tuple[Message, bytes, bytes]]
+
+
+def sent(make: Any, content: bytes) -> Message:
+    wire = make(1, False, producer_id=PRODUCER, destination=QUEUE, message_id=MessageId(None, PRODUCER, 1, 0))
+    wire.content = content
+    wire.compressed = True
+    return accept_frame(STORED.encode(wire), 1, 2).message
+
+
+def a_text(length: int) -> tuple[Message, bytes, bytes]:
+    """A compressed message whose body has ``length`` bytes; the body, and the stream that it came in."""
+    body = b"a" * length
+    stream = zlib.compress(length.to_bytes(4, "big") + body)
+    return sent(schema.ActiveMQTextMessage, stream), body, stream
+
+
+def bytes_of(length: int) -> tuple[Message, bytes, bytes]:
+    body = b"\xff" * length
+    stream = zlib.compress(body)
+    return sent(schema.ActiveMQBytesMessage, length.to_bytes(4, "big") + stream), body, stream
+
+
+class Client:
+    def __init__(self, transformation: str = "") -> None:
+        self.session = StompSession("ID:a", lambda: 5, Limits(frame_bytes_max=LIMIT))
+        (command,) = self.session.receive(b"CONNECT\naccept-version:1.2\n\n\0")
+        assert isinstance(command, Connect)
+        self.session.connected(command, "ID:a")
+        header = f"transformation:{transformation}\n" if transformation else ""
+        self.session.receive(f"SUBSCRIBE\nid:0\ndestination:/queue/a\n{header}\n\0".encode())
+        self.session.take()
+
+    def sees(self, message: Message) -> tuple[dict[str, str], bytes]:
+        self.session.deliver("0", 1, message, 0, AckMode.AUTO)
+        parser = FrameParser(Limits())
+        parser.feed(self.session.take().replace(b"MESSAGE\n", b"SEND\n"))
+        frame = parser.next_frame()
+        assert frame is not None
+        return frame[1], frame[2]
+
+
+@pytest.mark.parametrize("make", [a_text, bytes_of])
+def test_a_body_within_the_limit_comes_inflated(make: Sent) -> None:
+    message, body, _ = make(LIMIT - 4)
+    headers, seen = Client().sees(message)
+    assert seen == body
+    assert not headers.keys() & {"content-encoding", "transformation-error"}
+
+
+@pytest.mark.parametrize("length", [LIMIT + 1, 1000 * LIMIT])
+@pytest.mark.parametrize("make", [a_text, bytes_of])
+def test_a_longer_one_comes_as_it_was_sent_and_no_more_of_it_is_inflated(make: Sent, length: int) -> None:
+    message, _, stream = make(length)
+    client = Client()
+    tracemalloc.start()
+    headers, seen = client.sees(message)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seen == stream
+    assert headers["content-encoding"] == "deflate"
+    assert f"{LIMIT} " in headers["transformation-error"]
+    assert peak < 5 * LIMIT + 5 * len(stream)
+
+
+def test_a_longer_map_comes_without_a_body_and_says_why() -> None:
+    entries = encode_properties({"a": "b" * 2 * LIMIT})
+    headers, seen = Client("jms-map-json").sees(sent(schema.ActiveMQMapMessage, zlib.compress(entries)))
+    assert seen == b""
+    assert f"{LIMIT} " in headers["transformation-error"]
+
+
+@pytest.mark.parametrize("make", [schema.ActiveMQTextMessage, schema.ActiveMQBytesMessage])
+@pytest.mark.parametrize("content", [b"", b"\0\0", b"\0\0\0\5", b"\0\0\0\5not zlib"])
+def test_what_cannot_be_inflated_comes_as_it_was_sent(make: Any, content: bytes) -> None:
+    headers, seen = Client().sees(sent(make, content))
+    assert seen == (content[4:] if make is schema.ActiveMQBytesMessage else content)
+    assert headers["content-encoding"] == "deflate"
+
+
+@pytest.mark.parametrize(("length", "is_kept"), [(INFLATED_KEPT_BYTES_MAX, True), (INFLATED_KEPT_BYTES_MAX + 1, False)])
+def test_what_is_inflated_is_kept_with_its_message_only_while_it_is_short(length: int, is_kept: bool) -> None:
+    message, _, _ = bytes_of(length)
+    Client().sees(message)
+    assert (message.cache is not None) is is_kept
