@@ -192,11 +192,13 @@ class Batch:
                 operation.order_key = order_key = location << 32
                 operation.size = size = len(operation.payload) + RECORD_HEADER_BYTES
                 owners = operation.owners
-                message_id = operation.message.message_id
-                add(owners[0], order_key, location, size, message_id)
+                message = operation.message
+                message_id = message.message_id
+                priority = message.priority
+                add(owners[0], order_key, location, size, message_id, priority)
                 if len(owners) > 1:
                     for owner in owners[1:]:
-                        add(owner, order_key, location, size, message_id, is_shared=True)
+                        add(owner, order_key, location, size, message_id, priority, is_shared=True)
             elif type(operation) is RemoveMessage:
                 number += 1
                 remove(
@@ -257,10 +259,16 @@ class Batch:
                 part.location = locations[at]
                 part.order_key = part.location << 32 if commit is None else commit << 32 | place
                 part.size = len(part.payload) + RECORD_HEADER_BYTES
+                message = part.message
                 for owner in part.owners:
-                    is_shared = owner != part.owners[0]
                     state.add(
-                        owner, part.order_key, part.location, part.size, part.message.message_id, is_shared=is_shared
+                        owner,
+                        part.order_key,
+                        part.location,
+                        part.size,
+                        message.message_id,
+                        message.priority,
+                        is_shared=owner != part.owners[0],
                     )
             else:
                 state.remove(part.owner, part.order_key, part.location, part.size, part.message_id, file)
@@ -282,7 +290,15 @@ class Batch:
                 message = part.message
                 state.enlist(
                     key,
-                    PendingOperation(part.location, part.size, ADD, message.destination, message.message_id, None),
+                    PendingOperation(
+                        part.location,
+                        part.size,
+                        ADD,
+                        message.destination,
+                        message.message_id,
+                        None,
+                        priority=message.priority,
+                    ),
                 )
                 places.append(None)
                 for payload in part.passed_over:

@@ -24,6 +24,7 @@ from store.damage import JournalLost, as_json, holder_name, told
 from store.file_states import FileState
 from store.follow import Follower, IndexNotOfThisJournal
 from store.index_trust import numbering_of
+from store.keys import RANKS
 from store.kahadb.minimal import has_foreign_index
 from store.records.errors import RecordDamaged
 from store.state import State
@@ -168,6 +169,10 @@ def _check_counts(state: State, report: Report) -> None:
         count = sum(1 for _ in entries)
         if count != owner.count:
             report.problem(f"{holder_name(state, owner.id)}: {count} entries, {owner.count} counted")
+        if owner.id in state.ranked:
+            count = sum(1 for priority in range(RANKS) for _ in state.of_priority(owner.id, priority, 0))
+            if count != owner.count:
+                report.problem(f"{holder_name(state, owner.id)}: {count} entries by priority, {owner.count} counted")
 
 
 # ---- indexes
@@ -231,6 +236,8 @@ def _compare(files: JournalFiles, index: Index, path: str, truth: Follower, repo
 def _compare_messages(path: str, state: State, truth: State, report: Report) -> None:
     mine = {holder_name(state, owner): owner for owner in state.owners}
     theirs = {holder_name(truth, owner): owner for owner in truth.owners}
+    for name in sorted(mine.keys() & theirs.keys()):
+        _compare_priorities(path, name, state, mine[name], truth, theirs[name], report)
     for name in sorted(mine.keys() | theirs.keys()):
         # Mostly they are the same, and then nothing is held in memory, however many there are.
         if _are_alike(state, mine.get(name), truth, theirs.get(name)):
@@ -255,6 +262,17 @@ def _compare_messages(path: str, state: State, truth: State, report: Report) -> 
             report.problem(
                 f"{path}: the subscription {key[1]} of {key[0]} asks for {terms}, by the journal for {wanted}"
             )
+
+
+def _compare_priorities(
+    path: str, name: str, state: State, owner: int, truth: State, true_owner: int, report: Report
+) -> None:
+    if owner not in state.ranked and true_owner not in truth.ranked:
+        return
+    for priority in range(RANKS):
+        pairs = zip_longest(state.of_priority(owner, priority, 0), truth.of_priority(true_owner, priority, 0))
+        if any(has != should for has, should in pairs):
+            report.problem(f"{path}: {name} has other messages of priority {priority} than the journal")
 
 
 def _are_alike(state: State, owner: int | None, truth: State, true_owner: int | None) -> bool:

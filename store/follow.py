@@ -101,6 +101,8 @@ class Follower:
             raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
         except OtherNumbering as error:
             raise IndexNotOfThisJournal("it is of another store of this broker") from error
+        if not self.state.knows_ranks:
+            raise IndexNotOfThisJournal("it was made by a version that did not keep the priorities of messages")
         self.load_seconds = self._clock() - started  # that the last checkpoint took to read
         self.replay = Replay(self.state)
         self.records_per_checkpoint = records_per_checkpoint

@@ -6,15 +6,24 @@
     | 'H' file u32, owner u32                         | live u64, bytes u64: what the owner has in the file     |
     | 'I' owner u32, producer, 00, sequence u64       | order key (12 bytes)                                    |
     | 'L' file u32, owner u32, order key (12 bytes)   | 01: this message stands in that file, not in its key's  |
-    | 'M' owner u32, order key (12 bytes)             | size u32, moved u8, [location u64 if moved], message id |
+    | 'M' owner u32, order key (12 bytes)             | size u32, flags u8, [location u64 if not 0], message id |
     | 'O' owner u32                                   | JSON: what the owner is, how many messages and bytes    |
+    | 'P' owner u32, rank u8, order key (12 bytes)    | 01: this message has that rank                          |
+    | 'R' owner u32                                   | file u32: what came behind its start has a rank         |
     | 'X' chunk u32                                   | a piece of the JSON list of open transactions           |
 
 An order key is the place where a message took effect: file u32, offset u32, number of the operation in its
 commit u32. The highest bit of a size says that the record's bytes are counted by another owner (a topic's message
-is held by several subscriptions, and lies on the disk once). A message id is split at its last ':' into producer and
-sequence, so that the ids of one producer stand side by side and in the order in which they were made; an id without
-such a number, or with a producer of more than PRODUCER_BYTES_MAX bytes, stands under its hash.
+is held by several subscriptions, and lies on the disk once). Flags: bit 0, the location is given, for it is not that of
+the order key; from bit 1 on, if the message has a rank, 1 + rank (then the location is given in any case).
+
+A rank is 9 - priority, so that the highest priority comes first. As long as all messages of an owner have the default
+priority, none has a rank. When another one comes, all that come behind the end of that journal file have one, and
+before that all whose priority is another.
+
+A message id is split at its last ':' into producer and sequence, so that the ids of one producer stand side by side and
+in the order in which they were made; an id without such a number, or with a producer of more than PRODUCER_BYTES_MAX
+bytes, stands under its hash.
 """
 
 from __future__ import annotations
@@ -26,6 +35,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from store.records.acknowledgements import SubscriptionInfo
+from store.records.commands import DEFAULT_PRIORITY
 from store.records.message import Destination, DestinationKind
 
 PRODUCER_BYTES_MAX = 400
@@ -39,18 +49,27 @@ ID = b"I"
 DISPLACED = b"L"
 MESSAGE = b"M"
 OWNER = b"O"
+RANK = b"P"
+RANKED = b"R"
 TRANSACTIONS = b"X"
 
 # Set in a stored size: another owner of the same record counts its bytes.
 SHARED = 1 << 31
 SIZE_MASK = SHARED - 1
 
+PRIORITY_MAX = 9
+DEFAULT_RANK = PRIORITY_MAX - DEFAULT_PRIORITY
+RANKS = PRIORITY_MAX + 1
+
+_MOVED = 1
+
 _OWNER = struct.Struct(">cI")
 _FILE = struct.Struct(">cIH")
 _HOLDER = struct.Struct(">cII")
 _LIVE = struct.Struct(">Q")
 _HELD = struct.Struct(">QQ")
-_SIZE_MOVED = struct.Struct(">IB")
+_RANK = struct.Struct(">cIB")
+_SIZE_FLAGS = struct.Struct(">IB")
 _U64 = struct.Struct(">Q")
 _U32 = struct.Struct(">I")
 
@@ -106,18 +125,53 @@ def owner_prefix(kind: bytes, owner: int) -> bytes:
     return _OWNER.pack(kind, owner)
 
 
-def message_value(order_key: int, entry: tuple[int, int, str]) -> bytes:
+def message_value(order_key: int, entry: tuple[int, int, str], rank: int | None = None) -> bytes:
     location, size, message_id = entry
+    if rank is not None:
+        flags = (rank + 1) << 1 | _MOVED
+        return _SIZE_FLAGS.pack(size, flags) + location.to_bytes(8, "big") + message_id.encode()
     if order_key >> 32 == location:
         return size.to_bytes(4, "big") + b"\0" + message_id.encode()
     return size.to_bytes(4, "big") + b"\1" + location.to_bytes(8, "big") + message_id.encode()
 
 
 def entry_of(order_key: int, value: bytes) -> Entry:
-    size, moved = _SIZE_MOVED.unpack_from(value)
-    if moved:
+    size, flags = _SIZE_FLAGS.unpack_from(value)
+    if flags:
         return Entry(_U64.unpack_from(value, 5)[0], size, value[13:].decode())
     return Entry(order_key >> 32, size, value[5:].decode())
+
+
+def rank_in(value: bytes) -> int | None:
+    """The rank in a message's value."""
+    return (value[4] >> 1) - 1 if value[4] > _MOVED else None
+
+
+def rank_of(priority: int) -> int:
+    """Of a message: 0 comes first. What is beyond JMS's priorities counts as the next of them, as in ActiveMQ."""
+    return PRIORITY_MAX - min(max(priority, 0), PRIORITY_MAX)
+
+
+def rank_key(owner: int, rank: int, order_key: int) -> bytes:
+    return _RANK.pack(RANK, owner, rank) + order_key.to_bytes(12, "big")
+
+
+def rank_order(key: bytes) -> int:
+    """The order key in a rank's key."""
+    return int.from_bytes(key[6:], "big")
+
+
+def ranked_key(owner: int) -> bytes:
+    return _OWNER.pack(RANKED, owner)
+
+
+def ranked_value(file: int) -> bytes:
+    return _U32.pack(file)
+
+
+def ranked_of(key: bytes, value: bytes) -> tuple[int, int]:
+    """(owner, file)."""
+    return _OWNER.unpack(key)[1], _U32.unpack(value)[0]
 
 
 def producer_key(owner: int, message_id: str) -> tuple[bytes, int | None]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from sortedcontainers import SortedDict
 
 from store.audit import ProducerAudit
-from store.keys import terms_of
+from store.keys import rank_of, terms_of
 from store.operations import (
     AddMessage,
     AddSubscription,
@@ -335,10 +335,13 @@ class MemoryStore:
             return
         total = 0
         withheld = self._withheld.get(page.owner, ())
+        rank = None if page.priority is None else rank_of(page.priority)
         for order_key in messages.irange(page.after, inclusive=(False, False)):
             if order_key in withheld:
                 continue
             found = messages[order_key]
+            if rank is not None and rank_of(found.message.priority) != rank:
+                continue
             if page.messages and (len(page.messages) >= page.count or total + found.size > page.bytes_max):
                 page.is_end = False
                 break

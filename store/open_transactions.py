@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from store.records.commands import REMOVE
+from store.records.commands import DEFAULT_PRIORITY, REMOVE
 from store.records.message import Destination, DestinationKind
 
 
@@ -24,6 +24,7 @@ class PendingOperation(NamedTuple):
     subscription_key: str | None
     owner: int = 0
     order_key: int = 0
+    priority: int = DEFAULT_PRIORITY  # of an added message
 
 
 class Transaction:
@@ -173,12 +174,17 @@ def encode_transactions(transactions: dict[str, Transaction]) -> bytes:
                 name,
                 transaction.is_prepared,
                 transaction.prepared_at,
-                [[*o[:3], int(o.destination.kind), o.destination.name, *o[4:]] for o in transaction.operations],
+                [[*o[:3], int(o.destination.kind), o.destination.name, *_rest(o)] for o in transaction.operations],
             ]
             for name, transaction in transactions.items()
         ],
         separators=(",", ":"),
     ).encode()
+
+
+def _rest(operation: PendingOperation) -> tuple[object, ...]:
+    # A version that knows of no priorities reads it, too, unless there is one.
+    return operation[4:] if operation.priority != DEFAULT_PRIORITY else operation[4:-1]
 
 
 def decode_transactions(blob: bytes) -> dict[str, Transaction]:

@@ -192,17 +192,29 @@ class Page:
     """Read the next messages of ``owner`` after ``after``, at most ``count`` and about ``bytes_max`` bytes, but one.
 
     Comes back with ``messages`` in order, and ``is_end`` when nothing followed them at that place in the order of
-    values: everything that was handed over before this Page is in it, nothing that came later is.
+    values: everything that was handed over before this Page is in it, nothing that came later is. With ``priority``
+    only messages of that one are looked at (0 to 9; what is beyond counts as the next of them); so there is a page of
+    each.
     """
 
-    __slots__ = ("after", "bytes_max", "context", "count", "is_end", "messages", "owner")
+    __slots__ = ("after", "bytes_max", "context", "count", "is_end", "messages", "owner", "priority")
 
-    def __init__(self, owner: int, after: OrderKey, count: int, bytes_max: int, context: object = None) -> None:
+    def __init__(
+        self,
+        owner: int,
+        after: OrderKey,
+        count: int,
+        bytes_max: int,
+        context: object = None,
+        *,
+        priority: int | None = None,
+    ) -> None:
         self.owner = owner
         self.after = after
         self.count = count
         self.bytes_max = bytes_max
         self.context = context
+        self.priority = priority
         self.messages: list[PagedMessage] = []
         self.is_end = False
 

@@ -49,7 +49,15 @@ def _add(
 ) -> None:
     message = pages.message_at(operation.location, operation.size)
     for number, owner in enumerate(owners):
-        state.add(owner, order_key, operation.location, operation.size, operation.message_id, is_shared=number > 0)
+        state.add(
+            owner,
+            order_key,
+            operation.location,
+            operation.size,
+            operation.message_id,
+            message.priority,
+            is_shared=number > 0,
+        )
         added[owner, operation.message_id] = order_key
         end.added.append((owner, PagedMessage(order_key, operation.location, operation.size, message)))
 

@@ -7,7 +7,7 @@ once, when something of that file is first wanted. What does not verify is given
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from journal.errors import JournalCorrupt, JournalMissing
 from journal.files import JournalFiles
@@ -56,7 +56,7 @@ class Pages:
         total = 0
         page.is_end = True
         withheld = self._state.withheld.get(page.owner, ())
-        for order_key, entry in self._state.entries(page.owner, after):
+        for order_key, entry in self._entries(page, after):
             if found and (len(found) >= page.count or total + entry.size > page.bytes_max):
                 page.is_end = False
                 break
@@ -65,6 +65,11 @@ class Pages:
             found.append((order_key, entry))
             total += entry.size
         return found
+
+    def _entries(self, page: Page, after: int) -> Iterator[tuple[int, Entry]]:
+        if page.priority is None:
+            return self._state.entries(page.owner, after)
+        return self._state.of_priority(page.owner, page.priority, after)
 
     def _readable(self, found: Sequence[tuple[int, Entry]]) -> list[PagedMessage]:
         try:

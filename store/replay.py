@@ -83,9 +83,9 @@ class Replay:
             return
         plain = plain_add_or_remove(payload)
         if plain is not None:
-            kind, destination, message_id, key = plain
+            kind, destination, message_id, key, priority = plain
             if kind == ADD:
-                self._add_plain(destination, location, len(payload) + 5, message_id)
+                self._add_plain(destination, location, len(payload) + 5, message_id, priority)
             else:
                 self._remove_from(destination, key, message_id, location >> 32)
             return
@@ -138,14 +138,23 @@ class Replay:
             self._owners(command.destination)  # a queue begins with its first Add, committed or not (AMQ-7308)
             self._state.enlist(
                 command.transaction.key,
-                PendingOperation(location, size, ADD, command.destination, command.message_id, None),
+                PendingOperation(
+                    location,
+                    size,
+                    ADD,
+                    command.destination,
+                    command.message_id,
+                    None,
+                    priority=command.priority,
+                ),
                 hint.old_location if isinstance(hint, OperationHint) else 0,
             )
             return
         self._note(command.message_id)
-        self._add_to(self._owners(command.destination), location << 32, location, size, command.message_id)
+        owners = self._owners(command.destination)
+        self._add_to(owners, location << 32, location, size, command.message_id, command.priority)
 
-    def _add_plain(self, destination: Destination, location: int, size: int, message_id: str) -> None:
+    def _add_plain(self, destination: Destination, location: int, size: int, message_id: str, priority: int) -> None:
         """An Add outside of transactions: nearly all that a journal holds, and mostly the next of its producer."""
         state = self._state
         owner = state.queues.get(destination)
@@ -161,12 +170,12 @@ class Replay:
                 if is_audited:
                     state.audit.note(message_id)  # type: ignore[union-attr]
                 order_key = location << 32
-                state.add(owner, order_key, location, size, message_id)
+                state.add(owner, order_key, location, size, message_id, priority)
                 self._places[owner, message_id] = order_key
                 self._highest[place] = sequence
                 return
         self._note(message_id)
-        self._add_to(self._owners(destination), location << 32, location, size, message_id)
+        self._add_to(self._owners(destination), location << 32, location, size, message_id, priority)
 
     def _note(self, message_id: str) -> None:
         """A message takes effect: should its producer send it again, it is known."""
@@ -174,13 +183,15 @@ class Replay:
         if audit is not None and not is_made_by_broker(message_id):
             audit.note(message_id)
 
-    def _add_to(self, owners: tuple[int, ...], order_key: int, location: int, size: int, message_id: str) -> None:
+    def _add_to(
+        self, owners: tuple[int, ...], order_key: int, location: int, size: int, message_id: str, priority: int
+    ) -> None:
         is_shared = False
         for owner in owners:
             if self._place(owner, message_id) is not None:
                 self.duplicates += 1  # the first one counts (kahadb.md 3.2)
                 continue
-            self._state.add(owner, order_key, location, size, message_id, is_shared=is_shared)
+            self._state.add(owner, order_key, location, size, message_id, priority, is_shared=is_shared)
             is_shared = True
             self._know(owner, message_id, order_key)
 
@@ -234,7 +245,7 @@ class Replay:
             order_key = self._place(owner, add.message_id)
             entry: Entry | None = None if order_key is None else self._state.entry(owner, order_key)
             if order_key is None or entry is None:
-                self._state.add(owner, at, location, size, add.message_id, is_shared=is_shared)
+                self._state.add(owner, at, location, size, add.message_id, add.priority, is_shared=is_shared)
                 self._know(owner, add.message_id, at)
             elif entry.location != location:
                 if isinstance(hint, CopyHint) and hint.order_key != order_key:
@@ -308,6 +319,7 @@ class Replay:
                     operation.location,
                     operation.size,
                     operation.message_id,
+                    operation.priority,
                 )
             else:
                 self._remove_from(

@@ -14,6 +14,7 @@ import json
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Set
 from heapq import merge
+from itertools import takewhile
 
 from store import keys
 from store.audit import AuditImage, ProducerAudit
@@ -23,8 +24,9 @@ from store.known_ids import KnownIds
 from store.open_transactions import OpenTransactions, PendingOperation, Transaction
 from store.owners import OwnerState
 from store.records.acknowledgements import SubscriptionInfo
+from store.records.commands import DEFAULT_PRIORITY
 from store.records.message import Destination
-from store.tail import Frozen, Position, Tail, keys_after
+from store.tail import Frozen, Position, Tail, keys_after, ranked_after, unranked_after
 
 
 class OtherNumbering(Exception):
@@ -61,6 +63,10 @@ class State:
         self.next_owner = first_owner + 1
         # Files from which something was moved: whoever remembers a place in them has to ask again.
         self.moved_from: set[int] = set()
+        # Owner -> file: of the messages that are stored behind the start of that file the index has the ranks (keys).
+        self.ranked: dict[int, int] = {}
+        self._ranked_touched: set[int] = set()
+        self.knows_ranks = True  # the index was made by a version that keeps them
         self._ids = KnownIds()
         self.position: Position | None = None
         self.epoch = 0  # in which the file of ``position`` was written
@@ -78,12 +84,16 @@ class State:
         self.position = Position(*body["position"])
         self.epoch = body["epoch"]
         self.given_up.update(body.get("given_up", ()))
+        self.knows_ranks = body.get("ranks", False)
         self.next_owner = body["next_owner"]
         self.transaction_chunks = body["transaction_chunks"]
         self.audit_chunks = body["audit_chunks"]
         for key, value in self.index.scan(keys.OWNER, b"P"):
             owner, record = keys.owner_of(key, value)
             self._know(OwnerState(owner, *record))
+        for key, value in self.index.scan(keys.RANKED, b"S"):
+            owner, first_file = keys.ranked_of(key, value)
+            self.ranked[owner] = first_file
         for key, value in self.index.scan(keys.FILE, b"G"):
             file, live_bytes, pins = keys.file_of_entry(key, value)
             self.files.setdefault(file, FileState(live_bytes)).pins.update(pins)
@@ -186,6 +196,7 @@ class State:
                 self.pin(file, location >> 32)
         self.tail.added.pop(owner, None)
         self.tail.order.pop(owner, None)
+        self._drop_ranks(owner)
         self.tail.touched_owners.discard(owner)
         self.tail.dropped_owners.add(owner)
         self.tail.operations += 1
@@ -194,7 +205,15 @@ class State:
     # ---- messages
 
     def add(
-        self, owner: int, order_key: int, location: int, size: int, message_id: str, *, is_shared: bool = False
+        self,
+        owner: int,
+        order_key: int,
+        location: int,
+        size: int,
+        message_id: str,
+        priority: int = DEFAULT_PRIORITY,
+        *,
+        is_shared: bool = False,
     ) -> None:
         """``owner`` holds one message more; its record of ``size`` bytes stands at ``location``.
 
@@ -210,6 +229,8 @@ class State:
             order.append(order_key)
         if order_key >> 64 != file:
             tail.displaced[file, owner, order_key] = True
+        if priority != DEFAULT_PRIORITY or owner in self.ranked:
+            self._rank(owner, order_key, file, priority)
         tail.operations += 1
         tail.touched_owners.add(owner)
         state = self.owners[owner]
@@ -261,6 +282,7 @@ class State:
         file = location >> 32
         if order_key not in tail.added[owner]:
             insort(tail.order[owner], order_key)
+            self._carry_rank(owner, order_key)
         tail.added[owner][order_key] = (location, size | SHARED if is_shared else size, message_id)
         tail.operations += 1
         tail.touched_owners.add(owner)
@@ -280,6 +302,8 @@ class State:
         assert raw is not None, "what is put elsewhere is there"
         location, _, message_id = raw
         tail = self.tail
+        if owner in self.ranked:
+            self._rerank(owner, old_key, order_key)
         tail.added[owner].pop(old_key, None)
         self._tombstone(owner, old_key, location, message_id)
         tail.added[owner][order_key] = raw
@@ -302,14 +326,105 @@ class State:
             tail = self.tail
             if order_key not in tail.added[other]:
                 insort(tail.order[other], order_key)
+                self._carry_rank(other, order_key)
             tail.added[other][order_key] = (location, size, raw[2])
             self.files[location >> 32].live_bytes += size
             return
 
     def _tombstone(self, owner: int, order_key: int, location: int, message_id: str) -> None:
         self.tail.removed[owner][order_key] = message_id
+        if owner in self.ranked:
+            rank = self._rank_of(owner, order_key)
+            if rank is not None:
+                self.tail.unranked.append((owner, rank, order_key))
         if location >> 32 != order_key >> 64:
             self.tail.displaced[location >> 32, owner, order_key] = False
+
+    # ---- ranks
+
+    def _rank(self, owner: int, order_key: int, file: int, priority: int) -> None:
+        """``owner`` has just got a message of that priority, by a record in ``file`` or by one before its order key."""
+        start = self.ranked.get(owner)
+        if start is None:
+            # All that it holds was stored by now, so no order key of that is in a file to come.
+            start = self.ranked[owner] = max(file, order_key >> 64) + 1
+            self._ranked_touched.add(owner)
+        if priority == DEFAULT_PRIORITY and order_key >> 64 < start:
+            return
+        rank = keys.rank_of(priority)
+        self.tail.ranks[owner][order_key] = rank
+        order = self.tail.rank_order[owner, rank]
+        if order and order_key < order[-1]:
+            insort(order, order_key)
+        else:
+            order.append(order_key)
+
+    def _rank_of(self, owner: int, order_key: int) -> int | None:
+        """None: it has none, and the default priority."""
+        for tail in (self.tail, self.frozen):
+            if tail is not None:
+                rank = tail.ranks.get(owner, {}).get(order_key)
+                if rank is not None:
+                    return rank
+        value = self.index.get(keys.message_key(owner, order_key))
+        return None if value is None else keys.rank_in(value)
+
+    def _carry_rank(self, owner: int, order_key: int) -> None:
+        """A message of the frozen tail or the index is noted in the live one: with its rank, if it has one."""
+        if owner in self.ranked:
+            rank = self._rank_of(owner, order_key)
+            if rank is not None:
+                self.tail.ranks[owner][order_key] = rank
+
+    def _rerank(self, owner: int, old_key: int, order_key: int) -> None:
+        """A message is about to get another order key."""
+        rank = self._rank_of(owner, old_key)
+        if rank is None:
+            if order_key >> 64 < self.ranked[owner]:
+                return
+            rank = keys.DEFAULT_RANK
+        self.tail.ranks[owner][order_key] = rank
+        insort(self.tail.rank_order[owner, rank], order_key)
+
+    def _drop_ranks(self, owner: int) -> None:
+        if self.ranked.pop(owner, None) is not None:
+            self._ranked_touched.add(owner)
+        self.tail.ranks.pop(owner, None)
+        for rank in range(keys.RANKS):
+            self.tail.rank_order.pop((owner, rank), None)
+
+    def of_priority(self, owner: int, priority: int, after: int) -> Iterator[tuple[int, Entry]]:
+        """As ``entries``, but only those of one priority. Costs what they are, not what the owner holds."""
+        start = self.ranked.get(owner)
+        if start is None:
+            if priority == DEFAULT_PRIORITY:
+                yield from self.entries(owner, after)
+            return
+        rank = keys.rank_of(priority)
+        tails = [tail for tail in (self.frozen, self.tail) if tail is not None and owner in tail.added]
+        found = [ranked_after(tail, owner, rank, after) for tail in tails]
+        found.append(self._ranked_in_index(owner, rank, after))
+        limit = start << 64
+        if priority == DEFAULT_PRIORITY and after < limit:
+            unranked = [unranked_after(tail, owner, after) for tail in tails]
+            unranked.append(self._unranked_in_index(owner, after, limit))
+            found += [takewhile(limit.__gt__, order) for order in unranked]
+        last = -1
+        for order_key in merge(*found):
+            raw = None if order_key == last else self._raw(owner, order_key)
+            last = order_key
+            if raw is not None:
+                yield order_key, Entry(raw[0], raw[1] & SIZE_MASK, raw[2])
+
+    def _ranked_in_index(self, owner: int, rank: int, after: int) -> Iterator[int]:
+        for key, _ in self.index.scan(keys.rank_key(owner, rank, after + 1), keys.rank_key(owner, rank + 1, 0)):
+            yield keys.rank_order(key)
+
+    def _unranked_in_index(self, owner: int, after: int, limit: int) -> Iterator[int]:
+        start, stop = keys.message_key(owner, after + 1), keys.message_key(owner, limit)
+        for key, value in self.index.scan(start, stop):
+            if keys.rank_in(value) is None:
+                yield keys.message_order(key)
 
     def _hold_in_file(self, owner: int, file: int, size: int, counted: int) -> None:
         held = self.files.get(file)
@@ -538,6 +653,7 @@ class State:
             changes, self.transaction_chunks = _chunk_changes(keys.TRANSACTIONS, blob, self.transaction_chunks)
             small.extend(changes)
             self.open.is_touched = False
+        small.extend(self._ranked_changes())
         self._ids.freeze()
         if self.audit is not None and self.audit.revision != self.audit_saved:
             self.audit_saved = self.audit.revision
@@ -550,6 +666,7 @@ class State:
                 "epoch": self.epoch,
                 "first_owner": self.first_owner,
                 "given_up": sorted(self.given_up),
+                "ranks": True,
                 "next_owner": self.next_owner,
                 "transaction_chunks": self.transaction_chunks,
                 "audit_chunks": self.audit_chunks,
@@ -558,6 +675,16 @@ class State:
             separators=(",", ":"),
         ).encode()
         return Frozen(tail, small, meta, self.position, reclaimable)
+
+    def _ranked_changes(self) -> Iterator[tuple[bytes, bytes | None]]:
+        for owner in list(self.ranked):
+            if self.owners[owner].count == 0:
+                del self.ranked[owner]  # with this checkpoint it has nothing with a rank any more
+                self._ranked_touched.add(owner)
+        for owner in self._ranked_touched:
+            file = self.ranked.get(owner)
+            yield keys.ranked_key(owner), None if file is None else keys.ranked_value(file)
+        self._ranked_touched.clear()
 
     def thaw(self) -> None:
         """The checkpoint is durable: the index now says what the frozen tail said."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from store import keys
@@ -26,7 +26,10 @@ class Position(NamedTuple):
 class Tail:
     """What changed since a checkpoint. ``added`` holds new and moved messages, ``order`` their order keys sorted
     (and those of messages that went again), ``removed`` those that the checkpoint (or the frozen tail) still has,
-    ``displaced`` which messages stand in another file than that of their order key (False: not any more)."""
+    ``displaced`` which messages stand in another file than that of their order key (False: not any more).
+
+    ``ranks`` holds the ranks of those in ``added`` that have one (and of messages that went again), ``rank_order`` the
+    order keys of new ones by owner and rank, sorted; ``unranked`` (owner, rank, order key) of those that went."""
 
     __slots__ = (
         "added",
@@ -34,9 +37,12 @@ class Tail:
         "dropped_owners",
         "operations",
         "order",
+        "rank_order",
+        "ranks",
         "removed",
         "touched_files",
         "touched_owners",
+        "unranked",
     )
 
     def __init__(self) -> None:
@@ -44,6 +50,9 @@ class Tail:
         self.order: defaultdict[int, list[int]] = defaultdict(list)
         self.removed: defaultdict[int, dict[int, str]] = defaultdict(dict)
         self.displaced: dict[tuple[int, int, int], bool] = {}  # (file, owner, order key)
+        self.ranks: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        self.rank_order: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        self.unranked: list[tuple[int, int, int]] = []
         self.touched_owners: set[int] = set()
         self.touched_files: set[int] = set()
         self.dropped_owners: set[int] = set()
@@ -63,18 +72,36 @@ class Frozen(NamedTuple):
 def keys_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
     """The order keys behind ``after`` that ``owner`` got in this tail, in order; some may be gone again."""
     order = tail.order.get(owner)
+    return iter(()) if not order else _behind(order, after)
+
+
+def ranked_after(tail: Tail, owner: int, rank: int, after: int) -> Iterator[int]:
+    """The order keys behind ``after`` of what ``owner`` got in this tail with that rank, in order."""
+    order = tail.rank_order.get((owner, rank))
     if not order:
-        return
+        return iter(())
+    return filter(tail.added[owner].__contains__, _behind(order, after))
+
+
+def unranked_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
+    """The order keys behind ``after`` of what ``owner`` got in this tail without a rank, in order."""
+    added = tail.added[owner]
+    ranks = tail.ranks.get(owner, {})
+    return (order_key for order_key in keys_after(tail, owner, after) if order_key in added and order_key not in ranks)
+
+
+def _behind(order: Sequence[int], after: int) -> Iterator[int]:
     for number in range(bisect_right(order, after), len(order)):
         yield order[number]
 
 
 def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
-    """Everything a checkpoint writes, in key order: A, F, H, I, L, M, O, X."""
+    """Everything a checkpoint writes, in key order: A, F, H, I, L, M, O, P, R, X."""
     tail = frozen.tail
     small = frozen.small
     files = [change for change in small if change[0] < keys.ID]
-    rest = [change for change in small if change[0] >= keys.ID]
+    owner_records = [change for change in small if keys.ID <= change[0] < keys.RANK]
+    rest = [change for change in small if change[0] > keys.RANK]
     yield from files
     owners = sorted(tail.added.keys() | tail.removed.keys())
     for owner in owners:
@@ -90,8 +117,22 @@ def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
         added = tail.added.get(owner, {})
         removed = tail.removed.get(owner, {})
         prefix = keys.owner_prefix(keys.MESSAGE, owner)
+        ranks = tail.ranks.get(owner, {})
         for order_key in sorted(added.keys() | removed.keys()):
             entry = added.get(order_key)
-            value = None if entry is None else keys.message_value(order_key, entry)
+            value = None if entry is None else keys.message_value(order_key, entry, ranks.get(order_key))
             yield prefix + order_key.to_bytes(12, "big"), value
+    yield from owner_records
+    yield from _rank_changes(tail)
     yield from rest
+
+
+def _rank_changes(tail: Tail) -> Iterator[tuple[bytes, bytes | None]]:
+    found: dict[bytes, bytes | None] = {keys.rank_key(*place): None for place in tail.unranked}
+    for owner, ranks in tail.ranks.items():
+        added = tail.added.get(owner, {})
+        found.update(
+            (keys.rank_key(owner, rank, order_key), b"\1") for order_key, rank in ranks.items() if order_key in added
+        )
+    for key in sorted(found):
+        yield key, found[key]

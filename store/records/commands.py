@@ -205,7 +205,10 @@ def _transaction_field(transaction: TransactionId) -> bytes:
     return bytes_field(0x0A, info)
 
 
-_PRIORITIES = tuple(varint_field(0x28, priority) + b"\x30\0" for priority in range(10))
+# By priority; a frame has room for -128 to 127, of which JMS knows 0 to 9 (ActiveMQ's Message.setPriority).
+_PRIORITIES = tuple(
+    varint_field(0x28, min(max(priority, 0), 9)) + b"\x30\0" for priority in (*range(128), *range(-128, 0))
+)
 
 
 def encode_add(message: Message, openwire: bytes, transaction: TransactionId | None = None) -> bytes:
@@ -393,10 +396,10 @@ def decode(payload: bytes | memoryview) -> Command:
         raise RecordDamaged(f"a command is damaged: {error}") from None
 
 
-def plain_add_or_remove(payload: bytes) -> tuple[int, Destination, str, str | None] | None:
-    """(ADD or REMOVE, destination, message id, subscription key) of the two commands that journals consist of, several
-    times as fast as ``decode``. None for every other command, for those of transactions, and for whatever is not
-    written field by field as KahaDB does: ask ``decode`` then."""
+def plain_add_or_remove(payload: bytes) -> tuple[int, Destination, str, str | None, int] | None:
+    """(ADD or REMOVE, destination, message id, subscription key, priority of what is added) of the two commands that
+    journals consist of, several times as fast as ``decode``. None for every other command, for those of transactions,
+    and for whatever is not written field by field as KahaDB does: ask ``decode`` then."""
     kind = payload[0]
     if kind != ADD and kind != REMOVE:
         return None
@@ -415,12 +418,22 @@ def plain_add_or_remove(payload: bytes) -> tuple[int, Destination, str, str | No
         end = start + payload[end + 1]
         message_id = payload[start:end].decode()
         if kind == ADD:
-            return (ADD, destination, message_id, None) if payload[end] == 0x22 else None
+            if payload[end] != 0x22:
+                return None
+            length = payload[end + 1]
+            start = end + 2
+            if length > 0x7F:
+                length, start = decode_varint(payload, end + 1)
+            end = start + length
+            # priority and whether the destination is prioritized, and nothing behind the command
+            if end + 4 != len(payload) or payload[end] != 0x28 or payload[end + 2] != 0x30:
+                return None
+            return ADD, destination, message_id, None, payload[end + 1]
         if end == len(payload):
-            return REMOVE, destination, message_id, None
+            return REMOVE, destination, message_id, None, DEFAULT_PRIORITY
         if payload[end] == 0x2A and end + 2 + payload[end + 1] == len(payload) and payload[end + 1] < 0x80:
-            return REMOVE, destination, message_id, _text(payload[end + 2 :])
-    except (IndexError, UnicodeDecodeError):
+            return REMOVE, destination, message_id, _text(payload[end + 2 :]), DEFAULT_PRIORITY
+    except (IndexError, UnicodeDecodeError, RecordDamaged):
         pass
     return None
 
