@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from broker.core.levels import KEY_BITS, priority_of
 from broker.core.settings import EngineSettings
 from broker.core.subscription import Entry, Subscription, volatile_entry
+from store.keys import RANKS
 from store.operations import Page, PagedMessage
 from store.records.message import Message
 
@@ -22,13 +24,24 @@ if TYPE_CHECKING:
 
 class Browse:
     """See the module. ``volatile``: what is not stored, each with the order key of the last stored message before it,
-    in order. At most ``stored_max`` stored messages are shown: as many as there were when the walk began.
+    in order. At most ``stored_max`` stored messages are shown: as many as there were when the walk began. With
+    ``is_by_priority`` the highest priority comes first, and the keys of ``volatile`` are those of levels (levels).
 
     Deliveries are settled by whoever made them: their entries belong to no queue. An acknowledgement of them only
     gives credit.
     """
 
-    __slots__ = ("_after", "_left", "_owner", "_settings", "_volatile", "_waiting", "is_page_asked", "subscription")
+    __slots__ = (
+        "_after",
+        "_left",
+        "_level",
+        "_owner",
+        "_settings",
+        "_volatile",
+        "_waiting",
+        "is_page_asked",
+        "subscription",
+    )
 
     def __init__(
         self,
@@ -37,12 +50,15 @@ class Browse:
         settings: EngineSettings,
         volatile: Iterable[tuple[int, Entry]],
         stored_max: int,
+        *,
+        is_by_priority: bool = False,
     ) -> None:
         self.subscription = subscription
         self.is_page_asked = False
         self._owner = owner
         self._settings = settings
         self._after = 0
+        self._level = 0 if is_by_priority else None
         self._left = stored_max if owner else 0
         self._volatile = deque(volatile)
         self._waiting: deque[Entry] = deque()
@@ -63,19 +79,27 @@ class Browse:
         assert self.wants_page, "one page of a browser is under way at most"
         self.is_page_asked = True
         settings = self._settings
-        return Page(self._owner, self._after, min(settings.page_messages, self._left), settings.page_bytes)
+        count = min(settings.page_messages, self._left)
+        priority = None if self._level is None else priority_of(self._level)
+        return Page(self._owner, self._after, count, settings.page_bytes, priority=priority)
 
     def page(self, messages: Iterable[PagedMessage], is_end: bool) -> None:
         """The Page came back."""
         assert self.is_page_asked, "a page comes back once, and only when asked for"
         self.is_page_asked = False
+        base = 0 if self._level is None else self._level << KEY_BITS
         for paged in messages:
-            self._show_volatile(paged.order_key)
+            self._show_volatile(base + paged.order_key)
             self._after = paged.order_key
             self._show(paged.message)
             self._left -= 1
         if is_end:
-            self._left = 0
+            if self._level is None or self._level == RANKS - 1:
+                self._left = 0
+            else:
+                self._level += 1
+                self._after = 0
+                self._show_volatile(self._level << KEY_BITS)
         if not self._left:
             self._show_volatile(None)
 

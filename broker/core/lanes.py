@@ -19,15 +19,12 @@ from heapq import heapify, heappush
 from broker.core.groups import Groups
 from broker.core.subscription import Entry, Selector, Subscription
 
-# With priorities: one priority is so much more than any position of the next.
-_PRIORITY_SHIFT = 56
-_PRIORITY_MAX = 9
 # With more lanes than so many the empty ones are taken away. What waits is bounded, and so are the others.
 _LANES = 64
 
 
 class Lane:
-    """What ``takers`` may take, as a heap by rank. ``tiers``: the consumers of one priority each, the highest first."""
+    """What ``takers`` may take, a heap by position. ``tiers``: the consumers of one priority each, the highest first."""
 
     __slots__ = ("_turns", "takers", "tiers", "waiting")
 
@@ -55,6 +52,11 @@ class Lane:
                     return subscription
         return None
 
+    @property
+    def has_room(self) -> bool:
+        """Whether anybody might take the next message."""
+        return any(each.credit > 0 and each.outlet.is_writable for each in self.takers)
+
 
 class Lanes:
     """The lanes of one queue for its present ``consumers``: those that get anything now."""
@@ -62,7 +64,6 @@ class Lanes:
     __slots__ = (
         "_by_owner",
         "_choices",
-        "_is_prioritized",
         "_lanes",
         "_lanes_max",
         "_next",
@@ -71,8 +72,7 @@ class Lanes:
         "groups",
     )
 
-    def __init__(self, is_prioritized: bool) -> None:
-        self._is_prioritized = is_prioritized
+    def __init__(self) -> None:
         self.groups = Groups()
         self.consumers: list[Subscription] = []
         # By a number that grows: consumers with one selector, which is asked once for all of them.
@@ -122,8 +122,8 @@ class Lanes:
                 continue
             taken = [pair for pair in lane.waiting if selector is None or selector.matches(pair[1].message)]
             if taken:
-                ranks = {rank for rank, _ in taken}
-                lane.waiting = [pair for pair in lane.waiting if pair[0] not in ranks]
+                positions = {position for position, _ in taken}
+                lane.waiting = [pair for pair in lane.waiting if pair[0] not in positions]
                 heapify(lane.waiting)
                 self._move(taken, (*key, number))
         wanted = [entry for entry in unwanted if selector is None or selector.matches(entry.message)]
@@ -196,10 +196,7 @@ class Lanes:
         if message.group_id is not None:
             owner = self.groups.owner(message.group_id, message.group_sequence, lane.takers, lane.tiers[0])
             lane = self._by_owner.get(owner) or self._by_owner.setdefault(owner, Lane((owner,)))
-        rank = entry.position
-        if self._is_prioritized:
-            rank += (_PRIORITY_MAX - min(message.priority, _PRIORITY_MAX)) << _PRIORITY_SHIFT
-        heappush(lane.waiting, (rank, entry))
+        heappush(lane.waiting, (entry.position, entry))
 
     def _new_lane(self, matching: tuple[int, ...]) -> Lane:
         lanes = self._lanes

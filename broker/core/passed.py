@@ -60,10 +60,10 @@ class Passed:
         """Whether no more runs may begin; ``join`` may help."""
         return len(self._runs) >= self._runs_max
 
-    def add(self, entry: Entry) -> None:
-        """``entry``, which is stored, leaves memory."""
+    def add(self, entry: Entry, key: int) -> None:
+        """``entry``, which is stored, leaves memory. ``key`` grows with the positions: the order key, behind the level
+        where there are levels."""
         self.count += 1
-        key = entry.order_key
         runs = self._runs
         at = len(runs)
         if runs and runs[-1].first_key > key:
@@ -115,16 +115,19 @@ class Passed:
         self.due.clear()
         self._runs.clear()
 
-    def found(self, after: int, messages: Sequence[PagedMessage], is_end: bool) -> Iterator[tuple[PagedMessage, int]]:
+    def found(
+        self, after: int, messages: Sequence[PagedMessage], is_end: bool, *, base: int = 0, stop: int | None = None
+    ) -> Iterator[tuple[PagedMessage, int]]:
         """The messages of a Page behind ``after`` that were due, each with its position; they are not due any more.
 
-        Runs before ``after`` became due while the Page was under way: the next one asks for them.
+        Runs before ``after`` became due while the Page was under way: the next one asks for them. With levels the Page
+        is of one: ``base`` is to be added to its order keys, and ``stop`` is where the level ends.
         """
         due = self.due
         at = bisect_right(due, after, key=_first_key)
         left = due[:at]
         for paged in messages:
-            key = paged.order_key
+            key = base + paged.order_key
             while at < len(due) and due[at].last_key < key:
                 self.count -= due[at].count  # none, unless somebody else took them out of the store
                 at += 1
@@ -139,8 +142,9 @@ class Passed:
                 self.count -= 1
                 yield paged, position
         if is_end:
-            self.count -= sum(run.count for run in due[at:])
-            at = len(due)
+            end = len(due) if stop is None else bisect_left(due, stop, lo=at, key=_first_key)
+            self.count -= sum(run.count for run in due[at:end])
+            at = end
         elif at < len(due) and due[at].first_key > due[at].last_key:
             at += 1
         self.due = left + due[at:]

@@ -34,15 +34,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from broker.core.browse import Browse
 from broker.core.lanes import are_alike, exclusive
+from broker.core.levels import KEY_BITS, Levels, level_at, priority_of
 from broker.core.passed import Passed
 from broker.core.room import Share
 from broker.core.routing import Routes
 from broker.core.settings import EngineSettings
 from broker.core.subscription import ENTRY_OVERHEAD_BYTES, Entry, Memory, Subscription, volatile_entry
+from store.keys import rank_of
 from store.operations import Page, PagedMessage
 from store.records.message import Destination, Message
 
@@ -58,7 +60,8 @@ SCARCE_MESSAGES = 16
 RUNS_PER_WINDOW = 10
 
 _position = attrgetter("position")
-_LAST = 1 << 63  # behind every order key
+_first = itemgetter(0)
+_LAST = (1 << KEY_BITS) - 1  # behind every order key
 
 
 class Queue:
@@ -95,8 +98,8 @@ class Queue:
         "is_leaving",
         "is_page_asked",
         "is_paged",
-        "is_prioritized",
         "is_rereading",
+        "levels",
         "owner",
         "owners",
         "passed",
@@ -142,7 +145,8 @@ class Queue:
         self.is_paged = unread > 0  # there is something to be read: behind the cursor, or once more
         self.is_page_asked = False
         self.is_rereading = False  # the Page that was asked for reads what was passed over
-        self.is_prioritized = is_prioritized
+        # Of a queue that goes by priority; then they know what is said here of cursor, _waiting and _unplaced.
+        self.levels = Levels(is_behind=unread > 0) if is_prioritized else None
         self.has_groups = False
         self.routes: Routes | None = None
         self.routed = 0  # messages of the window that are in the lanes
@@ -177,6 +181,8 @@ class Queue:
     def held(self) -> int:
         """Messages in memory that wait to be delivered."""
         held = len(self.ready) + len(self.returned) + len(self._waiting) + len(self._unplaced)
+        if self.levels is not None:
+            held += self.levels.held
         return held if self.routes is None else held + self.routed + self.routes.waiting
 
     @property
@@ -196,6 +202,9 @@ class Queue:
     def add(self, message: Message, order_key: int, location: int, size: int) -> None:
         """A message of this queue became durable."""
         self.enqueued += 1
+        if self.levels is not None:
+            self._add_to_level(self.levels, message, order_key, location, size)
+            return
         memory = self._memory
         if not self.is_behind:
             settings = self._settings
@@ -220,10 +229,38 @@ class Queue:
         self.enqueued += 1
         entry = volatile_entry(message)
         self._memory.volatile += entry.weight
-        if self.is_behind:
+        if self.levels is not None:
+            level = self.levels[rank_of(message.priority)]
+            if level.is_behind:
+                level.unplaced.append(entry)
+            else:
+                self._place(entry, level.next_position())
+        elif self.is_behind:
             self._unplaced.append(entry)
         else:
             self._append(entry)
+
+    def _add_to_level(self, levels: Levels, message: Message, order_key: int, location: int, size: int) -> None:
+        number = rank_of(message.priority)
+        level = levels[number]
+        if not level.is_behind:
+            settings = self._settings
+            memory = self._memory
+            windows = 2 if levels.precedes_unread(number) else 1
+            if (
+                len(self.ready) + self.routed < windows * settings.window_messages
+                and self.ready_weight < windows * settings.window_bytes
+                and memory.stored < memory.stored_max
+            ):
+                weight = size + ENTRY_OVERHEAD_BYTES
+                memory.stored += weight
+                level.cursor = order_key
+                self._place(Entry(message, order_key, location, size, weight), level.next_position())
+                return
+            levels.fall_behind(number)
+            self.is_behind = self.is_paged = True
+        self.unread += 1
+        level.precede(order_key)
 
     def _append(self, entry: Entry) -> None:
         self._position = position = self._position + 1
@@ -250,15 +287,27 @@ class Queue:
         if not self.is_paged or self.is_page_asked or not self.consumers:
             return False
         memory = self._memory
-        if self.passed.due and self.routes is not None:
+        if self._is_due and self.routes is not None:
             # What lies behind the due ones fills the window, and may wait for them.
             count, weight = self.routes.recalled
             return not count or (
                 count < self._low_messages and weight < self._low_weight and memory.stored < memory.stored_max
             )
-        if len(self.ready) + self.routed >= self._low_messages or self.ready_weight >= self._low_weight:
+        if self.levels is not None and self.levels.is_held and self.routes is not None:
+            # However much of lower levels is in memory.
+            return self.routes.count_before(self.levels.limit) < self._low_messages
+        count = len(self.ready) + self.routed
+        if count >= self._low_messages or self.ready_weight >= self._low_weight:
             return False
-        return memory.stored < memory.stored_max or not (self.ready or self.routed)
+        return memory.stored < memory.stored_max or not count
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the next Page is one of what was passed over."""
+        due = self.passed.due
+        if not due or self.levels is None:
+            return bool(due)
+        return level_at(due[0].position) <= self.levels.first_behind
 
     def ask_page(self) -> Page:
         """The next Page, to be handed to the store; it must come back to ``page``."""
@@ -267,10 +316,20 @@ class Queue:
         self.is_page_asked = True
         settings = self._settings
         count = settings.page_messages if self._memory.stored < self._memory.stored_max else SCARCE_MESSAGES
-        due = self.passed.due
-        self.is_rereading = bool(due)
-        self._page_after = due[0].first_key - 1 if due else self.cursor
-        return Page(self.owner, self._page_after, count, settings.page_bytes)
+        self.is_rereading = self._is_due
+        levels = self.levels
+        if levels is None:
+            self._page_after = self.passed.due[0].first_key - 1 if self.is_rereading else self.cursor
+            return Page(self.owner, self._page_after, count, settings.page_bytes)
+        if self.is_rereading:
+            run = self.passed.due[0]
+            levels.asked = level_at(run.position)
+            self._page_after = run.first_key - 1
+            after = self._page_after - (levels.asked << KEY_BITS)
+        else:
+            levels.asked = levels.first_behind
+            after = levels[levels.asked].cursor
+        return Page(self.owner, after, count, settings.page_bytes, priority=priority_of(levels.asked))
 
     def page(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
         """The Page came back."""
@@ -278,6 +337,9 @@ class Queue:
         self.is_page_asked = False
         if self.is_rereading:
             self._reread(messages, is_end)
+            return
+        if self.levels is not None:
+            self._page_of_level(self.levels, messages, is_end)
             return
         waiting = self._waiting
         for paged in messages:
@@ -297,9 +359,32 @@ class Queue:
                 self._append(entry)
             self._unplaced.clear()
 
+    def _page_of_level(self, levels: Levels, messages: Sequence[PagedMessage], is_end: bool) -> None:
+        level = levels[levels.asked]
+        waiting = level.waiting
+        for paged in messages:
+            while waiting and waiting[0][0] <= paged.order_key:
+                self._place(waiting.popleft()[1], level.next_position())
+            self.unread -= 1
+            level.cursor = paged.order_key
+            self._place(self._stored_entry(paged), level.next_position())
+        if is_end:
+            levels.catch_up(levels.asked)
+            for entry in (*(pair[1] for pair in waiting), *level.unplaced):
+                self._place(entry, level.next_position())
+            waiting.clear()
+            level.unplaced.clear()
+            self.is_behind = levels.is_behind
+            if not self.is_behind:
+                self.is_paged = bool(self.passed.due)
+                self.unread = 0
+
     def _reread(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
         """What was passed over is in memory again, at its old place."""
-        for paged, position in self.passed.found(self._page_after, messages, is_end):
+        base, stop = 0, None
+        if self.levels is not None:
+            base, stop = self.levels.asked << KEY_BITS, (self.levels.asked + 1) << KEY_BITS
+        for paged, position in self.passed.found(self._page_after, messages, is_end, base=base, stop=stop):
             entry = self._stored_entry(paged)
             self._place(entry, position)
             if self.routes is not None:
@@ -331,11 +416,15 @@ class Queue:
 
     def pass_over(self, entry: Entry) -> None:
         """``entry``, which is stored and counted in the window, leaves memory."""
-        self.passed.add(entry)
+        self.passed.add(entry, self._key_of(entry))
         if self.routes is not None:
             self.routes.not_recalled(entry)
         self.ready_weight -= entry.weight
         self._memory.stored -= entry.weight
+
+    def _key_of(self, entry: Entry) -> int:
+        """The order key of what is stored, behind the level if there are levels: grows with the position."""
+        return entry.order_key if self.levels is None else (level_at(entry.position) << KEY_BITS) + entry.order_key
 
     def _recall(self) -> None:
         self.passed.recall()
@@ -386,10 +475,14 @@ class Queue:
 
     def browse(self, subscription: Subscription) -> Browse:
         """A walk of ``subscription``, which takes no part in the queue, through all that it holds now."""
-        return Browse(subscription, self.owner, self._settings, self._volatile(), self.count)
+        is_by_priority = self.levels is not None
+        return Browse(
+            subscription, self.owner, self._settings, self._volatile(), self.count, is_by_priority=is_by_priority
+        )
 
     def _volatile(self) -> list[tuple[int, Entry]]:
-        """What is not stored, each with the order key of the last stored message before it as far as memory knows."""
+        """What is not stored, in order, each with the key of the last stored message before it as far as memory knows
+        (``_key_of``)."""
         entries = [*self.ready, *(pair[1] for pair in self.returned)]
         if self.routes is not None:
             entries.extend(self.routes.entries())
@@ -400,11 +493,18 @@ class Queue:
         found: list[tuple[int, Entry]] = []
         key = 0
         for entry in entries:
-            key = entry.order_key or key
-            if not entry.order_key:
+            if entry.order_key:
+                key = self._key_of(entry)
+            else:
+                key = max(key, self._key_of(entry))  # with levels it may be the first of its level
                 found.append((key, entry))
         found.extend((order_key - 1, entry) for order_key, entry in self._waiting)
         found.extend((_LAST, entry) for entry in self._unplaced)
+        for number, level in enumerate(() if self.levels is None else self.levels):
+            base = number << KEY_BITS
+            found.extend((base + order_key - 1, entry) for order_key, entry in level.waiting)
+            found.extend((base + _LAST, entry) for entry in level.unplaced)
+        found.sort(key=_first)
         return found
 
     # ---- routes
@@ -416,16 +516,14 @@ class Queue:
         consumers = self.consumers
         if self._needs_routes:
             if routes is None:
-                routes = self.routes = Routes(
-                    self._settings, self._memory, self.passed, self._position, is_prioritized=self.is_prioritized
-                )
+                routes = self.routes = Routes(self._settings, self._memory, self.passed, self._position, self.levels)
             routes.set_consumers(consumers, newcomers)
         else:
             self.routes = None
 
     @property
     def _needs_routes(self) -> bool:
-        return bool(self.is_prioritized or self.has_groups or self.passed.count or not are_alike(self.consumers))
+        return bool(self.levels is not None or self.has_groups or self.passed.count or not are_alike(self.consumers))
 
     def _gather(self) -> None:
         """All that waits stands in ``ready`` and ``returned`` again."""
@@ -526,14 +624,21 @@ class Queue:
     def take_back(self, paged: PagedMessage) -> None:
         """A message is offered again that a prepared transaction of a former term withheld: at the front, or where the
         pages to come will find it."""
-        if self.is_paged and paged.order_key > self.cursor:
+        level = None if self.levels is None else self.levels[rank_of(paged.message.priority)]
+        if level is None:
+            if self.is_paged and paged.order_key > self.cursor:
+                return
+        elif level.is_behind and paged.order_key > level.cursor:
             return
         weight = paged.size + ENTRY_OVERHEAD_BYTES
         self._memory.stored += weight
         entry = Entry(paged.message, paged.order_key, paged.location, paged.size, weight)
         entry.queue = self
-        self._taken_back += 1
-        entry.position = -self._taken_back
+        if level is None:
+            self._taken_back += 1
+            entry.position = -self._taken_back
+        else:
+            entry.position = level.position_before()
         heappush(self.returned, (entry.position, entry))
 
     # ---- time
@@ -565,6 +670,8 @@ class Queue:
         """The queue is deleted: memory is given back. Its consumers are closed already, or see an empty queue."""
         self._gather()
         entries = [*self.ready, *(pair[1] for pair in self.returned), *(pair[1] for pair in self._waiting)]
+        if self.levels is not None:
+            entries += self.levels.take_all()
         for entry in (*entries, *self._unplaced):
             self.forget(entry)
         self.ready.clear()

@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from broker.core.lanes import Lane, Lanes
+from broker.core.levels import BOUNDS, NO_LIMIT, Levels
 from broker.core.passed import Passed
 from broker.core.room import Share
 from broker.core.settings import EngineSettings
@@ -35,6 +36,7 @@ class Routes:
     __slots__ = (
         "_floor",
         "_lanes",
+        "_levels",
         "_memory",
         "_out",
         "_passed",
@@ -48,7 +50,7 @@ class Routes:
     )
 
     def __init__(
-        self, settings: EngineSettings, memory: Memory | Share, passed: Passed, floor: int, *, is_prioritized: bool
+        self, settings: EngineSettings, memory: Memory | Share, passed: Passed, floor: int, levels: Levels | None
     ) -> None:
         self.newcomers: set[Subscription] = set()
         self.unwanted: list[Entry] = []
@@ -58,7 +60,8 @@ class Routes:
         self._memory = memory
         self._passed = passed
         self._floor = floor
-        self._lanes = Lanes(is_prioritized)
+        self._levels = levels
+        self._lanes = Lanes()
         # The positions of what was handed out and is not settled.
         self._out: set[int] = set()
         # What was read again and not yet looked at, or handed out: by position, its weight.
@@ -130,6 +133,10 @@ class Routes:
         """Messages beside those that the window counts."""
         return len(self.unwanted)
 
+    def count_before(self, limit: int) -> int:
+        """Messages that somebody takes, before that position."""
+        return sum(position < limit for lane in self._lanes.waiting() for position, _ in lane.waiting)
+
     def entries(self) -> list[Entry]:
         """All that waits here, in no order."""
         return [*self._lanes.entries(), *self.unwanted, *self.stuck]
@@ -195,6 +202,8 @@ class Routes:
             alive = set(self._out)
             alive.update(entry.position for entry in (*queue.ready, *self.entries()))
             alive.update(pair[1].position for pair in queue.returned)
+            if self._levels is not None:
+                alive.update(BOUNDS)  # what was not read yet of a level is between its runs and those of the next
             passed.join(alive, self._floor)
         return not passed.is_full
 
@@ -209,17 +218,26 @@ class Routes:
         self.place(queue)
         frontier = self._passed.frontier
         newcomers = self.newcomers if frontier else _NOBODY
-        # Ranks are unique: no two lanes are ever compared.
+        limit = NO_LIMIT
+        if self._levels is not None:
+            self._levels.is_held = False
+            if not self.stuck:
+                limit = self._levels.limit
+        # Positions are unique: no two lanes are ever compared.
         heads: list[tuple[int, Lane]] = [(lane.waiting[0][0], lane) for lane in self._lanes.waiting()]
         heapify(heads)
         round_bytes = 0
         while heads:
-            lane = heads[0][1]
+            position, lane = heads[0]
+            if position >= limit:
+                assert self._levels is not None, "without levels there is no limit"
+                self._levels.is_held = any(each.has_room for _, each in heads)
+                break
             entry = lane.waiting[0][1]
             is_expired = 0 < entry.message.expiration <= now
             subscription = None
             if not is_expired:
-                subscription = lane.taker(newcomers if entry.position >= frontier else _NOBODY)
+                subscription = lane.taker(newcomers if position >= frontier else _NOBODY)
                 if subscription is None:
                     heappop(heads)
                     continue

@@ -34,16 +34,18 @@ def subscription(prefetch: int = 1000, **options: Any) -> Subscription:
 
 
 class House:
-    def __init__(self, owner: int = 1) -> None:
+    def __init__(self, owner: int = 1, *, is_prioritized: bool = False) -> None:
         settings = EngineSettings(window_messages=3, page_messages=2)
-        self.queue = Queue(ORDERS, owner, settings, Memory(1 << 30, 1 << 30, 1 << 30))
+        memory = Memory(1 << 30, 1 << 30, 1 << 30)
+        self.queue = Queue(ORDERS, owner, settings, memory, is_prioritized=is_prioritized)
         self.stored: dict[int, PagedMessage] = {}
 
-    def add(self, *numbers: int) -> None:
+    def add(self, *numbers: int, priority: int = 4) -> None:
         for number in numbers:
-            message = Message(ORDERS, f"m{number}", persistent=True)
-            self.stored[number << 32] = PagedMessage(number << 32, number, 10, message)
-            self.queue.add(message, number << 32, number, 10)
+            message = Message(ORDERS, f"m{number}", persistent=True, priority=priority)
+            location = 3 << 32 | number
+            self.stored[location << 32] = PagedMessage(location << 32, location, 10, message)
+            self.queue.add(message, location << 32, location, 10)
 
     def add_volatile(self, number: int, **fields: Any) -> None:
         self.queue.add_volatile(Message(ORDERS, f"m{number}", **fields))
@@ -57,6 +59,8 @@ class House:
             if browse.wants_page:
                 page = browse.ask_page()
                 found = [self.stored[key] for key in sorted(self.stored) if key > page.after]
+                if page.priority is not None:
+                    found = [each for each in found if each.message.priority == page.priority]
                 browse.page(found[: page.count], len(found) <= page.count)
             elif not deliveries:
                 return shown
@@ -89,6 +93,21 @@ def test_what_is_only_in_memory_is_shown_at_its_place() -> None:
     browse = house.queue.browse(subscription(is_browser=True))
 
     assert house.show(browse) == ["m1", "m2", "m3", "m4", "m5", "m6"]
+
+
+def test_where_priorities_count_the_highest_are_shown_first() -> None:
+    house = House(is_prioritized=True)
+    house.add(1, 2, priority=0)
+    house.add_volatile(3, priority=9)
+    house.add(4, 5, 6)
+    house.add_volatile(7)
+    house.add(8, priority=9)
+    house.add_volatile(9, priority=0)
+
+    browse = house.queue.browse(subscription(is_browser=True))
+
+    assert house.show(browse) == ["m3", "m8", "m4", "m5", "m6", "m7", "m1", "m2", "m9"]
+    assert browse.is_over
 
 
 def test_a_queue_that_is_only_in_memory_needs_no_page() -> None:

@@ -24,7 +24,7 @@ def paged(*places: int) -> list[PagedMessage]:
 def passed_over(*places: int) -> Passed:
     passed = Passed(runs_max=100)
     for place in places:
-        passed.add(entry(place))
+        passed.add(entry(place), place * 10)
     return passed
 
 
@@ -53,7 +53,7 @@ def test_what_became_due_before_a_page_that_is_under_way_stays_due() -> None:
     passed = passed_over(5)
     passed.recall()
     after = passed.due[0].first_key - 1
-    passed.add(entry(2))
+    passed.add(entry(2), 20)
     passed.recall()
 
     assert again(passed, 5, after=after) == [("m5", 5)]
@@ -73,8 +73,8 @@ def test_runs_are_joined_where_nothing_between_them_is_alive() -> None:
 def test_what_is_due_parts_runs_too() -> None:
     passed = passed_over(3)
     passed.recall()
-    passed.add(entry(1))
-    passed.add(entry(5))
+    passed.add(entry(1), 10)
+    passed.add(entry(5), 50)
     passed.join(alive=(), floor=0)
     passed.recall()
 

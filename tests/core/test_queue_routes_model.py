@@ -214,13 +214,19 @@ class RoutesMachine(RuleBasedStateMachine):
         # Where the window is full of what somebody else takes and has no room for, the queue reads no further.
         is_full = queue.routed >= 2 or (queue.routed and self.memory.stored >= self.memory.stored_max)
         for name, (_, message) in self.visible.items():
-            if name in self.is_gone or name in self.in_flight or (is_full and name not in in_memory):
+            if name in self.is_gone or name in self.in_flight:
+                continue
+            if is_full and (name not in in_memory or self.is_held(message)):
                 continue
             takers = [e for e in self.takers() if e.selector is None or e.selector.matches(message)]
             with_room = [each for each in takers if each.credit > 0 and each.outlet.is_writable]
             if message.group_id is not None and with_room != takers:
                 continue  # its owner may be one without room
             assert not with_room, f"{name} waits, and {with_room} have room for it"
+
+    def is_held(self, message: Message) -> bool:
+        """Whether it has to wait for what is not in memory."""
+        return False
 
     def remove(self, entry: Entry) -> None:
         self.is_gone.add(entry.message.message_id)
