@@ -8,9 +8,12 @@ opens such a journal and finds a queue of that name.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from broker.core.commands import ClientError
 from broker.core.schedule import CRON, JOB_ID, PROPERTIES, Schedule
+from store.records.altered import altered
+from store.records.errors import Unencodable
 from store.records.message import Destination, DestinationKind, Message, PropertyValue
 from store.records.properties import Long
 
@@ -30,28 +33,18 @@ class Due(NamedTuple):
 
 
 def pending(message: Message, due: Due) -> Message:
-    """The copy of what a client sent that waits until ``due``."""
-    copy = _copy(message, dict(message.properties or {}))
-    copy.destination = PENDING
-    copy.original_destination = message.destination
-    _set_due(copy, due)
-    return copy
+    """The copy of what a client sent that waits until ``due``. ClientError, not fatal, when it cannot be kept."""
+    return _new(message, destination=PENDING, original_destination=message.destination, properties_added=_said(due))
 
 
 def again(waiting: Message, due: Due, message_id: str) -> Message:
     """``waiting``, when it is due once more."""
-    copy = _copy(waiting, dict(waiting.properties or {}))
-    copy.message_id = message_id
-    _set_due(copy, due)
-    return copy
+    return _new(waiting, message_id=message_id, properties_added=_said(due))
 
 
 def run_of(waiting: Message, due: Due, message_id: str) -> Message:
     """The run of repetitions that a minute of a cron entry begins: it waits on its own."""
-    copy = again(waiting, due, message_id)
-    assert copy.properties is not None, "it says when it is due"
-    copy.properties.pop(CRON, None)
-    return copy
+    return _new(waiting, message_id=message_id, properties_added=_said(due), properties_removed=(CRON,))
 
 
 def due_of(waiting: Message) -> Due:
@@ -71,56 +64,44 @@ def occurrence(waiting: Message, schedule: Schedule | None, now: int, message_id
     What comes once keeps its id, for somebody may wait for an answer to it; what comes several times gets
     ``message_id``. Its time to live begins now.
     """
-    properties = dict(waiting.properties or {})
-    for name in (*PROPERTIES, *_OURS):
-        properties.pop(name, None)
-    properties[JOB_ID] = due_of(waiting).job
-    message = _copy(waiting, properties)
-    message.destination = waiting.original_destination or waiting.destination
-    message.original_destination = None
-    if schedule is not None and (schedule.repeat or schedule.cron is not None):
-        message.message_id = message_id
-    if message.timestamp > 0 and message.expiration > 0:
-        renewed = message.expiration - message.timestamp + now
-        if renewed > message.expiration:
-            message.expiration, message.timestamp = renewed, now
-    return message
+    expiration = timestamp = None
+    if waiting.timestamp > 0 and waiting.expiration > 0:
+        renewed = waiting.expiration - waiting.timestamp + now
+        if renewed > waiting.expiration:
+            expiration, timestamp = renewed, now
+    is_repeated = schedule is not None and (schedule.repeat or schedule.cron is not None)
+    return _new(
+        waiting,
+        destination=waiting.original_destination or waiting.destination,
+        message_id=message_id if is_repeated else None,
+        expiration=expiration,
+        timestamp=timestamp,
+        properties_added={JOB_ID: due_of(waiting).job},
+        properties_removed=(*PROPERTIES, *_OURS),
+        is_original=True,
+    )
 
 
 def shown(waiting: Message, reply_to: Destination, message_id: str) -> Message:
     """What a client is shown that asks for what is pending (SchedulerBroker.sendScheduledJob)."""
-    properties = {name: value for name, value in (waiting.properties or {}).items() if name not in _OURS}
-    properties[JOB_ID] = due_of(waiting).job
-    message = _copy(waiting, properties)
-    message.destination = reply_to
-    message.original_destination = waiting.original_destination
-    message.message_id = message_id
-    message.persistent = False
-    message.type = "Advisory"
-    return message
-
-
-def _set_due(copy: Message, due: Due) -> None:
-    assert copy.properties is not None, "a copy has properties of its own"
-    copy.properties |= {_DUE: Long(due.time), _LEFT: due.left, _JOB: due.job}
-
-
-def _copy(message: Message, properties: dict[str, PropertyValue]) -> Message:
-    return Message(
-        message.destination,
-        message.message_id,
-        message.body,
-        message.body_kind,
-        persistent=message.persistent,
-        priority=message.priority,
-        expiration=message.expiration,
-        timestamp=message.timestamp,
-        properties=properties,
-        correlation_id=message.correlation_id,
-        reply_to=message.reply_to,
-        type=message.type,
-        group_id=message.group_id,
-        group_sequence=message.group_sequence,
-        user_id=message.user_id,
-        original_destination=message.original_destination,
+    return _new(
+        waiting,
+        destination=reply_to,
+        message_id=message_id,
+        persistent=False,
+        type="Advisory",
+        properties_added={JOB_ID: due_of(waiting).job},
+        properties_removed=_OURS,
     )
+
+
+def _said(due: Due) -> dict[str, PropertyValue]:
+    return {_DUE: Long(due.time), _LEFT: due.left, _JOB: due.job}
+
+
+def _new(message: Message, **changes: Any) -> Message:
+    """A copy that no broker has numbered, and nobody was given, yet. Its body is not touched (``altered``)."""
+    try:
+        return altered(message, broker_sequence=0, redelivery_counter=0, **changes)
+    except Unencodable as error:
+        raise ClientError(f"The message cannot be kept: {error}", is_fatal=False) from error

@@ -1,4 +1,5 @@
-"""Copies of messages with another header: dead letters, parts of composite destinations, expiry that a broker sets.
+"""Copies of messages with another header: dead letters, parts of composite destinations, expiry that a broker sets,
+what waits for its time.
 
 The body of an opened message is not touched, whatever it is: compressed, of a kind that only Java knows, or damaged.
 """
@@ -6,7 +7,7 @@ The body of an opened message is not touched, whatever it is: compressed, of a k
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from store.records import loose
 from store.records.errors import Unencodable
@@ -29,14 +30,23 @@ def altered(
     broker_sequence: int | None = None,
     persistent: bool | None = None,
     expiration: int | None = None,
+    timestamp: int | None = None,
+    type: str | None = None,
     redelivery_counter: int | None = None,
     properties_added: Mapping[str, PropertyValue] | None = None,
+    properties_removed: Collection[str] = (),
+    is_original: bool = False,
 ) -> Message:
     """A copy with those fields changed; None leaves one as it is. ``message`` stays untouched.
 
-    Added properties replace those of the same name; the others keep their bytes if none has. Properties that cannot
-    be read are left out, so that the added ones can be. Raises Unencodable for what a frame has no room for.
+    Added properties replace those of the same name; the others keep their bytes if none has, or is removed. Properties
+    that cannot be read are left out, so that the added ones can be. ``is_original``: it has no original destination
+    any more. Raises Unencodable for what a frame has no room for.
     """
+    if is_original:
+        assert original_destination is None, "it has one, or none"
+    else:
+        original_destination = original_destination or message.original_destination
     copy = Message(
         message.destination if destination is None else destination,
         message.message_id if message_id is None else message_id,
@@ -45,28 +55,35 @@ def altered(
         persistent=message.persistent if persistent is None else persistent,
         priority=message.priority,
         expiration=message.expiration if expiration is None else expiration,
-        timestamp=message.timestamp,
+        timestamp=message.timestamp if timestamp is None else timestamp,
         correlation_id=message.correlation_id,
         reply_to=message.reply_to,
-        type=message.type,
+        type=message.type if type is None else type,
         group_id=message.group_id,
         group_sequence=message.group_sequence,
         user_id=message.user_id,
         redelivery_counter=message.redelivery_counter if redelivery_counter is None else redelivery_counter,
-        original_destination=message.original_destination if original_destination is None else original_destination,
+        original_destination=original_destination,
     )
     copy.broker_sequence = message.broker_sequence if broker_sequence is None else broker_sequence
     if isinstance(message, OpenedMessage):
         try:
-            return open_message(_frame(message, copy, properties_added))
+            return open_message(_frame(message, copy, properties_added, properties_removed))
         except struct.error as error:
             raise Unencodable(f"a number of message {copy.message_id} is out of range: {error}") from None
     copy.body = message.body
-    copy.properties = {**(message.properties or {}), **properties_added} if properties_added else message.properties
+    copy.properties = message.properties
+    if properties_added or properties_removed:
+        copy.properties = _mixed(message, properties_added, properties_removed) or None
     return copy
 
 
-def _frame(message: OpenedMessage, copy: Message, properties_added: Mapping[str, PropertyValue] | None) -> bytes:
+def _frame(
+    message: OpenedMessage,
+    copy: Message,
+    properties_added: Mapping[str, PropertyValue] | None,
+    properties_removed: Collection[str],
+) -> bytes:
     """The frame of ``message``, with the header of ``copy`` as far as that may differ."""
     raw = message.raw
     marks, _, _ = read_fields(Message.__new__(Message), raw, OPENWIRE_VERSION)
@@ -78,13 +95,15 @@ def _frame(message: OpenedMessage, copy: Message, properties_added: Mapping[str,
         sequence_at,
         _,
         delivery_at,
-        _,
+        content_at,
         properties_at,
         structure_at,
         counter_at,
         _,
         _,
     ) = marks
+    reply_to_at = delivery_at + _DELIVERY.size
+    _, timestamp_at = loose.read_destination(raw, reply_to_at)
     producer = raw[PRODUCER_AT:destination_at]
     message_id = raw[message_id_at:sequence_at]
     if copy.message_id != message.message_id:
@@ -100,8 +119,11 @@ def _frame(message: OpenedMessage, copy: Message, properties_added: Mapping[str,
             loose.I64.pack(copy.broker_sequence),
             raw[sequence_at + loose.I64.size : delivery_at],
             _DELIVERY.pack(copy.persistent, copy.expiration, copy.priority),
-            raw[delivery_at + _DELIVERY.size : properties_at],
-            _with(message, raw[properties_at:structure_at], properties_added),
+            raw[reply_to_at:timestamp_at],
+            loose.I64.pack(copy.timestamp),
+            raw[timestamp_at + loose.I64.size : content_at] if copy.type == message.type else loose.string(copy.type),
+            raw[content_at:properties_at],
+            _with(message, raw[properties_at:structure_at], properties_added, properties_removed),
             raw[structure_at:counter_at],
             loose.I32.pack(copy.redelivery_counter),
             raw[counter_at + loose.I32.size :],
@@ -110,13 +132,25 @@ def _frame(message: OpenedMessage, copy: Message, properties_added: Mapping[str,
     return _HEAD.pack(len(fields) + _HEAD.size - 4, raw[4]) + fields
 
 
-def _with(message: Message, marshalled: bytes, added: Mapping[str, PropertyValue] | None) -> bytes:
-    """The marshalled properties of a message, as object, with more of them."""
+def _mixed(
+    message: Message, added: Mapping[str, PropertyValue] | None, removed: Collection[str]
+) -> dict[str, PropertyValue]:
+    kept = {name: value for name, value in (message.properties or {}).items() if name not in removed}
+    return {**kept, **(added or {})}
+
+
+def _with(
+    message: Message, marshalled: bytes, added: Mapping[str, PropertyValue] | None, removed: Collection[str]
+) -> bytes:
+    """The marshalled properties of a message, as object, with more of them, or fewer."""
+    if not added and not removed:
+        return marshalled
+    known = message.properties or {}
+    if (added and not known) or any(name in known for name in (*(added or ()), *removed)):
+        mixed = _mixed(message, added, removed)
+        return loose.blob(encode_properties(mixed)) if mixed else loose.NULL
     if not added:
         return marshalled
-    known = message.properties
-    if not known or any(name in known for name in added):
-        return loose.blob(encode_properties({**(known or {}), **added}))
     start = 5 + loose.I32.size  # behind the blob's head and the number of entries
     (count,) = loose.I32.unpack_from(marshalled, start - loose.I32.size)
     more = encode_properties(dict(added))[loose.I32.size :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,13 +15,19 @@ from broker import scheduler as module
 from broker.core.commands import ClientError
 from broker.core.pending import PENDING
 from broker.dispatcher import encode_payload
+from broker.protocols.openwire import schema
+from broker.protocols.openwire.codec import STORED
+from broker.protocols.openwire.types import MessageId
 from broker.scheduler import MANAGEMENT, PUT_OFF_MS, REQUESTS_MAX, Scheduler, is_management
 from store.memory import MemoryStore
 from store.operations import AddMessage, Atomic, Operation, Page, RemoveMessage
 from store.records.commands import AddMessage as AddRecord
 from store.records.commands import decode
+from store.records.frames import accept_frame, open_message
 from store.records.message import BodyKind, Destination, DestinationKind, Message
-from store.records.openwire import decode_message, encode_message
+from store.records.openwire import encode_message
+from store.records.properties import encode_properties
+from tests.protocols.openwire.peer import PRODUCER
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 REPLIES = Destination(DestinationKind.TEMP_QUEUE, "ID:c:1")
@@ -71,14 +78,14 @@ class House:
             for part in operation.operations if isinstance(operation, Atomic) else (operation,):
                 if isinstance(part, Page):
                     for found in part.messages:  # what the real store reads back is made of bytes
-                        found.message = decode_message(encode_message(found.message))
+                        found.message = open_message(encode_message(found.message))
                     self.scheduler.durable(part)
                 elif isinstance(part, AddMessage) and part.owners == (self.pending_owner,):
                     self.scheduler.durable(part)
                 elif isinstance(part, AddMessage):
                     record = decode(part.payload)
                     assert isinstance(record, AddRecord)
-                    self.sent.append(decode_message(record.message))
+                    self.sent.append(open_message(record.message))
                     self.times.append(self.now - START)
 
     def drained(self) -> None: ...
@@ -139,6 +146,31 @@ class House:
 @pytest.fixture
 def house() -> House:
     return House()
+
+
+@pytest.mark.parametrize("properties", [{"DELAY": 5, "PERIOD": 10, "REPEAT": 1}, {"CRON": "* * * * *"}])
+def test_a_compressed_body_stays_as_its_producer_compressed_it(house: House, properties: dict[str, Any]) -> None:
+    """However often it comes: what waits is as large as what was sent, and not what that inflates to."""
+    scheduled = {f"AMQ_SCHEDULED_{name}": value for name, value in properties.items()}
+    stream = zlib.compress(bytes(1 << 20))
+    wire = schema.ActiveMQBytesMessage(
+        1, False, producer_id=PRODUCER, destination=ORDERS, message_id=MessageId(None, PRODUCER, 1, 0), timestamp=START
+    )
+    wire.marshalled_properties = encode_properties(scheduled)
+    wire.content, wire.compressed = (1 << 20).to_bytes(4, "big") + stream, True
+    waiting = house.scheduler.take(accept_frame(STORED.encode(wire), 1, START).message)
+    assert waiting is not None
+    house.unwritten.append(AddMessage(waiting, (house.pending_owner,), encode_payload(waiting)))
+    house.turn()
+    for time in range(0, 3 * MINUTE, 5):
+        house.at(time)
+    assert len(house.sent) == 2
+    for message in house.sent:
+        raw = encode_message(message)
+        assert stream in raw
+        assert len(raw) < len(stream) + 1000
+        assert message.body == bytes(1 << 20)
+        assert message.properties == {"scheduledJobId": f"{PRODUCER}:1"}
 
 
 class TestSending:

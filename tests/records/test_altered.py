@@ -32,6 +32,8 @@ CHANGES: list[dict[str, Any]] = [
     {"message_id": "ID:dead-1:2:3:4"},
     {"message_id": "ID:foreign:0:0:0"},
     {"broker_sequence": 1 << 40},
+    {"timestamp": 1 << 42},
+    {"type": "tÿpe", "timestamp": 0},
     {"persistent": False, "expiration": 1 << 41, "redelivery_counter": 7},
     {
         "destination": DEAD,
@@ -91,7 +93,8 @@ def test_a_copy_of_what_no_frame_was_made_for_is_the_same_copy(changes: dict[str
 
     assert fields_of(copy) == fields_of(opened_copy)
     assert copy.raw is None
-    if changes.get("message_id") != "ID:foreign:0:0:0":
+    # What no frame was made for arrived when it was sent.
+    if changes.get("message_id") != "ID:foreign:0:0:0" and "timestamp" not in changes:
         assert encode_message(copy) == opened_copy.raw
 
 
@@ -103,6 +106,38 @@ def test_a_property_of_the_same_name_is_replaced() -> None:
     assert shape(copy.properties) == shape(first.properties) | {"cause": (str, "two")}
     assert copy.raw is not None
     assert b"one" not in copy.raw
+
+
+@pytest.mark.parametrize("is_opened", [True, False])
+def test_properties_are_removed_and_others_stay(is_opened: bool) -> None:
+    message = Message(QUEUE, "ID:a:1:1:1", b"body", properties={"gone": 1, "kept": Short(2), "too": "x"})
+    if is_opened:
+        message = open_message(encode_message(message))
+
+    fewer = altered(message, properties_removed=("gone", "unknown"))
+    other = altered(message, properties_added={"gone": "back", "new": Byte(1)}, properties_removed=("gone", "too"))
+    none = altered(fewer, properties_removed=("kept", "too"))
+
+    for copy, expected in (
+        (fewer, {"kept": Short(2), "too": "x"}),
+        (other, {"kept": Short(2), "gone": "back", "new": Byte(1)}),
+        (none, {}),
+    ):
+        assert shape(copy.properties) == shape(decode_message(encode_message(copy)).properties) == shape(expected)
+    assert none.properties is None
+    if is_opened:
+        assert altered(none, properties_removed=("kept",)).raw == none.raw
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_copy_becomes_an_original(name: str) -> None:
+    message = altered(open_message(FRAMES[name]), original_destination=DEAD)
+
+    copy = altered(message, is_original=True)
+
+    assert copy.original_destination is None
+    assert copy.raw is not None
+    assert fields_of(decode_message(copy.raw)) == fields_of(message) | {"original_destination": None}
 
 
 def test_properties_that_cannot_be_read_make_room() -> None:
