@@ -51,3 +51,39 @@ def test_a_late_urgent_message_overtakes_what_still_waits(jvm: Jvm, broker: Peer
     session.send(f"queue://PRIORITY.{name}", "urgent", priority=9)
     assert consumer.bodies(3) == ["urgent", "b", "c"]
     connection.close()
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_a_queue_longer_than_memory_goes_by_priority(jvm: Jvm, broker: Peer, name: str, comes_first: bool) -> None:
+    # Two or three windows of messages; the client sorts what it holds, so it holds one at a time.
+    queue = f"queue://PRIORITY.{name}"
+    connection = jvm.connect(broker.url())
+    session = connection.session()
+    taking = connection.session()
+    consumer = taking.consumer(f"{queue}?consumer.prefetchSize=1") if comes_first else None
+    sent: list[tuple[int, str]] = []
+    for batch in range(18):
+        for priority in (4, 9, 0):
+            bodies = [f"{batch} {priority} {number}" for number in range(100)]
+            session.send(queue, *bodies, priority=priority)
+            sent += [(priority, body) for body in bodies]
+    if consumer is None:
+        consumer = taking.consumer(f"{queue}?consumer.prefetchSize=1")
+
+    found = consumer.bodies(len(sent))
+
+    expected = [body for _, body in sorted(sent, key=lambda each: -each[0])]
+    if comes_first:  # it got the first one before anything else was there
+        expected.remove(sent[0][1])
+        expected.insert(0, sent[0][1])
+    assert found == expected
+    connection.close()
+
+
+def test_a_browser_shows_the_highest_priority_first(jvm: Jvm, broker: Peer, name: str) -> None:
+    connection = jvm.connect(broker.url())
+    session = connection.session()
+    for priority in (4, 1, 9, 4, 0, 9):
+        session.send(f"queue://PRIORITY.{name}", str(priority), priority=priority)
+    assert [message.body for message in session.browse(f"queue://PRIORITY.{name}")] == ["9", "9", "4", "4", "1", "0"]
+    connection.close()

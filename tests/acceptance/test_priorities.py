@@ -1,0 +1,123 @@
+"""A queue of many messages of mixed priorities, across kill -9, and with the policy switched on over it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from broker_process import BrokerProcess
+from stomp_wire import Wire
+
+from store.check import check
+
+# Several windows of 2,000.
+MESSAGES = int(os.environ.get("TANDEMMQ_PROVE_PRIORITIES", "12000"))
+QUEUE = "/queue/urgent"
+ON = '[[destinations]]\nqueue = "urgent"\nprioritized_messages = true\n'
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
+    """Master and standby; ``settings.toml`` beside their data is read at each start."""
+    settings = tmp_path / "settings.toml"
+    settings.write_text(ON)
+    brokers = [BrokerProcess(tmp_path / "data", name, "--config", str(settings)) for name in "ab"]
+    brokers[0].start().wait_role("master")
+    brokers[1].start().wait_role("standby")
+    yield brokers[0], brokers[1]
+    for broker in brokers:
+        broker.stop()
+    report = check(str(tmp_path / "data"))
+    assert report.is_clean, report.problems
+
+
+async def store(wire: Wire, messages: list[tuple[int, int]]) -> None:
+    for number, priority in messages:
+        headers = {"destination": QUEUE, "persistent": "true", "priority": str(priority)}
+        if number % 500 == 499 or number == messages[-1][0]:
+            headers["receipt"] = str(number)
+        wire.send("SEND", headers, str(number).encode())
+        if "receipt" in headers:
+            while (await wire.read()).command != "RECEIPT":
+                pass
+
+
+async def take(wire: Wire, count: int, *, prefetch: int = 100) -> list[int]:
+    """Each is acknowledged as it comes."""
+    subscribe = {"id": "0", "destination": QUEUE, "ack": "client-individual", "activemq.prefetchSize": str(prefetch)}
+    wire.send("SUBSCRIBE", subscribe)
+    found: list[int] = []
+    while len(found) < count:
+        frame = await asyncio.wait_for(wire.read(), 30)
+        found.append(int(frame.body))
+        wire.send("ACK", {"id": frame.headers["ack"]})
+    wire.send("DISCONNECT", {"receipt": "end"})
+    while (await wire.read()).command != "RECEIPT":
+        pass
+    return found
+
+
+def mixed(first: int, count: int) -> list[tuple[int, int]]:
+    chance = random.Random(first)
+    return [(number, chance.choice((4, 4, 4, 9, 0, 7, 1))) for number in range(first, first + count)]
+
+
+def by_priority(messages: list[tuple[int, int]]) -> list[int]:
+    return [number for number, priority in sorted(messages, key=lambda each: (-each[1], each[0]))]
+
+
+async def test_a_queue_goes_by_priority_over_failovers(pair: tuple[BrokerProcess, BrokerProcess]) -> None:
+    master, standby = pair
+    messages = mixed(0, MESSAGES)
+    await store(await Wire.open(master.stomp), messages)
+    expected = by_priority(messages)
+    # A third of it from the first master, a third from the second, which got more, and the rest from the first again.
+    found = await take(await Wire.open(master.stomp), MESSAGES // 3, prefetch=1)
+    master.kill()
+    standby.wait_role("master")
+    assert found == expected[: len(found)]
+
+    more = mixed(MESSAGES, MESSAGES // 6)
+    await store(await Wire.open(standby.stomp), more)
+    left = [each for each in messages if each[0] not in found] + more
+    expected = by_priority(left)
+    found = await take(await Wire.open(standby.stomp), len(left) // 2, prefetch=1)
+    assert found == expected[: len(found)]
+    standby.kill()
+    master.start().wait_role("master")
+    assert await take(await Wire.open(master.stomp), len(left) - len(found)) == expected[len(found) :]
+
+
+async def test_the_policy_may_be_switched_on_and_off_between_two_starts(
+    pair: tuple[BrokerProcess, BrokerProcess], tmp_path: Path
+) -> None:
+    master, standby = pair
+    settings = tmp_path / "settings.toml"
+    settings.write_text("")
+    standby.stop()
+    master.stop()
+    master.start().wait_role("master")
+    messages = mixed(0, MESSAGES // 2)
+    await store(await Wire.open(master.stomp), messages)
+    third = MESSAGES // 6
+    assert await take(await Wire.open(master.stomp), third, prefetch=1) == list(range(third))
+
+    master.stop()
+    settings.write_text(ON)
+    master.start().wait_role("master")
+    found = await take(await Wire.open(master.stomp), third, prefetch=1)
+    assert found == by_priority(messages[third:])[:third]
+
+    master.stop()
+    settings.write_text("")
+    master.start().wait_role("master")
+    left = [number for number, _ in messages[third:] if number not in found]
+    assert await take(await Wire.open(master.stomp), len(left)) == left
