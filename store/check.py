@@ -24,8 +24,8 @@ from store.damage import JournalLost, as_json, holder_name, told
 from store.file_states import FileState
 from store.follow import Follower, IndexNotOfThisJournal
 from store.index_trust import numbering_of
-from store.keys import RANKS
 from store.kahadb.minimal import has_foreign_index
+from store.keys import RANKS
 from store.records.errors import RecordDamaged
 from store.state import State
 from store.tail import Position

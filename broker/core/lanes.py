@@ -24,7 +24,7 @@ _LANES = 64
 
 
 class Lane:
-    """What ``takers`` may take, a heap by position. ``tiers``: the consumers of one priority each, the highest first."""
+    """What ``takers`` may take, a heap by position. ``tiers``: the consumers by priority, the highest first."""
 
     __slots__ = ("_turns", "takers", "tiers", "waiting")
 
