@@ -24,7 +24,10 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0}
 
 @click.command()
 @click.option("--scenario", type=click.Choice([*HEADLINES, FAILOVER, JMS]), default="windowed", show_default=True)
-@click.option("--peers", default="activemq,rabbitmq", show_default=True, help="Comma-separated; empty for none.")
+@click.option(
+    "--peers",
+    help="Comma-separated; empty for none. Default: activemq,rabbitmq; jms: activemq,activemq-stored.",
+)
 @click.option("--without-ours", is_flag=True, help="The peers alone.")
 @click.option("--rounds", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1), default=10.0, show_default=True)
@@ -53,7 +56,7 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0}
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
 def main(
     scenario: str,
-    peers: str,
+    peers: str | None,
     without_ours: bool,
     rounds: int,
     seconds: float,
@@ -76,6 +79,8 @@ def main(
         chosen = _chosen(cases or ",".join(CASES), CASES, "--cases")
         _failover(chosen, _chosen(sizes, SIZES, "--sizes"), rounds, directory, report, load)
         return
+    if peers is None:
+        peers = ",".join(name for name in BROKERS if name != OURS) if scenario == JMS else "activemq,rabbitmq"
     names = [name.strip() for name in peers.split(",") if name.strip()]
     if scenario == JMS:
         brokers = ([] if without_ours else [OURS]) + [name for name in names if name in BROKERS and name != OURS]

@@ -93,13 +93,24 @@ class JmsTandemMQ(_OpenWireServer, TandemMQ):
         super().spawn([*command, "--openwire", f"{HOST}:{self.openwire_port}"], environment)
 
 
-BROKERS: Mapping[str, Callable[[], _OpenWireServer]] = {TandemMQ.name: JmsTandemMQ, ActiveMQ.name: JmsActiveMQ}
+class JmsActiveMQStored(JmsActiveMQ):
+    """With TandemMQ's promise: a persistent message is on the disk before anybody is given it."""
+
+    name = "activemq-stored"
+    is_dispatched_unstored = False
+
+
+BROKERS: Mapping[str, Callable[[], _OpenWireServer]] = {
+    TandemMQ.name: JmsTandemMQ,
+    ActiveMQ.name: JmsActiveMQ,
+    JmsActiveMQStored.name: JmsActiveMQStored,
+}
 
 
 def jms(
     cases: Sequence[str], names: Sequence[str], rounds: int, plan: JmsPlan, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """All rounds of all cases, and what we are to the peer: ratios of the means, above 1 is for us."""
+    """All rounds of all cases, and what we are to each peer: ratios of the means, above 1 is for us."""
     if not (LIBRARIES / "activemq-client.jar").exists() or shutil.which("javac") is None:
         raise BenchError(f"no JMS client ({LIBRARIES}) or no JDK to compile {SOURCE.name} with")
     runs: list[dict[str, Any]] = []
@@ -160,21 +171,25 @@ def _expect(lines: Any, wanted: str) -> None:
         raise BenchError(f"the JMS load said {line!r}, not {wanted!r}")
 
 
-def ratios(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """Case -> figure -> ours to theirs, of the means; latencies and CPU turned round, so that above 1 is for us."""
-    found: dict[str, dict[str, float | None]] = {}
-    for case in dict.fromkeys(run["case"] for run in runs):
-        found[case] = {}
-        for figure, is_more_better in (
-            ("sent_per_second", True),
-            ("received_per_second", True),
-            ("send_p50_ms", False),
-            ("send_p99_ms", False),
-            ("cpu_us_per_message", False),
-        ):
-            ours, theirs = (_mean(runs, case, name, figure) for name in (TandemMQ.name, ActiveMQ.name))
-            ratio = ours / theirs if ours and theirs else None
-            found[case][figure] = ratio if is_more_better or ratio is None else 1 / ratio
+def ratios(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Peer -> case -> figure -> ours to theirs, of the means; latencies and CPU turned round: above 1 is for us."""
+    peers = dict.fromkeys(run["broker"] for run in runs if run["broker"] != TandemMQ.name)
+    cases = dict.fromkeys(run["case"] for run in runs)
+    return {peer: {case: _ratios_to(peer, case, runs) for case in cases} for peer in peers}
+
+
+def _ratios_to(peer: str, case: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for figure, is_more_better in (
+        ("sent_per_second", True),
+        ("received_per_second", True),
+        ("send_p50_ms", False),
+        ("send_p99_ms", False),
+        ("cpu_us_per_message", False),
+    ):
+        ours, theirs = (_mean(runs, case, name, figure) for name in (TandemMQ.name, peer))
+        ratio = ours / theirs if ours and theirs else None
+        found[figure] = ratio if is_more_better or ratio is None else 1 / ratio
     return found
 
 
@@ -185,7 +200,7 @@ def _mean(runs: Sequence[Mapping[str, Any]], case: str, broker: str, figure: str
 
 def run_line(run: Mapping[str, Any]) -> str:
     """One run in one line, for whoever watches."""
-    head = f"{run['case']:<10}  round {run['round']}  {run['broker']:<10}"
+    head = f"{run['case']:<10}  round {run['round']}  {run['broker']:<15}"
     if run["problem"] is not None:
         return f"{head} – {run['problem'].splitlines()[0]}"
     return (

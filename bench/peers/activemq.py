@@ -25,7 +25,7 @@ _CONFIGURATION = Template("""\
       </policyEntries></policyMap>
     </destinationPolicy>
     <persistenceAdapter>
-      <kahaDB directory="$data/kahadb" enableJournalDiskSyncs="true">
+      <kahaDB directory="$data/kahadb" enableJournalDiskSyncs="true" concurrentStoreAndDispatchQueues="$concurrent">
         <locker><shared-file-locker lockAcquireSleepInterval="$poll"/></locker>
       </kahaDB>
     </persistenceAdapter>
@@ -46,6 +46,8 @@ class ActiveMQ(Server):
     """One broker; two over one ``data`` directory are a master and its standby, which polls each second."""
 
     name = "activemq"
+    # ActiveMQ's default: a message goes out before it is stored, and never is when it is acknowledged in time.
+    is_dispatched_unstored = True
 
     def __init__(self, directory: Path | None = None, data: Path | None = None, scheme: str = "stomp+nio") -> None:
         super().__init__(directory)
@@ -59,7 +61,14 @@ class ActiveMQ(Server):
         configuration = self.directory / "conf"
         configuration.mkdir(parents=True, exist_ok=True)
         (configuration / "activemq.xml").write_text(
-            _CONFIGURATION.substitute(data=self._data, scheme=self._scheme, host=HOST, port=self.port, poll=1000)
+            _CONFIGURATION.substitute(
+                data=self._data,
+                scheme=self._scheme,
+                host=HOST,
+                port=self.port,
+                poll=1000,
+                concurrent=str(self.is_dispatched_unstored).lower(),
+            )
         )
         (configuration / "log4j2.properties").write_text("rootLogger.level=warn\n")
         (self.directory / "tmp").mkdir(exist_ok=True)
