@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from store.copies import Copies
 from store.open_transactions import PendingOperation
 from store.operations import (
     AddMessage,
@@ -125,13 +126,14 @@ class Batch:
 
     def _payloads_together(self, parts: Sequence[Part]) -> list[bytes]:
         more: list[bytes] = []
-        # Copies of one message for several queues have one id: once it is known that it did not come before, the audit,
-        # which looks at ids alone, is not asked again.
-        takers: dict[str, set[int]] = {}
+        copies = Copies(self._came_before)
         for part in parts:
             if isinstance(part, AddMessage):
-                if part.is_audited and self._is_duplicate_together(part, takers):
+                if copies.is_duplicate(part):
+                    self.duplicates += 1
                     continue
+                if part.is_audited:
+                    self._know(part)
                 more.append(part.payload)
                 more += part.passed_over
             else:
@@ -139,34 +141,23 @@ class Batch:
         return more
 
     def _is_duplicate(self, add: AddMessage) -> bool:
-        state = self._state
-        message_id = add.message.message_id
-        if (state.audit is not None and state.audit.is_duplicate(message_id)) or (
-            state.has_id(add.owners[0], message_id)
-        ):
-            add.is_duplicate = True
-            self.duplicates += 1
-        else:
-            for owner in add.owners:
-                state.know_id(owner, message_id)
-        return add.is_duplicate
-
-    def _is_duplicate_together(self, add: AddMessage, takers: dict[str, set[int]]) -> bool:
-        """As ``_is_duplicate``, of one among several; ``takers`` are the owners of those before it that are not."""
-        message_id = add.message.message_id
-        taken = takers.get(message_id)
-        if taken is None:
-            if not self._is_duplicate(add):
-                takers[message_id] = set(add.owners)
-            return add.is_duplicate
-        add.is_duplicate = add.owners[0] in taken
+        add.is_duplicate = self._came_before(add)
         if add.is_duplicate:
             self.duplicates += 1
         else:
-            taken.update(add.owners)
-            for owner in add.owners:
-                self._state.know_id(owner, message_id)
+            self._know(add)
         return add.is_duplicate
+
+    def _came_before(self, add: AddMessage) -> bool:
+        state = self._state
+        message_id = add.message.message_id
+        return (state.audit is not None and state.audit.is_duplicate(message_id)) or state.has_id(
+            add.owners[0], message_id
+        )
+
+    def _know(self, add: AddMessage) -> None:
+        for owner in add.owners:
+            self._state.know_id(owner, add.message.message_id)
 
     def append(self, operation: Operation | NewQueue, payloads: Sequence[bytes], size: int) -> None:
         """``operation`` with its payloads, ``size`` bytes of them."""

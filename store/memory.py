@@ -13,6 +13,7 @@ from collections.abc import Callable
 from sortedcontainers import SortedDict
 
 from store.audit import ProducerAudit
+from store.copies import Copies
 from store.keys import rank_of, terms_of
 from store.operations import (
     AddMessage,
@@ -185,7 +186,7 @@ class MemoryStore:
 
     def _apply(self, operation: Operation) -> None:
         if isinstance(operation, AddMessage):
-            if self._is_duplicate(operation):
+            if Copies(self._came_before).is_duplicate(operation):
                 return
             self._place(operation)
             operation.order_key = operation.location << 32
@@ -219,11 +220,9 @@ class MemoryStore:
         owner.selector, owner.no_local, owner.pattern = terms
 
     def _apply_together(self, atomic: Atomic) -> None:
-        takers: dict[str, set[int]] = {}
+        copies = Copies(self._came_before)
         parts = [
-            part
-            for part in atomic.operations
-            if not isinstance(part, AddMessage) or not self._is_duplicate_together(part, takers)
+            part for part in atomic.operations if not isinstance(part, AddMessage) or not copies.is_duplicate(part)
         ]
         for part in parts:
             if isinstance(part, AddMessage):
@@ -245,11 +244,11 @@ class MemoryStore:
         if prepare.is_refused:
             return
         self._prepared[key] = prepare
-        takers: dict[str, set[int]] = {}
+        copies = Copies(self._came_before)
         for part in prepare.operations:
             if isinstance(part, RemoveMessage):
                 self._withheld.setdefault(part.owner, set()).add(part.order_key)
-            elif not self._is_duplicate_together(part, takers):
+            elif not copies.is_duplicate(part):
                 self._place(part)
                 self.bytes += part.size
         self._location += len(prepare.prepare) + _RECORD_OVERHEAD
@@ -299,20 +298,8 @@ class MemoryStore:
             if topic == destination and key not in passed_over
         )
 
-    def _is_duplicate_together(self, add: AddMessage, takers: dict[str, set[int]]) -> bool:
-        """As ``_is_duplicate``, of one among several; ``takers`` are the owners of those before it that are not."""
-        taken = takers.get(add.message.message_id)
-        if taken is None:
-            if not self._is_duplicate(add):
-                takers[add.message.message_id] = set(add.owners)
-            return add.is_duplicate
-        add.is_duplicate = add.owners[0] in taken
-        taken.update(add.owners)
-        return add.is_duplicate
-
-    def _is_duplicate(self, add: AddMessage) -> bool:
-        add.is_duplicate = add.is_audited and self._audit.is_duplicate(add.message.message_id)
-        return add.is_duplicate
+    def _came_before(self, add: AddMessage) -> bool:
+        return self._audit.is_duplicate(add.message.message_id)
 
     def _place(self, add: AddMessage) -> None:
         add.size = len(add.payload) + _RECORD_OVERHEAD
