@@ -209,19 +209,14 @@ class Subscriber:
         name: str,
         parts: tuple[Destination, ...],
     ) -> None:
-        destination = parts[0]
         names.check_length("the name of a durable subscription", name)
-        if destination.kind is not DestinationKind.TOPIC:
-            raise ClientError(
-                f"{destination} is no topic", "Only a topic has durable subscriptions.", kind=ErrorKind.DESTINATION
-            )
-        if len(parts) > 1:
-            raise ClientError(
-                f"{command.destination} names {len(parts)} destinations",
-                "A durable subscription is of one topic, or of one pattern.",
-                is_fatal=False,
-                kind=ErrorKind.DESTINATION,
-            )
+        for topic in parts:
+            if topic.kind is not DestinationKind.TOPIC:
+                raise ClientError(
+                    f"{topic} is no topic", "Only a topic has durable subscriptions.", kind=ErrorKind.DESTINATION
+                )
+        destination = Destination(DestinationKind.TOPIC, ",".join(topic.name for topic in parts))
+        names.check_length("the name of several topics", destination.name)
         client_id = client.client_id()
         asked = DurableSubscriber(client_id, name, destination, command.selector, command.no_local)
         durable = self._destinations.durables.get(subscription_key(client_id, name))
@@ -230,7 +225,7 @@ class Subscriber:
                 durable.check_unused()
                 self._delete(durable, None)
             durable = self._destinations.add_durable(asked)
-        prefetch = self._policies.of(destination).prefetch(command.prefetch, is_topic=True, is_durable=True)
+        prefetch = self._policies.of(parts[0]).prefetch(command.prefetch, is_topic=True, is_durable=True)
         subscription = Subscription(
             command.id, client.connection, command.ack, self._bounded(prefetch, command), no_local=command.no_local
         )
@@ -253,10 +248,12 @@ class Subscriber:
 
     def _missing(self, durable: DurableSubscriber) -> list[Destination]:
         """The topics that there are, of which ``durable`` is to have a part and has none."""
-        if not durable.is_of_pattern:
-            return [] if durable.parts else [durable.subscribed]
-        topics = (topic.destination for topic in self._destinations.topics())
-        return [topic for topic in topics if not names.is_advisory(topic) and durable.lacks(topic)]
+        missing = durable.missing
+        if durable.is_of_pattern:
+            topics = (topic.destination for topic in self._destinations.topics())
+            matching = (topic for topic in topics if not names.is_advisory(topic) and durable.lacks(topic))
+            missing += [topic for topic in matching if topic not in missing]
+        return missing
 
     def _begin_part(
         self, durable: DurableSubscriber, topic: Destination, stored: Stored | None, *, is_retroactive: bool = False

@@ -1,7 +1,9 @@
-"""A durable subscriber: what one client id asked for under one name, of one topic or of all that match a pattern.
+"""A durable subscriber: what one client id asked for under one name, of one topic, of several, or of all that match a
+pattern.
 
 The store knows it topic by topic, as KahaDB does (Topic.activate): of each topic that it has met there is a record with
-the pattern in it, and a queue of its own. A pattern that no topic has matched yet is known to this term alone.
+all that was asked for in it, and a queue of its own. A pattern that no topic has matched yet is known to this term
+alone.
 """
 
 from __future__ import annotations
@@ -16,18 +18,20 @@ from store.records.message import Destination
 
 
 class DurableSubscriber:
-    """See the module. ``subscribed`` is the topic or the pattern, ``parts`` its queue of each topic."""
+    """See the module. ``subscribed`` is what was asked for, in one name; ``topics`` are the topics and patterns that it
+    names, ``parts`` its queue of each topic."""
 
     __slots__ = (
         "_consumer",
         "_may_read",
-        "_pattern",
+        "_patterns",
         "client_id",
         "name",
         "no_local",
         "parts",
         "selector_text",
         "subscribed",
+        "topics",
     )
 
     def __init__(
@@ -41,12 +45,13 @@ class DurableSubscriber:
         self.parts: dict[Destination, DurableSubscription] = {}
         self._consumer: Subscription | None = None
         self._may_read: Callable[[Destination], bool] = lambda topic: True
-        self._pattern = names.Pattern(subscribed.name) if names.is_wildcard(subscribed.name) else None
+        self.topics = _topics(subscribed)
+        self._patterns = tuple(names.Pattern(each.name) for each in self.topics if names.is_wildcard(each.name))
 
     @property
-    def terms(self) -> tuple[Destination, str | None, bool]:
+    def terms(self) -> tuple[tuple[Destination, ...], str | None, bool]:
         """What asks for anything else under the same name is another subscriber (TopicRegion.hasDurableSubChanged)."""
-        return self.subscribed, self.selector_text, self.no_local
+        return self.topics, self.selector_text, self.no_local
 
     @property
     def consumer(self) -> Subscription | None:
@@ -74,14 +79,31 @@ class DurableSubscriber:
             )
 
     def lacks(self, topic: Destination) -> bool:
-        """Whether its pattern matches a topic of which it has no part."""
+        """Whether a pattern of it matches a topic of which it has no part."""
         return (
-            self._pattern is not None
-            and topic.kind is self.subscribed.kind
+            topic.kind is self.subscribed.kind
             and topic not in self.parts
-            and self._pattern.matches(topic.name)
+            and any(pattern.matches(topic.name) for pattern in self._patterns)
         )
 
     @property
+    def missing(self) -> list[Destination]:
+        """The topics that it names, of which it has no part."""
+        kind = self.subscribed.kind
+        named = (each for each in self.topics if each.kind is kind and not names.is_wildcard(each.name))
+        return [each for each in named if each not in self.parts]
+
+    @property
     def is_of_pattern(self) -> bool:
-        return self._pattern is not None
+        """Whether topics that begin later may be for it."""
+        return bool(self._patterns)
+
+
+def _topics(subscribed: Destination) -> tuple[Destination, ...]:
+    """What it names. A list that could not be asked for here, for another broker stored it, names itself."""
+    if "," not in subscribed.name:
+        return (subscribed,)
+    try:
+        return names.split(subscribed)
+    except ClientError:
+        return (subscribed,)

@@ -441,3 +441,69 @@ def test_what_is_prepared_reaches_at_its_commit_those_who_want_it_even_if_they_c
         client.subscribe("s", PRICES, durable_name="d", selector=f"colour = '{name}'")
         house.turn()
         assert client.bodies == [name]
+
+
+BOTH = Destination(DestinationKind.TOPIC, "stock.A, topic://prices")
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_a_durable_subscription_of_several_topics_gathers_what_is_sent_to_each_and_outlives_the_engine(
+    house, fails_over
+):
+    client, sender = house.client("me"), house.client()
+    client.subscribe("s", BOTH, durable_name="d", receipt="sub")
+    house.turn()
+    assert client.receipts == ["sub"]
+    client.vanish()
+    if fails_over:  # neither topic had a message yet
+        house.fail_over()
+        sender = house.client()
+    for body, topic in (("a", STOCK_A), ("b", STOCK_B), ("price", PRICES)):
+        sender.send(body, topic)
+    house.turn()
+
+    client = house.client("me")
+    client.subscribe("s", Destination(DestinationKind.TOPIC, "stock.A,prices"), durable_name="d")
+    house.turn()
+
+    assert sorted(client.bodies) == ["a", "price"]
+    for body in client.bodies:
+        client.ack(body)
+    client.unsubscribe("s", durable_name="d", receipt="r")
+    house.turn()
+    assert client.receipts == ["r"]
+    assert house.store.owners() == []
+
+
+def test_a_list_of_a_durable_subscription_may_hold_patterns_and_each_message_comes_once(house):
+    client, sender = house.client("me"), house.client()
+    several = Destination(DestinationKind.TOPIC, f"{STOCK_A.name},{ALL.name},prices")
+    client.subscribe("s", several, durable_name="d")
+    for body, topic in (("a", STOCK_A), ("b", STOCK_B), ("price", PRICES)):
+        sender.send(body, topic)
+    house.turn()
+    assert sorted(client.bodies) == ["a", "b", "price"]
+
+
+def test_another_list_under_the_same_name_is_another_durable_subscription(house):
+    client, sender = house.client("me"), house.client()
+    client.subscribe("s", BOTH, durable_name="d")
+    sender.send("a", STOCK_A)
+    house.turn()
+    client.unsubscribe("s")
+    client.subscribe("s", Destination(DestinationKind.TOPIC, "stock.B,prices"), durable_name="d")
+    house.turn()
+    for body, topic in (("c", STOCK_A), ("b", STOCK_B)):
+        sender.send(body, topic)
+    house.turn()
+    assert client.bodies == ["a", "b"]
+    assert {owner.destination for owner in house.store.owners()} == {STOCK_B, PRICES}
+
+
+@pytest.mark.parametrize("name", ["stock.A,queue://orders", "stock.A," + "x" * 510])
+def test_a_list_that_cannot_be_kept_is_refused(house, name):
+    client = house.client("me")
+    client.subscribe("s", Destination(DestinationKind.TOPIC, name), durable_name="d")
+    house.turn()
+    assert len(client.errors) == 1
+    assert house.store.owners() == []
