@@ -1,0 +1,174 @@
+"""The tables of the pipeline: which columns each has, said once for Spark and for Arrow. Imports neither.
+
+Every column may be null; times are UTC, numbers of bytes and offsets are long. docs/pipeline.md says what each means.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Spark's names of the types
+STRING: Final = "STRING"
+INT: Final = "INT"
+LONG: Final = "BIGINT"
+BOOLEAN: Final = "BOOLEAN"
+TIMESTAMP: Final = "TIMESTAMP"
+BINARY: Final = "BINARY"
+STRING_MAP: Final = "MAP<STRING, STRING>"
+
+Columns = tuple[tuple[str, str], ...]
+
+RECORDS: Final = "records"
+MESSAGES: Final = "messages"
+ACKS: Final = "acks"
+BATCHES: Final = "batches"
+FILES: Final = "files"
+
+_PLACE: Final[Columns] = (("store", STRING), ("file", INT), ("offset", LONG))
+
+COLUMNS: Final[dict[str, Columns]] = {
+    RECORDS: (
+        *_PLACE,
+        ("length", LONG),
+        ("batch", LONG),
+        ("epoch", INT),
+        ("command", STRING),
+        ("destination_type", STRING),
+        ("destination", STRING),
+        ("message_id", STRING),
+        ("transaction", STRING),
+        ("subscription", STRING),
+        ("priority", INT),
+        ("body_bytes", INT),
+        ("broker_in", TIMESTAMP),
+        ("is_sound", BOOLEAN),
+    ),
+    MESSAGES: (
+        *_PLACE,
+        ("command", STRING),
+        ("destination_type", STRING),
+        ("destination", STRING),
+        ("message_id", STRING),
+        ("producer_id", STRING),
+        ("producer_sequence", LONG),
+        ("transaction", STRING),
+        ("original_destination", STRING),
+        ("correlation_id", STRING),
+        ("reply_to", STRING),
+        ("priority", INT),
+        ("persistent", BOOLEAN),
+        ("sent", TIMESTAMP),
+        ("broker_in", TIMESTAMP),
+        ("expires", TIMESTAMP),
+        ("redeliveries", INT),
+        ("type", STRING),
+        ("group_id", STRING),
+        ("group_sequence", INT),
+        ("user_id", STRING),
+        ("properties", STRING_MAP),
+        ("body_kind", STRING),
+        ("body", BINARY),
+        ("text", STRING),
+        ("raw", BINARY),
+    ),
+    ACKS: (
+        *_PLACE,
+        ("destination_type", STRING),
+        ("destination", STRING),
+        ("message_id", STRING),
+        ("transaction", STRING),
+        ("subscription", STRING),
+        ("ack_kind", STRING),
+    ),
+    BATCHES: (
+        ("store", STRING),
+        ("file", INT),
+        ("batch", LONG),
+        ("length", LONG),
+        ("records", INT),
+        ("checksum", LONG),
+        ("status", STRING),
+        ("detail", STRING),
+    ),
+    FILES: (
+        ("store", STRING),
+        ("file", INT),
+        ("path", STRING),
+        ("bytes", LONG),
+        ("records", LONG),
+        ("batches", LONG),
+        ("batch_header_bytes", LONG),
+        ("padding_bytes", LONG),
+        ("damaged_bytes", LONG),
+        ("state", STRING),
+        ("epoch", INT),
+    ),
+}
+
+TABLES: Final = tuple(COLUMNS)
+
+# What ``records.command`` may hold. COPY is the UPDATE_MESSAGE by which compaction moves a message to a newer file;
+# HEADER and MARK are the traces that only this broker writes; what cannot be decoded is UNREADABLE, and not sound.
+TRACE: Final = "TRACE"
+HEADER: Final = "HEADER"
+MARK: Final = "MARK"
+ADD_MESSAGE: Final = "ADD_MESSAGE"
+COPY: Final = "COPY"
+UPDATE_MESSAGE: Final = "UPDATE_MESSAGE"
+REMOVE_MESSAGE: Final = "REMOVE_MESSAGE"
+PREPARE: Final = "PREPARE"
+COMMIT: Final = "COMMIT"
+ROLLBACK: Final = "ROLLBACK"
+REMOVE_DESTINATION: Final = "REMOVE_DESTINATION"
+SUBSCRIPTION: Final = "SUBSCRIPTION"
+UNSUBSCRIPTION: Final = "UNSUBSCRIPTION"
+PRODUCER_AUDIT: Final = "PRODUCER_AUDIT"
+ACK_MAP: Final = "ACK_MAP"
+REWRITTEN: Final = "REWRITTEN"
+UNREADABLE: Final = "UNREADABLE"
+# by the number that KahaDB gives the command
+SCHEDULES: Final[dict[int, str]] = {
+    11: "SCHEDULE_ADD",
+    12: "SCHEDULE_RESCHEDULE",
+    13: "SCHEDULE_REMOVE",
+    14: "SCHEDULE_REMOVE_MANY",
+    15: "SCHEDULE_DESTROY",
+}
+
+# What ``batches.status`` may hold. The ``length`` of a batch includes its header, 28 bytes.
+OK: Final = "ok"
+UNSUMMED: Final = "unsummed"  # whole, but without a checksum: ActiveMQ before 5.9
+BAD_SUM: Final = "bad_sum"
+GAP: Final = "gap"
+TORN: Final = "torn"
+BEHIND_THE_END: Final = "behind_the_end"  # a deposed master wrote it, and it does not count
+END: Final = "end"
+PADDING: Final = "padding"
+DAMAGED: Final = frozenset((BAD_SUM, GAP, TORN, BEHIND_THE_END))
+
+CLOSED: Final = "closed"
+CURRENT: Final = "current"
+
+
+def ddl(table: str) -> str:
+    """The schema of a table as Spark reads it."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table])
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """The schema of a table in Arrow: what Spark itself makes of ``ddl``, with its session in UTC."""
+    import pyarrow as pa
+
+    types = {
+        STRING: pa.string(),
+        INT: pa.int32(),
+        LONG: pa.int64(),
+        BOOLEAN: pa.bool_(),
+        TIMESTAMP: pa.timestamp("us", tz="UTC"),
+        BINARY: pa.binary(),
+        STRING_MAP: pa.map_(pa.string(), pa.string()),
+    }
+    return pa.schema([(name, types[kind]) for name, kind in COLUMNS[table]])
