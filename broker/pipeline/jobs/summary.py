@@ -1,0 +1,55 @@
+"""What a job tells when it is done: small enough for a terminal, complete enough for a page of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from broker.pipeline.table import Cell, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """One bar for each label. ``unit`` is "bytes" or what is counted."""
+
+    title: str
+    unit: str
+    bars: Sequence[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """One bar for each label, cut in as many parts as there are ``parts``; ``values`` of a bar in their order."""
+
+    title: str
+    unit: str
+    parts: tuple[str, ...]
+    bars: Sequence[tuple[str, Sequence[int]]]
+
+
+Plot = Bars | Stacks
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """``findings`` are sentences, the most important one first. ``is_clean`` is False where somebody must look."""
+
+    job: str
+    findings: tuple[str, ...]
+    tables: tuple[Table, ...]
+    plots: tuple[Plot, ...] = ()
+    is_clean: bool = True
+    written: dict[str, str] = field(default_factory=dict)  # name of a table -> where it stands as Parquet
+
+    def figures(self) -> dict[str, object]:
+        """For JSON."""
+        tables: dict[str, list[dict[str, Cell]]] = {
+            table.title: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in self.tables
+        }
+        return {
+            "job": self.job,
+            "is_clean": self.is_clean,
+            "findings": list(self.findings),
+            "tables": tables,
+            "written": self.written,
+        }

@@ -1,0 +1,45 @@
+"""Where a job's tables come from, and where its results go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from broker.pipeline.table import Cell, Table
+
+# Of a long table so many rows come to the driver and into a report; the Parquet beside it has all.
+ROWS_SHOWN: Final = 50
+
+
+def read(spark: SparkSession, sources: Sequence[str], table: str) -> DataFrame:
+    """The table ``table`` of all ``sources``, damage included; the data source is registered in ``spark``."""
+    return spark.read.format("tandemmq").option("table", table).load(list(sources))
+
+
+def write(frame: DataFrame, out: str, name: str) -> str:
+    """Write ``frame`` to ``out``/``name`` as Parquet in place of what stood there; returns where it stands."""
+    target = f"{out.rstrip('/')}/{name}"
+    frame.write.mode("overwrite").parquet(target)
+    return target
+
+
+def refuse_store(out: Path, sources: Sequence[str]) -> None:
+    """ValueError when ``out`` lies in one of the ``sources``, or holds a journal itself: a store is never written."""
+    target = out.resolve()
+    for source in sources:
+        place = Path(source).resolve()
+        if target == place or place in target.parents:
+            raise ValueError(f"the results would stand in {source}, which is only read: choose another directory")
+    if target.is_dir() and next(target.glob("db-*.log"), None) is not None:
+        raise ValueError(f"{out} holds a journal: choose another directory")
+
+
+def head(frame: DataFrame, title: str, columns: Sequence[str], rows_max: int = ROWS_SHOWN) -> Table:
+    """The first rows of an ordered ``frame``; a note says so when there are more."""
+    found = frame.select(*columns).take(rows_max + 1)
+    rows: list[list[Cell]] = [list(row) for row in found[:rows_max]]
+    note = f"the first {rows_max}; the Parquet has all" if len(found) > rows_max else None
+    return Table(title, tuple(columns), rows, note)
