@@ -105,6 +105,25 @@ def test_a_changed_topic_begins_anew(jvm: Jvm, broker: Peer, name: str) -> None:
     connection.close()
 
 
+def test_a_durable_subscription_of_several_topics_keeps_what_is_said_in_each(jvm: Jvm, broker: Peer, name: str) -> None:
+    several = f"topic://{name}.A,{name}.B"
+    sender = jvm.connect(broker.url()).session()
+    connection = jvm.connect(broker.url(), clientId=name)
+    connection.session().durable(several, "news")
+    connection.close()
+    for topic in "ACB":
+        sender.send(f"topic://{name}.{topic}", topic)
+
+    again = jvm.connect(broker.url(), clientId=name)
+    session = again.session()
+    consumer = session.durable(several, "news")
+    assert sorted(consumer.bodies(2)) == ["A", "B"]
+    assert consumer.take() is None
+    consumer.close()
+    session.unsubscribe("news")
+    again.close()
+
+
 def test_after_unsubscribe_nothing_is_kept(jvm: Jvm, broker: Peer, name: str) -> None:
     connection = jvm.connect(broker.url(), clientId=name)
     session = connection.session()
