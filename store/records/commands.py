@@ -420,15 +420,18 @@ def plain_add_or_remove(payload: bytes) -> tuple[int, Destination, str, str | No
         if kind == ADD:
             if payload[end] != 0x22:
                 return None
+            # What follows the frame: priority, whether the destination is prioritized, and nothing behind the command.
+            stop = len(payload) - 4
             length = payload[end + 1]
-            start = end + 2
             if length > 0x7F:
-                length, start = decode_varint(payload, end + 1)
-            end = start + length
-            # priority and whether the destination is prioritized, and nothing behind the command
-            if end + 4 != len(payload) or payload[end] != 0x28 or payload[end + 2] != 0x30:
+                end += 1
+                length += (payload[end + 1] << 7) - 0x80
+                if length > 0x3FFF:
+                    end += 1
+                    length += (payload[end + 1] << 14) - 0x4000
+            if end + 2 + length != stop or payload[stop] != 0x28 or payload[stop + 2] != 0x30:
                 return None
-            return ADD, destination, message_id, None, payload[end + 1]
+            return ADD, destination, message_id, None, payload[stop + 1]
         if end == len(payload):
             return REMOVE, destination, message_id, None, DEFAULT_PRIORITY
         if payload[end] == 0x2A and end + 2 + payload[end + 1] == len(payload) and payload[end + 1] < 0x80:
