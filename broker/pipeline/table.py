@@ -62,10 +62,10 @@ def terminal(tables: Sequence[Table], width: int = 120) -> str:
     console = Console(file=StringIO(), width=width, color_system=None, emoji=False, highlight=False)
     for table in tables:
         numeric = [all(is_number(row[i]) or row[i] is None for row in table.rows) for i in range(len(table.columns))]
-        grid = RichTable(title=Text(table.title), title_justify="left", caption_justify="left")
-        grid.caption = Text(table.note) if table.note else None
+        grid = RichTable(title=Text(shown(table.title)), title_justify="left", caption_justify="left")
+        grid.caption = Text(shown(table.note)) if table.note else None
         for name, is_right in zip(table.columns, numeric, strict=True):
-            grid.add_column(Text(name), justify="right" if is_right else "left", overflow="fold")
+            grid.add_column(Text(shown(name)), justify="right" if is_right else "left", overflow="fold")
         for row in table.rows:
             grid.add_row(*[Text(shown(cell)) for cell in row])
         console.print(grid)
