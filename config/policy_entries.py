@@ -88,7 +88,7 @@ POLICY_ENTRY: Final = (
     ),
     _accepted("expireMessagesPeriod", "`30000`", "As there. What is to expire is known without a search."),
     _refused("maxExpirePageSize", "`400`", "All that has expired in memory goes, in slices that hold up nobody."),
-    _accepted("prioritizedMessages", "`false`", "As there, within what is held in memory of a queue."),
+    _accepted("prioritizedMessages", "`false`", "All ten priorities count, for the queue as a whole: see above."),
     _accepted("allConsumersExclusiveByDefault", "`false`"),
     _accepted("useConsumerPriority", "`true`"),
     _fixed(
