@@ -59,8 +59,8 @@ def page(summary: Summary, sources: Sequence[str]) -> str:
     )
 
 
-def _text(text: str) -> str:
-    return escape(shown(text))
+def _text(cell: Cell) -> str:
+    return escape(shown(cell))
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _table(table: Table) -> Iterator[str]:
     heads = "".join(f"<th{_right(is_right)}>{_text(name)}</th>" for name, is_right in _pairs(table.columns, numeric))
     yield f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>'
     for row in table.rows:
-        cells = "".join(f"<td{_right(is_right)}>{escape(shown(cell))}</td>" for cell, is_right in _pairs(row, numeric))
+        cells = "".join(f"<td{_right(is_right)}>{_text(cell)}</td>" for cell, is_right in _pairs(row, numeric))
         yield f"<tr>{cells}</tr>"
     yield "</tbody></table></div>"
     if table.note:
@@ -105,9 +105,8 @@ def _legend(parts: Sequence[str]) -> str:
     named = [*zip(COLOURS, parts, strict=False)]
     if len(parts) > len(COLOURS):
         named.append((OTHERS_COLOUR, "others"))
-    return (
-        '<p class="legend">' + " ".join(f'<i style="background:{c}"></i> {_text(part)}' for c, part in named) + "</p>"
-    )
+    marks = (f'<i style="background:{colour}"></i> {_text(part)}' for colour, part in named)
+    return f'<p class="legend">{" ".join(marks)}</p>'
 
 
 Piece = tuple[str, str, int]  # colour, name of the part, value
