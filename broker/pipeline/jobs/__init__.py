@@ -10,4 +10,5 @@ from typing import Final
 JOBS: Final[dict[str, str]] = {
     "composition": "broker.pipeline.jobs.composition",
     "verify": "broker.pipeline.jobs.verify",
+    "duplicates": "broker.pipeline.jobs.duplicates",
 }
