@@ -1,0 +1,398 @@
+"""The rows of each table in one journal file, as plain tuples in the order of its columns. No Spark, no Arrow.
+
+Times are microseconds since 1970. Where a record cannot be decoded its row says so; nothing is left out silently.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from broker.pipeline import columns
+from broker.pipeline.walk import JournalFile, Stretch, record_bytes, walk
+from journal.format import CONTROL_SIZE, RECORD_HEADER_SIZE
+from store.headers import MARK
+from store.hints import CopyHint, hint_of
+from store.records import commands, loose
+from store.records.acknowledgements import decode_ack
+from store.records.commands import (
+    AckMap,
+    AddMessage,
+    Command,
+    Commit,
+    Prepare,
+    ProducerAudit,
+    RecordDamaged,
+    RemoveDestination,
+    RemoveMessage,
+    Rewritten,
+    Rollback,
+    Schedule,
+    Subscription,
+    Trace,
+    UpdateMessage,
+    plain_add_or_remove,
+    trailing,
+)
+from store.records.fields import read_fields
+from store.records.message import BodyKind, Destination, DestinationKind, Message
+from store.records.openwire import decode_message, detect_version
+from store.records.properties import Char
+
+PERMISSIVE: Final = "PERMISSIVE"
+FAILFAST: Final = "FAILFAST"
+DROPMALFORMED: Final = "DROPMALFORMED"
+MODES: Final = (PERMISSIVE, FAILFAST, DROPMALFORMED)
+
+Row = tuple[Any, ...]
+
+# The last millisecond of the year 9999: later times, such as Java's "never", are no timestamps of Spark.
+_LAST_MS: Final = 253_402_300_799_999
+_BROKER_IN_SINCE: Final = 3  # version of OpenWire
+_LONG: Final = struct.Struct(">q")
+
+_KIND_NAMES: Final = {
+    DestinationKind.QUEUE: "queue",
+    DestinationKind.TOPIC: "topic",
+    DestinationKind.TEMP_QUEUE: "temp-queue",
+    DestinationKind.TEMP_TOPIC: "temp-topic",
+}
+_COMMANDS: Final[dict[type, str]] = {
+    AddMessage: columns.ADD_MESSAGE,
+    UpdateMessage: columns.UPDATE_MESSAGE,
+    RemoveMessage: columns.REMOVE_MESSAGE,
+    Prepare: columns.PREPARE,
+    Commit: columns.COMMIT,
+    Rollback: columns.ROLLBACK,
+    RemoveDestination: columns.REMOVE_DESTINATION,
+    ProducerAudit: columns.PRODUCER_AUDIT,
+    AckMap: columns.ACK_MAP,
+    Rewritten: columns.REWRITTEN,
+}
+# ActiveMQ's MessageAck
+_ACK_KINDS: Final = {
+    0: "delivered",
+    1: "poison",
+    2: "standard",
+    3: "redelivered",
+    4: "individual",
+    5: "unmatched",
+    6: "expired",
+}
+_OUR_TRACES: Final = "TANDEMMQ-"
+
+
+class Malformed(Exception):
+    """A file has what cannot be read, and the mode is FAILFAST."""
+
+
+def rows(file: JournalFile, table: str, mode: str = PERMISSIVE, *, payload: bool = False) -> Iterator[Row]:
+    """The rows of one table. ``payload``: ``messages.raw`` has the frames. Raises FileNotFoundError; in the mode
+    FAILFAST Malformed, at the first damage."""
+    return _TABLES[table](file, mode, payload)
+
+
+def _stretches(file: JournalFile, mode: str) -> Iterator[Stretch]:
+    for stretch in walk(file):
+        if mode == FAILFAST and stretch.status in (columns.BAD_SUM, columns.GAP):
+            raise Malformed(f"{file.path} from {stretch.start} to {stretch.stop}: {stretch.detail}")
+        yield stretch
+
+
+# ---- records
+
+
+def _records(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
+    store, number, epoch = file.store, file.file, file.epoch
+    version = file.openwire
+    scratch = Message.__new__(Message)
+    removed = columns.REMOVE_MESSAGE
+    for stretch in _stretches(file, mode):
+        batch = stretch.start
+        for offset, data in stretch.records:
+            length = len(data) + RECORD_HEADER_SIZE
+            plain = plain_add_or_remove(data) if data else None
+            if plain is not None and plain[0] == commands.REMOVE:
+                _, destination, message_id, subscription, _ = plain
+                kind = _KIND_NAMES[destination.kind]
+                yield (
+                    store,
+                    number,
+                    offset,
+                    length,
+                    batch,
+                    epoch,
+                    removed,
+                    kind,
+                    destination.name,
+                    message_id,
+                    None,
+                    subscription,
+                    None,
+                    None,
+                    None,
+                    True,
+                )
+                continue
+            try:
+                command = commands.decode(data)
+                name = _name(command, data)
+                stored = command.add if isinstance(command, UpdateMessage) else command
+                priority = body_bytes = broker_in = None
+                if isinstance(stored, AddMessage):
+                    if version is None:
+                        version = _version(stored.message)
+                    priority = stored.priority
+                    body_bytes, broker_in = _body_and_time(scratch, stored.message, version)
+            except RecordDamaged as error:
+                if mode == FAILFAST:
+                    raise Malformed(f"{file.path} at {offset}: {error}") from error
+                if mode == PERMISSIVE:
+                    yield (store, number, offset, length, batch, epoch, columns.UNREADABLE, *_NOTHING, False)
+                continue
+            found: Destination | None = getattr(stored, "destination", None)
+            transaction = getattr(stored, "transaction", None)
+            yield (
+                store,
+                number,
+                offset,
+                length,
+                batch,
+                epoch,
+                name,
+                None if found is None else _KIND_NAMES[found.kind],
+                None if found is None else found.name,
+                getattr(stored, "message_id", None),
+                None if transaction is None else transaction.key,
+                getattr(stored, "subscription_key", None),
+                priority,
+                body_bytes,
+                broker_in,
+                True,
+            )
+
+
+_NOTHING: Final = (None,) * 8
+
+
+def _name(command: Command, data: bytes) -> str:
+    if isinstance(command, Trace):
+        text = command.message or ""
+        if text.startswith(MARK):
+            return columns.HEADER
+        return columns.MARK if text.startswith(_OUR_TRACES) else columns.TRACE
+    if isinstance(command, Subscription):
+        return columns.UNSUBSCRIPTION if command.info is None else columns.SUBSCRIPTION
+    if isinstance(command, Schedule):
+        return columns.SCHEDULES[command.kind]
+    if isinstance(command, UpdateMessage) and trailing(data) and isinstance(hint_of(data), CopyHint):
+        return columns.COPY
+    return _COMMANDS[type(command)]
+
+
+def _version(frame: bytes) -> int:
+    version = detect_version([frame])
+    if version is None:
+        raise RecordDamaged("the message is sound in no version of OpenWire")
+    return version
+
+
+def _body_and_time(scratch: Message, frame: bytes, version: int) -> tuple[int, int | None]:
+    """How many bytes of body a frame stores, compressed ones as they are, and when the broker took it."""
+    try:
+        marks, _, _ = read_fields(scratch, frame, version)
+        content_at, in_time_at = marks[7], marks[12]
+        size = loose.I32.unpack_from(frame, content_at + 1)[0] if frame[content_at] else 0
+        broker_in = _LONG.unpack_from(frame, in_time_at)[0] if version >= _BROKER_IN_SINCE else 0
+    except (IndexError, struct.error):
+        raise RecordDamaged("an OpenWire message is truncated, or of another version") from None
+    return size, _time(broker_in)
+
+
+def _time(milliseconds: int) -> int | None:
+    return milliseconds * 1000 if 0 < milliseconds <= _LAST_MS else None
+
+
+# ---- messages
+
+
+def _messages(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
+    store, number = file.store, file.file
+    version = file.openwire
+    scratch = Message.__new__(Message)
+    for stretch in _stretches(file, mode):
+        for offset, data in stretch.records:
+            if not data or data[0] not in (commands.ADD, commands.UPDATE):
+                continue
+            try:
+                command = commands.decode(data)
+            except RecordDamaged as error:
+                if mode == FAILFAST:
+                    raise Malformed(f"{file.path} at {offset}: {error}") from error
+                continue  # the table of records has it
+            stored = command.add if isinstance(command, UpdateMessage) else command
+            assert isinstance(stored, AddMessage), "both kinds store a message"
+            head = (store, number, offset, _name(command, data))
+            transaction = None if stored.transaction is None else stored.transaction.key
+            producer, _, sequence = stored.message_id.rpartition(":")
+            place = (
+                _KIND_NAMES[stored.destination.kind],
+                stored.destination.name,
+                stored.message_id,
+                producer if sequence.isdecimal() else None,
+                _sequence(sequence),
+                transaction,
+            )
+            raw = stored.message if payload else None
+            try:
+                if version is None:
+                    version = _version(stored.message)
+                message = decode_message(stored.message, version)
+                _, broker_in = _body_and_time(scratch, stored.message, version)
+            except RecordDamaged as error:
+                if mode == FAILFAST:
+                    raise Malformed(f"{file.path} at {offset}: {error}") from error
+                if mode == PERMISSIVE:
+                    yield (*head, *place, *_NO_MESSAGE, raw)
+                continue
+            body = message.body
+            yield (
+                *head,
+                *place,
+                _optional(message.original_destination),
+                message.correlation_id,
+                _optional(message.reply_to),
+                message.priority,
+                message.persistent,
+                _time(message.timestamp),
+                broker_in,
+                _time(message.expiration),
+                message.redelivery_counter,
+                message.type,
+                message.group_id,
+                message.group_sequence,
+                message.user_id,
+                [(name, _property(value)) for name, value in (message.properties or {}).items()],
+                message.body_kind.name.lower(),
+                body,
+                body.decode("utf-8", "replace") if message.body_kind is BodyKind.TEXT else None,
+                raw,
+            )
+
+
+_NO_MESSAGE: Final = (None,) * 17
+
+
+def _sequence(digits: str) -> int | None:
+    return int(digits) if digits.isdecimal() and len(digits) < 19 else None
+
+
+def _optional(destination: Destination | None) -> str | None:
+    return None if destination is None else str(destination)
+
+
+def _property(value: object) -> str | None:
+    """As Java prints it; bytes as two digits each."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return value.hex()
+    return str.__str__(value) if isinstance(value, Char) else str(value)
+
+
+# ---- acknowledgements
+
+
+def _acks(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
+    for stretch in _stretches(file, mode):
+        for offset, data in stretch.records:
+            if not data or data[0] != commands.REMOVE:
+                continue
+            try:
+                command = commands.decode(data)
+            except RecordDamaged as error:
+                if mode == FAILFAST:
+                    raise Malformed(f"{file.path} at {offset}: {error}") from error
+                continue  # the table of records has it
+            assert isinstance(command, RemoveMessage), "the number of the command says so"
+            yield (
+                file.store,
+                file.file,
+                offset,
+                _KIND_NAMES[command.destination.kind],
+                command.destination.name,
+                command.message_id,
+                None if command.transaction is None else command.transaction.key,
+                command.subscription_key,
+                _ack_kind(command.ack, file.openwire),
+            )
+
+
+def _ack_kind(frame: bytes | None, version: int | None) -> str | None:
+    """What the consumer's acknowledgement calls itself; None where the record has none, or none that can be read."""
+    if not frame:
+        return None
+    try:
+        return _ACK_KINDS.get(decode_ack(frame, version or loose.OPENWIRE_VERSION).ack_type)
+    except RecordDamaged:
+        return None
+
+
+# ---- batches and files
+
+
+def _batches(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
+    for stretch in _stretches(file, mode):
+        yield (
+            file.store,
+            file.file,
+            stretch.start,
+            stretch.stop - stretch.start,
+            len(stretch.records),
+            stretch.checksum,
+            stretch.status,
+            stretch.detail,
+        )
+        other = stretch.stop - stretch.start - CONTROL_SIZE - record_bytes(stretch) if stretch.is_batch else 0
+        if other and mode == FAILFAST:
+            raise Malformed(f"{file.path} at {stretch.start}: the batch has records of a type that no broker writes")
+
+
+def _files(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
+    records = batches = padding = damaged = size = 0
+    for stretch in _stretches(file, mode):
+        length = stretch.stop - stretch.start
+        size = stretch.stop
+        if stretch.is_batch:
+            batches += 1
+            records += len(stretch.records)
+            padding += length - CONTROL_SIZE - record_bytes(stretch)
+        elif stretch.status in columns.DAMAGED:
+            damaged += length
+        else:
+            padding += length
+    yield (
+        file.store,
+        file.file,
+        file.path,
+        size,
+        records,
+        batches,
+        batches * CONTROL_SIZE,
+        padding,
+        damaged,
+        file.state,
+        file.epoch,
+    )
+
+
+_TABLES: Final[dict[str, Callable[[JournalFile, str, bool], Iterator[Row]]]] = {
+    columns.RECORDS: _records,
+    columns.MESSAGES: _messages,
+    columns.ACKS: _acks,
+    columns.BATCHES: _batches,
+    columns.FILES: _files,
+}

@@ -1,0 +1,166 @@
+"""A journal file from its first byte to its last, as stretches that leave nothing out: batches, damage, padding.
+
+Reads only, takes no lock, and needs neither Spark nor Arrow. The stretches of a file follow each other without a hole,
+so their lengths add up to its size: what a report counts can be checked against the directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from broker.pipeline import columns
+from journal.disk import read_at
+from journal.errors import JournalCorrupt
+from journal.format import CONTROL, CONTROL_MARK, CONTROL_SIZE, END_RECORD, END_RECORD_SIZE, RECORD_HEADER_SIZE
+from journal.scan import Batch, Scan
+from store.records.commands import encode_trace
+
+CHUNK_BYTES: Final = 1 << 20
+# The trace behind the end of a file that a rotation left (store.damage), which is too much to import on a worker.
+_NEXT: Final = b"TANDEMMQ-NEXT "
+_NEXT_WITHIN: Final = len(encode_trace(None)) + 4 + len(_NEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFile:
+    """A journal file to be read. ``end``: where a successor's header says that it ends; None when none says so.
+
+    ``openwire`` is the version of its bodies, None when no header tells (they are tried then). ``is_current``: a
+    broker may be writing it. ``size`` is for planning only: the walk sees what is there when it begins.
+    """
+
+    path: str
+    store: str
+    file: int
+    size: int
+    end: int | None = None
+    epoch: int | None = None
+    openwire: int | None = None
+    is_current: bool = False
+
+    @property
+    def state(self) -> str:
+        return columns.CURRENT if self.is_current else columns.CLOSED
+
+
+class Stretch(NamedTuple):
+    """Bytes ``start`` to ``stop``; ``records`` are (offset of the header, payload), of batches that count only."""
+
+    start: int
+    stop: int
+    status: str
+    records: Sequence[tuple[int, bytes]] = ()
+    checksum: int | None = None
+    detail: str | None = None
+
+    @property
+    def is_batch(self) -> bool:
+        return self.status in (columns.OK, columns.UNSUMMED)
+
+
+class _Opened:
+    """A file that stays as long as it was when it was opened: a live one grows under its reader."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._size = os.fstat(self._fd).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        return read_at(os, self._fd, offset, min(length, max(0, self._size - offset)))
+
+    def size(self) -> int:
+        return self._size
+
+    def close(self) -> None:
+        """The walk closes it, not the scans that it is lent to."""
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+def walk(file: JournalFile) -> Iterator[Stretch]:
+    """All of a file, in order. Damage is a stretch of its own, and the walk goes on at the next good batch.
+
+    Of the current file what is whole counts, and the rest is padding: it may be on its way. Raises FileNotFoundError.
+    """
+    source = _Opened(file.path)
+    try:
+        size = source.size()
+        end = None if file.end is None else min(file.end, size)
+        at = 0
+        if end != 0:
+            damage: list[JournalCorrupt] = []
+            found = Scan(
+                lambda: source,
+                file.file,
+                0,
+                end,
+                is_live=file.is_current and end is None,
+                on_corrupt=damage.append,
+            )
+            for batch in found:
+                yield from (_damage(source, corruption) for corruption in damage)
+                damage.clear()
+                yield _batch(batch)
+                at = batch.end
+            for corruption in damage:
+                yield _damage(source, corruption)
+                at = corruption.stop
+        if end is not None:
+            for batch in Scan(lambda: source, file.file, end, is_live=True):
+                at = batch.end
+                if all(_NEXT in payload[:_NEXT_WITHIN] for _, payload in batch.records):
+                    yield _batch(batch)  # whoever rotated says so behind the end
+                else:
+                    said = f"a successor's header ends the file at {end}"
+                    yield Stretch(batch.offset, batch.end, columns.BEHIND_THE_END, (), batch.checksum, said)
+        yield from _rest(source, at, size, is_torn_possible=end is None and not file.is_current)
+    finally:
+        source.release()
+
+
+def _batch(batch: Batch) -> Stretch:
+    status = columns.OK if batch.checksum > 0 else columns.UNSUMMED
+    return Stretch(batch.offset, batch.end, status, batch.records, batch.checksum)
+
+
+def _damage(source: _Opened, corruption: JournalCorrupt) -> Stretch:
+    """One whole batch whose checksum is wrong, or a gap: bytes of which nothing can be told."""
+    control = source.read(corruption.start, CONTROL_SIZE)
+    status, checksum = columns.GAP, None
+    if len(control) == CONTROL_SIZE:
+        mark, length, stored = CONTROL.unpack(control)
+        if mark == CONTROL_MARK and corruption.start + CONTROL_SIZE + length == corruption.stop:
+            status, checksum = columns.BAD_SUM, stored
+    return Stretch(corruption.start, corruption.stop, status, (), checksum, corruption.reason)
+
+
+def _rest(source: _Opened, at: int, size: int, *, is_torn_possible: bool) -> Iterator[Stretch]:
+    """What stands behind the last batch: an end mark, a write that was not finished, space that waits for use."""
+    if source.read(at, END_RECORD_SIZE) == END_RECORD:
+        yield Stretch(at, at + END_RECORD_SIZE, columns.END)
+        at += END_RECORD_SIZE
+    elif is_torn_possible and (torn := _last_written(source, at, size)) > at:
+        yield Stretch(at, torn, columns.TORN, (), None, "a write that was not finished, promised to nobody")
+        at = torn
+    if at < size:
+        yield Stretch(at, size, columns.PADDING)
+
+
+def _last_written(source: _Opened, start: int, stop: int) -> int:
+    """Where the zeros begin that the bytes between ``start`` and ``stop`` end with."""
+    while stop > start:
+        begin = max(start, stop - CHUNK_BYTES)
+        kept = len(source.read(begin, stop - begin).rstrip(b"\0"))
+        if kept:
+            return begin + kept
+        stop = begin
+    return start
+
+
+def record_bytes(stretch: Stretch) -> int:
+    """What the records of a batch take, each with its header."""
+    return sum(len(payload) for _, payload in stretch.records) + RECORD_HEADER_SIZE * len(stretch.records)

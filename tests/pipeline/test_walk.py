@@ -1,0 +1,289 @@
+"""Every byte of a journal file is in one stretch, and every record of a whole batch in one row."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pipeline_journals import FILE_BYTES, QUEUE, add, write_foreign, write_store
+
+from broker.pipeline import columns
+from broker.pipeline.rows import DROPMALFORMED, FAILFAST, Malformed, rows
+from broker.pipeline.stores import NoJournal, journal_files
+from broker.pipeline.walk import JournalFile, Stretch, walk
+from journal.files import JournalFiles
+from journal.format import CONTROL_SIZE, END_RECORD
+from store.inspect import Seen, read_headers
+from store.inspect import walk as inspect_walk
+from store.records.commands import (
+    LocalTransactionId,
+    encode_commit,
+    encode_producer_audit,
+    encode_remove,
+    encode_subscription,
+    encode_trace,
+    encode_update,
+)
+from store.records.message import Destination, DestinationKind, Message
+from store.records.openwire import encode_message
+
+
+def at(path: Path, **said: object) -> JournalFile:
+    return JournalFile(str(path), "s", int(path.stem[3:]), path.stat().st_size, **said)  # type: ignore[arg-type]
+
+
+def tiles(file: JournalFile) -> list[Stretch]:
+    """The stretches, which must follow each other from 0 to the size of the file."""
+    found = list(walk(file))
+    edge = 0
+    for stretch in found:
+        assert (stretch.start, stretch.stop > edge) == (edge, True), found
+        edge = stretch.stop
+    assert edge == os.path.getsize(file.path)
+    return found
+
+
+def dicts(file: JournalFile, table: str, *arguments: str, payload: bool = False) -> list[dict[str, object]]:
+    names = [name for name, _ in columns.COLUMNS[table]]
+    return [dict(zip(names, row, strict=True)) for row in rows(file, table, *arguments, payload=payload)]
+
+
+def test_a_store_of_ours_is_read_as_the_store_itself_reads_it(store: Path) -> None:
+    files = journal_files([str(store)], is_tail_wanted=True)
+    assert len(files) > 2
+    assert [file.state for file in files] == ["closed"] * (len(files) - 1) + ["current"]
+    chronicle = read_headers(JournalFiles(str(store)))
+    for file in files:
+        tiles(file)
+        seen = list(inspect_walk(JournalFiles(str(store)), chronicle, file.file))
+        assert [(item.offset, item.size) for item in seen if isinstance(item, Seen)] == [
+            (row["offset"], row["length"]) for row in dicts(file, columns.RECORDS)
+        ]
+        assert {row["epoch"] for row in dicts(file, columns.RECORDS)} == {3}
+    assert sum(len(dicts(file, columns.MESSAGES)) for file in files) == 300
+    assert sum(len(dicts(file, columns.ACKS)) for file in files) == 290
+
+
+def test_lengths_add_up_to_the_size_of_the_file(store: Path) -> None:
+    for file in journal_files([str(store)], is_tail_wanted=True):
+        (said,) = dicts(file, columns.FILES)
+        batches = dicts(file, columns.BATCHES)
+        records = dicts(file, columns.RECORDS)
+        size = os.path.getsize(file.path)
+        assert said["bytes"] == size == sum(row["length"] for row in batches)  # type: ignore[misc]
+        whole = [row for row in batches if row["status"] == columns.OK]
+        assert len(records) == said["records"] == sum(row["records"] for row in whole)  # type: ignore[misc]
+        lengths = sum(row["length"] for row in records)  # type: ignore[misc]
+        assert said["batch_header_bytes"] == CONTROL_SIZE * len(whole)
+        assert lengths + said["batch_header_bytes"] + said["padding_bytes"] + said["damaged_bytes"] == size
+
+
+def test_a_damaged_batch_is_told_and_what_follows_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "db-1.log"
+    batches = [[add(number)] for number in range(1, 6)]
+    write_foreign(path, batches)
+    whole = tiles(at(path))
+    content = bytearray(path.read_bytes())
+    content[whole[1].start + 60] ^= 1  # within a record
+    content[whole[3].start] ^= 1  # the mark of a batch
+    path.write_bytes(content)
+    found = tiles(at(path))
+    assert [stretch.status for stretch in found] == ["ok", "bad_sum", "ok", "gap", "ok", "end", "padding"]
+    assert found[1][:2] == whole[1][:2]
+    assert found[3][:2] == whole[3][:2]
+    assert [row["message_id"] for row in dicts(at(path), columns.RECORDS)] == [
+        f"ID:tests-1:1:1:{number}" for number in (1, 3, 5)
+    ]
+    (said,) = dicts(at(path), columns.FILES)
+    assert said["damaged_bytes"] == sum(found[n].stop - found[n].start for n in (1, 3))
+    for table in columns.TABLES:
+        with pytest.raises(Malformed, match=f"from {whole[1].start} to {whole[1].stop}"):
+            list(rows(at(path), table, FAILFAST))
+
+
+def test_a_torn_tail_ends_where_the_zeros_begin(tmp_path: Path) -> None:
+    path = tmp_path / "db-1.log"
+    write_foreign(path, [[add(1)], [add(2)]])
+    _, second, *_ = tiles(at(path))
+    content = bytearray(path.read_bytes())
+    torn = second.stop - 100
+    content[torn:] = bytes(len(content) - torn)
+    path.write_bytes(content)
+    assert [(stretch.start, stretch.stop, stretch.status) for stretch in tiles(at(path))] == [
+        (0, second.start, "ok"),
+        (second.start, len(bytes(content).rstrip(b"\0")), "torn"),
+        (len(bytes(content).rstrip(b"\0")), FILE_BYTES, "padding"),
+    ]
+    # of a file that is being written it is what has not come yet
+    assert [stretch.status for stretch in tiles(at(path, is_current=True))] == ["ok", "padding"]
+
+
+def test_what_stands_behind_a_named_end_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "db-1.log"
+    write_foreign(path, [[add(1)], [add(2)], [encode_trace('TANDEMMQ-NEXT {"file": 2}')]])
+    first, second, _, *_ = tiles(at(path))
+    found = tiles(at(path, end=first.stop))
+    assert [stretch.status for stretch in found] == ["ok", "behind_the_end", "ok", "end", "padding"]
+    assert [row["command"] for row in dicts(at(path, end=first.stop), columns.RECORDS)] == ["ADD_MESSAGE", "MARK"]
+    assert [stretch.status for stretch in tiles(at(path, end=0))] == ["behind_the_end"] * 2 + ["ok", "end", "padding"]
+    assert second.start == first.stop
+
+
+def test_batches_without_a_checksum_are_said_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "db-1.log"
+    write_foreign(path, [[add(1)]])
+    content = bytearray(path.read_bytes())
+    content[20:28] = bytes(8)
+    path.write_bytes(content)
+    assert [stretch.status for stretch in tiles(at(path))] == ["unsummed", "end", "padding"]
+    assert len(dicts(at(path), columns.RECORDS)) == 1
+
+
+def test_a_record_that_is_no_command_is_not_sound(tmp_path: Path) -> None:
+    path = tmp_path / "db-1.log"
+    write_foreign(path, [[add(1), b"\x63nonsense", b"\1", b""]])
+    found = dicts(at(path), columns.RECORDS)
+    assert [(row["command"], row["is_sound"]) for row in found] == [("ADD_MESSAGE", True), *[("UNREADABLE", False)] * 3]
+    assert len(dicts(at(path), columns.RECORDS, DROPMALFORMED)) == 1
+    with pytest.raises(Malformed, match=r"db-1.log at \d+: a command claims"):
+        dicts(at(path), columns.RECORDS, FAILFAST)
+
+
+def test_each_command_has_its_name_and_its_fields(tmp_path: Path) -> None:
+    path = tmp_path / "db-1.log"
+    topic = Destination(DestinationKind.TOPIC, "prices")
+    transaction = LocalTransactionId("ID:c:1", 7)
+    stored = Message(QUEUE, "ID:tests-1:1:1:5", b"abc", priority=9, timestamp=1_700_000_000_123, persistent=True)
+    payloads = [
+        encode_trace("hello"),
+        encode_update(stored, encode_message(stored)),
+        encode_remove(topic, "ID:tests-1:1:1:6", transaction, "client:name"),
+        encode_commit(transaction),
+        encode_subscription(topic, "client", "name"),
+        encode_producer_audit(b"\xac\xed" * 50),
+    ]
+    write_foreign(path, [payloads])
+    found = dicts(at(path), columns.RECORDS)
+    assert [row["command"] for row in found] == [
+        "TRACE",
+        "UPDATE_MESSAGE",
+        "REMOVE_MESSAGE",
+        "COMMIT",
+        "SUBSCRIPTION",
+        "PRODUCER_AUDIT",
+    ]
+    update, remove = found[1], found[2]
+    assert update["priority"] == 9
+    assert update["body_bytes"] == 3
+    assert update["broker_in"] == 1_700_000_000_123_000
+    assert (update["destination_type"], update["destination"]) == ("queue", "orders")
+    assert remove["destination_type"] == "topic"
+    assert remove["subscription"] == "client:name"
+    assert remove["transaction"] == "TX:ID:c:1:7" == found[3]["transaction"]
+    (ack,) = dicts(at(path), columns.ACKS)
+    assert (ack["offset"], ack["subscription"]) == (remove["offset"], "client:name")
+
+
+def test_a_message_has_all_that_its_sender_said(tmp_path: Path) -> None:
+    path = tmp_path / "db-1.log"
+    payload = add(
+        7,
+        "Grüße".encode(),
+        properties={"colour": "red", "count": 3, "is_new": True, "nothing": None},
+        correlation_id="c-1",
+        reply_to=Destination(DestinationKind.TOPIC, "answers"),
+        type="order",
+        group_id="g",
+        group_sequence=2,
+        expiration=2**62,
+        redelivery_counter=4,
+    )
+    write_foreign(path, [[payload]])
+    (found,) = dicts(at(path), columns.MESSAGES, payload=True)
+    expected = {
+        "command": "ADD_MESSAGE",
+        "message_id": "ID:tests-1:1:1:7",
+        "producer_id": "ID:tests-1:1:1",
+        "producer_sequence": 7,
+        "correlation_id": "c-1",
+        "reply_to": "topic://answers",
+        "persistent": True,
+        "sent": (1_700_000_000_000 + 7) * 1000,
+        "expires": None,  # later than the year 9999
+        "redeliveries": 4,
+        "type": "order",
+        "group_id": "g",
+        "group_sequence": 2,
+        "properties": [("colour", "red"), ("count", "3"), ("is_new", "true"), ("nothing", None)],
+        "body_kind": "text",
+        "body": "Grüße".encode(),
+        "text": "Grüße",
+    }
+    assert {name: found[name] for name in expected} == expected
+    raw = found["raw"]
+    assert isinstance(raw, bytes)
+    assert raw in payload
+    assert dicts(at(path), columns.MESSAGES)[0]["raw"] is None
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_whatever_is_damaged_no_byte_is_counted_twice_or_not_at_all(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "db-1.log"
+    write_foreign(path, [[add(n, b"y" * 40), add(n + 1, END_RECORD * 9)] for n in range(1, 9, 2)], size=2500)
+    content = bytearray(path.read_bytes())
+    for place, value in data.draw(st.lists(st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255)))):
+        content[place] = value
+    del content[data.draw(st.integers(1, len(content))) :]
+    path.write_bytes(content)
+    end = data.draw(st.none() | st.integers(0, 3000))
+    file = at(path, end=end, is_current=data.draw(st.booleans()))
+    found = tiles(file)
+    (said,) = dicts(file, columns.FILES)
+    records = dicts(file, columns.RECORDS)
+    assert len(records) == said["records"] == sum(len(stretch.records) for stretch in found)
+    lengths = sum(row["length"] for row in records)  # type: ignore[misc]
+    assert lengths + said["batch_header_bytes"] + said["padding_bytes"] + said["damaged_bytes"] == len(content)
+    for table in columns.TABLES:
+        dicts(file, table, DROPMALFORMED)
+
+
+# ---- which files there are
+
+
+def test_the_newest_file_of_a_store_is_left_out_unless_it_is_asked_for(store: Path) -> None:
+    closed = journal_files([str(store)])
+    both = journal_files([str(store)], is_tail_wanted=True)
+    assert [file.file for file in both] == [*(file.file for file in closed), len(both)]
+    assert [file.file for file in journal_files([str(store)], first=2, last=3)] == [2, 3]
+    assert [file.file for file in journal_files([str(store / "db-1.log")])] == [1]
+    assert journal_files([str(store / f"db-{len(both)}.log")]) == []
+    assert journal_files([f"file://{store}"]) == closed
+
+
+def test_several_stores_and_their_archives_stand_below_one_path(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_store(tmp_path / "root" / name, 300)
+    archive = tmp_path / "root" / "a" / "data-archive"
+    archive.mkdir()
+    (tmp_path / "root" / "a" / "db-1.log").rename(archive / "db-1.log")
+    (archive / "db-1.log.1").write_bytes((archive / "db-1.log").read_bytes())
+    (archive / "db-2.log").hardlink_to(tmp_path / "root" / "a" / "db-2.log")  # a crash left it in both
+    found = journal_files([str(tmp_path / "root")])
+    a, b = str(tmp_path / "root" / "a"), str(tmp_path / "root" / "b")
+    assert {file.store for file in found} == {a, b, f"{a}.1"}
+    of_a = [file for file in found if file.store == a]
+    assert [file.file for file in of_a] == [file.file for file in found if file.store == b]
+    assert of_a[0].path == str(archive / "db-1.log")
+    assert of_a[0].end is not None, "the journal's headers tell of what is archived"
+    assert journal_files([str(archive)])[0].state == "closed"
+
+
+def test_a_path_without_journals_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NoJournal, match="no journal files"):
+        journal_files([str(tmp_path)])
+    with pytest.raises(NoJournal, match="mounted, not through s3a"):
+        journal_files(["s3a://bucket/store"])
