@@ -1,0 +1,60 @@
+"""Journals to read, and one Spark session for all tests of the pipeline."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from pipeline_journals import write_store
+
+from broker.pipeline.session import NoSpark, check_java, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, require_service: Callable[..., None]) -> Iterator[SparkSession]:
+    """A session on two threads of this machine, that listens on the loopback only."""
+    for name in ("pyspark", "pyarrow"):
+        require_service(importlib.util.find_spec(name), f"{name} is not installed")
+    try:
+        check_java()
+    except NoSpark as error:
+        require_service(False, str(error))
+    scratch = tmp_path_factory.mktemp("spark")
+    made = session(
+        "local[2]",
+        {
+            "spark.driver.memory": "768m",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.warehouse.dir": f"{scratch}/warehouse",
+            "spark.local.dir": f"{scratch}/local",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+            f"-Dlog4j2.configurationFile=file:{HERE}/log4j2.properties",
+        },
+        name="tests",
+    )
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store of this broker with several files."""
+    directory = tmp_path / "store"
+    write_store(directory, 300)
+    return directory
