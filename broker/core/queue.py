@@ -289,10 +289,10 @@ class Queue:
         memory = self._memory
         if self._is_due and self.routes is not None:
             # What lies behind the due ones fills the window, and may wait for them.
-            count, weight = self.routes.recalled
-            return not count or (
-                count < self._low_messages and weight < self._low_weight and memory.stored < memory.stored_max
-            )
+            if self._may_recall(*self.routes.recalled):
+                return True
+            # What became due since may lie before what was read again, which then waits for it.
+            return self._may_recall(*self.routes.recalled_before(self.passed.frontier))
         if self.levels is not None and self.levels.is_held and self.routes is not None:
             # However much of lower levels is in memory.
             return self.routes.count_before(self.levels.limit) < self._low_messages
@@ -300,6 +300,12 @@ class Queue:
         if count >= self._low_messages or self.ready_weight >= self._low_weight:
             return False
         return memory.stored < memory.stored_max or not count
+
+    def _may_recall(self, count: int, weight: int) -> bool:
+        memory = self._memory
+        return not count or (
+            count < self._low_messages and weight < self._low_weight and memory.stored < memory.stored_max
+        )
 
     @property
     def _is_due(self) -> bool:

@@ -106,6 +106,11 @@ class Routes:
         """Number and weight of the messages that were read again and are taken by somebody, or may be."""
         return len(self._recalled), self._recalled_weight
 
+    def recalled_before(self, position: int) -> tuple[int, int]:
+        """As ``recalled``, of those before that position."""
+        weights = [weight for place, weight in self._recalled.items() if place < position]
+        return len(weights), sum(weights)
+
     def recall(self, entry: Entry) -> None:
         """``entry`` was read again."""
         self._recalled[entry.position] = entry.weight

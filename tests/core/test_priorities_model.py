@@ -117,6 +117,17 @@ class PrioritiesMachine(RoutesMachine):
         assert sum(entry.order_key > 0 for entry in waiting) <= 2 * 4 + 2 * (4 + 3) + 4 + came_back
 
 
+def test_what_was_read_again_does_not_wait_for_what_became_due_before_it() -> None:
+    machine = PrioritiesMachine()
+    machine.subscribe(1, False, "blue", 0, False)
+    machine.send([("red", 4)] * 8 + [("blue", 4)])
+    machine.come_to_rest()
+    machine.send([("red", 4)] * 4 + [(None, 9)])
+    machine.subscribe(3, False, "red", 0, False)
+    machine.come_to_rest()
+    machine.teardown()
+
+
 class PlentyMachine(PrioritiesMachine):
     """With memory for all: what waits in the store does so because of the window."""
 

@@ -220,6 +220,8 @@ class RoutesMachine(RuleBasedStateMachine):
                 continue
             takers = [e for e in self.takers() if e.selector is None or e.selector.matches(message)]
             with_room = [each for each in takers if each.credit > 0 and each.outlet.is_writable]
+            if is_full and queue.routes is not None and queue.passed.due:
+                with_room = [each for each in with_room if each not in queue.routes.newcomers]
             if message.group_id is not None and with_room != takers:
                 continue  # its owner may be one without room
             assert not with_room, f"{name} waits, and {with_room} have room for it"
