@@ -5,6 +5,18 @@ Importing this imports neither Spark nor Arrow: what needs them, the extra ``spa
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from broker.pipeline.columns import TABLES
 
-__all__ = ["TABLES"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["TABLES", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """After it, ``spark.read.format("tandemmq").load(path)`` reads the journals below ``path``."""
+    from broker.pipeline.source import JournalDataSource
+
+    spark.dataSource.register(JournalDataSource)
