@@ -223,7 +223,7 @@ def seen(term: Term) -> State:
             message_id = paged.message.message_id
             assert paged.message.body.startswith(message_id.encode() + b" "), f"{message_id} has another body"
         owners[words_of(owner)] = [paged.message.message_id for paged in page.messages]
-    for transaction, added, removed in term.store.prepared():
+    for transaction, added, removed, *_ in term.store.prepared():
         owners[prepared_in_words(transaction)] = [figures_in_words(added, removed)]
     return canonical(owners)
 
