@@ -40,11 +40,6 @@ CHECKPOINT_SLICE_SECONDS = 0.001
 CHECKPOINT_PAUSE_SECONDS = 0.001
 # Who waits for the background passes its signs of life on, so often.
 LIFE_SECONDS = 0.5
-# Without room for a checkpoint it is asked so often which files nothing needs.
-IN_NEED_SECONDS = 0.5
-# More than a batch adds to the records in it; more than a file that grows takes of a file system, its books included.
-BATCH_ROOM_BYTES = 1 << 10
-GROWTH_ROOM_BYTES = 64 << 10
 
 
 class CheckpointDone:
@@ -208,21 +203,18 @@ class Upkeep:
         )
         # What the last one might not clean up yet must not wait for traffic.
         is_cleanup_due = self._has_left_over and now - self._last_cleanup >= settings.cleanup_interval
-        if not (is_due or is_cleanup_due or self._is_wanted or self._unfinished is not None):
-            return
-        # Asked last: the volume is asked, too.
-        if tail.operations < 2 * self._checkpoint_records and not self._space.has_checkpoint_room:
-            if now - self._last_cleanup >= IN_NEED_SECONDS:
-                self._last_cleanup = now
-                self._reclaim_in_need()
-            return
-        if self._unfinished is not None:
-            frozen, self._unfinished = self._unfinished, None
-            self._checkpoint = self._background.submit(self._write_checkpoint, frozen)
-            return
-        self._is_wanted = False
-        self._awaited_by, self._wanted_by = self._wanted_by, []
-        self._checkpoint = self._background.submit(self._write_checkpoint, self._freeze())
+        if (
+            (is_due or is_cleanup_due or self._is_wanted or self._unfinished is not None)
+            # Asked last: the volume is asked, too.
+            and (tail.operations >= 2 * self._checkpoint_records or self._space.has_checkpoint_room)
+        ):
+            if self._unfinished is not None:
+                frozen, self._unfinished = self._unfinished, None
+                self._checkpoint = self._background.submit(self._write_checkpoint, frozen)
+                return
+            self._is_wanted = False
+            self._awaited_by, self._wanted_by = self._wanted_by, []
+            self._checkpoint = self._background.submit(self._write_checkpoint, self._freeze())
 
     def _freeze(self) -> Frozen:
         self._end.settle()  # a checkpoint covers only what is on the disk, whatever the strategy
@@ -277,47 +269,16 @@ class Upkeep:
                 # The files that it emptied are going only now: their room may be enough for the rest, traffic or not.
                 self._has_left_over = has_compacted and self._compaction is None and self._space.is_short
 
-    def _reclaim_in_need(self) -> None:
-        """Give the files back that nothing needs, where there is no room for the checkpoint that comes before else:
-        without it consumers could drain all there is, and not a byte would come free.
-
-        No checkpoint is missed by it. An index of any age catches up: the record that says that these files go stands
-        behind the place up to which it is true, and what it believes to be in them is dead, or read elsewhere
-        (store.follow). So old it only costs a cold start the reading of more files.
-        """
-        state, position = self._state, self._state.position
-        assert position is not None, "a master has written its header"
-        current = self._end.writer.position[0]
-        files = state.reclaimable(self._chronicle.first_of_epoch, min(current, position.file))
-        if files and self._surely_fits(sum(map(len, self._last_words(files)))):
-            self._reclaim(files)
-
-    def _surely_fits(self, size: int) -> bool:
-        """Whether records of so many bytes can be written, however full the disk: a write that fails is final."""
-        writer, free = self._end.writer, self._space.free_bytes
-        needed = size + BATCH_ROOM_BYTES
-        if writer.is_full(needed):
-            return free >= self._settings.journal_max_file_length + GROWTH_ROOM_BYTES
-        file, offset = writer.position
-        return self._files.size(file) >= offset + needed or free >= needed + GROWTH_ROOM_BYTES
-
-    def _last_words(self, files: tuple[int, ...]) -> list[bytes]:
-        """What the journal must say before these files go."""
-        records = [encode_gone(files)]
-        state, audit = self._state, self._state.audit
-        if (
-            audit is not None
-            and len(audit) > 0
-            and (state.audit_record[1] != audit.revision or state.audit_record[0] >> 32 in files)
-        ):
-            # The messages from which a replay would learn it are to go (AMQ-3833: only if it changed).
-            records.insert(0, encode_producer_audit(encode_audit(audit.image())))
-        return records
-
     def _reclaim(self, files: tuple[int, ...]) -> None:
         """Remove files that nothing needs: first said in the journal, then done, oldest first."""
-        records = self._last_words(files)
-        state, audit = self._state, self._state.audit
+        records = [encode_gone(files)]
+        state = self._state
+        audit = state.audit
+        must_tell = audit is not None and len(audit) > 0
+        if must_tell and (state.audit_record[1] != audit.revision or state.audit_record[0] >> 32 in files):  # type: ignore[union-attr]
+            # The messages from which a replay would learn it are to go (AMQ-3833: only if it changed).
+            assert audit is not None, "asked just before"
+            records.insert(0, encode_producer_audit(encode_audit(audit.image())))
         locations = self._end.write(records, sum(map(len, records)))
         if audit is not None and len(records) > 1:
             state.audit_record = (locations[0], audit.revision)
@@ -444,13 +405,7 @@ class Upkeep:
             self._await(self._checkpoint)
             self._state.thaw()
             self._checkpoint = None
-        has_work = self._unfinished is not None or self._state.tail.operations > 0
-        if has_work and self._settings.cleanup_on_stop and not self._space.has_checkpoint_room:
-            self._reclaim_in_need()
-            if self._unlinking is not None:
-                self._await(self._unlinking)  # that gives the room
-            self._space.ask()
-        if has_work and self._space.has_checkpoint_room:
+        if (self._unfinished is not None or self._state.tail.operations) and self._space.has_checkpoint_room:
             if self._unfinished is not None:
                 self._write_at_once(self._unfinished)
                 self._unfinished = None

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
-from typing import Any, cast
 
 from failing_disk import FailingDisk, Failure
 from promises import PromisingTerm, messages_of
@@ -32,7 +30,6 @@ SETTINGS = StoreSettings(
     look_interval=0.002,
 )
 BY_HAND = replace(SETTINGS, enable_compaction=False)  # only when it is asked for
-CROWDED = replace(SETTINGS, disk_reserve=256 * KIB, checkpoint_records=30, checkpoint_interval=0.05)
 ARCHIVING = replace(SETTINGS, archive_data_logs=True)
 OTHER = Destination(DestinationKind.QUEUE, "Q.B")
 TOPIC = Destination(DestinationKind.TOPIC, "T.A")
@@ -317,55 +314,6 @@ def every_file_is_somewhere(directory: str) -> None:
     assert not missing, f"neither in the journal nor in its archive: {missing}"
 
 
-class Volume:
-    """The recorded disk, with so many bytes free as it is told."""
-
-    def __init__(self, disk: RecordingDisk) -> None:
-        self.free = 1 << 40
-        self._disk = disk
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._disk, name)
-
-    def statvfs(self, path: str) -> Any:
-        return SimpleNamespace(f_blocks=1 << 40, f_bavail=self.free, f_frsize=1)
-
-
-def a_volume_without_room_for_a_checkpoint(directory: str, disk: RecordingDisk) -> None:
-    """Files go while the index stands in one of them; then there is room again, and the index catches up."""
-    volume = Volume(disk)
-    term = begin(directory, disk, own=cast(Disk, volume), settings=CROWDED)
-    added = []
-    for _ in range(5):
-        added += [term.add() for _ in range(4)]
-        term.wait_all()
-    one = term.subscribe(TOPIC, "one")
-    term.wait_all()
-    volume.free = CROWDED.disk_reserve // 8
-    term.wait(lambda: term.store.is_full)
-    owner = term.queue()
-    for operation in added[:14]:
-        term.remove(operation, owner)
-    term.wait_all()
-    term.wait(lambda: not os.path.exists(f"{directory}/db-2.log"))
-    term.transact(1, [], [(added[15], owner, None)])
-    term.wait_all()
-    volume.free = 1 << 40
-    term.wait(lambda: not term.store.is_full)
-    kept = [term.add(TOPIC, owners=(one,)) for _ in range(2)]
-    term.wait_all()
-    volume.free = CROWDED.disk_reserve // 8
-    term.wait(lambda: term.store.is_full)
-    for operation in added[16:]:
-        term.remove(operation, owner)
-    term.remove(kept[0], one, "client:one")
-    term.wait_all()
-    term.crash()
-    again = begin(directory, disk, "b", settings=CROWDED)
-    round_of(again, 4, 1)
-    again.close()
-
-
 LIVES: dict[str, ShortLife] = {
     "adds and acks": ShortLife(adds_and_acks),
     "a message that stays": ShortLife(a_message_that_stays),
@@ -376,6 +324,5 @@ LIVES: dict[str, ShortLife] = {
     "subscriptions and queues end": ShortLife(subscriptions_and_queues_end),
     "compaction": ShortLife(compaction, BY_HAND),
     "compaction of all kinds": ShortLife(compaction_of_all_kinds, BY_HAND),
-    "a volume without room for a checkpoint": ShortLife(a_volume_without_room_for_a_checkpoint, CROWDED),
     "files go to the archive": ShortLife(files_go_to_the_archive, ARCHIVING, every_file_is_somewhere),
 }

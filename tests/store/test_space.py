@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,6 @@ from store.space import (
     ASK_SECONDS,
     CHECKPOINT_ASK_SECONDS,
     CHECKPOINT_ROOM_BYTES,
-    CHECKPOINT_SHARE,
     FAILURE_SECONDS_MAX,
     IN_FLIGHT_BYTES_MIN,
     PREPARE_AGAIN_SECONDS,
@@ -330,15 +328,6 @@ class Volume:
         return SimpleNamespace(f_blocks=1 << 40, f_bavail=self.free // BLOCK, f_frsize=BLOCK)
 
 
-class GivenBack(Volume):
-    """A journal file that goes is room enough."""
-
-    def unlink(self, path: str) -> None:
-        os.unlink(path)
-        if "/db-" in path:
-            self.free = 1 << 40
-
-
 RECLAIMING = StoreSettings(
     journal_max_file_length=64 * KIB,
     checkpoint_interval=0.05,
@@ -363,83 +352,6 @@ def remove_durably(term: Term, added: list[AddMessage]) -> None:
     for operation in added:
         term.remove(operation, owner)
     term.wait_durable(before + len(added))
-
-
-def test_a_store_that_is_drained_without_room_for_a_checkpoint_gives_its_files_back(tmp_path: Path) -> None:
-    """A checkpoint comes before files go, and it needs room: where there is none, none would ever be."""
-    disk = Volume()
-    term = Term(str(tmp_path), settings=RECLAIMING, disk=cast(Any, disk))
-    added = files_full(term, 6)
-    assert len(journal_of(tmp_path)) > 4
-    term.wait(lambda: term.store.figures.checkpoints > 0)
-    disk.free = 0
-    term.wait(lambda: term.store.is_full)
-    checkpoints = term.store.figures.checkpoints
-    remove_durably(term, added[:-1])
-    term.wait(lambda: len(journal_of(tmp_path)) <= 2)  # one that holds a message, and the last
-    assert term.store.figures.checkpoints <= checkpoints + 1  # one may have been under way
-    term.crash()
-
-    # The index stands in a file that is gone.
-    term = Term(str(tmp_path), settings=RECLAIMING)
-    assert term.bodies() == [b"x" * KIB]
-    term.close()
-    assert check(str(tmp_path)).problems == []
-    shutil.rmtree(tmp_path / "index")
-    term = Term(str(tmp_path), settings=RECLAIMING)
-    assert term.bodies() == [b"x" * KIB]
-    term.close()
-    assert check(str(tmp_path)).problems == []
-
-
-def test_a_store_that_ends_without_room_for_a_checkpoint_gives_files_back_and_makes_it(tmp_path: Path) -> None:
-    disk = GivenBack()
-    settings = replace(RECLAIMING, checkpoint_interval=3600.0)
-    term = Term(str(tmp_path), settings=settings, disk=cast(Any, disk))
-    added = files_full(term, 6)
-    term.wait(lambda: term.store.figures.checkpoints > 0)
-    disk.free = 0
-    term.wait(lambda: term.store.is_full)
-    remove_durably(term, added[:-1])
-    before = journal_of(tmp_path)
-    term.close()
-    assert len(journal_of(tmp_path)) < len(before)
-    assert check(str(tmp_path)).problems == []
-    term = Term(str(tmp_path))
-    assert term.store.records_replayed < 5, "the checkpoint was made"
-    term.close()
-
-
-def test_files_stay_while_the_record_that_gives_them_up_might_not_fit(tmp_path: Path) -> None:
-    """A write that fails ends the term. The first file of a term grows with what is written."""
-    disk = Volume()
-    settings = replace(RECLAIMING, journal_max_file_length=256 * KIB)  # the first begins with 64 KiB
-    term = Term(str(tmp_path), settings=settings, disk=cast(Any, disk))
-    added = files_full(term, 6)
-    term.crash()
-    former = journal_of(tmp_path)
-    term = Term(str(tmp_path), settings=settings, disk=cast(Any, disk))
-    owner = term.store.queue(Q)
-    for _ in range(10):
-        term.add_durably(10, body=b"y" * KIB)
-    disk.free = 0
-    term.wait(lambda: term.store.is_full)
-    before = len(term.durable_operations)
-    drained = term.page(owner, count=len(added)).messages
-    for paged in drained:
-        term.remove(paged, owner)
-    term.wait_durable(before + 1 + len(drained))
-    asked = disk.asked
-    term.wait(lambda: disk.asked > asked + 10)
-    assert former < journal_of(tmp_path)
-    disk.free = RECLAIMING.disk_reserve // CHECKPOINT_SHARE - BLOCK  # enough for a record, none for a checkpoint
-    term.wait(lambda: not former & journal_of(tmp_path))
-    assert term.bodies() == [b"y" * KIB] * 100
-    term.crash()
-    term = Term(str(tmp_path))
-    assert term.bodies() == [b"y" * KIB] * 100
-    term.close()
-    assert check(str(tmp_path)).problems == []
 
 
 class Bounded(Volume):
