@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from broker.pipeline.stores import NoJournal, journal_files
 from broker.pipeline.walk import JournalFile, Stretch, walk
 from journal.files import JournalFiles
 from journal.format import CONTROL_SIZE, END_RECORD
+from journal.writer import JournalWriter
 from store.inspect import Seen, read_headers
 from store.inspect import walk as inspect_walk
 from store.records.commands import (
@@ -249,6 +252,35 @@ def test_whatever_is_damaged_no_byte_is_counted_twice_or_not_at_all(tmp_path: Pa
     assert lengths + said["batch_header_bytes"] + said["padding_bytes"] + said["damaged_bytes"] == len(content)
     for table in columns.TABLES:
         dicts(file, table, DROPMALFORMED)
+
+
+def test_what_is_read_of_a_file_in_use_is_a_beginning_of_what_is_written(tmp_path: Path) -> None:
+    directory = tmp_path / "live"
+    write_store(directory, 1)
+    files = JournalFiles(str(directory))
+    end = next(s.start for s in walk(at(directory / "db-1.log", is_current=True)) if s.status == columns.END)
+    read: list[list[object]] = []
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.is_set():
+            found = tiles(at(directory / "db-1.log", is_current=True))
+            assert {stretch.status for stretch in found} <= {columns.OK, columns.END, columns.PADDING}
+            read.append([offset for stretch in found for offset, _ in stretch.records])
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look)
+        writer = JournalWriter(files, "a", 1, end, file_length_max=FILE_BYTES)
+        for number in range(2, 90):
+            writer.append([add(number)])
+            writer.sync()
+        writer.close()
+        is_over.set()
+        looking.result()
+    whole = [row["offset"] for row in dicts(at(directory / "db-1.log"), columns.RECORDS)]
+    assert len(whole) == 90
+    assert read
+    assert all(found == whole[: len(found)] for found in read)
 
 
 # ---- which files there are

@@ -1,0 +1,83 @@
+"""The tables of the pipeline over a directory that the real ActiveMQ wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.pipeline import columns
+from broker.pipeline.rows import FAILFAST, rows
+from broker.pipeline.stores import journal_files
+from broker.pipeline.walk import walk
+from journal.files import JournalFiles
+from store.inspect import Seen, read_headers
+from store.inspect import walk as inspect_walk
+
+pytestmark = pytest.mark.service
+
+# a column of messages -> what Tandem.java calls it
+_THEIRS = {
+    "message_id": "id",
+    "persistent": "persistent",
+    "priority": "priority",
+    "correlation_id": "correlationId",
+    "reply_to": "replyTo",
+    "type": "type",
+    "group_id": "groupId",
+    "group_sequence": "groupSequence",
+    "user_id": "userId",
+    "redeliveries": "redeliveryCounter",
+    "original_destination": "originalDestination",
+}
+
+ActiveMQ = Callable[..., list[dict[str, Any]]]
+
+
+def test_what_activemq_wrote_is_read_to_the_last_byte(activemq: ActiveMQ, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    activemq("produce", directory)
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+    def read(table: str) -> list[dict[str, Any]]:
+        names = [name for name, _ in columns.COLUMNS[table]]
+        return [dict(zip(names, row, strict=True)) for file in found for row in rows(file, table, FAILFAST)]
+
+    found = journal_files([str(directory)], is_tail_wanted=True)
+    for file in found:
+        edge = 0
+        for stretch in walk(file):
+            assert stretch.start == edge
+            edge = stretch.stop
+        assert edge == Path(file.path).stat().st_size
+
+    records, messages = read(columns.RECORDS), read(columns.MESSAGES)
+    assert all(row["is_sound"] for row in records)
+    assert {row["epoch"] for row in records} == {None}
+    files = JournalFiles(str(directory))
+    seen = [
+        (item.file, item.offset, item.size, item.message_id, item.transaction, item.subscription)
+        for number in files.list()
+        for item in inspect_walk(files, read_headers(files), number)
+        if isinstance(item, Seen)
+    ]
+    own = ("file", "offset", "length", "message_id", "transaction", "subscription")
+    store_rows = [tuple(row[name] for name in own) for row in records if row["store"] == str(directory)]
+    assert store_rows == seen
+
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
+    dumped = {message["id"]: message for owner in activemq("dump", directory) for message in owner.get("messages", ())}
+    ours = {row["message_id"]: row for row in messages}
+    assert dumped
+    assert dumped.keys() <= ours.keys()
+    for message_id, message in dumped.items():
+        row = ours[message_id]
+        assert {name: row[name] for name in _THEIRS} == {name: message[theirs] for name, theirs in _THEIRS.items()}
+        assert row["sent"] == message["timestamp"] * 1000
+        if row["body_kind"] == "text":
+            assert row["text"] == message["body"]
+    assert all(row["body_kind"] for row in messages)
+    assert all(row["broker_in"] for row in messages)
+    assert {"ADD_MESSAGE", "REMOVE_MESSAGE", "COMMIT", "SUBSCRIPTION"} <= {row["command"] for row in records}
