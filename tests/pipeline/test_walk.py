@@ -271,14 +271,14 @@ def test_what_is_read_of_a_file_in_use_is_a_beginning_of_what_is_written(tmp_pat
     with ThreadPoolExecutor(1) as pool:
         looking = pool.submit(look)
         writer = JournalWriter(files, "a", 1, end, file_length_max=FILE_BYTES)
-        for number in range(2, 90):
+        for number in range(2, 80):
             writer.append([add(number)])
             writer.sync()
         writer.close()
         is_over.set()
         looking.result()
     whole = [row["offset"] for row in dicts(at(directory / "db-1.log"), columns.RECORDS)]
-    assert len(whole) == 90
+    assert len(whole) == 80
     assert read
     assert all(found == whole[: len(found)] for found in read)
 
