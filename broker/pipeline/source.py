@@ -33,6 +33,10 @@ class BadOption(ValueError):
     """An option that the source does not know, or a value that it does not take."""
 
 
+class FileGone(Exception):
+    """A file that was to be read is not there any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a read asks for. Names as in docs/pipeline.md; Spark writes them in small letters."""
@@ -139,7 +143,13 @@ class JournalReader(DataSourceReader):
         assert isinstance(partition, Files), "partitions made them"
         options = self._options
         for file in partition.files:
-            yield from record_batches(file, options.table, self._names, options.mode, payload=options.payload)
+            try:
+                yield from record_batches(file, options.table, self._names, options.mode, payload=options.payload)
+            except FileNotFoundError as error:
+                raise FileGone(
+                    f"{file.path} was deleted after this read was planned, as a broker does with files that it needs "
+                    "no more: read again, or archive instead of deleting (archive_data_logs)"
+                ) from error
 
 
 def packed(files: list[JournalFile]) -> Iterator[tuple[JournalFile, ...]]:

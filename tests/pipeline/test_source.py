@@ -127,6 +127,18 @@ def test_a_path_without_journals_is_told(spark: SparkSession, tmp_path: Path) ->
         load(spark, tmp_path).count()
 
 
+def test_a_file_that_is_deleted_meanwhile_is_told(store: Path) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from broker.pipeline.source import FileGone, JournalReader, Options
+
+    reader = JournalReader(Options.of({"path": str(store)}), ("offset",))
+    (partition,) = reader.partitions()
+    (store / "db-2.log").unlink()
+    with pytest.raises(FileGone, match=r"db-2\.log was deleted after this read was planned"):
+        list(reader.read(partition))
+
+
 @service
 def test_nothing_of_a_store_is_changed(spark: SparkSession, store: Path) -> None:
     def look() -> list[tuple[str, int, bytes]]:

@@ -1,0 +1,62 @@
+"""From an installed wheel, whose rooms are not on the path of a fresh process, the workers find the package too."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.pipeline.rows import rows as records
+from broker.pipeline.session import NoSpark, check_java
+from broker.pipeline.stores import journal_files
+
+TREE = Path(__file__).parents[2]
+ROOMS = ("broker", "store", "journal")
+SCRIPT = """
+import json, sys
+import tandemmq
+from broker.pipeline.session import session
+
+spark = session("local[1]", {"spark.ui.showConsoleProgress": "false", "spark.driver.memory": "512m"})
+rows = spark.read.format("tandemmq").load(sys.argv[1]).count()
+import broker
+worker = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("broker").__file__).collect()[0]
+print(json.dumps([rows, broker.__file__, worker]))
+"""
+
+
+@pytest.mark.service
+def test_workers_find_the_rooms_of_a_wheel(
+    store: Path, tmp_path: Path, require_service: Callable[[object, str], None]
+) -> None:
+    for name in ("pyspark", "pyarrow"):
+        require_service(importlib.util.find_spec(name), f"{name} is not installed")
+    try:
+        check_java()
+    except NoSpark as error:
+        require_service(False, str(error))
+    site = tmp_path / "site"
+    for room in ROOMS:  # as the wheel lays them out (tests/test_packaging.py)
+        shutil.copytree(TREE / room, site / "tandemmq" / "_app" / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(TREE / "tandemmq" / "__init__.py", site / "tandemmq")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(store)],
+        cwd=tmp_path,
+        env=environment | {"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows, driver, worker = json.loads(done.stdout.splitlines()[-1])
+    assert rows == sum(len(list(records(file, "records"))) for file in journal_files([str(store)]))
+    assert driver == worker == str(site / "tandemmq" / "_app" / "broker" / "__init__.py")
