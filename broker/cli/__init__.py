@@ -24,6 +24,7 @@ COMMANDS: Final[Commands] = {
     "store": ("broker.cli.store", "store", "Look into a data directory."),
     "doctor": ("broker.cli.doctor", "doctor", "Examine what a pair stands on: its volume, its errors."),
     "simulate": ("broker.cli.simulate", "simulate", "Brokers in virtual time, through faults that a seed decides."),
+    "pipeline": ("broker.cli.pipeline", "pipeline", "Ask the journals of many brokers, with Spark."),
     "bench": ("broker.cli.bench", "bench", "Drive load against any STOMP broker and measure."),
 }
 

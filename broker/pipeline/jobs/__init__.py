@@ -11,4 +11,5 @@ JOBS: Final[dict[str, str]] = {
     "composition": "broker.pipeline.jobs.composition",
     "verify": "broker.pipeline.jobs.verify",
     "duplicates": "broker.pipeline.jobs.duplicates",
+    "dlq": "broker.pipeline.jobs.dead_letters",
 }

@@ -8,30 +8,42 @@ record in its file, or of the first one behind where there is none before; null 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from broker.pipeline.columns import BATCHES, END, FILES, PRODUCER_AUDIT, RECORDS
+from broker.pipeline.columns import BATCHES, END, FILES, OK, PRODUCER_AUDIT, RECORDS, UNSUMMED
+from broker.pipeline.columns import PADDING as PADDING_STATUS
 from broker.pipeline.jobs.summary import Bars, Stacks, Summary
-from broker.pipeline.jobs.tables import head, read, write
+from broker.pipeline.jobs.tables import Sources, head, write
 from broker.pipeline.table import Table, size
+from journal.format import CONTROL_SIZE
 
 BATCH_HEADER: Final = "BATCH_HEADER"
 END_MARK: Final = "END_MARK"
 PADDING: Final = "PADDING"
-DAMAGED: Final = "DAMAGED"
+DAMAGED: Final = "DAMAGED"  # and torn, and behind an end: what does not count
 
 # A command that takes this much of what is written is named as what fills the files.
 FILLING_SHARE: Final = 0.5
 FILES_PLOTTED: Final = 60
+# What of a record is looked at here.
+RECORD_COLUMNS: Final = (
+    "store",
+    "file",
+    "offset",
+    "length",
+    "command",
+    "destination_type",
+    "destination",
+    "broker_in",
+)
 # Destinations named where the advice is to consume or expire them.
 DESTINATIONS_NAMED: Final = 5
 
 
-def composition(records: DataFrame, batches: DataFrame, files: DataFrame) -> DataFrame:
+def composition(records: DataFrame, batches: DataFrame) -> DataFrame:
     """store, file, hour, command, destination_type, destination, records, bytes; the last four lines of the identity
     above as commands of their own, without a destination and hour."""
     by_record = (
@@ -39,29 +51,33 @@ def composition(records: DataFrame, batches: DataFrame, files: DataFrame) -> Dat
         .groupBy("store", "file", "hour", "command", "destination_type", "destination")
         .agg(F.count("*").alias("records"), F.sum(F.col("length").cast("long")).alias("bytes"))
     )
-    ends = batches.where(F.col("status") == END).select(
-        "store", "file", F.lit(END_MARK).alias("command"), F.lit(1).cast("long").alias("records"), F.col("length")
-    )
-    others = ends.withColumnRenamed("length", "bytes")
-    for command, count, length in (
-        (BATCH_HEADER, F.col("batches"), "batch_header_bytes"),
-        (PADDING, F.lit(1).cast("long"), "padding_bytes"),
-        (DAMAGED, F.lit(1).cast("long"), "damaged_bytes"),
-    ):
-        others = others.unionByName(
-            files.where(F.col(length) > 0).select(
-                "store", "file", F.lit(command).alias("command"), count.alias("records"), F.col(length).alias("bytes")
-            )
+    status = F.col("status")
+    is_whole = status.isin(OK, UNSUMMED)
+    by_stretch = (
+        batches.select(
+            "store",
+            "file",
+            F.when(is_whole, BATCH_HEADER)
+            .when(status == END, END_MARK)
+            .when(status == PADDING_STATUS, PADDING)
+            .otherwise(DAMAGED)
+            .alias("command"),
+            F.when(is_whole, CONTROL_SIZE).otherwise(F.col("length")).cast("long").alias("length"),
         )
-    return by_record.unionByName(others, allowMissingColumns=True)
+        .groupBy("store", "file", "command")
+        .agg(F.count("*").alias("records"), F.sum("length").alias("bytes"))
+    )
+    return by_record.unionByName(by_stretch, allowMissingColumns=True)
 
 
 def _clock() -> Column:
     """The time that a record shows by where it stands. A window per file: no window may span the whole journal."""
     file = Window.partitionBy("store", "file").orderBy("offset")
     before = file.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    behind = file.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    return F.coalesce(F.max("broker_in").over(before), F.first("broker_in", ignorenulls=True).over(behind))
+    # The first of the whole file, which is the first one behind where none is before: a frame that begins at each row
+    # would be computed anew for each row.
+    whole = file.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    return F.coalesce(F.max("broker_in").over(before), F.first("broker_in", ignorenulls=True).over(whole))
 
 
 def balance(composed: DataFrame, files: DataFrame) -> DataFrame:
@@ -132,16 +148,17 @@ def _number(cell: object) -> int:
     return cell
 
 
-def run(spark: SparkSession, sources: Sequence[str], out: str) -> Summary:
+def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     """Write ``composition`` and ``balance`` below ``out``. Not clean when a file does not balance."""
-    batches, files = read(spark, sources, BATCHES), read(spark, sources, FILES).cache()
+    batches = sources.read(spark, BATCHES, ("store", "file", "length", "status"))
+    records = sources.read(spark, RECORDS, RECORD_COLUMNS)
     written = {
-        "composition": write(composition(read(spark, sources, RECORDS), batches, files), out, "composition"),
+        "composition": write(composition(records, batches), out, "composition"),
     }
     # What follows reads the small result, not the journals again.
     composed = spark.read.parquet(written["composition"])
+    files = sources.read(spark, FILES, ("store", "file", "bytes"))
     written["balance"] = write(balance(composed, files), out, "balance")
-    files.unpersist()
     balanced = spark.read.parquet(written["balance"])
     unbalanced = balanced.where(F.col("difference") != 0)
     by_command = head(shares(composed), "Bytes by command", ("command", "records", "bytes", "percent"))

@@ -10,7 +10,6 @@ transaction rolled back was never there. One message in several destinations is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -18,7 +17,7 @@ from pyspark.sql import functions as F
 
 from broker.pipeline.columns import ADD_MESSAGE, MESSAGES, RECORDS, ROLLBACK
 from broker.pipeline.jobs.summary import Bars, Summary
-from broker.pipeline.jobs.tables import head, read, write
+from broker.pipeline.jobs.tables import Sources, head, write
 from broker.pipeline.table import size
 
 SAME_ID: Final = "same_id"
@@ -28,6 +27,19 @@ SAME_BODY: Final = "same_body"
 # A heartbeat may have one body a million times: of each group so many places are told, the first ones.
 LOCATIONS_MAX: Final = 20
 
+MESSAGE_COLUMNS: Final = (
+    "store",
+    "file",
+    "offset",
+    "command",
+    "destination_type",
+    "destination",
+    "message_id",
+    "producer_id",
+    "producer_sequence",
+    "transaction",
+    "body",
+)
 _QUEUE: Final = ("store", "destination_type", "destination")
 
 
@@ -102,9 +114,11 @@ def by_destination(found: DataFrame) -> DataFrame:
     )
 
 
-def run(spark: SparkSession, sources: Sequence[str], out: str) -> Summary:
+def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     """Write ``duplicates`` below ``out``. Not clean when an id or a producer's number was stored twice."""
-    written = write(duplicates(read(spark, sources, MESSAGES), read(spark, sources, RECORDS)), out, "duplicates")
+    messages = sources.read(spark, MESSAGES, MESSAGE_COLUMNS)
+    records = sources.read(spark, RECORDS, ("store", "command", "transaction"))
+    written = write(duplicates(messages, records), out, "duplicates")
     found = spark.read.parquet(written)
     counted = head(
         by_destination(found),

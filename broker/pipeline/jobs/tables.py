@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from broker.pipeline.columns import COLUMNS
 from broker.pipeline.table import Cell, Table
 
 # Of a long table so many rows come to the driver and into a report; the Parquet beside it has all.
 ROWS_SHOWN: Final = 50
 
 
-def read(spark: SparkSession, sources: Sequence[str], table: str) -> DataFrame:
-    """The table ``table`` of all ``sources``, damage included; the data source is registered in ``spark``."""
-    return spark.read.format("tandemmq").option("table", table).load(list(sources))
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Directories of stores and archives, and which of their files are meant.
+
+    ``is_tail_wanted``: the newest file, too, up to its last complete batch; it may not be synced yet. ``first`` and
+    ``last`` are numbers of files.
+    """
+
+    paths: tuple[str, ...]
+    is_tail_wanted: bool = False
+    first: int | None = None
+    last: int | None = None
+
+    def read(self, spark: SparkSession, table: str, names: Sequence[str] = ()) -> DataFrame:
+        """The table, damage included; only the columns ``names`` where some are named, which is quicker.
+
+        The data source is registered in ``spark`` (``broker.pipeline.register``).
+        """
+        wanted = {"table": table, "follow": "tail" if self.is_tail_wanted else "closed"}
+        if self.first is not None:
+            wanted["fromFile"] = str(self.first)
+        if self.last is not None:
+            wanted["toFile"] = str(self.last)
+        schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table] if not names or name in names)
+        return spark.read.format("tandemmq").schema(schema).options(**wanted).load(list(self.paths))
 
 
 def write(frame: DataFrame, out: str, name: str) -> str:
@@ -26,10 +50,10 @@ def write(frame: DataFrame, out: str, name: str) -> str:
     return target
 
 
-def refuse_store(out: Path, sources: Sequence[str]) -> None:
+def refuse_store(out: str, sources: Sources) -> None:
     """ValueError when ``out`` lies in one of the ``sources``, or holds a journal itself: a store is never written."""
-    target = out.resolve()
-    for source in sources:
+    target = Path(out).resolve()
+    for source in sources.paths:
         place = Path(source).resolve()
         if target == place or place in target.parents:
             raise ValueError(f"the results would stand in {source}, which is only read: choose another directory")

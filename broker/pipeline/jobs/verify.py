@@ -5,19 +5,31 @@ A torn tail and what stands behind an end are no damage: nobody was promised wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from broker.pipeline.columns import BAD_SUM, BATCHES, BEHIND_THE_END, GAP, OK, RECORDS, TORN, UNSUMMED
+from broker.pipeline.columns import BAD_SUM, BATCHES, BEHIND_THE_END, COLUMNS, FILES, GAP, OK, RECORDS, TORN, UNSUMMED
+from broker.pipeline.jobs.salvage import named
 from broker.pipeline.jobs.summary import Summary
-from broker.pipeline.jobs.tables import head, read, write
+from broker.pipeline.jobs.tables import Sources, head, write
 from broker.pipeline.table import size
 
 DAMAGE: Final = (BAD_SUM, GAP)
 UNPROMISED: Final = (TORN, BEHIND_THE_END)
+# Damage beyond this is listed, and what it concerns is not.
+PLACES_MAX: Final = 1000
+CONCERNED_COLUMNS: Final = (
+    "store",
+    "file",
+    "offset",
+    "length",
+    "command",
+    "destination_type",
+    "destination",
+    "message_id",
+)
 
 
 def damage(batches: DataFrame) -> DataFrame:
@@ -38,13 +50,28 @@ def damage(batches: DataFrame) -> DataFrame:
     )
 
 
-def concerned(records: DataFrame) -> DataFrame:
-    """The records that can be read within damage, with their commands, destinations and message ids, in order.
+def unreadable(records: DataFrame) -> DataFrame:
+    """The records of sound batches that cannot be decoded: the columns of ``concerned``."""
+    return records.where(~F.col("is_sound")).select(*CONCERNED_COLUMNS)
 
-    What they say is not sure: the checksum of their batch is wrong, or they cannot be decoded.
+
+def concerned(spark: SparkSession, damage: DataFrame, files: DataFrame) -> DataFrame:
+    """The records within damage that name a message, as far as they can still be read (``salvage``).
+
+    Read on the driver, which reads the headers of all files in any case, and of so many places (PLACES_MAX).
     """
-    columns = ("store", "file", "offset", "length", "command", "destination_type", "destination", "message_id")
-    return records.where(~F.col("is_sound")).select(*columns).orderBy("store", "file", "offset")
+    places = (
+        damage.where("is_damage")
+        .join(files.select("store", "file", "path"), ["store", "file"])
+        .orderBy("store", "file", "start")
+        .limit(PLACES_MAX)
+        .collect()
+    )
+    rows = [
+        (place.store, place.file, *record) for place in places for record in named(place.path, place.start, place.stop)
+    ]
+    kinds = dict(COLUMNS[RECORDS])
+    return spark.createDataFrame(rows, ", ".join(f"`{name}` {kinds[name]}" for name in CONCERNED_COLUMNS))
 
 
 def checked(batches: DataFrame) -> DataFrame:
@@ -67,17 +94,19 @@ def checked(batches: DataFrame) -> DataFrame:
     )
 
 
-def run(spark: SparkSession, sources: Sequence[str], out: str) -> Summary:
+def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     """Write ``checked``, ``damage`` and ``concerned`` below ``out``. Not clean when there is damage."""
-    batches = read(spark, sources, BATCHES).cache()
+    batches = sources.read(spark, BATCHES).cache()
     written = {
         "checked": write(checked(batches), out, "checked"),
         "damage": write(damage(batches), out, "damage"),
     }
     batches.unpersist()
-    written["concerned"] = write(concerned(read(spark, sources, RECORDS)), out, "concerned")
     of_stores = spark.read.parquet(written["checked"]).orderBy("store")
     places = spark.read.parquet(written["damage"]).orderBy("store", "file", "start")
+    within = concerned(spark, places, sources.read(spark, FILES, ("store", "file", "path")))
+    lost = unreadable(sources.read(spark, RECORDS, (*CONCERNED_COLUMNS, "is_sound")))
+    written["concerned"] = write(within.unionByName(lost), out, "concerned")
     messages = spark.read.parquet(written["concerned"]).orderBy("store", "file", "offset")
     tables = (
         head(

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: the extra spark")
 
-from broker.pipeline.jobs.verify import checked, concerned, damage, findings
+from broker.pipeline.jobs.verify import checked, damage, findings, unreadable
 
 pytestmark = pytest.mark.service
 
@@ -49,14 +49,14 @@ def test_what_was_checked_is_counted(batches: Any) -> None:
     }
 
 
-def test_records_in_damage_name_their_messages(frame: Callable[..., Any]) -> None:
+def test_records_that_cannot_be_decoded_are_told(frame: Callable[..., Any]) -> None:
     add = {"file": 1, "command": "ADD_MESSAGE", "destination": "orders"}
     records = frame(
         "records",
         {**add, "offset": 28, "message_id": "ID:a:1", "is_sound": True},
-        {**add, "offset": 428, "message_id": "ID:a:2", "is_sound": False},
+        {"file": 1, "offset": 428, "command": "UNREADABLE", "is_sound": False},
     )
-    assert [(row.offset, row.message_id) for row in concerned(records).collect()] == [(428, "ID:a:2")]
+    assert [(row.offset, row.command) for row in unreadable(records).collect()] == [(428, "UNREADABLE")]
 
 
 def test_findings_speak_of_damage_first() -> None:

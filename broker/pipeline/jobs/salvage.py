@@ -1,0 +1,79 @@
+"""Which messages damaged bytes speak of, as far as they can still be read. No Spark.
+
+    | control record 28, perhaps hit | record | record | ... the first that does not fit ends it
+
+Nothing here is sure: a checksum says that some byte is wrong, not which.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from broker.pipeline.columns import ADD_MESSAGE, REMOVE_MESSAGE, UPDATE_MESSAGE
+from journal.disk import read_at
+from journal.format import CONTROL_SIZE, RECORD_HEADER, RECORD_HEADER_SIZE, USER_RECORD
+from store.records.commands import AddMessage, RecordDamaged, RemoveMessage, UpdateMessage, decode
+from store.records.message import DestinationKind
+
+# Of one place no more is read; a batch is shorter.
+PLACE_BYTES_MAX: Final = 64 << 20
+
+_TYPES: Final = {
+    DestinationKind.QUEUE: "queue",
+    DestinationKind.TOPIC: "topic",
+    DestinationKind.TEMP_QUEUE: "temp-queue",
+    DestinationKind.TEMP_TOPIC: "temp-topic",
+}
+
+
+class Named(NamedTuple):
+    """A record within damage that names a message."""
+
+    offset: int
+    length: int
+    command: str
+    destination_type: str
+    destination: str
+    message_id: str
+
+
+def named(path: str, start: int, stop: int) -> list[Named]:
+    """The records between ``start``, where a batch begins, and ``stop`` that name messages. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = read_at(os, descriptor, start, min(stop - start, PLACE_BYTES_MAX))
+    finally:
+        os.close(descriptor)
+    return list(_named(content, start))
+
+
+def _named(content: bytes, start: int) -> Iterator[Named]:
+    at = CONTROL_SIZE
+    while at + RECORD_HEADER_SIZE <= len(content):
+        size, kind = RECORD_HEADER.unpack_from(content, at)
+        if size < RECORD_HEADER_SIZE or at + size > len(content):
+            return
+        if kind == USER_RECORD and size > RECORD_HEADER_SIZE:
+            found = _read(content[at + RECORD_HEADER_SIZE : at + size])
+            if found is not None:
+                yield Named(start + at, size, *found)
+        at += size
+
+
+def _read(payload: bytes) -> tuple[str, str, str, str] | None:
+    try:
+        match decode(payload):
+            case AddMessage() as stored:
+                name = ADD_MESSAGE
+            case UpdateMessage(add=stored):
+                name = UPDATE_MESSAGE
+            case RemoveMessage() as removed:
+                kind, queue = removed.destination.kind, removed.destination.name
+                return REMOVE_MESSAGE, _TYPES[kind], queue, removed.message_id
+            case _:
+                return None
+    except RecordDamaged:
+        return None
+    return name, _TYPES[stored.destination.kind], stored.destination.name, stored.message_id

@@ -1,0 +1,69 @@
+"""What ``tandemmq pipeline`` says before Spark has started; runs with and without the extra."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from broker.cli import main
+from broker.pipeline.jobs import JOBS
+from journal.format import encode_batch
+from store.records.commands import encode_trace
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A journal of two files."""
+    directory = tmp_path / "store"
+    directory.mkdir()
+    for file in (1, 2):
+        (directory / f"db-{file}.log").write_bytes(encode_batch([encode_trace("hello")])[0])
+    return directory
+
+
+def test_without_spark_the_extra_is_named(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    done = CliRunner().invoke(main, ["pipeline", "composition", str(store), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 1
+    assert "tandemmq[spark]" in done.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_without_journals_is_told_before_spark_starts(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["pipeline", "verify", str(tmp_path), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 1
+    assert "no journal files" in done.output
+
+
+def test_the_newest_file_alone_wants_the_option(store: Path, tmp_path: Path) -> None:
+    (store / "db-1.log").unlink()
+    done = CliRunner().invoke(main, ["pipeline", "verify", str(store), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert "--tail" in done.output
+
+
+def test_a_setting_of_spark_has_a_key_and_a_value(store: Path, tmp_path: Path) -> None:
+    arguments = ["pipeline", "verify", str(store), "--out", str(tmp_path / "out"), "--conf", "spark.x"]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert "KEY=VALUE" in done.output
+
+
+def test_the_help_names_every_job_and_imports_no_spark() -> None:
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys\nfrom broker.cli import main\n"
+            "main(['pipeline', '--help'], standalone_mode=False)\nassert 'pyspark' not in sys.modules",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert [job for job in JOBS if f"{job}:" not in said] == []
