@@ -50,6 +50,7 @@ Row = tuple[Any, ...]
 # The last millisecond of the year 9999: later times, such as Java's "never", are no timestamps of Spark.
 _LAST_MS: Final = 253_402_300_799_999
 _BROKER_IN_SINCE: Final = 3  # version of OpenWire
+_FIRST_FOR_CONSUMER_SINCE: Final = 10  # one byte more behind it
 _LONG: Final = struct.Struct(">q")
 
 _KIND_NAMES: Final = {
@@ -107,34 +108,42 @@ def _records(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
     store, number, epoch = file.store, file.file, file.epoch
     version = file.openwire
     scratch = Message.__new__(Message)
-    removed = columns.REMOVE_MESSAGE
+    added, removed = columns.ADD_MESSAGE, columns.REMOVE_MESSAGE
     for stretch in _stretches(file, mode):
         batch = stretch.start
         for offset, data in stretch.records:
             length = len(data) + RECORD_HEADER_SIZE
             plain = plain_add_or_remove(data) if data else None
-            if plain is not None and plain[0] == commands.REMOVE:
-                _, destination, message_id, subscription, _ = plain
-                kind = _KIND_NAMES[destination.kind]
-                yield (
-                    store,
-                    number,
-                    offset,
-                    length,
-                    batch,
-                    epoch,
-                    removed,
-                    kind,
-                    destination.name,
-                    message_id,
-                    None,
-                    subscription,
-                    None,
-                    None,
-                    None,
-                    True,
-                )
-                continue
+            if plain is not None and (plain[0] == commands.REMOVE or version is not None):
+                code, destination, message_id, subscription, rank = plain
+                name, size, taken, priority = removed, None, None, None
+                try:
+                    if code == commands.ADD:
+                        assert version is not None, "asked above"
+                        name, priority = added, rank
+                        size, taken = _body_and_time(scratch, _plain_frame(data), version)
+                except RecordDamaged:
+                    pass  # told below
+                else:
+                    yield (
+                        store,
+                        number,
+                        offset,
+                        length,
+                        batch,
+                        epoch,
+                        name,
+                        _KIND_NAMES[destination.kind],
+                        destination.name,
+                        message_id,
+                        None,
+                        subscription,
+                        priority,
+                        size,
+                        taken,
+                        True,
+                    )
+                    continue
             try:
                 command = commands.decode(data)
                 name = _name(command, data)
@@ -210,6 +219,25 @@ def _body_and_time(scratch: Message, frame: bytes, version: int) -> tuple[int, i
     return size, _time(broker_in)
 
 
+def _plain_frame(data: bytes) -> bytes:
+    """The frame in what ``plain_add_or_remove`` took for an add: it has made sure of the layout."""
+    at = 2 if data[1] < 0x80 else 3 if data[2] < 0x80 else 4 if data[3] < 0x80 else 5
+    at += 2 + data[at + 1]  # the destination
+    at += 3 + data[at + 1]  # the message id, and the tag of the frame
+    while data[at] > 0x7F:
+        at += 1
+    return data[at + 1 : -4]
+
+
+def _broker_in(frame: bytes, kind: BodyKind, version: int) -> int | None:
+    """When the broker took a message whose frame is known to be sound: its time stands near the end of the frame."""
+    if version < _BROKER_IN_SINCE:
+        return None
+    if kind is BodyKind.BLOB:  # whose own fields stand behind the others
+        return _body_and_time(Message.__new__(Message), frame, version)[1]
+    return _time(_LONG.unpack_from(frame, len(frame) - (17 if version >= _FIRST_FOR_CONSUMER_SINCE else 16))[0])
+
+
 def _time(milliseconds: int) -> int | None:
     return milliseconds * 1000 if 0 < milliseconds <= _LAST_MS else None
 
@@ -220,7 +248,6 @@ def _time(milliseconds: int) -> int | None:
 def _messages(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
     store, number = file.store, file.file
     version = file.openwire
-    scratch = Message.__new__(Message)
     for stretch in _stretches(file, mode):
         for offset, data in stretch.records:
             if not data or data[0] not in (commands.ADD, commands.UPDATE):
@@ -249,7 +276,7 @@ def _messages(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
                 if version is None:
                     version = _version(stored.message)
                 message = decode_message(stored.message, version)
-                _, broker_in = _body_and_time(scratch, stored.message, version)
+                broker_in = _broker_in(stored.message, message.body_kind, version)
             except RecordDamaged as error:
                 if mode == FAILFAST:
                     raise Malformed(f"{file.path} at {offset}: {error}") from error

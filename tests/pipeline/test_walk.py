@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pipeline_journals import FILE_BYTES, QUEUE, add, write_foreign, write_store
+from pipeline_journals import FILE_BYTES, QUEUE, add, message, write_foreign, write_store
 
 from broker.pipeline import columns
 from broker.pipeline.rows import DROPMALFORMED, FAILFAST, Malformed, rows
@@ -23,6 +23,7 @@ from store.inspect import Seen, read_headers
 from store.inspect import walk as inspect_walk
 from store.records.commands import (
     LocalTransactionId,
+    encode_add,
     encode_commit,
     encode_producer_audit,
     encode_remove,
@@ -30,7 +31,7 @@ from store.records.commands import (
     encode_trace,
     encode_update,
 )
-from store.records.message import Destination, DestinationKind, Message
+from store.records.message import BodyKind, Destination, DestinationKind, Message
 from store.records.openwire import encode_message
 
 
@@ -188,6 +189,36 @@ def test_each_command_has_its_name_and_its_fields(tmp_path: Path) -> None:
     assert remove["transaction"] == "TX:ID:c:1:7" == found[3]["transaction"]
     (ack,) = dicts(at(path), columns.ACKS)
     assert (ack["offset"], ack["subscription"]) == (remove["offset"], "client:name")
+
+
+@pytest.mark.parametrize("size", [0, 10, 100, 127, 128, 5000, 20_000, 70_000])
+@pytest.mark.parametrize("kind", [BodyKind.TEXT, BodyKind.BYTES, BodyKind.BLOB])
+def test_the_quick_way_to_an_add_finds_what_the_long_one_finds(tmp_path: Path, size: int, kind: BodyKind) -> None:
+    path = tmp_path / "db-1.log"
+    body = b"\0\0\0" if kind is BodyKind.BLOB else b"b" * size
+    stored = Message(QUEUE, "ID:tests-1:1:1:5", body, kind, priority=7, timestamp=1_700_000_000_123, persistent=True)
+    if kind is BodyKind.BLOB:
+        stored.properties = {"p": "q" * size}
+    frame = encode_message(stored)
+    transaction = LocalTransactionId("c", 1)
+    write_foreign(path, [[encode_add(stored, frame), encode_add(stored, frame, transaction)]], size=200_000)
+    quick, long = dicts(at(path, openwire=11), columns.RECORDS)
+    assert long.pop("transaction") == transaction.key
+    for row in (quick, long):
+        del row["offset"], row["length"]
+    assert quick == long | {"transaction": None}
+    assert quick["broker_in"] == 1_700_000_000_123_000
+    assert [row["broker_in"] for row in dicts(at(path), columns.MESSAGES)] == [quick["broker_in"]] * 2
+
+
+def test_a_frame_that_is_cut_short_is_told_on_the_quick_way_too(tmp_path: Path) -> None:
+    path = tmp_path / "db-1.log"
+    whole = message(1)
+    write_foreign(path, [[encode_add(whole, encode_message(whole)[:200])]])
+    (row,) = dicts(at(path, openwire=11), columns.RECORDS)
+    assert (row["command"], row["is_sound"]) == ("UNREADABLE", False)
+    (row,) = dicts(at(path, openwire=11), columns.MESSAGES)
+    assert (row["message_id"], row["body_kind"]) == ("ID:tests-1:1:1:1", None)
 
 
 def test_a_message_has_all_that_its_sender_said(tmp_path: Path) -> None:
