@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -155,6 +156,27 @@ def test_an_active_session_keeps_its_master(spark: SparkSession) -> None:
     assert session.session() is spark
     with pytest.raises(NoSpark, match="has its master"):
         session.session("local[1]")
+
+
+def listeners(pid: int) -> set[str]:
+    """The addresses, as /proc writes them, on which a process listens for TCP."""
+    inodes = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            inodes.add(os.readlink(fd).removeprefix("socket:[").removesuffix("]"))
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{name}").read_text().split("\n")
+    ]
+    is_listening = "0A"
+    return {line[1].split(":")[0] for line in lines if len(line) > 9 and line[3] == is_listening and line[9] in inodes}
+
+
+@service
+def test_a_local_session_listens_on_the_loopback_only(spark: SparkSession) -> None:
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F"}
+    found = listeners(spark.sparkContext._gateway.proc.pid)
+    assert found
+    assert found <= loopback
 
 
 def test_small_files_share_a_task_and_large_ones_do_not() -> None:
