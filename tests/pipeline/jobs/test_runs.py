@@ -36,6 +36,25 @@ def test_the_audit_of_an_old_activemq_is_named_as_what_fills_the_files(
     assert sum(row["bytes"] for row in by_command.values()) == sum(path.stat().st_size for path in audited.iterdir())
 
 
+def test_damage_and_an_unfinished_write_are_part_of_the_balance(
+    spark: SparkSession, audited: Path, store: Path, tmp_path: Path
+) -> None:
+    """Of this broker's store and of ActiveMQ's at once; the file in the middle is hit, the one before it cut off."""
+    hit = audited / "db-2.log"
+    content = bytearray(hit.read_bytes())
+    content[1000:1100] = b"?" * 100
+    hit.write_bytes(content)
+    cut = audited / "db-1.log"
+    cut.write_bytes(cut.read_bytes()[:150_001])
+    sources = Sources((str(audited), str(store)), is_tail_wanted=True)
+    summary = composition.run(spark, sources, str(tmp_path / "out"))
+    assert summary.is_clean, "every byte has its name"
+    by_command = {row["command"]: row for row in rows(summary.tables[0])}
+    assert by_command["DAMAGED"]["bytes"] > 100
+    files = [*audited.glob("db-*.log"), *store.glob("db-*.log")]
+    assert sum(row["bytes"] for row in by_command.values()) == sum(path.stat().st_size for path in files)
+
+
 def test_damage_is_found_where_it_was_done_and_its_messages_are_named(
     spark: SparkSession, audited: Path, tmp_path: Path
 ) -> None:
