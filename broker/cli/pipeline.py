@@ -11,8 +11,11 @@ from pathlib import Path
 import click
 
 from broker.pipeline.jobs import JOBS
+from broker.pipeline.jobs.tables import Sources, refuse_store
+from broker.pipeline.report import page
 from broker.pipeline.session import DEFAULT_MASTER, NoSpark, session
 from broker.pipeline.stores import NoJournal, journal_files
+from broker.pipeline.table import terminal
 
 EXIT_FAILED = 1
 
@@ -54,10 +57,12 @@ def pipeline(
     Exit code 1 where somebody must look: damage, files that do not add up, ids stored twice, dead letters.
     """
     conf = dict(_setting(setting) for setting in settings)
+    meant = Sources(sources, tail, from_file, to_file)
     try:
         # Spark takes seconds to start: what can be told before is told before.
         files = journal_files(sources, is_tail_wanted=tail, first=from_file, last=to_file)
-    except NoJournal as error:
+        refuse_store(str(out), meant)
+    except (NoJournal, ValueError) as error:
         raise click.ClickException(str(error)) from None
     if not files:
         raise click.UsageError("no file to read: the newest one of a store is read with --tail only")
@@ -65,17 +70,11 @@ def pipeline(
         spark = session(master, conf, name=f"tandemmq {job}")
     except NoSpark as error:
         raise click.ClickException(str(error)) from None
-    # These import Spark: not before session() has said in words that it is missing. The session ends with the process;
-    # one that was there before is not ours to stop.
+    # Not before session() has said in words that it is missing. The session ends with the process; one that was there
+    # before is not ours to stop.
     from pyspark.errors import PySparkException
 
-    from broker.pipeline.jobs.tables import Sources, refuse_store
-    from broker.pipeline.report import page
-    from broker.pipeline.table import terminal
-
-    meant = Sources(sources, tail, from_file, to_file)
     try:
-        refuse_store(str(out), meant)
         summary = import_module(JOBS[job]).run(spark, meant, str(out))
     except (ValueError, OSError, PySparkException) as error:
         raise click.ClickException(str(error)) from None
@@ -86,8 +85,7 @@ def pipeline(
     if as_json:
         click.echo(figures)
     else:
-        click.echo("\n".join(summary.findings))
-        click.echo(terminal(summary.tables, shutil.get_terminal_size((120, 24)).columns), nl=False)
+        click.echo(terminal(summary.findings, summary.tables, shutil.get_terminal_size((120, 24)).columns), nl=False)
         click.echo(f"report: {report}")
     if not summary.is_clean:
         sys.exit(EXIT_FAILED)

@@ -53,13 +53,15 @@ def is_number(cell: Cell) -> bool:
     return isinstance(cell, int | float) and not isinstance(cell, bool)
 
 
-def terminal(tables: Sequence[Table], width: int = 120) -> str:
-    """The tables for a terminal of ``width`` columns; plain text, without escapes."""
+def terminal(findings: Sequence[str], tables: Sequence[Table], width: int = 120) -> str:
+    """Sentences, and the tables, for a terminal of ``width`` columns; plain text, without escapes."""
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
     console = Console(file=StringIO(), width=width, color_system=None, emoji=False, highlight=False)
+    for finding in findings:
+        console.print(Text(shown(finding)))
     for table in tables:
         numeric = [all(is_number(row[i]) or row[i] is None for row in table.rows) for i in range(len(table.columns))]
         grid = RichTable(title=Text(shown(table.title)), title_justify="left", caption_justify="left")

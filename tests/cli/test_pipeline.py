@@ -40,6 +40,23 @@ def test_a_directory_without_journals_is_told_before_spark_starts(tmp_path: Path
     assert "no journal files" in done.output
 
 
+@pytest.mark.parametrize("below", [".", "out"])
+def test_results_do_not_go_into_a_store(store: Path, below: str) -> None:
+    done = CliRunner().invoke(main, ["pipeline", "verify", str(store), "--out", str(store / below)])
+    assert done.exit_code == 1
+    assert "only read" in done.output
+    assert sorted(path.name for path in store.iterdir()) == ["db-1.log", "db-2.log"]
+
+
+def test_results_do_not_go_into_another_store(store: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "db-7.log").write_bytes(b"")
+    done = CliRunner().invoke(main, ["pipeline", "verify", str(store), "--out", str(other)])
+    assert done.exit_code == 1
+    assert "holds a journal" in done.output
+
+
 def test_the_newest_file_alone_wants_the_option(store: Path, tmp_path: Path) -> None:
     (store / "db-1.log").unlink()
     done = CliRunner().invoke(main, ["pipeline", "verify", str(store), "--out", str(tmp_path / "out")])

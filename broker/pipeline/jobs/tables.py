@@ -1,16 +1,17 @@
-"""Where a job's tables come from, and where its results go."""
+"""Where a job's tables come from, and where its results go. Importing it imports no Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Final
 
 from broker.pipeline.columns import COLUMNS
 from broker.pipeline.table import Cell, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 # Of a long table so many rows come to the driver and into a report; the Parquet beside it has all.
 ROWS_SHOWN: Final = 50

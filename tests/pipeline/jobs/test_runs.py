@@ -90,11 +90,3 @@ def test_the_command_prints_and_leaves_a_page(spark: SparkSession, audited: Path
     assert "There are no dead letters." in Path(figures["report"]).read_text()
     assert json.loads((out / "dlq.json").read_text()) == figures
     assert (out / "dead_letters").is_dir()
-
-
-def test_results_do_not_go_into_a_store(spark: SparkSession, audited: Path) -> None:
-    for out in (audited, audited / "out"):
-        done = CliRunner().invoke(main, ["pipeline", "verify", str(audited), "--out", str(out)])
-        assert done.exit_code != 0
-        assert "only read" in done.output
-    assert sorted(path.name for path in audited.iterdir()) == ["db-1.log", "db-2.log", "db-3.log"]
