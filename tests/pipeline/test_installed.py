@@ -24,7 +24,12 @@ import json, sys
 import tandemmq
 from broker.pipeline.session import session
 
-spark = session("local[1]", {"spark.ui.showConsoleProgress": "false", "spark.driver.memory": "512m"})
+quick = {
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.ui.showConsoleProgress": "false",
+}
+spark = session("local[1]", quick)
 rows = spark.read.format("tandemmq").load(sys.argv[1]).count()
 import broker
 worker = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("broker").__file__).collect()[0]
@@ -33,6 +38,7 @@ print(json.dumps([rows, broker.__file__, worker]))
 
 
 @pytest.mark.service
+@pytest.mark.thorough  # a second Java, beside that of the other tests
 def test_workers_find_the_rooms_of_a_wheel(
     store: Path, tmp_path: Path, require_service: Callable[[object, str], None]
 ) -> None:
