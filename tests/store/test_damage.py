@@ -508,6 +508,77 @@ def test_the_checker_misses_a_pin_that_a_replay_finds(tmp_path: Path) -> None:
     assert any(f"db-{file}.log does not pin db-{pinned}.log" in problem for problem in report.problems), report.problems
 
 
+def resubscribed(directory: Path, *, keeps: bool) -> tuple[Term, dict[str, bytes]]:
+    """A durable subscription whose record was written in each of db-1 to db-4; up to the last it held something. Then
+    db-1 goes; if no message of db-2 is kept, so do that and db-3. Also returns the journal of before."""
+    term = Term(str(directory), "a", replace(SETTINGS, cleanup_interval=0.0))
+    queue, owner = term.store.queue(Q), term.store.subscription("c", "one", T)
+
+    def go_on_to(file: int) -> None:
+        while term.add_durably(1, body=b"x" * 1000)[0].location >> 32 < file:
+            pass
+
+    def subscribe() -> None:
+        operation = AddSubscription(owner, encode_subscription(T, "c", "one"))
+        term.store.append(operation)
+        term.wait(lambda: operation in term.durable_operations)
+
+    subscribe()
+    pending = [term.add(T, owners=(owner,))]
+    go_on_to(2)
+    subscribe()
+    pending.append(term.add(T, owners=(owner,)))
+    go_on_to(3)
+    subscribe()
+    before = len(term.durable_operations)
+    for operation in pending:
+        term.remove(operation, owner, "c:one")
+    term.wait_durable(before + len(pending))
+    go_on_to(4)
+    subscribe()
+    go_on_to(5)
+    there = journal(directory)
+    before = len(term.durable_operations)
+    going = [paged for paged in term.page(queue).messages if not keeps or paged.location >> 32 != 2]
+    for paged in going:
+        term.remove(paged, queue)
+    term.wait_durable(before + 1 + len(going))
+    term.wait(term.store.checkpoint()[0].done)
+    gone = [1] if keeps else [1, 2, 3]
+    term.wait(lambda: not any((directory / f"db-{file}.log").exists() for file in gone))
+    return term, there
+
+
+def test_the_checker_knows_that_files_may_pin_one_by_way_of_another(tmp_path: Path) -> None:
+    """What the newest of a subscription's records pins directly, depends on how many of the older ones were seen."""
+    term, _ = resubscribed(tmp_path, keeps=True)
+    term.close()
+    assert journal(tmp_path).keys() >= {"db-2.log", "db-3.log", "db-4.log"}
+    is_clean(tmp_path)
+
+    def unpin(follower: Follower) -> None:
+        assert 2 not in follower.state.files[4].pins
+        follower.state.files[3].pins.clear()
+        follower.state.tail.touched_files.add(3)
+
+    change_index(tmp_path, unpin)
+    problems = check(str(tmp_path)).problems
+    assert [re.findall(r"db-\d+", problem) for problem in problems] == [["db-3", "db-2"], ["db-4", "db-2"]], problems
+
+
+def test_the_checker_asks_no_pin_of_what_was_given_up_and_is_still_there(tmp_path: Path) -> None:
+    """A crash came between the record that gives files up and their unlink."""
+    term, there = resubscribed(tmp_path, keeps=False)
+    term.close()
+    for name in ("db-2.log", "db-3.log"):
+        (tmp_path / name).write_bytes(there[name])
+    is_clean(tmp_path)
+    term = Term(str(tmp_path), "a", SETTINGS)
+    term.wait(lambda: not any((tmp_path / f"db-{file}.log").exists() for file in (2, 3)))
+    term.close()
+    is_clean(tmp_path)
+
+
 def test_the_checker_counts_what_each_owner_has_in_each_file(tmp_path: Path) -> None:
     three_files(tmp_path)
 
