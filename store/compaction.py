@@ -165,6 +165,9 @@ class Compaction:
         while self._files:
             file = self._files[0]
             written = 0
+            if not self._has_moved_records and file not in self._state.files:
+                self._files.popleft()  # by a checkpoint of meanwhile nothing needed it any more, and it went
+                continue
             if not self._has_moved_records and self._journal.is_damaged(file):
                 self.unfit.add(self._files.popleft())
                 self.files = tuple(each for each in self.files if each != file)

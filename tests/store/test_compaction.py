@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,28 @@ def test_who_remembers_a_message_at_its_old_place_can_still_remove_it(directory:
         term.remove(operation, owner)
     term.wait_durable(before + 7)
     assert term.bodies() == [operation.message.body for operation in kept[7:]]
+    term.close()
+    assert check(directory).problems == []
+
+
+def test_files_that_go_by_themselves_while_it_is_under_way_are_left_out(directory: str) -> None:
+    term = Term(directory, settings=OFF)
+    kept = fill_sparsely(term, 4)
+    term.close()
+    term = Term(directory, settings=replace(SETTINGS, compaction_rate=kept[0].size))  # a second a message
+    owner = term.store.queue(Q)
+    files = JournalFiles(directory).list()
+    report = term.store.compact()
+    term.wait(lambda: term.store.figures.bytes_copied > 0)
+    before = len(term.durable_operations)
+    for operation in kept[1:]:
+        term.remove(operation, owner)
+    term.wait_durable(before + len(kept) - 1)
+    term.wait(term.store.checkpoint()[0].done)
+    term.wait(lambda: not set(files[:-1]) & set(JournalFiles(directory).list()))
+    assert not report.done(), "they went before their turn came"
+    term.wait(report.done)
+    assert term.bodies() == [kept[0].message.body]
     term.close()
     assert check(directory).problems == []
 
