@@ -73,13 +73,18 @@ class OpenTransactions:
                 self._withhold(key, transaction)
 
     def enlist(self, key: str, operation: PendingOperation, replaces: int = 0) -> None:
-        """One more operation of an open transaction; ``replaces`` is where it stood before it was copied."""
+        """One more operation of an open transaction; ``replaces`` is where it stood before it was copied.
+
+        It may be known by a still older place: the copies in between went before an old index read them.
+        """
         transaction = self.by_key.setdefault(key, Transaction())
         self.is_touched = True
         if replaces:
             for number, known in enumerate(transaction.operations):
-                if known.location == replaces:
-                    self._pin(operation.location >> 32, replaces >> 32)
+                if known.location == replaces or (
+                    known.location < replaces and known.kind == operation.kind and _name(known) == _name(operation)
+                ):
+                    self._pin(operation.location >> 32, known.location >> 32)
                     transaction.operations[number] = operation._replace(owner=known.owner, order_key=known.order_key)
                     return
         transaction.operations.append(operation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -299,6 +300,32 @@ def test_a_prepared_transaction_moves_and_waits_for_its_outcome(directory: str, 
         assert term.bodies() == expected
         term.close()
         assert check(directory).problems == []
+
+
+def test_an_old_index_knows_a_prepared_transaction_that_moved_twice(directory: str) -> None:
+    """The copies between what it knows and what is there went before it read them."""
+    term = Term(directory, settings=OFF)
+    owner = term.store.queue(Q)
+    message = term.message(body=b"prepared")
+    payload = encode_add(message, encode_message(message), XID)
+    prepare = PrepareTransaction(XID, [AddMessage(message, (owner,), payload)], encode_prepare(XID))
+    term.store.append(prepare)
+    term.wait(lambda: prepare in term.durable_operations)
+    kept = [operation.message.body for operation in fill_sparsely(term, 3)]
+    term.close()
+    shutil.copytree(f"{directory}/index/a", f"{directory}/index/old")
+    for _ in range(2):
+        before = JournalFiles(directory).list()
+        term = Term(directory, settings=SETTINGS)
+        compact(term)
+        term.close()
+        assert not set(before) & set(JournalFiles(directory).list()), "all of it was moved"
+    assert check(directory).problems == []
+    term = Term(directory, "old", settings=SETTINGS)
+    assert [(p.transaction, p.added) for p in term.store.prepared()] == [(XID, 1)]
+    assert term.bodies() == kept
+    term.close()
+    assert check(directory).problems == []
 
 
 def test_a_crash_in_the_middle_changes_nothing(directory: str) -> None:
