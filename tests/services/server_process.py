@@ -105,11 +105,16 @@ class ServerProcess(ABC):
         self.stop(signal.SIGKILL)
 
     def pause(self) -> None:
-        """It and its children stand still, connections stay."""
+        """It and its children stand still, connections stay. On return no thread of theirs does anything any more: a
+        signal has not arrived yet when ``kill`` returns, and a thread that runs answers one question more."""
         assert self.process is not None, "what does not run cannot be paused"
         self._paused = _family(self.process.pid)
         for pid in self._paused:
             os.kill(pid, signal.SIGSTOP)
+        until = time.monotonic() + END_SECONDS_MAX
+        while any(map(_moves, self._paused)):
+            assert time.monotonic() < until, f"{self.command()[0]} does not stand still"
+            time.sleep(0.001)
 
     def resume(self) -> None:
         paused, self._paused = self._paused, []
@@ -120,6 +125,15 @@ class ServerProcess(ABC):
     def remove(self) -> None:
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _moves(pid: int) -> bool:
+    """Whether any thread of a process may still do something."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if (task / "stat").read_text().rpartition(")")[2].split()[0] not in "TtZX":
+                return True
+    return False
 
 
 def _family(pid: int) -> list[int]:
