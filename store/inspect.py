@@ -18,7 +18,7 @@ from journal.scan import Batch, FileSource, Scan, scan
 from store.damage import decode_lost, decode_next
 from store.headers import MARK, Chronicle, Header, decode_header, ranges, read_chronicle
 from store.hints import CopyHint, hint_of
-from store.marks import decode_gone, decode_settled
+from store.marks import OUR_TRACES, decode_gone, decode_settled
 from store.records.commands import (
     AckMap,
     AddMessage,
@@ -43,8 +43,6 @@ from store.records.openwire import decode_message, detect_version
 
 # Read of each file to see its header; a longer one takes a second read.
 HEADER_BYTES: Final = 4096
-
-OUR_TRACES: Final = "TANDEMMQ-"
 
 DAMAGED: Final = "damaged"
 TORN: Final = "torn"

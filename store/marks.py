@@ -16,6 +16,8 @@ from store.headers import ranges
 from store.records.commands import Trace, decode, encode_trace
 from store.records.message import Destination
 
+# So every trace of ours begins, but for the header of a file (store.headers).
+OUR_TRACES = "TANDEMMQ-"
 _GONE = "TANDEMMQ-GONE "
 _GONE_BYTES = _GONE.encode()
 _SETTLED = "TANDEMMQ-SETTLED "

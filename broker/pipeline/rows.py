@@ -14,8 +14,9 @@ from broker.pipeline.walk import JournalFile, Stretch, record_bytes, walk
 from journal.format import CONTROL_SIZE, RECORD_HEADER_SIZE
 from store.headers import MARK
 from store.hints import CopyHint, hint_of
+from store.marks import OUR_TRACES
 from store.records import commands, loose
-from store.records.acknowledgements import decode_ack
+from store.records.acknowledgements import AckType, decode_ack
 from store.records.commands import (
     AckMap,
     AddMessage,
@@ -36,7 +37,7 @@ from store.records.commands import (
     trailing,
 )
 from store.records.fields import read_fields
-from store.records.message import BodyKind, Destination, DestinationKind, Message
+from store.records.message import SCHEMES, BodyKind, Destination, Message
 from store.records.openwire import decode_message, detect_version
 from store.records.properties import Char
 
@@ -53,12 +54,6 @@ _BROKER_IN_SINCE: Final = 3  # version of OpenWire
 _FIRST_FOR_CONSUMER_SINCE: Final = 10  # one byte more behind it
 _LONG: Final = struct.Struct(">q")
 
-_KIND_NAMES: Final = {
-    DestinationKind.QUEUE: "queue",
-    DestinationKind.TOPIC: "topic",
-    DestinationKind.TEMP_QUEUE: "temp-queue",
-    DestinationKind.TEMP_TOPIC: "temp-topic",
-}
 _COMMANDS: Final[dict[type, str]] = {
     AddMessage: columns.ADD_MESSAGE,
     UpdateMessage: columns.UPDATE_MESSAGE,
@@ -71,17 +66,6 @@ _COMMANDS: Final[dict[type, str]] = {
     AckMap: columns.ACK_MAP,
     Rewritten: columns.REWRITTEN,
 }
-# ActiveMQ's MessageAck
-_ACK_KINDS: Final = {
-    0: "delivered",
-    1: "poison",
-    2: "standard",
-    3: "redelivered",
-    4: "individual",
-    5: "unmatched",
-    6: "expired",
-}
-_OUR_TRACES: Final = "TANDEMMQ-"
 
 
 class Malformed(Exception):
@@ -133,7 +117,7 @@ def _records(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
                         batch,
                         epoch,
                         name,
-                        _KIND_NAMES[destination.kind],
+                        SCHEMES[destination.kind],
                         destination.name,
                         message_id,
                         None,
@@ -170,7 +154,7 @@ def _records(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
                 batch,
                 epoch,
                 name,
-                None if found is None else _KIND_NAMES[found.kind],
+                None if found is None else SCHEMES[found.kind],
                 None if found is None else found.name,
                 getattr(stored, "message_id", None),
                 None if transaction is None else transaction.key,
@@ -190,7 +174,7 @@ def _name(command: Command, data: bytes) -> str:
         text = command.message or ""
         if text.startswith(MARK):
             return columns.HEADER
-        return columns.MARK if text.startswith(_OUR_TRACES) else columns.TRACE
+        return columns.MARK if text.startswith(OUR_TRACES) else columns.TRACE
     if isinstance(command, Subscription):
         return columns.UNSUBSCRIPTION if command.info is None else columns.SUBSCRIPTION
     if isinstance(command, Schedule):
@@ -264,7 +248,7 @@ def _messages(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
             transaction = None if stored.transaction is None else stored.transaction.key
             producer, _, sequence = stored.message_id.rpartition(":")
             place = (
-                _KIND_NAMES[stored.destination.kind],
+                SCHEMES[stored.destination.kind],
                 stored.destination.name,
                 stored.message_id,
                 producer if sequence.isdecimal() else None,
@@ -349,7 +333,7 @@ def _acks(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
                 file.store,
                 file.file,
                 offset,
-                _KIND_NAMES[command.destination.kind],
+                SCHEMES[command.destination.kind],
                 command.destination.name,
                 command.message_id,
                 None if command.transaction is None else command.transaction.key,
@@ -363,8 +347,8 @@ def _ack_kind(frame: bytes | None, version: int | None) -> str | None:
     if not frame:
         return None
     try:
-        return _ACK_KINDS.get(decode_ack(frame, version or loose.OPENWIRE_VERSION).ack_type)
-    except RecordDamaged:
+        return AckType(decode_ack(frame, version or loose.OPENWIRE_VERSION).ack_type).name.lower()
+    except (RecordDamaged, ValueError):
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 from typing import NamedTuple
 
 from store.records import loose
@@ -11,8 +12,19 @@ from store.records.loose import OPENWIRE_VERSION
 from store.records.message import Destination
 from store.records.transactions import TransactionId
 
-STANDARD_ACK = 2
 _HEAD = struct.pack(">iB", 0, 0)
+
+
+class AckType(IntEnum):
+    """MessageAck's constants. A frame may hold others."""
+
+    DELIVERED = 0
+    POISON = 1
+    STANDARD = 2
+    REDELIVERED = 3
+    INDIVIDUAL = 4
+    UNMATCHED = 5
+    EXPIRED = 6
 
 
 class SubscriptionInfo(NamedTuple):
@@ -33,7 +45,7 @@ class MessageAck(NamedTuple):
     last_message_id: str | None
     consumer_id: str | None = None
     transaction: TransactionId | None = None
-    ack_type: int = STANDARD_ACK
+    ack_type: int = AckType.STANDARD
     first_message_id: str | None = None
     message_count: int = 1
     poison_cause: tuple[str | None, str | None] | None = None

@@ -30,10 +30,11 @@ class Destination(NamedTuple):
         return self.kind is DestinationKind.TOPIC or self.kind is DestinationKind.TEMP_TOPIC
 
     def __str__(self) -> str:
-        return f"{_SCHEMES[self.kind]}://{self.name}"
+        return f"{SCHEMES[self.kind]}://{self.name}"
 
 
-_SCHEMES = {
+# The words for the kinds, as ActiveMQ's qualified names have them.
+SCHEMES = {
     DestinationKind.QUEUE: "queue",
     DestinationKind.TOPIC: "topic",
     DestinationKind.TEMP_QUEUE: "temp-queue",

@@ -18,6 +18,7 @@ from journal.format import END_RECORD
 from store.check import check
 from store.inspect import read_headers
 from store.several.check import check_all
+from tests.services.server_process import thread_states
 
 # Small files and frequent checkpoints: a successor has its predecessor's files reclaimed within a moment.
 STORE_SETTINGS = {
@@ -137,12 +138,7 @@ def _has_locked_a_file_in(directory: Path, pid: int) -> bool:
 
 def _stop_all_threads(broker: BrokerProcess) -> None:
     broker.kill(signal.SIGSTOP)
-    tasks = Path(f"/proc/{broker.pid}/task")
-
-    def all_stopped() -> bool:
-        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir())
-
-    wait_until(all_stopped, f"all threads of {broker.name} are stopped")
+    wait_until(lambda: thread_states(broker.pid) == {"T"}, f"all threads of {broker.name} are stopped")
 
 
 # ---- the journal, as an onlooker sees it

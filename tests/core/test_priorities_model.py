@@ -13,9 +13,9 @@ from hypothesis.stateful import invariant, precondition, rule
 from broker.core.queue import Queue
 from broker.core.subscription import Subscription
 from store.keys import rank_of
-from store.operations import PagedMessage
+from store.operations import Page, PagedMessage
 from store.records.message import Message
-from tests.core.test_queue_routes_model import ORDERS, SIZE, RoutesMachine
+from tests.core.test_queue_routes_model import ORDERS, RoutesMachine
 
 PRIORITIES = st.sampled_from([4, 4, 9, 0, 7])
 
@@ -44,25 +44,9 @@ class PrioritiesMachine(RoutesMachine):
         self.show(message)
         self.queue.add_volatile(message)
 
-    @precondition(lambda self: self.channel)
-    @rule(count=st.integers(1, 8))
-    def durable(self, count: int) -> None:
-        for _ in range(min(count, len(self.channel))):
-            operation = self.channel.popleft()
-            if isinstance(operation, Message):
-                self.location += SIZE
-                key = self.location << 32
-                self.stored[key] = PagedMessage(key, self.location, SIZE, operation)
-                self.show(operation)
-                self.queue.add(operation, key, self.location, SIZE)
-                continue
-            assert operation.priority is not None, "each priority is read by itself"
-            found = [
-                self.stored[key]
-                for key in sorted(self.stored)
-                if key > operation.after and self.stored[key].message.priority == operation.priority
-            ]
-            self.queue.page(found[: operation.count], len(found) <= operation.count)
+    def behind(self, page: Page) -> list[PagedMessage]:
+        assert page.priority is not None, "each priority is read by itself"
+        return [paged for paged in super().behind(page) if paged.message.priority == page.priority]
 
     @precondition(lambda self: not self.channel and not self.queue.is_page_asked)
     @rule()

@@ -104,8 +104,12 @@ class RoutesMachine(RuleBasedStateMachine):
                 self.show(operation)
                 self.queue.add(operation, key, self.location, SIZE)
                 continue
-            found = [self.stored[key] for key in sorted(self.stored) if key > operation.after]
+            found = self.behind(operation)
             self.queue.page(found[: operation.count], len(found) <= operation.count)
+
+    def behind(self, page: Page) -> list[PagedMessage]:
+        """What a store would read for it, if it were not bounded."""
+        return [self.stored[key] for key in sorted(self.stored) if key > page.after]
 
     @rule()
     def page(self) -> None:

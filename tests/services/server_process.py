@@ -18,6 +18,7 @@ from bench.peers.ports import free_port
 START_SECONDS_MAX = 60.0
 END_SECONDS_MAX = 30.0
 _PAUSE_SECONDS = 0.02
+_AT_REST = {"T", "t", "Z", "X"}  # stopped, traced, ended
 
 
 def user_for(name: str) -> str | None:
@@ -112,7 +113,7 @@ class ServerProcess(ABC):
         for pid in self._paused:
             os.kill(pid, signal.SIGSTOP)
         until = time.monotonic() + END_SECONDS_MAX
-        while any(map(_moves, self._paused)):
+        while any(not thread_states(pid) <= _AT_REST for pid in self._paused):
             assert time.monotonic() < until, f"{self.command()[0]} does not stand still"
             time.sleep(0.001)
 
@@ -127,13 +128,14 @@ class ServerProcess(ABC):
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _moves(pid: int) -> bool:
-    """Whether any thread of a process may still do something."""
+def thread_states(pid: int) -> set[str]:
+    """The states that the threads of a process are in, as proc(5) calls them; none of those that ended meanwhile."""
+    states: set[str] = set()
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            if (task / "stat").read_text().rpartition(")")[2].split()[0] not in "TtZX":
-                return True
-    return False
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                states.add((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return states
 
 
 def _family(pid: int) -> list[int]:

@@ -15,17 +15,11 @@ from broker.pipeline.columns import ADD_MESSAGE, REMOVE_MESSAGE, UPDATE_MESSAGE
 from journal.disk import read_at
 from journal.format import CONTROL_SIZE, RECORD_HEADER, RECORD_HEADER_SIZE, USER_RECORD
 from store.records.commands import AddMessage, RecordDamaged, RemoveMessage, UpdateMessage, decode
-from store.records.message import DestinationKind
+from store.records.message import SCHEMES
 
 # Of one place no more is read; a batch is shorter.
 PLACE_BYTES_MAX: Final = 64 << 20
-
-_TYPES: Final = {
-    DestinationKind.QUEUE: "queue",
-    DestinationKind.TOPIC: "topic",
-    DestinationKind.TEMP_QUEUE: "temp-queue",
-    DestinationKind.TEMP_TOPIC: "temp-topic",
-}
+_NAMES: Final = {AddMessage: ADD_MESSAGE, UpdateMessage: UPDATE_MESSAGE, RemoveMessage: REMOVE_MESSAGE}
 
 
 class Named(NamedTuple):
@@ -64,16 +58,12 @@ def _named(content: bytes, start: int) -> Iterator[Named]:
 
 def _read(payload: bytes) -> tuple[str, str, str, str] | None:
     try:
-        match decode(payload):
-            case AddMessage() as stored:
-                name = ADD_MESSAGE
-            case UpdateMessage(add=stored):
-                name = UPDATE_MESSAGE
-            case RemoveMessage() as removed:
-                kind, queue = removed.destination.kind, removed.destination.name
-                return REMOVE_MESSAGE, _TYPES[kind], queue, removed.message_id
-            case _:
-                return None
+        command = decode(payload)
     except RecordDamaged:
         return None
-    return name, _TYPES[stored.destination.kind], stored.destination.name, stored.message_id
+    name = _NAMES.get(type(command))
+    if name is None:
+        return None
+    named = command.add if isinstance(command, UpdateMessage) else command
+    assert isinstance(named, AddMessage | RemoveMessage), "_NAMES has no other"
+    return name, SCHEMES[named.destination.kind], named.destination.name, named.message_id

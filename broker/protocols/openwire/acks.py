@@ -6,24 +6,11 @@ from a client that knows nothing of this connection's dispatches yet, as after a
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from broker.core.commands import Ack, ClientError, Command, Delivered, GiveUp, Receipt
 from broker.protocols.openwire.consumers import Consumer
 from broker.protocols.openwire.faults import text_of
 from broker.protocols.openwire.schema import MessageAck
-
-
-class AckType(IntEnum):
-    """MessageAck's constants."""
-
-    DELIVERED = 0
-    POISON = 1
-    STANDARD = 2
-    REDELIVERED = 3
-    INDIVIDUAL = 4
-    UNMATCHED = 5
-    EXPIRED = 6
+from store.records.acknowledgements import AckType
 
 
 def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> Command | None:

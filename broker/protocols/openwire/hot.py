@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from broker.protocols.openwire.schema import Command, IntegerResponse, KeepAliveInfo, MessageAck, ProducerAck, Response
 from broker.protocols.openwire.types import ConsumerId, MessageId, ProducerId
 from store.records import loose
+from store.records.acknowledgements import AckType
 from store.records.errors import RecordDamaged
 from store.records.remembered import remember
 
@@ -36,7 +37,7 @@ _END = struct.Struct(">i?")
 _MESSAGE_ID = bytes((1, loose.MESSAGE_ID, 0, 1, loose.PRODUCER_ID))  # no text, a producer
 _PRODUCER = 3  # where in it the producer begins
 _SINGLE_END = _END.pack(1, False)
-STANDARD = 2  # AckType
+STANDARD = int(AckType.STANDARD)
 
 
 def read_message_ack(data: bytes) -> MessageAck | None:

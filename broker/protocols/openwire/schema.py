@@ -387,18 +387,6 @@ class MessageDispatch(Command):
     redelivery_counter: Int = 0
 
 
-class AckType(IntEnum):
-    """MessageAck's constants."""
-
-    DELIVERED = 0
-    POISON = 1
-    STANDARD = 2
-    REDELIVERED = 3
-    INDIVIDUAL = 4
-    UNMATCHED = 5
-    EXPIRED = 6
-
-
 @wire(22)
 @dataclass(slots=True)
 class MessageAck(Command):

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from broker.core.commands import Abort, Ack, ClientError, Commit, Delivered, ErrorKind, GiveUp, ProtocolFailure
 from broker.protocols.openwire import schema
-from broker.protocols.openwire.acks import AckType
 from broker.protocols.openwire.consumers import Consumer
 from broker.protocols.openwire.schema import TransactionType
 from broker.protocols.openwire.types import ConnectionId, Throwable
+from store.records.acknowledgements import AckType
 from store.records.message import Message
 from tests.protocols.openwire.peer import CONNECTION, CONSUMER, LOCAL, QUEUE, TOPIC, Peer, ack, sent
 

@@ -7,13 +7,13 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.protocols.openwire.acks import AckType
 from broker.protocols.openwire.codec import STORED
 from broker.protocols.openwire.errors import WireError
 from broker.protocols.openwire.hot import read_single_ack
 from broker.protocols.openwire.schema import MessageAck
 from broker.protocols.openwire.types import ConsumerId, MessageId, ProducerId, Throwable
 from store.records import loose
+from store.records.acknowledgements import AckType
 from store.records.message import Destination, DestinationKind
 from store.records.transactions import LocalTransactionId
 
