@@ -5,6 +5,9 @@ so a file that was reclaimed differs for ever from one that was lost (safety.md 
 
 `TANDEMMQ-SETTLED {"subscription": key, "topic": name}` ends the move of a durable subscription: all that it
 holds stands behind its newest record now, so that the older ones are not needed (safety.md 5). ActiveMQ ignores traces.
+
+`TANDEMMQ-CLOCK <milliseconds since 1970>` says what time the master's clock showed when the batch was made: for people
+who read journals, since records carry no time; it decides nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ _GONE = "TANDEMMQ-GONE "
 _GONE_BYTES = _GONE.encode()
 _SETTLED = "TANDEMMQ-SETTLED "
 _SETTLED_BYTES = _SETTLED.encode()
+_CLOCK = "TANDEMMQ-CLOCK "
 
 
 def encode_gone(files: Iterable[int]) -> bytes:
@@ -60,3 +64,16 @@ def decode_settled(payload: bytes) -> tuple[str | None, str] | None:
         return None
     said = json.loads(text[len(_SETTLED) :])
     return said.get("topic"), str(said["subscription"])
+
+
+def encode_clock(milliseconds: int) -> bytes:
+    """The payload of the record that says what time it is: of wall time, since 1970."""
+    return encode_trace(f"{_CLOCK}{milliseconds}")
+
+
+def clock_of(text: str) -> int | None:
+    """The milliseconds that the text of a trace command shows; None for every other trace."""
+    if not text.startswith(_CLOCK):
+        return None
+    said = text[len(_CLOCK) :]
+    return int(said) if said.isdecimal() and said.isascii() else None

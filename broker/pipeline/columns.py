@@ -111,10 +111,12 @@ COLUMNS: Final[dict[str, Columns]] = {
 TABLES: Final = tuple(COLUMNS)
 
 # What ``records.command`` may hold. COPY is the UPDATE_MESSAGE by which compaction moves a message to a newer file;
-# HEADER and MARK are the traces that only this broker writes; what cannot be decoded is UNREADABLE, and not sound.
+# HEADER, MARK and CLOCK are the traces that only this broker writes, and ``broker_in`` of a CLOCK is the time that it
+# shows; what cannot be decoded is UNREADABLE, and not sound.
 TRACE: Final = "TRACE"
 HEADER: Final = "HEADER"
 MARK: Final = "MARK"
+CLOCK: Final = "CLOCK"
 ADD_MESSAGE: Final = "ADD_MESSAGE"
 COPY: Final = "COPY"
 UPDATE_MESSAGE: Final = "UPDATE_MESSAGE"

@@ -14,7 +14,7 @@ from broker.pipeline.walk import JournalFile, Stretch, record_bytes, walk
 from journal.format import CONTROL_SIZE, RECORD_HEADER_SIZE
 from store.headers import MARK
 from store.hints import CopyHint, hint_of
-from store.marks import OUR_TRACES
+from store.marks import OUR_TRACES, clock_of
 from store.records import commands, loose
 from store.records.acknowledgements import AckType, decode_ack
 from store.records.commands import (
@@ -138,6 +138,9 @@ def _records(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
                         version = _version(stored.message)
                     priority = stored.priority
                     body_bytes, broker_in = _body_and_time(scratch, stored.message, version)
+                elif name == columns.CLOCK:
+                    assert isinstance(stored, Trace), "the name says so"
+                    broker_in = _time(clock_of(stored.message or "") or 0)
             except RecordDamaged as error:
                 if mode == FAILFAST:
                     raise Malformed(f"{file.path} at {offset}: {error}") from error
@@ -174,6 +177,8 @@ def _name(command: Command, data: bytes) -> str:
         text = command.message or ""
         if text.startswith(MARK):
             return columns.HEADER
+        if clock_of(text) is not None:
+            return columns.CLOCK
         return columns.MARK if text.startswith(OUR_TRACES) else columns.TRACE
     if isinstance(command, Subscription):
         return columns.UNSUBSCRIPTION if command.info is None else columns.SUBSCRIPTION

@@ -21,6 +21,7 @@ from journal.format import CONTROL_SIZE, END_RECORD
 from journal.writer import JournalWriter
 from store.inspect import Seen, read_headers
 from store.inspect import walk as inspect_walk
+from store.marks import encode_clock, encode_gone
 from store.records.commands import (
     LocalTransactionId,
     encode_add,
@@ -189,6 +190,17 @@ def test_each_command_has_its_name_and_its_fields(tmp_path: Path) -> None:
     assert remove["transaction"] == "TX:ID:c:1:7" == found[3]["transaction"]
     (ack,) = dicts(at(path), columns.ACKS)
     assert (ack["offset"], ack["subscription"]) == (remove["offset"], "client:name")
+
+
+def test_a_clock_shows_its_time_and_other_marks_none(tmp_path: Path) -> None:
+    path = tmp_path / "db-1.log"
+    near = [encode_trace(f"TANDEMMQ-CLOCK{text}") for text in ("", " ", " 1.5", " -1", " \u0661")]
+    write_foreign(path, [[encode_clock(1_700_000_000_123), encode_gone([3]), *near]])
+    found = dicts(at(path), columns.RECORDS)
+    assert [(row["command"], row["broker_in"]) for row in found] == [
+        ("CLOCK", 1_700_000_000_123_000),
+        *[("MARK", None)] * 6,
+    ]
 
 
 @pytest.mark.parametrize("size", [0, 10, 100, 127, 128, 5000, 20_000, 70_000])

@@ -1,12 +1,14 @@
-"""``tandemmq pipeline``: questions to journals of any number of brokers, answered with Spark."""
+"""What every job of ``tandemmq pipeline`` is asked: where from, where to, and how Spark is to run."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,24 +21,34 @@ from broker.pipeline.table import terminal
 
 EXIT_FAILED = 1
 
-
-@click.command("pipeline")
-@click.argument("job", type=click.Choice(list(JOBS)))
-@click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True))
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where the results go, as Parquet and as a page of HTML; what an earlier run left there is replaced.",
+_COMMON = (
+    click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True)),
+    click.option(
+        "--out",
+        required=True,
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Where the results go, as Parquet and as a page of HTML; what an earlier run left there is replaced.",
+    ),
+    click.option("--master", help=f"Where Spark runs: {DEFAULT_MASTER} (the default), spark://host:port, yarn."),
+    click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; may be repeated."),
+    click.option("--tail", is_flag=True, help="Read the newest file, too, up to its last complete batch."),
+    click.option("--from-file", type=click.IntRange(0), help="Leave out files with lower numbers."),
+    click.option("--to-file", type=click.IntRange(0), help="Leave out files with higher numbers."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
 )
-@click.option("--master", help=f"Where Spark runs: {DEFAULT_MASTER} (the default), spark://host:port, yarn.")
-@click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; may be repeated.")
-@click.option("--tail", is_flag=True, help="Read the newest file, too, up to its last complete batch.")
-@click.option("--from-file", type=click.IntRange(0), help="Leave out files with lower numbers.")
-@click.option("--to-file", type=click.IntRange(0), help="Leave out files with higher numbers.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def pipeline(
+
+
+def asked(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a click command what ``answer`` wants: it hands its keywords on."""
+    for option in reversed(_COMMON):
+        command = option(command)
+    return command
+
+
+def answer(
     job: str,
+    own: dict[str, Any] | None = None,
+    *,
     sources: tuple[str, ...],
     out: Path,
     master: str | None,
@@ -46,16 +58,8 @@ def pipeline(
     to_file: int | None,
     as_json: bool,
 ) -> None:
-    """Ask the journals in SOURCES: directories of stores, or of archived files. They are only read.
-
-    \b
-    composition: what fills the files, to the byte.
-    verify: the checksums of everything; what is damaged, and which messages.
-    duplicates: what was stored twice.
-    dlq: dead letters, from where and why.
-
-    Exit code 1 where somebody must look: damage, files that do not add up, ids stored twice, dead letters.
-    """
+    """Run the job, whose own keywords are ``own``; print what it found and write its report. Ends the process with
+    EXIT_FAILED where somebody must look."""
     conf = dict(_setting(setting) for setting in settings)
     meant = Sources(sources, tail, from_file, to_file)
     try:
@@ -75,7 +79,7 @@ def pipeline(
     from pyspark.errors import PySparkException
 
     try:
-        summary = import_module(JOBS[job]).run(spark, meant, str(out))
+        summary = import_module(JOBS[job]).run(spark, meant, str(out), **(own or {}))
     except (ValueError, OSError, PySparkException) as error:
         raise click.ClickException(str(error)) from None
     report = out / f"{job}.html"

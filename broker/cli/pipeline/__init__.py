@@ -1,0 +1,23 @@
+"""``tandemmq pipeline``: questions to journals of any number of brokers, answered with Spark.
+
+A job with options of its own stands in a file of its own, with its name, and is put into the table below.
+"""
+
+from __future__ import annotations
+
+from broker.cli.lazy import Commands, LazyGroup
+
+_COMMANDS: Commands = {
+    "composition": ("broker.cli.pipeline.plain", "composition", "What fills the files, to the byte."),
+    "verify": ("broker.cli.pipeline.plain", "verify", "The checksums of everything; what is damaged."),
+    "duplicates": ("broker.cli.pipeline.plain", "duplicates", "What was stored twice."),
+    "dlq": ("broker.cli.pipeline.plain", "dlq", "Dead letters, from where and why."),
+}
+
+pipeline = LazyGroup(
+    "pipeline",
+    table=_COMMANDS,
+    help="""Ask the journals of stores and archives. They are only read.
+
+    Exit code 1 where somebody must look: damage, files that do not add up, ids stored twice, dead letters.""",
+)
