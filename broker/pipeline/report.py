@@ -10,31 +10,25 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from broker.pipeline.jobs.summary import Bars, Plot, Stacks, Summary
-from broker.pipeline.table import Cell, Table, is_number, shown, size
-
-# Told apart by people who see colours differently, too (Okabe and Ito); beyond these everything is one grey part.
-COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
-OTHERS_COLOUR: Final = "#999999"
-
-WIDTH: Final = 900
-LABEL_WIDTH: Final = 260
-VALUE_WIDTH: Final = 110
-BAR_HEIGHT: Final = 18
-ROW_HEIGHT: Final = 24
-LABEL_CHARS_MAX: Final = 36
+from broker.pipeline import drawing
+from broker.pipeline.jobs.summary import Plot, Summary
+from broker.pipeline.table import Cell, Table, is_number, shown
 
 _STYLE: Final = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1c1c1c;
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem; color: #1c1c1c;
        background: #fff; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; } h1, h2, p, li { overflow-wrap: anywhere; }
 .finding { border-left: 4px solid #009e73; padding: .4rem .8rem; margin: .5rem 0; background: #f4f7f6; }
 .look .finding { border-color: #d55e00; background: #fdf4ee; }
 table { border-collapse: collapse; font-size: .9rem; } .wide { overflow-x: auto; }
-th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: left; overflow-wrap: anywhere; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-svg { max-width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: #1c1c1c; }
-.note, .legend { color: #555; font-size: .85rem; } .legend i { display: inline-block; width: .8em; height: .8em; }
+th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; min-width: 5ch;
+         max-width: 40ch; overflow-wrap: anywhere; }
+th { overflow-wrap: normal; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.note, .legend { color: #444; font-size: .85rem; }
+@media print {
+  body { margin: 0; max-width: none; font-size: 11px; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  .wide { overflow: visible; } svg { min-width: 0; } h2 { break-after: avoid; } tr, .lines { break-inside: avoid; }
+}
 """
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -48,7 +42,7 @@ def page(summary: Summary, sources: Sequence[str]) -> str:
             '<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_text(title)}</title><style>{_STYLE}</style></head>",
+            f"<title>{_text(title)}</title><style>{drawing.STYLE}{_STYLE}</style></head>",
             f'<body class="{"clean" if summary.is_clean else "look"}"><h1>{_text(title)}</h1>',
             *(f'<p class="finding">{_text(finding)}</p>' for finding in summary.findings),
             *(part for plot in summary.plots for part in _plot(plot)),
@@ -88,61 +82,9 @@ def _right(is_right: bool) -> str:
 
 
 def _plot(plot: Plot) -> Iterator[str]:
-    if not plot.bars:
-        return
-    yield f"<h2>{_text(plot.title)}</h2>"
-    match plot:
-        case Bars(title, unit, bars):
-            yield _drawn(title, unit, [(label, [(COLOURS[0], "", value)]) for label, value in bars])
-        case Stacks(title, unit, parts, stacks):
-            colours = [COLOURS[i] if i < len(COLOURS) else OTHERS_COLOUR for i in range(len(parts))]
-            yield _legend(parts)
-            rows = [(label, [*zip(colours, parts, values, strict=True)]) for label, values in stacks]
-            yield _drawn(title, unit, rows)
-
-
-def _legend(parts: Sequence[str]) -> str:
-    named = [*zip(COLOURS, parts, strict=False)]
-    if len(parts) > len(COLOURS):
-        named.append((OTHERS_COLOUR, "others"))
-    marks = (f'<i style="background:{colour}"></i> {_text(part)}' for colour, part in named)
-    return f'<p class="legend">{" ".join(marks)}</p>'
-
-
-Piece = tuple[str, str, int]  # colour, name of the part, value
-
-
-def _drawn(title: str, unit: str, rows: Sequence[tuple[str, Sequence[Piece]]]) -> str:
-    greatest = max(max(sum(value for _, _, value in pieces) for _, pieces in rows), 1)
-    scale = (WIDTH - LABEL_WIDTH - VALUE_WIDTH) / greatest
-    drawn = []
-    for number, (label, pieces) in enumerate(rows):
-        y = number * ROW_HEIGHT
-        middle = y + BAR_HEIGHT - 5
-        short = label if len(label) <= LABEL_CHARS_MAX else label[: LABEL_CHARS_MAX - 1] + "…"
-        drawn.append(f'<text x="{LABEL_WIDTH - 8}" y="{middle}" text-anchor="end">{_text(short)}</text>')
-        x = float(LABEL_WIDTH)
-        for colour, part, value in pieces:
-            if value <= 0:
-                continue
-            width = value * scale
-            said = " ".join(word for word in (label, part, _amount(value, unit)) if word)
-            drawn.append(
-                f'<rect x="{x:.1f}" y="{y}" width="{max(width, 0.5):.1f}" height="{BAR_HEIGHT}" fill="{colour}">'
-                f"<title>{_text(said)}</title></rect>"
-            )
-            x += width
-        total = _amount(sum(value for _, _, value in pieces), unit)
-        drawn.append(f'<text x="{x + 6:.1f}" y="{middle}">{_text(total)}</text>')
-    height = len(rows) * ROW_HEIGHT
-    return (
-        f'<svg role="img" aria-label="{_text(title)}" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-        f'height="{height}">{"".join(drawn)}</svg>'
-    )
-
-
-def _amount(value: int, unit: str) -> str:
-    return size(value) if unit == "bytes" else f"{value:,} {unit}"
+    if not drawing.is_empty(plot):
+        yield f"<h2>{_text(plot.title)}</h2>"
+        yield from drawing.drawn(plot)
 
 
 def _written(written: dict[str, str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from broker.pipeline.table import Cell, Table
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """One bar for each label. ``unit`` is "bytes" or what is counted."""
+    """One bar for each label. ``unit`` is "bytes", "ms" or what is counted."""
 
     title: str
     unit: str
@@ -27,7 +27,21 @@ class Stacks:
     bars: Sequence[tuple[str, Sequence[int]]]
 
 
-Plot = Bars | Stacks
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines over ``xs``, which are as they are to be read ("2026-11-03 09:00") and in their order, at equal distances.
+
+    Each line has a name and a value for each of ``xs``, not below 0; None is a gap. ``unit`` is "bytes", "ms" or what
+    is counted. Of very many points the page shows the greatest of each stretch.
+    """
+
+    title: str
+    unit: str
+    xs: Sequence[str]
+    lines: Sequence[tuple[str, Sequence[float | None]]]
+
+
+Plot = Bars | Stacks | Lines
 
 
 @dataclass(frozen=True, slots=True)

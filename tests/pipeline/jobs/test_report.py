@@ -8,8 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from broker.pipeline.drawing import COLOURS, OTHERS_COLOUR
 from broker.pipeline.jobs.summary import Bars, Stacks, Summary
-from broker.pipeline.report import COLOURS, OTHERS_COLOUR, page
+from broker.pipeline.report import page
 from broker.pipeline.table import Table, shown, size, terminal
 
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[2J"
