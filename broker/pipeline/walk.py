@@ -30,6 +30,9 @@ class JournalFile:
 
     ``openwire`` is the version of its bodies, None when no header tells (they are tried then). ``is_current``: a
     broker may be writing it. ``size`` is for planning only: the walk sees what is there when it begins.
+
+    ``start`` and ``stop``, which are borders of stretches, make it a part of a file: the stretches that begin at
+    ``start`` or behind it, and before ``stop`` (None: all).
     """
 
     path: str
@@ -40,6 +43,8 @@ class JournalFile:
     epoch: int | None = None
     openwire: int | None = None
     is_current: bool = False
+    start: int = 0
+    stop: int | None = None
 
     @property
     def state(self) -> str:
@@ -82,21 +87,28 @@ class _Opened:
 
 
 def walk(file: JournalFile) -> Iterator[Stretch]:
-    """All of a file, in order. Damage is a stretch of its own, and the walk goes on at the next good batch.
+    """All of a file or part, in order. Damage is a stretch of its own, and the walk goes on at the next good batch.
 
     Of the current file what is whole counts, and the rest is padding: it may be on its way. Raises FileNotFoundError.
     """
+    for stretch in _from_start(file):
+        if file.stop is not None and stretch.start >= file.stop:
+            return
+        yield stretch
+
+
+def _from_start(file: JournalFile) -> Iterator[Stretch]:
     source = _Opened(file.path)
     try:
         size = source.size()
         end = None if file.end is None else min(file.end, size)
-        at = 0
-        if end != 0:
+        at = file.start
+        if end is None or at < end:
             damage: list[JournalCorrupt] = []
             found = Scan(
                 lambda: source,
                 file.file,
-                0,
+                at,
                 end,
                 is_live=file.is_current and end is None,
                 on_corrupt=damage.append,
@@ -110,7 +122,7 @@ def walk(file: JournalFile) -> Iterator[Stretch]:
                 yield _damage(source, corruption)
                 at = corruption.stop
         if end is not None:
-            for batch in Scan(lambda: source, file.file, end, is_live=True):
+            for batch in Scan(lambda: source, file.file, max(end, file.start), is_live=True):
                 at = batch.end
                 if all(_NEXT in payload[:_NEXT_WITHIN] for _, payload in batch.records):
                     yield _batch(batch)  # whoever rotated says so behind the end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,19 @@ def test_lengths_add_up_to_the_size_of_the_file(store: Path) -> None:
         lengths = sum(row["length"] for row in records)  # type: ignore[misc]
         assert said["batch_header_bytes"] == CONTROL_SIZE * len(whole)
         assert lengths + said["batch_header_bytes"] + said["padding_bytes"] + said["damaged_bytes"] == size
+
+
+def test_the_parts_of_a_file_are_the_file(store: Path) -> None:
+    files = journal_files([str(store)], is_tail_wanted=True)
+    for file in (files[0], files[-1]):
+        assert (file.end is None) == file.is_current
+        whole = tiles(file)
+        assert len(whole) > 3
+        for border in [stretch.start for stretch in whole]:
+            first, second = replace(file, stop=border), replace(file, start=border)
+            assert [*walk(first), *walk(second)] == whole
+            assert [*rows(first, columns.RECORDS), *rows(second, columns.RECORDS)] == [*rows(file, columns.RECORDS)]
+        assert list(walk(replace(file, start=whole[1].start, stop=whole[3].start))) == whole[1:3]
 
 
 def test_a_damaged_batch_is_told_and_what_follows_is_read(tmp_path: Path) -> None:
