@@ -84,3 +84,10 @@ def test_the_help_names_every_job_and_imports_no_spark() -> None:
         check=True,
     ).stdout
     assert set(JOBS) <= {line.split()[0] for line in said.splitlines() if line.strip()}
+
+
+def test_a_url_is_left_to_who_reads_it_and_a_path_must_be_there(tmp_path: Path) -> None:
+    for source, said in (("nosuch://bucket/archive", "nosuch://"), (str(tmp_path / "no"), "does not exist")):
+        done = CliRunner().invoke(main, ["pipeline", "verify", source, "--out", str(tmp_path / "out")])
+        assert done.exit_code != 0
+        assert said in done.output

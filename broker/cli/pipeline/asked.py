@@ -1,28 +1,53 @@
-"""What every job of ``tandemmq pipeline`` is asked: where from, where to, and how Spark is to run."""
+"""What every job of ``tandemmq pipeline`` is asked: where from, where to, and how Spark is to run.
+
+A job with options of its own takes them beside the common ones, and hands them on:
+
+    @click.command
+    @asked
+    @click.option("--rate", type=click.IntRange(1))
+    def replay(rate: int | None, **common: Any) -> None:
+        answer("replay", {"rate": rate}, check=parquet_or_journals, **common)
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from broker.pipeline.jobs import JOBS
+from broker.pipeline.jobs.summary import Summary
 from broker.pipeline.jobs.tables import Sources, refuse_store
 from broker.pipeline.report import page
 from broker.pipeline.session import DEFAULT_MASTER, NoSpark, session
 from broker.pipeline.stores import NoJournal, journal_files
 from broker.pipeline.table import terminal
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 EXIT_FAILED = 1
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def _there(ctx: click.Context, parameter: click.Parameter, places: tuple[str, ...]) -> tuple[str, ...]:
+    """Paths that are there; whether a URL is, whoever reads it says."""
+    for place in places:
+        if not _URL.match(place):
+            click.Path(exists=True).convert(place, parameter, ctx)
+    return places
+
+
 _COMMON = (
-    click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True)),
+    click.argument("sources", nargs=-1, required=True, callback=_there),
     click.option(
         "--out",
         required=True,
@@ -45,10 +70,19 @@ def asked(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def journals_there(sources: Sources) -> None:
+    """Raises NoJournal, ValueError or a UsageError unless there are journal files to read."""
+    files = journal_files(sources.paths, is_tail_wanted=sources.is_tail_wanted, first=sources.first, last=sources.last)
+    if not files:
+        raise click.UsageError("no file to read: the newest one of a store is read with --tail only")
+
+
 def answer(
     job: str,
     own: dict[str, Any] | None = None,
     *,
+    check: Callable[[Sources], None] = journals_there,
+    report_in: Path | None = None,
     sources: tuple[str, ...],
     out: Path,
     master: str | None,
@@ -59,40 +93,51 @@ def answer(
     as_json: bool,
 ) -> None:
     """Run the job, whose own keywords are ``own``; print what it found and write its report. Ends the process with
-    EXIT_FAILED where somebody must look."""
-    conf = dict(_setting(setting) for setting in settings)
+    EXIT_FAILED where somebody must look.
+
+    Spark takes seconds to start: what ``check`` can tell of the sources (NoJournal, ValueError, a click exception) is
+    told before. The page and the JSON go to the directory ``report_in``, by default to ``out``.
+    """
     meant = Sources(sources, tail, from_file, to_file)
+    conf = dict(_setting(setting) for setting in settings)
     try:
-        # Spark takes seconds to start: what can be told before is told before.
-        files = journal_files(sources, is_tail_wanted=tail, first=from_file, last=to_file)
+        check(meant)
         refuse_store(str(out), meant)
     except (NoJournal, ValueError) as error:
         raise click.ClickException(str(error)) from None
-    if not files:
-        raise click.UsageError("no file to read: the newest one of a store is read with --tail only")
-    try:
-        spark = session(master, conf, name=f"tandemmq {job}")
-    except NoSpark as error:
-        raise click.ClickException(str(error)) from None
-    # Not before session() has said in words that it is missing. The session ends with the process; one that was there
-    # before is not ours to stop.
+    spark = _started(job, master, conf)
+    # Not before the session has said in words that it is missing. The session ends with the process; one that was
+    # there before is not ours to stop.
     from pyspark.errors import PySparkException
 
     try:
         summary = import_module(JOBS[job]).run(spark, meant, str(out), **(own or {}))
+        tell(summary, sources, report_in or out, as_json=as_json)
     except (ValueError, OSError, PySparkException) as error:
         raise click.ClickException(str(error)) from None
-    report = out / f"{job}.html"
+    if not summary.is_clean:
+        sys.exit(EXIT_FAILED)
+
+
+def _started(job: str, master: str | None, conf: dict[str, str]) -> SparkSession:
+    try:
+        return session(master, conf, name=f"tandemmq {job}")
+    except NoSpark as error:
+        raise click.ClickException(str(error)) from None
+
+
+def tell(summary: Summary, sources: tuple[str, ...], directory: Path, *, as_json: bool) -> None:
+    """Write the summary's page and JSON into ``directory``, which is made if need be, and print it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    report = directory / f"{summary.job}.html"
     report.write_text(page(summary, sources), encoding="utf-8")
     figures = json.dumps({**summary.figures(), "report": str(report)}, indent=2, default=str)
-    (out / f"{job}.json").write_text(figures + "\n", encoding="utf-8")
+    (directory / f"{summary.job}.json").write_text(figures + "\n", encoding="utf-8")
     if as_json:
         click.echo(figures)
     else:
         click.echo(terminal(summary.findings, summary.tables, shutil.get_terminal_size((120, 24)).columns), nl=False)
         click.echo(f"report: {report}")
-    if not summary.is_clean:
-        sys.exit(EXIT_FAILED)
 
 
 def _setting(setting: str) -> tuple[str, str]:
