@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from broker.pipeline import columns
+from broker.pipeline.places import Access, access_of, is_access
 from broker.pipeline.rows import MODES, PERMISSIVE
 from broker.pipeline.stores import journal_files
 from broker.pipeline.walk import JournalFile
@@ -48,12 +49,13 @@ class Options:
     first: int | None = None
     last: int | None = None
     payload: bool = False
+    access: Access = field(default=(), repr=False)
 
     @classmethod
     def of(cls, said: Mapping[str, str]) -> Options:
         """Raises BadOption."""
         given = {name.lower(): value for name, value in said.items()}
-        unknown = sorted(set(given) - _KNOWN)
+        unknown = sorted(name for name in given if name not in _KNOWN and not is_access(name))
         if unknown:
             raise BadOption(f"unknown options: {', '.join(unknown)}; there are: {', '.join(_NAMES)}")
         paths: list[str] = [given["path"]] if given.get("path") else []
@@ -67,6 +69,7 @@ class Options:
             _number(given, "fromFile"),
             _number(given, "toFile"),
             _one_of(given, "payload", ("true", "false"), "false") == "true",
+            access_of(given),
         )
 
 
@@ -133,7 +136,11 @@ class JournalReader(DataSourceReader):
         if not options.paths:
             raise BadOption("load() takes the directory of a store, or several")
         found = journal_files(
-            options.paths, is_tail_wanted=options.is_tail_wanted, first=options.first, last=options.last
+            options.paths,
+            is_tail_wanted=options.is_tail_wanted,
+            first=options.first,
+            last=options.last,
+            access=options.access,
         )
         return [Files(files) for files in packed(found)] or [Files(())]
 

@@ -1,26 +1,29 @@
 """Which journal files stand below a path, and what their headers say of them: what a read is planned from.
 
 A store is a directory with files named db-N.log; below one path there may be several (mKahaDB, many brokers). An
-archive directory belongs to the store that it stands in, and all its files are closed.
+archive directory belongs to the store that it stands in, and all its files are closed. Paths may be remote (places).
 """
 
 from __future__ import annotations
 
-import os
+import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
+from broker.pipeline.places import Access, Entry, NoPlace, Place, normal, place_of
 from broker.pipeline.walk import JournalFile
-from journal.errors import JournalMissing
-from journal.files import JournalFiles, file_id
-from journal.scan import FileSource, Scan
+from journal.files import file_id
+from journal.scan import Scan
 from store.headers import Header, decode_header, read_chronicle
 
 ARCHIVE_NAME: Final = "data-archive"
 DEPTH_MAX: Final = 4
 # Read of each file to see its header; a longer one takes a second read.
 HEADER_BYTES: Final = 4096
+# So many headers are read at a time where each read is a journey over the network.
+REMOTE_READS: Final = 16
 # The archive gives a second file of the same name another number behind it: that was another store in the same place.
 _ARCHIVED: Final = re.compile(r"(db-\d+\.log)(\.\d+)?")
 # What never holds messages: copies of damage, and the index.
@@ -28,11 +31,12 @@ _PASSED_OVER: Final = frozenset({"quarantine", "index"})
 
 
 class NoJournal(Exception):
-    """There is no journal file where one was to be read."""
+    """There is no journal file where one was to be read, or nobody gets there."""
 
 
 class _Found(NamedTuple):
     path: str
+    size: int
     is_archived: bool
 
 
@@ -42,119 +46,132 @@ def journal_files(
     is_tail_wanted: bool = False,
     first: int | None = None,
     last: int | None = None,
+    access: Access = (),
 ) -> list[JournalFile]:
     """The files below ``paths``, by store and number, with what the headers of each store say about them.
 
     Without ``is_tail_wanted`` the newest file of each store is left out: its broker may be writing it. ``first`` and
-    ``last`` bound the numbers. What disappears meanwhile is left out. Raises NoJournal for a path without journals.
+    ``last`` bound the numbers. ``access`` says how remote paths are reached. What disappears meanwhile is left out.
+    Raises NoJournal for a path without journals.
     """
     stores: dict[str, dict[int, _Found]] = {}
+    places: dict[str, Place] = {}
     for path in paths:
-        local = _local(path)
-        found = list(_search(local))
+        whole = normal(path)
+        try:
+            place = place_of(whole, access)
+            found = list(_search(place, whole))
+        except NoPlace as error:
+            raise NoJournal(str(error)) from error
+        except OSError as error:
+            raise NoJournal(f"{whole} cannot be listed: {error}") from error
         if not found:
-            raise NoJournal(f"no journal files (db-1.log, db-2.log, ...) at or below {local}")
+            raise NoJournal(f"no journal files (db-1.log, db-2.log, ...) at or below {whole}")
         for store, number, file in found:
+            places[store] = place
             files = stores.setdefault(store, {})
             if number not in files or files[number].is_archived:  # in both: the archive has it, and the journal still
                 files[number] = file
     planned: list[JournalFile] = []
     for store in sorted(stores):
-        planned.extend(_plan(store, stores[store], is_tail_wanted, first, last))
+        for each in _plan(places[store], store, stores[store], access):
+            is_wanted = (is_tail_wanted or not each.is_current) and each.file >= (first or 0)
+            if is_wanted and (last is None or each.file <= last):
+                planned.append(each)
     return planned
 
 
-def _local(path: str) -> str:
-    scheme, separator, rest = path.partition(":")
-    if separator and scheme == "file":
-        path = "/" + rest.lstrip("/")
-    elif "://" in path:
-        raise NoJournal(f"{path}: journals are read from file systems that are mounted, not through {scheme}://")
-    return os.path.abspath(path)
-
-
-def _search(path: str) -> Iterator[tuple[str, int, _Found]]:
-    if os.path.isfile(path):
-        yield from _named(os.path.dirname(path), [os.path.basename(path)])
+def _search(place: Place, path: str) -> Iterator[tuple[str, int, _Found]]:
+    directory, name = posixpath.split(path)
+    try:
+        if _ARCHIVED.fullmatch(name):
+            yield from _named(directory, [entry for entry in place.entries(directory) if entry.name == name])
+        else:
+            yield from _below(place, path, place.entries(path), DEPTH_MAX)
+    except (FileNotFoundError, NotADirectoryError):
         return
-    root_depth = path.rstrip("/").count("/")
-    for directory, below, names in os.walk(path):
-        yield from _named(directory, names)
-        below[:] = sorted(name for name in below if name not in _PASSED_OVER)
-        if directory.count("/") - root_depth >= DEPTH_MAX:
-            below.clear()
 
 
-def _named(directory: str, names: Iterable[str]) -> Iterator[tuple[str, int, _Found]]:
-    is_archived = os.path.basename(directory) == ARCHIVE_NAME
-    store = os.path.dirname(directory) if is_archived else directory
-    for name in names:
-        matched = _ARCHIVED.fullmatch(name)
-        if matched is None or (number := file_id(matched[1])) is None:
+def _below(place: Place, directory: str, entries: Sequence[Entry], depth: int) -> Iterator[tuple[str, int, _Found]]:
+    yield from _named(directory, entries)
+    for entry in entries if depth else ():
+        if entry.is_directory and entry.name not in _PASSED_OVER:
+            path = f"{directory.rstrip('/')}/{entry.name}"
+            try:
+                inner = place.entries(path)
+            except (FileNotFoundError, PermissionError):  # lost+found, say
+                continue
+            yield from _below(place, path, inner, depth - 1)
+
+
+def _named(directory: str, entries: Iterable[Entry]) -> Iterator[tuple[str, int, _Found]]:
+    is_archived = posixpath.basename(directory) == ARCHIVE_NAME
+    store = posixpath.dirname(directory) if is_archived else directory
+    for entry in entries:
+        matched = _ARCHIVED.fullmatch(entry.name)
+        if entry.is_directory or matched is None or (number := file_id(matched[1])) is None:
             continue
+        found = _Found(f"{directory}/{entry.name}", entry.size, is_archived)
         if matched[2] is None:
-            yield store, number, _Found(f"{directory}/{name}", is_archived)
+            yield store, number, found
         elif is_archived:
-            yield store + matched[2], number, _Found(f"{directory}/{name}", is_archived)
+            yield store + matched[2], number, found
 
 
-def _plan(
-    store: str, found: dict[int, _Found], is_tail_wanted: bool, first: int | None, last: int | None
-) -> Iterator[JournalFile]:
+def _plan(place: Place, store: str, found: dict[int, _Found], access: Access) -> Iterator[JournalFile]:
     # One file may have been asked for alone: its store is looked at whole, for a later file closes an earlier one.
-    numbers = sorted(found)
-    newest = max([*numbers, *_listed(store)])
-    paths = {number: found[number].path for number in numbers}
-    for number in _listed(store):
+    paths = {number: file.path for number, file in found.items()}
+    for number in _listed(place, store):
         paths.setdefault(number, f"{store}/db-{number}.log")
-    chronicle = read_chronicle(paths, lambda number: _header_of(paths[number], number))
-    for number in numbers:
+    newest = max(paths)
+    gone: set[int] = set()
+    chronicle = read_chronicle(paths, _headers(place, paths, gone))
+    for number in sorted(found):
+        if number in gone:
+            continue
         file = found[number]
-        is_current = number == newest and not file.is_archived
-        if (is_current and not is_tail_wanted) or number < (first or 0) or (last is not None and number > last):
-            continue
-        try:
-            size = os.stat(file.path).st_size
-        except FileNotFoundError:
-            continue
         header = chronicle.headers.get(number)
         yield JournalFile(
             path=file.path,
             store=store,
             file=number,
-            size=size,
+            size=file.size,
             end=chronicle.ends.get(number),
             epoch=None if header is None else header.epoch,
             openwire=chronicle.version_at(number) if chronicle.headers else None,
-            is_current=is_current,
+            is_current=number == newest and not file.is_archived,
+            access=access if place.is_remote else (),
         )
 
 
-def _listed(store: str) -> list[int]:
+def _listed(place: Place, store: str) -> list[int]:
     try:
-        return list(JournalFiles(store).list())
+        return [number for _, number, file in _named(store, place.entries(store)) if not file.is_archived]
     except OSError:
         return []  # the second store of an archive has no directory of its own
 
 
-class _AtPath(JournalFiles):
-    """One file whatever its name."""
+def _headers(place: Place, paths: Mapping[int, str], gone: set[int]) -> Callable[[int], Header | None]:
+    """What reads the header of a file by its number; files that are not there any more are put into ``gone``."""
 
-    __slots__ = ("_path",)
+    def header_of(number: int) -> Header | None:
+        try:
+            return _header_of(place, paths[number], number)
+        except FileNotFoundError:
+            gone.add(number)
+            return None
 
-    def __init__(self, path: str) -> None:
-        super().__init__(os.path.dirname(path))
-        self._path = path
+    if not place.is_remote:
+        return header_of
+    with ThreadPoolExecutor(REMOTE_READS) as readers:
+        read = dict(zip(paths, readers.map(header_of, paths), strict=True))
+    return read.get
 
-    def path(self, file: int) -> str:
-        return self._path
 
-
-def _header_of(path: str, number: int) -> Header | None:
-    files = _AtPath(path)
-    scan = Scan(lambda: FileSource(files, number), number, is_live=True, chunk_bytes=HEADER_BYTES)
+def _header_of(place: Place, path: str, number: int) -> Header | None:
+    source = place.open(path)
     try:
-        batch = next(iter(scan), None)
-    except JournalMissing:
-        return None
+        batch = next(iter(Scan(lambda: source, number, is_live=True, chunk_bytes=HEADER_BYTES)), None)
+    finally:
+        source.release()
     return decode_header(batch.records[0][1]) if batch is not None and batch.records else None

@@ -6,13 +6,12 @@ so their lengths add up to its size: what a report counts can be checked against
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from broker.pipeline import columns
-from journal.disk import read_at
+from broker.pipeline.places import Access, Opened, open_file
 from journal.errors import JournalCorrupt
 from journal.format import CONTROL, CONTROL_MARK, CONTROL_SIZE, END_RECORD, END_RECORD_SIZE, RECORD_HEADER_SIZE
 from journal.scan import Batch, Scan
@@ -32,7 +31,8 @@ class JournalFile:
     broker may be writing it. ``size`` is for planning only: the walk sees what is there when it begins.
 
     ``start`` and ``stop``, which are borders of stretches, make it a part of a file: the stretches that begin at
-    ``start`` or behind it, and before ``stop`` (None: all).
+    ``start`` or behind it, and before ``stop`` (None: all). ``access`` says how a remote path is reached, and may hold
+    a secret.
     """
 
     path: str
@@ -45,6 +45,7 @@ class JournalFile:
     is_current: bool = False
     start: int = 0
     stop: int | None = None
+    access: Access = field(default=(), repr=False)
 
     @property
     def state(self) -> str:
@@ -66,26 +67,6 @@ class Stretch(NamedTuple):
         return self.status in (columns.OK, columns.UNSUMMED)
 
 
-class _Opened:
-    """A file that stays as long as it was when it was opened: a live one grows under its reader."""
-
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._size = os.fstat(self._fd).st_size
-
-    def read(self, offset: int, length: int) -> bytes:
-        return read_at(os, self._fd, offset, min(length, max(0, self._size - offset)))
-
-    def size(self) -> int:
-        return self._size
-
-    def close(self) -> None:
-        """The walk closes it, not the scans that it is lent to."""
-
-    def release(self) -> None:
-        os.close(self._fd)
-
-
 def walk(file: JournalFile) -> Iterator[Stretch]:
     """All of a file or part, in order. Damage is a stretch of its own, and the walk goes on at the next good batch.
 
@@ -98,7 +79,7 @@ def walk(file: JournalFile) -> Iterator[Stretch]:
 
 
 def _from_start(file: JournalFile) -> Iterator[Stretch]:
-    source = _Opened(file.path)
+    source = open_file(file.path, file.access)
     try:
         size = source.size()
         end = None if file.end is None else min(file.end, size)
@@ -139,7 +120,7 @@ def _batch(batch: Batch) -> Stretch:
     return Stretch(batch.offset, batch.end, status, batch.records, batch.checksum)
 
 
-def _damage(source: _Opened, corruption: JournalCorrupt) -> Stretch:
+def _damage(source: Opened, corruption: JournalCorrupt) -> Stretch:
     """One whole batch whose checksum is wrong, or a gap: bytes of which nothing can be told."""
     control = source.read(corruption.start, CONTROL_SIZE)
     status, checksum = columns.GAP, None
@@ -150,7 +131,7 @@ def _damage(source: _Opened, corruption: JournalCorrupt) -> Stretch:
     return Stretch(corruption.start, corruption.stop, status, (), checksum, corruption.reason)
 
 
-def _rest(source: _Opened, at: int, size: int, *, is_torn_possible: bool) -> Iterator[Stretch]:
+def _rest(source: Opened, at: int, size: int, *, is_torn_possible: bool) -> Iterator[Stretch]:
     """What stands behind the last batch: an end mark, a write that was not finished, space that waits for use."""
     if source.read(at, END_RECORD_SIZE) == END_RECORD:
         yield Stretch(at, at + END_RECORD_SIZE, columns.END)
@@ -162,7 +143,7 @@ def _rest(source: _Opened, at: int, size: int, *, is_torn_possible: bool) -> Ite
         yield Stretch(at, size, columns.PADDING)
 
 
-def _last_written(source: _Opened, start: int, stop: int) -> int:
+def _last_written(source: Opened, start: int, stop: int) -> int:
     """Where the zeros begin that the bytes between ``start`` and ``stop`` end with."""
     while stop > start:
         begin = max(start, stop - CHUNK_BYTES)

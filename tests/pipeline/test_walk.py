@@ -374,5 +374,5 @@ def test_several_stores_and_their_archives_stand_below_one_path(tmp_path: Path) 
 def test_a_path_without_journals_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NoJournal, match="no journal files"):
         journal_files([str(tmp_path)])
-    with pytest.raises(NoJournal, match="mounted, not through s3a"):
-        journal_files(["s3a://bucket/store"])
+    with pytest.raises(NoJournal, match="not read through oss://"):
+        journal_files(["oss://bucket/store"])

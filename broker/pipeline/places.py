@@ -1,0 +1,266 @@
+"""Where journals stand: a file system that is mounted, or one that pyarrow reaches (s3a, hdfs, gs, abfs).
+
+    place = place_of("s3a://lake/orders", access)
+    place.entries("s3a://lake/orders")                 the directory
+    place.open("s3a://lake/orders/db-1.log")           ranges of a file, which is copied nowhere
+
+Spark's workers and planners are Python processes without Hadoop's classes, so a path of Hadoop's is read through
+pyarrow's file system of that kind; what Hadoop would be told in ``spark.hadoop.fs.s3a.*`` is told here as ``access``.
+pyarrow is imported for remote paths only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from journal.disk import read_at
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+# Hadoop's settings by name, for example fs.s3a.endpoint; sorted, so that equal ones are one file system.
+Access = tuple[tuple[str, str], ...]
+
+# Hadoop's scheme -> pyarrow's
+SCHEMES: Final = {
+    "s3a": "s3",
+    "s3n": "s3",
+    "s3": "s3",
+    "hdfs": "hdfs",
+    "viewfs": "viewfs",
+    "gs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfss",
+}
+# Hadoop's own names, and as Spark is told them
+_FS: Final = "fs."
+_HADOOP: Final = "spark.hadoop."
+# File systems that a process keeps, with their connections; another set of settings is another one.
+_KEPT: Final = 8
+
+
+class NoPlace(Exception):
+    """A path whose file system cannot be reached from here; the message says what is missing."""
+
+
+class Entry(NamedTuple):
+    """A name in a directory; ``size`` in bytes, 0 for a directory."""
+
+    name: str
+    is_directory: bool
+    size: int
+
+
+class Opened(Protocol):
+    """A file that stays as long as it was when it was opened: a live one grows under its reader."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Fewer than ``length`` bytes only at the end."""
+
+    def size(self) -> int: ...
+
+    def close(self) -> None:
+        """Does nothing: who opened it releases it, not the scans that it is lent to."""
+
+    def release(self) -> None: ...
+
+
+class Place(Protocol):
+    """A file system. Paths are whole: absolute ones, or URLs where it is a remote one."""
+
+    is_remote: bool
+
+    def entries(self, directory: str) -> list[Entry]:
+        """What stands in a directory, by name. Raises FileNotFoundError, NotADirectoryError."""
+
+    def open(self, path: str) -> Opened:
+        """Raises FileNotFoundError."""
+
+
+def is_access(name: str) -> bool:
+    """Whether a setting of this name says how file systems are reached: fs.s3a.endpoint, spark.hadoop.fs.s3a.endpoint."""
+    return name.removeprefix(_HADOOP).startswith(_FS)
+
+
+def access_of(settings: Mapping[str, str]) -> Access:
+    """Those of ``settings`` that say how file systems are reached."""
+    return tuple(sorted((name.removeprefix(_HADOOP), value) for name, value in settings.items() if is_access(name)))
+
+
+def is_remote(path: str) -> bool:
+    """Whether ``path`` is a URL, but not of a file that is mounted here."""
+    scheme, separator, _ = path.partition("://")
+    return bool(separator) and scheme != "file"
+
+
+def normal(path: str) -> str:
+    """The whole path: absolute, or the URL without slashes that mean nothing."""
+    scheme, separator, rest = path.partition("://")
+    if is_remote(path):
+        authority, *names = rest.split("/")
+        return "/".join([f"{scheme}{separator}{authority}", *filter(None, names)])
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    return os.path.abspath(path)
+
+
+def place_of(path: str, access: Access = ()) -> Place:
+    """The file system of a whole path. Raises NoPlace."""
+    if not is_remote(path):
+        return MOUNTED
+    scheme, _, rest = path.partition("://")
+    return _remote(scheme, rest.partition("/")[0], access)
+
+
+def open_file(path: str, access: Access = ()) -> Opened:
+    """Raises FileNotFoundError, NoPlace."""
+    return place_of(path, access).open(path)
+
+
+# -- mounted -----------------------------------------------------------------------------------------------------------
+
+
+class _MountedFile:
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._size = os.fstat(self._fd).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        return read_at(os, self._fd, offset, min(length, max(0, self._size - offset)))
+
+    def size(self) -> int:
+        return self._size
+
+    def close(self) -> None:
+        pass
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class _Mounted:
+    is_remote = False
+
+    def entries(self, directory: str) -> list[Entry]:
+        return sorted(_entries(directory))
+
+    def open(self, path: str) -> Opened:
+        return _MountedFile(path)
+
+
+MOUNTED: Final[Place] = _Mounted()
+
+
+def _entries(directory: str) -> Iterable[Entry]:
+    with os.scandir(directory) as found:
+        for entry in found:
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    yield Entry(entry.name, True, 0)
+                elif entry.is_file():
+                    yield Entry(entry.name, False, entry.stat().st_size)
+            except FileNotFoundError:  # went meanwhile
+                continue
+
+
+# -- remote ------------------------------------------------------------------------------------------------------------
+
+
+class _RemoteFile:
+    def __init__(self, system: FileSystem, path: str) -> None:
+        self._file = system.open_input_file(path)
+        self._size = int(self._file.size())
+
+    def read(self, offset: int, length: int) -> bytes:
+        wanted = min(length, max(0, self._size - offset))
+        return bytes(self._file.read_at(wanted, offset)) if wanted else b""
+
+    def size(self) -> int:
+        return self._size
+
+    def close(self) -> None:
+        pass
+
+    def release(self) -> None:
+        self._file.close()
+
+
+class _Remote:
+    is_remote = True
+
+    def __init__(self, system: FileSystem, root: str, prefix: str) -> None:
+        """``prefix`` is what the file system's own paths have in place of the URL's ``root``."""
+        self._system = system
+        self._root = root
+        self._prefix = prefix
+
+    def entries(self, directory: str) -> list[Entry]:
+        from pyarrow.fs import FileSelector, FileType
+
+        listed = self._system.get_file_info(FileSelector(self._own(directory)))
+        return sorted(
+            Entry(info.base_name, info.type == FileType.Directory, info.size or 0)
+            for info in listed
+            if info.type in (FileType.Directory, FileType.File)
+        )
+
+    def open(self, path: str) -> Opened:
+        return _RemoteFile(self._system, self._own(path))
+
+    def _own(self, path: str) -> str:
+        assert path.startswith(self._root), "a place is asked for its own paths"
+        return (self._prefix + path.removeprefix(self._root)) or "/"
+
+
+@lru_cache(_KEPT)
+def _remote(scheme: str, authority: str, access: Access) -> Place:
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{each}://" for each in SCHEMES)
+        raise NoPlace(f"journals are not read through {scheme}://: mount it, or use one of {known}")
+    try:
+        from pyarrow import ArrowException
+        from pyarrow import fs as arrow_fs
+    except ImportError as error:
+        raise NoPlace(f"{error.name} is not installed: pip install 'tandemmq[spark]'") from error
+
+    root = f"{scheme}://{authority}"
+    try:
+        if SCHEMES[scheme] == "s3":
+            return _Remote(arrow_fs.S3FileSystem(**_s3(authority, dict(access), os.environ)), root, authority)
+        system, prefix = arrow_fs.FileSystem.from_uri(f"{SCHEMES[scheme]}://{authority}/")
+    except (OSError, ArrowException, ValueError) as error:
+        said = str(error).splitlines()[0]
+        if "libhdfs" in said:
+            said += "; it comes with Hadoop: set HADOOP_HOME, or ARROW_LIBHDFS_DIR, and CLASSPATH"
+        raise NoPlace(f"{root} cannot be reached: {said}") from error
+    return _Remote(system, root, str(prefix).rstrip("/"))
+
+
+def _s3(bucket: str, access: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, object]:
+    """What pyarrow's S3FileSystem is told. Settings of the bucket (fs.s3a.bucket.NAME.*) win over those of all, and
+    these over the environment; what nobody says, AWS's own chain looks for (environment, profile, instance)."""
+
+    def said(name: str, *variables: str) -> str | None:
+        for key in (f"fs.s3a.bucket.{bucket}.{name}", f"fs.s3a.{name}"):
+            if access.get(key):
+                return access[key]
+        return next((environment[variable] for variable in variables if environment.get(variable)), None)
+
+    told: dict[str, object] = {
+        "access_key": said("access.key"),
+        "secret_key": said("secret.key"),
+        "session_token": said("session.token"),
+        "region": said("endpoint.region", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    }
+    endpoint = said("endpoint", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    if endpoint:
+        scheme, separator, host = endpoint.rpartition("://")
+        is_plain = said("connection.ssl.enabled") == "false" if not separator else scheme == "http"
+        told |= {"endpoint_override": host.rstrip("/"), "scheme": "http" if is_plain else "https"}
+        told["force_virtual_addressing"] = said("path.style.access") == "false"
+    if (said("aws.credentials.provider") or "").endswith("AnonymousAWSCredentialsProvider"):
+        told["anonymous"] = True
+    return {name: value for name, value in told.items() if value is not None}
