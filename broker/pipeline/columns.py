@@ -24,6 +24,7 @@ Columns = tuple[tuple[str, str], ...]
 RECORDS: Final = "records"
 MESSAGES: Final = "messages"
 ACKS: Final = "acks"
+MARKS: Final = "marks"
 BATCHES: Final = "batches"
 FILES: Final = "files"
 
@@ -82,6 +83,16 @@ COLUMNS: Final[dict[str, Columns]] = {
         ("transaction", STRING),
         ("subscription", STRING),
         ("ack_kind", STRING),
+    ),
+    MARKS: (
+        *_PLACE,
+        ("command", STRING),
+        ("text", STRING),
+        ("moved_from_file", INT),
+        ("moved_from_offset", LONG),
+        ("order_file", INT),
+        ("order_offset", LONG),
+        ("order_number", INT),
     ),
     BATCHES: (
         ("store", STRING),

@@ -357,6 +357,37 @@ def _ack_kind(frame: bytes | None, version: int | None) -> str | None:
         return None
 
 
+# ---- marks
+
+
+def _marks(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
+    """Traces with their text, and the records that say behind their command from where they were moved."""
+    for stretch in _stretches(file, mode):
+        for offset, data in stretch.records:
+            if not data or data[0] not in _MARKING or plain_add_or_remove(data) is not None:
+                continue
+            try:
+                command = commands.decode(data)
+                hint = hint_of(data)
+            except RecordDamaged as error:
+                if mode == FAILFAST:
+                    raise Malformed(f"{file.path} at {offset}: {error}") from error
+                continue  # the table of records has it
+            text = command.message if isinstance(command, Trace) else None
+            if text is None and hint is None:
+                continue
+            moved, order = _NO_PLACE[:2], _NO_PLACE
+            if hint is not None:
+                moved = (hint.old_location >> 32, hint.old_location & 0xFFFFFFFF)
+            if isinstance(hint, CopyHint):
+                order = (hint.order_key >> 64, hint.order_key >> 32 & 0xFFFFFFFF, hint.order_key & 0xFFFFFFFF)
+            yield (file.store, file.file, offset, _name(command, data), text, *moved, *order)
+
+
+_MARKING: Final = frozenset((commands.TRACE, commands.ADD, commands.REMOVE, commands.UPDATE))
+_NO_PLACE: Final[tuple[int | None, ...]] = (None, None, None)
+
+
 # ---- batches and files
 
 
@@ -409,6 +440,7 @@ _TABLES: Final[dict[str, Callable[[JournalFile, str, bool], Iterator[Row]]]] = {
     columns.RECORDS: _records,
     columns.MESSAGES: _messages,
     columns.ACKS: _acks,
+    columns.MARKS: _marks,
     columns.BATCHES: _batches,
     columns.FILES: _files,
 }
