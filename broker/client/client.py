@@ -112,9 +112,18 @@ class Client:
         """How many messages were sent again on a later connection."""
         return self._link.resent
 
-    async def send(self, destination: str, body: bytes | str, headers: Mapping[str, str] | None = None) -> None:
+    async def send(
+        self,
+        destination: str,
+        body: bytes | str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        is_bytes: bool = False,
+    ) -> None:
         """Send one persistent message; returns when fewer than ``window`` messages waited for a receipt.
 
+        JMS programs get a TextMessage where the body is UTF-8 without a NUL, else, and with ``is_bytes``, a
+        BytesMessage.
         Returning does not mean stored: ``flush`` does. With a header ``tandemmq-send-id`` of the caller's own the
         message is stored once even if another client sends it again. Raises BrokerError when an earlier message was
         refused, NoBroker when there is none; then this message was not sent.
@@ -122,20 +131,25 @@ class Client:
         if not self._may_send():
             await self._link.wait(self._may_send)
         self._outbox.raise_refusal()
-        self._send(self._numbering.message(destination, body, headers))
+        self._send(self._numbering.message(destination, body, headers, is_bytes=is_bytes))
 
     async def send_confirmed(
-        self, destination: str, body: bytes | str, headers: Mapping[str, str] | None = None
+        self,
+        destination: str,
+        body: bytes | str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        is_bytes: bool = False,
     ) -> None:
         """Send one persistent message and return when its own receipt came: it is safe.
 
-        BrokerError when it was refused.
+        BrokerError when it was refused. ``is_bytes``: as for ``send``.
         Any number of tasks may do so at once; the broker stores what they send together. NoBroker: it may be stored or
         not; it is kept, and sent again if the client is connected again.
         """
         if not self._may_send():
             await self._link.wait(self._may_send)
-        message = self._numbering.message(destination, body, headers)
+        message = self._numbering.message(destination, body, headers, is_bytes=is_bytes)
         message.told = told = asyncio.get_running_loop().create_future()
         self._send(message)
         await self._link.wait(told.done)

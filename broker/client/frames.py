@@ -44,9 +44,10 @@ def send_head(destination: str, headers: Mapping[str, str]) -> bytes:
     return f"SEND\n{header_lines({'destination': destination, 'persistent': 'true', **headers})}".encode()
 
 
-def send_frame(head: bytes, variable: bytes, body: bytes) -> bytes:
-    """A SEND. With content-length only when the body needs it: without one, brokers take it for a text message."""
-    if b"\0" in body or not _is_text(body):
+def send_frame(head: bytes, variable: bytes, body: bytes, *, is_bytes: bool = False) -> bytes:
+    """A SEND. With content-length only when ``is_bytes`` or when the body needs it: without one, brokers take it for a
+    text message."""
+    if is_bytes or b"\0" in body or not _is_text(body):
         return b"%b%bcontent-length:%d\n\n%b\0" % (head, variable, len(body), body)
     return b"%b%b\n%b\0" % (head, variable, body)
 

@@ -21,13 +21,14 @@ REFUSALS_MAX = 16
 class Outgoing:
     """One message: what does not depend on the connection. ``told``: who waits for this very receipt."""
 
-    __slots__ = ("body", "has_own_id", "head", "number", "told")
+    __slots__ = ("body", "has_own_id", "head", "is_bytes", "number", "told")
 
-    def __init__(self, head: bytes, body: bytes, number: int, *, has_own_id: bool) -> None:
+    def __init__(self, head: bytes, body: bytes, number: int, *, has_own_id: bool, is_bytes: bool) -> None:
         self.head = head
         self.body = body
         self.number = number
         self.has_own_id = has_own_id
+        self.is_bytes = is_bytes
         self.told: asyncio.Future[None] | None = None
 
 
@@ -40,7 +41,9 @@ class Numbering:
         self.last = 0
         self._heads: dict[tuple[object, ...], bytes] = {}
 
-    def message(self, destination: str, body: bytes | str, headers: Mapping[str, str] | None) -> Outgoing:
+    def message(
+        self, destination: str, body: bytes | str, headers: Mapping[str, str] | None, *, is_bytes: bool = False
+    ) -> Outgoing:
         """A new message with the next number; ValueError for a header that the client writes itself."""
         key = (destination, *headers.items()) if headers else (destination,)
         head = self._heads.get(key)
@@ -51,14 +54,15 @@ class Numbering:
             self._heads[key] = head
         self.last += 1
         data = body.encode() if isinstance(body, str) else body
-        return Outgoing(head, data, self.last, has_own_id=headers is not None and SEND_ID in headers)
+        has_own_id = headers is not None and SEND_ID in headers
+        return Outgoing(head, data, self.last, has_own_id=has_own_id, is_bytes=is_bytes)
 
     def frame(self, message: Outgoing, receipt: bytes, *, is_tandemmq: bool, transaction: bytes = b"") -> bytes:
         """Its SEND. Other brokers than TandemMQ would keep the number as a property, and a bridge would carry it on."""
         variable = b"receipt:%b\n%b" % (receipt, transaction)
         if is_tandemmq and not message.has_own_id:
             variable = b"%b%b:%b\\c%d\n" % (variable, _SEND_ID, self._producer, message.number)
-        return send_frame(message.head, variable, message.body)
+        return send_frame(message.head, variable, message.body, is_bytes=message.is_bytes)
 
 
 class Outbox:

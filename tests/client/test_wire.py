@@ -349,3 +349,21 @@ async def test_headers_of_the_client_are_not_the_callers(name: str) -> None:
         with pytest.raises(ValueError, match=name):
             await client.send("/queue/a", b"x", {name: "1"})
         assert client.unconfirmed == 0
+
+
+async def test_a_body_that_reads_as_a_text_can_be_sent_as_bytes() -> None:
+    lengths: list[str | None] = []
+
+    async def script(peer: Peer) -> None:
+        await peer.welcome()
+        for _ in range(3):
+            message = await peer.expect("SEND")
+            lengths.append(message.headers.get("content-length"))
+            peer.write(message.receipt)
+        peer.write((await peer.expect("DISCONNECT")).receipt)
+
+    async with ScriptedBroker(script) as broker, Client(broker.url()) as client:
+        await client.send("/queue/a", b"both")
+        await client.send("/queue/a", b"both", is_bytes=True)
+        await client.send_confirmed("/queue/a", b"both", is_bytes=True)
+    assert lengths == [None, "4", "4"]
