@@ -15,7 +15,8 @@ another type are stepped over. (KahaDB: Journal, DataFileAppender; docs/formats/
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
 from zlib import adler32
 
 # file << 32 | offset of the record's header
@@ -110,3 +111,67 @@ def decode_records(buffer: bytes, start: int, stop: int, base: int) -> list[tupl
             records.append((base + at, buffer[at + RECORD_HEADER_SIZE : following]))
         at = following
     return records if at == stop else None
+
+
+class Records(Sequence[tuple[int, bytes]]):
+    """The user records of a batch as ``decode_records`` gives them, left where they are until one is asked for.
+
+    Record ``i`` takes ``buffer`` from ``starts[i]`` to ``stops[i]``, its header included.
+    """
+
+    __slots__ = ("base", "buffer", "starts", "stops")
+
+    def __init__(self, buffer: bytes, base: int, starts: list[int], stops: list[int]) -> None:
+        self.buffer = buffer
+        self.base = base
+        self.starts = starts
+        self.stops = stops
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, bytes]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Records: ...
+
+    def __getitem__(self, index: int | slice) -> tuple[int, bytes] | Records:
+        if isinstance(index, slice):
+            return Records(self.buffer, self.base, self.starts[index], self.stops[index])
+        start = self.starts[index]
+        return self.base + start, self.buffer[start + RECORD_HEADER_SIZE : self.stops[index]]
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Records) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        buffer, base = self.buffer, self.base
+        for start, stop in zip(self.starts, self.stops, strict=True):
+            yield base + start, buffer[start + RECORD_HEADER_SIZE : stop]
+
+
+def locate_records(buffer: bytes, start: int, stop: int, base: int) -> Records | None:
+    """``decode_records`` for who looks at many records at once: no payload is copied."""
+    unpack = RECORD_HEADER.unpack_from
+    starts: list[int] = []
+    add = starts.append
+    others = []
+    last = stop - RECORD_HEADER_SIZE
+    at = start
+    while at <= last:
+        size, kind = unpack(buffer, at)
+        if kind != USER_RECORD:
+            others.append(len(starts))
+        add(at)
+        at += size
+        if size < RECORD_HEADER_SIZE or at > stop:
+            return None
+    if at != stop:
+        return None
+    stops = [*starts[1:], stop] if starts else []
+    for index in reversed(others):
+        del starts[index], stops[index]
+    return Records(buffer, base, starts, stops)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from journal.disk import read_at
@@ -72,7 +72,7 @@ class Batch:
 
     __slots__ = ("checksum", "end", "file", "offset", "records")
 
-    def __init__(self, file: int, offset: int, end: int, checksum: int, records: list[tuple[int, bytes]]) -> None:
+    def __init__(self, file: int, offset: int, end: int, checksum: int, records: Sequence[tuple[int, bytes]]) -> None:
         self.file = file
         self.offset = offset
         self.end = end
@@ -139,10 +139,11 @@ class Scan:
     ``end`` is the end of the file as a successor's header names it: bytes behind it do not count, and everything
     before it must be good. ``is_live``: another process is writing the file; whatever is not whole is then simply
     the end for now, and nothing is searched behind it. ``on_corrupt`` declares that corruption is to be reported to
-    it and stepped over; without it JournalCorrupt is raised.
+    it and stepped over; without it JournalCorrupt is raised. ``decode`` makes the batches' records, and may leave them
+    where they are (journal.format.locate_records).
     """
 
-    __slots__ = ("_chunk_bytes", "_end", "_file", "_is_live", "_on_corrupt", "_open", "_start", "ending")
+    __slots__ = ("_chunk_bytes", "_decode", "_end", "_file", "_is_live", "_on_corrupt", "_open", "_start", "ending")
 
     def __init__(
         self,
@@ -154,6 +155,7 @@ class Scan:
         is_live: bool = False,
         on_corrupt: Callable[[JournalCorrupt], None] | None = None,
         chunk_bytes: int = CHUNK_BYTES,
+        decode: Callable[[bytes, int, int, int], Sequence[tuple[int, bytes]] | None] = decode_records,
     ) -> None:
         self._open = open_source
         self._file = file
@@ -162,6 +164,7 @@ class Scan:
         self._is_live = is_live
         self._on_corrupt = on_corrupt
         self._chunk_bytes = max(chunk_bytes, CONTROL_SIZE)
+        self._decode = decode
         self.ending = Ending(start, EndingKind.BOUND)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -172,7 +175,7 @@ class Scan:
             source.close()
 
     def _batches(self, source: Source) -> Iterator[Batch]:
-        file, unpack = self._file, CONTROL.unpack_from
+        file, unpack, decode = self._file, CONTROL.unpack_from, self._decode
         chunk_bytes = min(FIRST_CHUNK_BYTES, self._chunk_bytes)
         limit = source.size() if self._end is None else self._end
         position = self._start  # offset of the next batch in the file
@@ -191,7 +194,7 @@ class Scan:
                     chunk_bytes = min(chunk_bytes * GROWTH, self._chunk_bytes)
                     base, first, stop = position, CONTROL_SIZE, CONTROL_SIZE + length
                 if stop <= len(buffer) and is_sound(buffer, first, stop, checksum):
-                    records = decode_records(buffer, first, stop, base)
+                    records = decode(buffer, first, stop, base)
                     if records is not None:
                         end = base + stop
                         yield Batch(file, position, end, checksum, records)

@@ -6,14 +6,14 @@ so their lengths add up to its size: what a report counts can be checked against
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from broker.pipeline import columns
 from broker.pipeline.places import Access, Opened, open_file
 from journal.errors import JournalCorrupt
-from journal.format import CONTROL, CONTROL_MARK, CONTROL_SIZE, END_RECORD, END_RECORD_SIZE, RECORD_HEADER_SIZE
+from journal.format import CONTROL, CONTROL_MARK, CONTROL_SIZE, END_RECORD, END_RECORD_SIZE, Records, locate_records
 from journal.scan import Batch, Scan
 from store.records.commands import encode_trace
 
@@ -52,13 +52,16 @@ class JournalFile:
         return columns.CURRENT if self.is_current else columns.CLOSED
 
 
+NO_RECORDS: Final = Records(b"", 0, [], [])
+
+
 class Stretch(NamedTuple):
     """Bytes ``start`` to ``stop``; ``records`` are (offset of the header, payload), of batches that count only."""
 
     start: int
     stop: int
     status: str
-    records: Sequence[tuple[int, bytes]] = ()
+    records: Records = NO_RECORDS
     checksum: int | None = None
     detail: str | None = None
 
@@ -93,6 +96,7 @@ def _from_start(file: JournalFile) -> Iterator[Stretch]:
                 end,
                 is_live=file.is_current and end is None,
                 on_corrupt=damage.append,
+                decode=locate_records,
             )
             for batch in found:
                 yield from (_damage(source, corruption) for corruption in damage)
@@ -103,13 +107,13 @@ def _from_start(file: JournalFile) -> Iterator[Stretch]:
                 yield _damage(source, corruption)
                 at = corruption.stop
         if end is not None:
-            for batch in Scan(lambda: source, file.file, max(end, file.start), is_live=True):
+            for batch in Scan(lambda: source, file.file, max(end, file.start), is_live=True, decode=locate_records):
                 at = batch.end
                 if all(_NEXT in payload[:_NEXT_WITHIN] for _, payload in batch.records):
                     yield _batch(batch)  # whoever rotated says so behind the end
                 else:
                     said = f"a successor's header ends the file at {end}"
-                    yield Stretch(batch.offset, batch.end, columns.BEHIND_THE_END, (), batch.checksum, said)
+                    yield Stretch(batch.offset, batch.end, columns.BEHIND_THE_END, NO_RECORDS, batch.checksum, said)
         yield from _rest(source, at, size, is_torn_possible=end is None and not file.is_current)
     finally:
         source.release()
@@ -117,6 +121,7 @@ def _from_start(file: JournalFile) -> Iterator[Stretch]:
 
 def _batch(batch: Batch) -> Stretch:
     status = columns.OK if batch.checksum > 0 else columns.UNSUMMED
+    assert isinstance(batch.records, Records), "the scan was asked to leave them in place"
     return Stretch(batch.offset, batch.end, status, batch.records, batch.checksum)
 
 
@@ -128,7 +133,7 @@ def _damage(source: Opened, corruption: JournalCorrupt) -> Stretch:
         mark, length, stored = CONTROL.unpack(control)
         if mark == CONTROL_MARK and corruption.start + CONTROL_SIZE + length == corruption.stop:
             status, checksum = columns.BAD_SUM, stored
-    return Stretch(corruption.start, corruption.stop, status, (), checksum, corruption.reason)
+    return Stretch(corruption.start, corruption.stop, status, NO_RECORDS, checksum, corruption.reason)
 
 
 def _rest(source: Opened, at: int, size: int, *, is_torn_possible: bool) -> Iterator[Stretch]:
@@ -137,7 +142,7 @@ def _rest(source: Opened, at: int, size: int, *, is_torn_possible: bool) -> Iter
         yield Stretch(at, at + END_RECORD_SIZE, columns.END)
         at += END_RECORD_SIZE
     elif is_torn_possible and (torn := _last_written(source, at, size)) > at:
-        yield Stretch(at, torn, columns.TORN, (), None, "a write that was not finished, promised to nobody")
+        yield Stretch(at, torn, columns.TORN, NO_RECORDS, None, "a write that was not finished, promised to nobody")
         at = torn
     if at < size:
         yield Stretch(at, size, columns.PADDING)
@@ -156,4 +161,4 @@ def _last_written(source: Opened, start: int, stop: int) -> int:
 
 def record_bytes(stretch: Stretch) -> int:
     """What the records of a batch take, each with its header."""
-    return sum(len(payload) for _, payload in stretch.records) + RECORD_HEADER_SIZE * len(stretch.records)
+    return sum(stretch.records.stops) - sum(stretch.records.starts)

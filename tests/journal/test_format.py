@@ -8,9 +8,12 @@ from journal.format import (
     CONTROL_MARK,
     CONTROL_SIZE,
     END_RECORD,
+    RECORD_HEADER,
     batch_checksum,
+    decode_records,
     encode_batch,
     file_of,
+    locate_records,
     location,
     offset_of,
 )
@@ -64,3 +67,17 @@ def test_what_was_encoded_is_what_a_scan_finds(batches: list[list[bytes]]) -> No
     scan = scan_bytes(bytes(content + END_RECORD))
     assert [batch.records for batch in scan] == expected
     assert (scan.ending.offset, scan.ending.kind) == (len(content), EndingKind.END_RECORD)
+
+
+@given(st.lists(st.tuples(st.integers(-3, 40), st.integers(0, 3))), st.integers(0, 9), st.integers(0, 9))
+def test_records_that_stay_where_they_are_are_those_that_are_copied_out(
+    said: list[tuple[int, int]], start: int, cut: int
+) -> None:
+    content = b"#" * start + b"".join(RECORD_HEADER.pack(size, kind).ljust(size, b"x") for size, kind in said)
+    stop = max(start, len(content) - cut)
+    copied = decode_records(content + b"y" * 9, start, stop, 100)
+    located = locate_records(content + b"y" * 9, start, stop, 100)
+    assert (None if located is None else list(located)) == copied
+    if located is not None:
+        assert len(located) == len(copied or ())
+        assert list(located[1:]) == [located[index] for index in range(1, len(located))]
