@@ -19,6 +19,16 @@ class Snapshot(Protocol):
     def scan(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]: ...
 
 
+class Held(Protocol):
+    """What decides whether a file stays: how many live messages stand in it, and the files that it pins."""
+
+    @property
+    def live(self) -> int: ...
+
+    @property
+    def pins(self) -> Set[int]: ...
+
+
 class FileState:
     """What holds a journal file.
 
@@ -61,7 +71,7 @@ def file_changes(index: Snapshot, file: int, held: FileState | None) -> Iterator
 
 
 def reclaimable(
-    files: Mapping[int, FileState],
+    files: Mapping[int, Held],
     held_by_records: Set[int],
     first_of_epoch: Callable[[int], bool],
     before: int,

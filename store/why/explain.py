@@ -18,7 +18,7 @@ from journal.errors import JournalError, JournalMissing
 from journal.files import JournalFiles
 from journal.format import offset_of
 from journal.reader import JournalReader
-from store.compaction import DENSE_SHARE, FACTOR, FILES_BEYOND
+from store.compaction import FACTOR, FILES_BEYOND
 from store.headers import Chronicle
 from store.inspect import Seen, walk
 from store.keys import Entry
@@ -26,21 +26,12 @@ from store.records.commands import AddMessage, UpdateMessage, decode
 from store.records.errors import RecordDamaged
 from store.records.openwire import decode_message, detect_version
 from store.state import State
-from store.why.facts import Ask, Facts, TransactionFacts
+from store.why.copied import Ask, copy_facts
+from store.why.facts import Facts, TransactionFacts
 from store.why.graph import Graph
 from store.why.inventory import inventory
-from store.why.report import (
-    GOING,
-    HELD,
-    RECLAIMABLE,
-    TAIL,
-    FileWhy,
-    Holder,
-    Oldest,
-    OpenTransaction,
-    SubscriptionRecord,
-    Why,
-)
+from store.why.report import FileWhy, Holder, Oldest, OpenTransaction, Why
+from store.why.verdict import verdict
 from store.why.words import action_for
 
 # Oldest messages looked up at once: the storage thread serves clients in between.
@@ -85,7 +76,7 @@ def explain(
     knows. ``now`` is in ms since 1970. Raises NoSuchFile for an ``only`` that is not there.
     """
     sizes = {file: size for file in place.files.list() if (size := _size(place.files, file)) is not None}
-    facts = Facts(ask, chronicle, sizes, is_written=place.is_written)
+    facts = copy_facts(ask, chronicle, sizes, is_written=place.is_written)
     if only is not None and only not in facts.files:
         raise NoSuchFile(only, place.files.directory)
     graph = Graph(facts, chronicle)
@@ -152,49 +143,12 @@ def _describe(
     consumers: Mapping[str, int] | None,
     holders_max: tuple[int, int],
 ) -> FileWhy:
-    known = facts.files[file]
-    why = FileWhy(
-        file,
-        f"db-{file}.log",
-        known.size,
-        known.live_bytes,
-        known.live,
-        chronicle.epoch_at(file),
-        _state_of(facts, file),
-        holders_total=len(known.holders),
-        holders=_holders(facts, file, reader, ask, consumers, holders_max),
-        pins=sorted(pin for pin in known.pins if pin in facts.files and pin not in facts.reclaimable),
-        pinned_by=graph.pinned_by(file),
-        fences_before=graph.fences.get(file, []),
-    )
-    for owner in facts.owners.values():
-        if file in owner.records and owner.client_id is not None and owner.subscription_name is not None:
-            record = SubscriptionRecord(owner.destination, owner.client_id, owner.subscription_name)
-            why.subscriptions.append(record)
+    why = verdict(facts, graph, chronicle, file)
+    why.holders = _holders(facts, file, reader, ask, consumers, holders_max)
     for transaction in facts.transactions:
-        if file in transaction.operations or file == transaction.prepared_in:
+        if file in transaction.files:
             why.transactions.append(_open_transaction(reader, transaction, file))
-    if why.state == HELD:
-        why.roots = sorted(graph.roots[file])
-        why.moves = sum(facts.files[root].live_bytes for root in why.roots)
-        why.frees = sum(facts.files[gone].size for gone in graph.freed_with(set(why.roots)))
-        why.may_compact = bool(why.roots) and all(_is_sparse(facts, root) for root in why.roots)
-    elif why.state == RECLAIMABLE:
-        why.frees = known.size
     return why
-
-
-def _is_sparse(facts: Facts, file: int) -> bool:
-    """Whether a compaction that is asked for empties it."""
-    return file < facts.tail and facts.files[file].live_bytes < DENSE_SHARE * facts.files[file].size
-
-
-def _state_of(facts: Facts, file: int) -> str:
-    if file >= facts.tail:
-        return TAIL
-    if file in facts.reclaimable:
-        return RECLAIMABLE
-    return HELD if facts.files[file].is_known else GOING
 
 
 def _holders(

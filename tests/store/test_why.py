@@ -26,8 +26,8 @@ from store.records.message import Destination, DestinationKind
 from store.records.openwire import encode_message
 from store.settings import StoreSettings
 from store.state import State
+from store.why.copied import copy_facts
 from store.why.explain import Place, explain
-from store.why.facts import Facts
 from store.why.graph import Graph
 from store.why.inventory import UNKNOWN
 from store.why.offline import read_state
@@ -370,7 +370,7 @@ def _compare(state: State, directory: str) -> int:
     files = JournalFiles(directory)
     sizes = {file: files.size(file) for file in files.list()}
     chronicle: Chronicle = read_headers(files)
-    facts = Facts(lambda function: function(state), chronicle, sizes, is_written=True)
+    facts = copy_facts(lambda function: function(state), chronicle, sizes, is_written=True)
     graph = Graph(facts, chronicle)
     assert graph.freed_with(set()) == set()
     for file, roots in graph.roots.items():
