@@ -81,7 +81,7 @@ class Place(Protocol):
 
 
 def is_access(name: str) -> bool:
-    """Whether a setting of this name says how file systems are reached: fs.s3a.endpoint, spark.hadoop.fs.s3a.endpoint."""
+    """Whether a setting says how file systems are reached: fs.s3a.endpoint, or spark.hadoop.fs.s3a.endpoint."""
     return name.removeprefix(_HADOOP).startswith(_FS)
 
 

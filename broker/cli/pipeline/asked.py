@@ -25,6 +25,7 @@ import click
 from broker.pipeline.jobs import JOBS
 from broker.pipeline.jobs.summary import Summary
 from broker.pipeline.jobs.tables import Sources, refuse_store
+from broker.pipeline.places import access_of
 from broker.pipeline.report import page
 from broker.pipeline.session import DEFAULT_MASTER, NoSpark, session
 from broker.pipeline.stores import NoJournal, journal_files
@@ -72,7 +73,13 @@ def asked(command: Callable[..., None]) -> Callable[..., None]:
 
 def journals_there(sources: Sources) -> None:
     """Raises NoJournal, ValueError or a UsageError unless there are journal files to read."""
-    files = journal_files(sources.paths, is_tail_wanted=sources.is_tail_wanted, first=sources.first, last=sources.last)
+    files = journal_files(
+        sources.paths,
+        is_tail_wanted=sources.is_tail_wanted,
+        first=sources.first,
+        last=sources.last,
+        access=sources.access,
+    )
     if not files:
         raise click.UsageError("no file to read: the newest one of a store is read with --tail only")
 
@@ -98,8 +105,8 @@ def answer(
     Spark takes seconds to start: what ``check`` can tell of the sources (NoJournal, ValueError, a click exception) is
     told before. The page and the JSON go to the directory ``report_in``, by default to ``out``.
     """
-    meant = Sources(sources, tail, from_file, to_file)
     conf = dict(_setting(setting) for setting in settings)
+    meant = Sources(sources, tail, from_file, to_file, access_of(conf))
     try:
         check(meant)
         refuse_store(str(out), meant)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from broker.pipeline.columns import COLUMNS
+from broker.pipeline.places import Access, access_of, is_remote
 from broker.pipeline.table import Cell, Table
 
 if TYPE_CHECKING:
@@ -22,13 +23,14 @@ class Sources:
     """Directories of stores and archives, and which of their files are meant.
 
     ``is_tail_wanted``: the newest file, too, up to its last complete batch; it may not be synced yet. ``first`` and
-    ``last`` are numbers of files.
+    ``last`` are numbers of files. ``access`` says how remote paths are reached, where the session does not.
     """
 
     paths: tuple[str, ...]
     is_tail_wanted: bool = False
     first: int | None = None
     last: int | None = None
+    access: Access = field(default=(), repr=False)
 
     def read(self, spark: SparkSession, table: str, names: Sequence[str] = ()) -> DataFrame:
         """The table, damage included; only the columns ``names`` where some are named, which is quicker.
@@ -40,6 +42,8 @@ class Sources:
             wanted["fromFile"] = str(self.first)
         if self.last is not None:
             wanted["toFile"] = str(self.last)
+        if any(map(is_remote, self.paths)):
+            wanted |= dict(access_of(spark.conf.getAll)) | dict(self.access)
         schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table] if not names or name in names)
         return spark.read.format("tandemmq").schema(schema).options(**wanted).load(list(self.paths))
 
