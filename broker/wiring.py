@@ -359,6 +359,7 @@ def store_settings(said: StoreTable, settings: Settings) -> StoreSettings:
     return StoreSettings(
         journal_disk_sync_strategy=said.journal_disk_sync_strategy,
         journal_disk_sync_interval=said.journal_disk_sync_interval / 1000,
+        clock_mark_interval=said.clock_mark_interval / 1000 or math.inf,
         journal_max_file_length=said.journal_max_file_length,
         journal_max_write_batch_size=said.journal_max_write_batch_size,
         checkpoint_interval=said.checkpoint_interval / 1000 or math.inf,

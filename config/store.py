@@ -65,6 +65,12 @@ class StoreHabits(Section):
         "likes. Only `always` survives a power loss.",
     )
     journal_disk_sync_interval: Milliseconds = Field(1_000, ge=1, description="Between syncs; `periodic` only.")
+    clock_mark_interval: Milliseconds = Field(
+        1_000,
+        description="While messages or acknowledgements are written, a record of about 40 bytes shows the broker's "
+        "clock so often at most, and at the start of each file; `tandemmq pipeline` tells by it when things were "
+        "acknowledged. 0: never.",
+    )
     journal_max_write_batch_size: Bytes = Field(4 * MIB, ge=4 * KIB, description="So much is written at once at most.")
     max_async_jobs: Count = Field(
         20_000, ge=1, description="Operations on their way to the disk; with more, producers wait."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -18,7 +19,7 @@ from journal.scan import Batch, FileSource, Scan, scan
 from store.damage import decode_lost, decode_next
 from store.headers import MARK, Chronicle, Header, decode_header, ranges, read_chronicle
 from store.hints import CopyHint, hint_of
-from store.marks import OUR_TRACES, decode_gone, decode_settled
+from store.marks import OUR_TRACES, clock_of, decode_gone, decode_settled
 from store.records.commands import (
     AckMap,
     AddMessage,
@@ -43,6 +44,10 @@ from store.records.openwire import decode_message, detect_version
 
 # Read of each file to see its header; a longer one takes a second read.
 HEADER_BYTES: Final = 4096
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# The last millisecond of the year 9999: a mark that was meant for later is no time that can be written.
+_LAST_MS: Final = 253_402_300_799_999
 
 DAMAGED: Final = "damaged"
 TORN: Final = "torn"
@@ -226,7 +231,7 @@ def _says(command: Command, payload: bytes) -> str | None:
     match command:
         case Trace():
             header = decode_header(payload)
-            return _mark_says(payload) if header is None else _header_says(header)
+            return _mark_says(payload, command.message or "") if header is None else _header_says(header)
         case Subscription(_, _, info) if info is not None and info.selector:
             return f"selector {info.selector}"
         case ProducerAudit(blob) | AckMap(blob):
@@ -246,7 +251,11 @@ def _header_says(header: Header) -> str:
     return "; ".join(parts)
 
 
-def _mark_says(payload: bytes) -> str | None:
+def _mark_says(payload: bytes, text: str) -> str | None:
+    clock = clock_of(text)
+    if clock is not None and clock <= _LAST_MS:
+        shown = _EPOCH + timedelta(milliseconds=clock)
+        return f"the clock showed {shown:%Y-%m-%d %H:%M:%S}.{clock % 1000:03} UTC"
     gone = decode_gone(payload)
     if gone:
         return f"gives up {_files(gone)}"

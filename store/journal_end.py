@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 
@@ -9,6 +10,7 @@ from journal.writer import JournalWriter
 from store.damage import encode_next
 from store.figures import Figures
 from store.headers import Header, encode_header
+from store.marks import encode_clock
 from store.settings import StoreSettings
 from store.space import Space
 from store.state import State
@@ -56,14 +58,26 @@ class JournalEnd:
         self._threads = threads
         self._is_next_ready = False
         self._last_sync = clock()
+        # When, by the clock, the next batch of operations begins with a mark: the first one of each file does.
+        self._mark_due = self._first_mark = -math.inf if settings.clock_mark_interval < math.inf else math.inf
 
-    def write(self, payloads: list[bytes], size: int, *, must_sync: bool = False) -> list[int]:
-        """One batch of ``size`` bytes of payloads; the locations of its records. It was looked at on return, and is
-        durable as far as the sync strategy goes."""
+    def write(self, payloads: list[bytes], size: int, *, must_sync: bool = False, is_upkeep: bool = False) -> list[int]:
+        """One batch of ``size`` bytes of payloads; the locations of their records. It was looked at on return, and is
+        durable as far as the sync strategy goes.
+
+        Unless ``is_upkeep``, a record that shows the time is written before them when ``clock_mark_interval`` is over.
+        """
         writer = self.writer
         if writer.is_full(size + 5 * len(payloads)):
             self._rotate()
         start = writer.position[1]
+        marks = 0
+        if not is_upkeep and (now := self._clock()) >= self._mark_due:
+            self._mark_due = now + self._settings.clock_mark_interval
+            mark = encode_clock(int(self._threads.wall() * 1000))
+            payloads = [mark, *payloads]
+            size += len(mark)
+            marks = 1
         locations = writer.append(payloads)
         self.is_unsynced = True
         strategy = self._settings.journal_disk_sync_strategy
@@ -80,7 +94,7 @@ class JournalEnd:
         self._figures.records += len(payloads)
         self._figures.bytes_written += size
         self._space.note_written(size)
-        return locations
+        return locations[marks:] if marks else locations
 
     def sync(self) -> None:
         """All that was written is durable on return."""
@@ -134,6 +148,7 @@ class JournalEnd:
         # By itself: were it torn and the next batch whole, that would look like damage in the middle.
         self.sync()
         self._state.know_file(writer.position[0])
+        self._mark_due = self._first_mark
 
     def prepare_next(self) -> None:
         """Have the next file made ahead of need. A full disk is no failure yet: producers are refused then."""

@@ -13,6 +13,7 @@ class StoreSettings:
 
     journal_disk_sync_strategy: str = "always"  # always | periodic | never
     journal_disk_sync_interval: float = 1.0
+    clock_mark_interval: float = 1.0  # between two records that show the time; infinite: there are none
     journal_max_file_length: int = 32 * MIB
     journal_max_write_batch_size: int = 4 * MIB
     checkpoint_interval: float = 5.0

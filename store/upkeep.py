@@ -75,7 +75,7 @@ class Copier:
     def write_copies(self, payloads: list[bytes]) -> list[int]:
         """Write a batch of a compaction's; durable and looked at on return."""
         size = sum(map(len, payloads))
-        locations = self._end.write(payloads, size)
+        locations = self._end.write(payloads, size, is_upkeep=True)
         self._figures.bytes_copied += size
         return locations
 
@@ -279,7 +279,7 @@ class Upkeep:
             # The messages from which a replay would learn it are to go (AMQ-3833: only if it changed).
             assert audit is not None, "asked just before"
             records.insert(0, encode_producer_audit(encode_audit(audit.image())))
-        locations = self._end.write(records, sum(map(len, records)))
+        locations = self._end.write(records, sum(map(len, records)), is_upkeep=True)
         if audit is not None and len(records) > 1:
             state.audit_record = (locations[0], audit.revision)
         self._end.settle()

@@ -15,6 +15,7 @@ MIB = 1 << 20
 SAID = {
     "journal_disk_sync_strategy": ("periodic", "periodic"),
     "journal_disk_sync_interval": ("250ms", 0.25),
+    "clock_mark_interval": ("2s", 2.0),
     "journal_max_file_length": ("8mb", 8 * MIB),
     "journal_max_write_batch_size": ("1mb", MIB),
     "checkpoint_interval": ("7s", 7.0),
@@ -59,9 +60,15 @@ def test_the_defaults_of_both_are_the_same() -> None:
 
 
 def test_zero_is_never_for_an_interval_and_none_for_a_reserve() -> None:
-    found = settings_of("store.checkpoint_interval=0", "store.cleanup_interval=0", "store.disk_reserve=0")
+    found = settings_of(
+        "store.checkpoint_interval=0",
+        "store.cleanup_interval=0",
+        "store.clock_mark_interval=0",
+        "store.disk_reserve=0",
+    )
     assert found.checkpoint_interval == math.inf
     assert found.cleanup_interval == math.inf
+    assert found.clock_mark_interval == math.inf
     assert found.disk_reserve == 0
 
 
