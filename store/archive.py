@@ -1,11 +1,13 @@
 """Journal files that nobody needs are kept elsewhere instead of deleted: archive_data_logs.
 
-For each file, oldest first: give it its name in the archive, sync the archive, take its name from the journal, sync the
-journal's directory. So a crash leaves the file in one place or in both, never in none, and a file that is in both is
-taken from the journal by the next removal. On the volume of the journal nothing is copied, the file only gets another
-name; on another volume it is copied and synced before it has its name.
+For each file, oldest first: give it its name in the archive, sync the archive, write its manifest beside it, sync the
+archive, take its name from the journal, sync the journal's directory. So a crash leaves the file in one place or in
+both, never in none, and who sees a manifest sees the whole file; a file that is in both is taken from the journal by
+the next removal, which writes its manifest first. On the volume of the journal nothing is copied, the file only gets
+another name; on another volume it is copied and synced before it has its name.
 
-Nothing in the archive is ever overwritten: a name that another file has gets ".1", ".2", ... behind it.
+Nothing in the archive is ever overwritten but a manifest by its like: a name that another file has gets ".1", ".2", ...
+behind it. docs/formats/archive-manifest.md.
 """
 
 from __future__ import annotations
@@ -13,18 +15,23 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from typing import Final, Protocol
 
 from journal.disk import Disk as JournalDisk
 from journal.disk import read_at, write_at
+from journal.errors import JournalMissing
 from journal.files import JournalFiles, identity_of
+from journal.scan import FileSource
+from store.header_reader import HeaderReader
+from store.manifest import SUFFIX, Manifest, describe, encode_manifest
 
 log = logging.getLogger(__name__)
 
 DEFAULT_NAME: Final = "data-archive"  # below the journal's directory, as KahaDB has it
 COPYING_PREFIX: Final = ".copying-"
+MANIFEST_PREFIX: Final = ".manifest-"
 CHUNK_BYTES: Final = 1 << 20
 SAME_NAME_MAX: Final = 1_000
 
@@ -37,19 +44,26 @@ class Disk(JournalDisk, Protocol):
 
     def makedirs(self, name: str, mode: int = ..., exist_ok: bool = ...) -> None: ...
 
+    def replace(self, source: str, target: str, /) -> None: ...
+
 
 class Archive:
     """See the module. One thread at a time. ``directory`` is made when the first file goes there.
 
     ``problem`` says why files wait to be moved; None when none does. After a failed sync of the archive none is moved
-    any more: a second one could report success for names that never reached the disk.
+    any more: a second one could report success for names that never reached the disk. ``pause`` is called now and then
+    while a file is read for its manifest.
     """
 
-    def __init__(self, files: JournalFiles, directory: str, disk: Disk = os) -> None:
+    def __init__(
+        self, files: JournalFiles, directory: str, disk: Disk = os, pause: Callable[[], object] = lambda: None
+    ) -> None:
         self.problem: str | None = None
         self.directory = os.path.abspath(directory)
         self._files = files
         self._disk = disk
+        self._pause = pause
+        self._headers = HeaderReader(files)
         self._waiting: list[int] = []
         self._is_latched = False
 
@@ -79,13 +93,59 @@ class Archive:
             self._make_directory()
             name = os.path.basename(source)
             try:
-                self._give_name(source, name)
+                archived = self._give_name(source, name)
             except OSError as error:
                 if error.errno not in _NEEDS_COPY:
                     raise
-                self._copy(source, name)
+                archived = self._copy(source, name)
             self._sync_archive()
+            manifest = self._describe(file, archived)
+            if manifest is not None:
+                self._write(manifest)
+                self._sync_archive()
         self._files.remove([file])
+
+    def _describe(self, file: int, archived: str) -> Manifest | None:
+        """What the manifest says; None when the file cannot be read, or is gone: what is archived is kept so."""
+        try:
+            self._headers.look()
+            chronicle = self._headers.chronicle
+            source = FileSource(self._files, file)
+            try:
+                return describe(
+                    source,
+                    name=archived,
+                    file=file,
+                    directory=os.path.abspath(self._files.directory),
+                    end=chronicle.ends.get(file),
+                    openwire=chronicle.version_at(file) if chronicle.headers else None,
+                    pause=self._pause,
+                )
+            finally:
+                source.close()
+        except JournalMissing:
+            return None  # another master took it from here
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            log.error("%s is archived without a manifest, as it cannot be read: %s", self._files.path(file), error)
+            return None
+
+    def _write(self, manifest: Manifest) -> None:
+        disk = self._disk
+        path = os.path.join(self.directory, MANIFEST_PREFIX + manifest.name)
+        self._unlink_if_there(path)  # left over by a crash
+        try:
+            fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            try:
+                write_at(disk, fd, encode_manifest(manifest), 0)
+                disk.fsync(fd)
+            finally:
+                disk.close(fd)
+            disk.replace(path, os.path.join(self.directory, manifest.name + SUFFIX))
+        except OSError:
+            self._unlink_if_there(path)  # a full volume gets its space back
+            raise
 
     def _sync_archive(self) -> None:
         try:
@@ -100,7 +160,7 @@ class Archive:
             # Its name must be as durable as what it is to hold.
             self._sync(os.path.dirname(self.directory))
 
-    def _copy(self, source: str, name: str) -> None:
+    def _copy(self, source: str, name: str) -> str:
         disk = self._disk
         copy = os.path.join(self.directory, COPYING_PREFIX + name)
         self._unlink_if_there(copy)  # left over by a crash
@@ -115,20 +175,22 @@ class Archive:
                 disk.fsync(fd)
             finally:
                 disk.close(fd)
-            self._give_name(copy, name)
+            return self._give_name(copy, name)
         finally:
             self._unlink_if_there(copy)
 
-    def _give_name(self, path: str, name: str) -> None:
-        """A second name in the archive: ``name``, or one like it. What is there already under it is left as it is."""
+    def _give_name(self, path: str, name: str) -> str:
+        """A second name in the archive: ``name``, or one like it; which, is returned. What is there already under it is
+        left as it is."""
         for number in range(SAME_NAME_MAX):
-            target = os.path.join(self.directory, f"{name}.{number}" if number else name)
+            archived = f"{name}.{number}" if number else name
+            target = os.path.join(self.directory, archived)
             try:
                 self._disk.link(path, target)
-                return
+                return archived
             except FileExistsError:
                 if self._is_same(path, target):
-                    return  # a crash came before the name in the journal was taken away
+                    return archived  # a crash came before the name in the journal was taken away
         raise FileExistsError(errno.EEXIST, f"{SAME_NAME_MAX} files of that name are there", name)
 
     def _is_same(self, one: str, other: str) -> bool:

@@ -24,6 +24,7 @@ from journal.errors import JournalCorrupt, JournalError, JournalMissing
 from journal.files import JournalFiles
 from journal.scan import FileSource, Scan
 from store.keys import Entry
+from store.marks import NEXT
 from store.records.commands import Trace, decode, encode_trace
 from store.salvage import Shown, differences, salvage
 from store.state import State
@@ -39,7 +40,6 @@ QUARANTINE = "quarantine"
 WHOLE_FILE = 1 << 32
 
 _LOST = "TANDEMMQ-LOST "
-_NEXT = "TANDEMMQ-NEXT "
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,12 +282,12 @@ def decode_lost(payload: bytes) -> tuple[int, int, int] | None:
 
 def encode_next(file: int) -> bytes:
     """The payload of the record behind the end of a file that is written when ``file``, the next, has its header."""
-    return _encode_mark(_NEXT, {"file": file})
+    return _encode_mark(NEXT, {"file": file})
 
 
 def decode_next(payload: bytes) -> int | None:
     """The file that a trace command says to be the next; None for every other trace."""
-    body = _decode_mark(_NEXT, payload)
+    body = _decode_mark(NEXT, payload)
     return None if body is None else body["file"]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from store.records.commands import Trace, decode, encode_trace
 from store.records.loose import OPENWIRE_VERSION
@@ -41,6 +42,11 @@ class Header:
 
 def encode_header(header: Header) -> bytes:
     """The payload of the header's record."""
+    return encode_trace(MARK + json.dumps(header_body(header), separators=(",", ":")))
+
+
+def header_body(header: Header) -> dict[str, Any]:
+    """What stands as JSON behind the mark."""
     body = {
         "epoch": header.epoch,
         "holder": header.holder,
@@ -53,7 +59,7 @@ def encode_header(header: Header) -> bytes:
     }
     if header.foreign_openwire:
         body["foreign_openwire"] = header.foreign_openwire
-    return encode_trace(MARK + json.dumps(body, separators=(",", ":")))
+    return body
 
 
 def decode_header(payload: bytes) -> Header | None:
@@ -64,20 +70,24 @@ def decode_header(payload: bytes) -> Header | None:
     if not isinstance(command, Trace) or not (command.message or "").startswith(MARK):
         return None
     try:
-        body = json.loads((command.message or "")[len(MARK) :])
-        return Header(
-            epoch=int(body["epoch"]),
-            holder=str(body["holder"]),
-            reason=str(body["why"]),
-            ends={int(file): int(end) for file, end in body["ends"].items()},
-            files=tuple(file for first, last in body["files"] for file in range(first, last + 1)),
-            openwire_version=int(body["openwire"]),
-            sync=str(body["sync"]),
-            length=int(body.get("length", 0)),
-            foreign_openwire=int(body.get("foreign_openwire", 0)),
-        )
+        return header_of_body(json.loads((command.message or "")[len(MARK) :]))
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def header_of_body(body: Mapping[str, Any]) -> Header:
+    """Raises ValueError, KeyError or TypeError for what ``header_body`` has not made."""
+    return Header(
+        epoch=int(body["epoch"]),
+        holder=str(body["holder"]),
+        reason=str(body["why"]),
+        ends={int(file): int(end) for file, end in body["ends"].items()},
+        files=tuple(file for first, last in body["files"] for file in range(first, last + 1)),
+        openwire_version=int(body["openwire"]),
+        sync=str(body["sync"]),
+        length=int(body.get("length", 0)),
+        foreign_openwire=int(body.get("foreign_openwire", 0)),
+    )
 
 
 def ranges(files: Iterable[int]) -> list[list[int]]:

@@ -21,6 +21,8 @@ from store.records.message import Destination
 
 # So every trace of ours begins, but for the header of a file (store.headers).
 OUR_TRACES = "TANDEMMQ-"
+# Behind the end of a file that a rotation left (store.damage).
+NEXT = "TANDEMMQ-NEXT "
 _GONE = "TANDEMMQ-GONE "
 _GONE_BYTES = _GONE.encode()
 _SETTLED = "TANDEMMQ-SETTLED "

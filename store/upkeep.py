@@ -120,7 +120,7 @@ class Upkeep:
         self._tell = tell
         self._clock = clock
         self._threads = threads
-        self._remover = _remover(files, settings)
+        self._remover = _remover(files, settings, self._breathe)
         self._checkpoint_records = checkpoint_records
         self._unfinished = unfinished
         self._checkpoint: Future[None] | None = None
@@ -308,6 +308,13 @@ class Upkeep:
             self._remover.remove([file])
             self._background_seen_alive = self._threads.monotonic()
 
+    def _breathe(self) -> None:
+        """In the background, between chunks of a file that goes to the archive: the loop and the storage thread share
+        one interpreter with it."""
+        self._background_seen_alive = self._threads.monotonic()
+        if not self.is_halted:
+            self._threads.sleep(CHECKPOINT_PAUSE_SECONDS)
+
     def _unlinked(self, unlinking: Future[None]) -> None:
         """In the background: a failure is the storage thread's to raise."""
         error = None if unlinking.cancelled() else unlinking.exception()
@@ -422,11 +429,11 @@ class Upkeep:
         self._state.thaw()
 
 
-def _remover(files: JournalFiles, settings: StoreSettings) -> JournalFiles | Archive:
+def _remover(files: JournalFiles, settings: StoreSettings, pause: Callable[[], object]) -> JournalFiles | Archive:
     if not settings.archive_data_logs:
         return files
     disk = cast(ArchiveDisk, files.disk)  # a store's disk does all that its rooms ask of one (store.standby.Disk)
-    return Archive(files, settings.directory_archive or os.path.join(files.directory, DEFAULT_NAME), disk)
+    return Archive(files, settings.directory_archive or os.path.join(files.directory, DEFAULT_NAME), disk, pause)
 
 
 def _tell(

@@ -6,9 +6,11 @@ checkpoints. CrashMonkey's finding: what short workloads do not break, long ones
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from failing_disk import FailingDisk, Failure
 from promises import PromisingTerm, messages_of
@@ -17,6 +19,8 @@ from store_harness import KIB, Q
 
 from index.errors import IndexTrouble
 from journal.errors import JournalError
+from journal.files import file_id
+from store.manifest import SUFFIX, decode_manifest
 from store.operations import AddMessage
 from store.records.message import Destination, DestinationKind
 from store.settings import StoreSettings
@@ -304,14 +308,25 @@ def files_go_to_the_archive(directory: str, disk: RecordingDisk) -> None:
 
 
 def every_file_is_somewhere(directory: str) -> None:
-    """In the journal or in its archive: of one master's files none is missing before the last."""
-    there = {name for name in os.listdir(directory) if name.startswith("db-")}
-    archive = f"{directory}/data-archive"
-    if os.path.isdir(archive):
-        there |= {name for name in os.listdir(archive) if name.startswith("db-")}
-    last = max((int(name[3:-4]) for name in there), default=0)
-    missing = {f"db-{number}.log" for number in range(1, last + 1)} - there
+    """In the journal or in its archive: of one master's files none is missing before the last.
+
+    Whoever sees a manifest sees the whole file; and what is in the archive alone has one.
+    """
+    there = {name for name in os.listdir(directory) if file_id(name) is not None}
+    archive = Path(directory, "data-archive")
+    archived = set(os.listdir(archive)) if archive.is_dir() else set()
+    files = {name for name in archived if file_id(name) is not None}
+    last = max((file_id(name) or 0 for name in there | files), default=0)
+    missing = {f"db-{number}.log" for number in range(1, last + 1)} - there - files
     assert not missing, f"neither in the journal nor in its archive: {missing}"
+    for name in files:
+        if name + SUFFIX in archived:
+            manifest = decode_manifest((archive / (name + SUFFIX)).read_bytes())
+            assert manifest is not None, f"{name}: a torn manifest"
+            assert manifest.sha256 == hashlib.sha256((archive / name).read_bytes()).hexdigest(), name
+        else:
+            assert name in there, f"{name} is in the archive alone, and has no manifest"
+    assert not {name for name in archived if name.endswith(SUFFIX)} - {name + SUFFIX for name in files}
 
 
 LIVES: dict[str, ShortLife] = {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +23,8 @@ from journal.files import JournalFiles, file_id
 from journal.scan import MemorySource, Scan
 from store.archive import CHUNK_BYTES, Archive
 from store.check import check
+from store.headers import decode_header
+from store.manifest import SUFFIX, Manifest, decode_manifest
 from store.settings import StoreSettings
 
 CONTENT = {1: b"one" * 1000, 2: b"two" * (CHUNK_BYTES // 2), 7: b"seven" * 10}
@@ -46,7 +50,7 @@ class OtherVolume:
 class CutOff:
     """``os`` whose ``fail_at``-th change, and every one after it, fails; 0: none does."""
 
-    CHANGES = ("pwrite", "fsync", "link", "unlink", "makedirs")
+    CHANGES = ("open", "pwrite", "fsync", "link", "unlink", "makedirs", "replace")
 
     def __init__(self, fail_at: int = 0) -> None:
         self.fail_at = fail_at
@@ -89,6 +93,10 @@ class Noting:
         os.unlink(path)
         self.done.append(("unname", path))
 
+    def replace(self, source: str, target: str) -> None:
+        os.replace(source, target)
+        self.done.append(("name", target))
+
     def fsync(self, fd: int) -> None:
         os.fsync(fd)
         self.done.append(("sync", self._open[fd]))
@@ -113,9 +121,33 @@ def archive_of(journal: Path, disk: Any = os, directory: Path | None = None) -> 
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return (
-        {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()} if directory.exists() else {}
-    )
+    """All files but manifests."""
+    if not directory.exists():
+        return {}
+    return {
+        path.name: path.read_bytes()
+        for path in directory.iterdir()
+        if path.is_file() and not path.name.endswith(SUFFIX)
+    }
+
+
+def manifests(directory: Path) -> dict[str, Manifest | None]:
+    return {
+        path.name.removesuffix(SUFFIX): decode_manifest(path.read_bytes())
+        for path in directory.iterdir()
+        if path.name.endswith(SUFFIX) and not path.name.startswith(".")
+    }
+
+
+def assert_manifests_tell_of_all_files(directory: Path) -> None:
+    kept = {name: content for name, content in contents(directory).items() if not name.startswith(".")}
+    found = manifests(directory)
+    assert found.keys() == kept.keys()
+    for name, content in kept.items():
+        manifest = found[name]
+        assert manifest is not None
+        assert (manifest.name, manifest.bytes) == (name, len(content))
+        assert manifest.sha256 == hashlib.sha256(content).hexdigest()
 
 
 def test_files_are_moved_and_the_directory_is_made(journal: Path, disk_of: Callable[[Any], Any]) -> None:
@@ -124,6 +156,7 @@ def test_files_are_moved_and_the_directory_is_made(journal: Path, disk_of: Calla
     assert archive.problem is None
     assert contents(journal / "data-archive") == {"db-1.log": CONTENT[1], "db-2.log": CONTENT[2]}
     assert contents(journal) == {"db-7.log": CONTENT[7]}
+    assert_manifests_tell_of_all_files(journal / "data-archive")
     archive.remove([1])  # gone already: no matter
     assert archive.problem is None
 
@@ -140,6 +173,7 @@ def test_nothing_in_the_archive_is_overwritten(journal: Path, disk_of: Callable[
         "db-1.log.2": CONTENT[1],
     }
     assert "db-1.log" not in contents(journal)
+    assert set(manifests(kept)) == {"db-1.log.2"}, "the others are not ours to describe"
 
 
 def test_a_file_is_named_in_the_archive_and_synced_before_the_journal_lets_go_of_it(journal: Path) -> None:
@@ -150,6 +184,9 @@ def test_a_file_is_named_in_the_archive_and_synced_before_the_journal_lets_go_of
     for file in (1, 2):
         expected += [
             ("name", f"{kept}/db-{file}.log"),
+            ("sync", kept),
+            ("sync", f"{kept}/.manifest-db-{file}.log"),
+            ("name", f"{kept}/db-{file}.log.manifest.json"),
             ("sync", kept),
             ("unname", f"{journal}/db-{file}.log"),
             ("sync", str(journal)),
@@ -167,6 +204,9 @@ def test_a_copy_is_synced_before_it_has_its_name(journal: Path) -> None:
         ("name", f"{kept}/db-1.log"),
         ("unname", copy),
         ("sync", kept),
+        ("sync", f"{kept}/.manifest-db-1.log"),
+        ("name", f"{kept}/db-1.log.manifest.json"),
+        ("sync", kept),
         ("unname", f"{journal}/db-1.log"),
         ("sync", str(journal)),
     ]
@@ -175,10 +215,10 @@ def test_a_copy_is_synced_before_it_has_its_name(journal: Path) -> None:
 def test_wherever_it_is_cut_off_every_file_is_somewhere_and_the_next_removal_ends_it(
     journal: Path, disk_of: Callable[[Any], Any]
 ) -> None:
-    """Each change to the disk is the last one, in turn; then a new process does it again."""
+    """Each call of the disk is the last one, in turn; then a new process does it again."""
     untouched = CutOff()
     archive_of(journal, disk_of(untouched), journal.parent / "count").remove([1, 2, 7])
-    assert untouched.count > 10
+    assert untouched.count > 20
     for fail_at in range(1, untouched.count + 1):
         for file, content in CONTENT.items():
             (journal / f"db-{file}.log").write_bytes(content)
@@ -188,11 +228,67 @@ def test_wherever_it_is_cut_off_every_file_is_somewhere_and_the_next_removal_end
         assert cut.problem is not None
         found = [*contents(journal).values(), *(c for n, c in contents(kept).items() if not n.startswith("."))]
         assert set(CONTENT.values()) <= set(found), f"cut off at change {fail_at}"
+        for name in manifests(kept) if kept.exists() else ():
+            assert (kept / name).exists(), f"cut off at change {fail_at}: a manifest without its file"
         again = archive_of(journal, disk_of(os), kept)
         again.remove([1, 2, 7])
         assert again.problem is None
         assert contents(kept) == {f"db-{file}.log": content for file, content in CONTENT.items()}
         assert contents(journal) == {}
+        assert_manifests_tell_of_all_files(kept)
+        shutil.rmtree(kept)
+
+
+@pytest.mark.parametrize("name", ["open", "pwrite", "fsync", "replace"])
+def test_a_manifest_that_cannot_be_written_leaves_the_file_in_the_journal(journal: Path, name: str) -> None:
+    class Full(Noting):
+        """No room for manifests."""
+
+        def __getattribute__(self, asked: str) -> Any:
+            real = super().__getattribute__(asked) if asked not in ("pwrite",) else os.pwrite
+            if asked != name or not super().__getattribute__("is_full"):
+                return real
+
+            def call(target: Any, *arguments: Any) -> Any:
+                path = self._open.get(target) if isinstance(target, int) else target
+                if path is not None and os.path.basename(path).startswith(".manifest-"):
+                    raise OSError(errno.ENOSPC, "injected")
+                return real(target, *arguments)
+
+            return call
+
+        is_full = True
+
+    disk = Full()
+    archive = archive_of(journal, disk)
+    archive.remove([1, 2])
+    assert "injected" in str(archive.problem)
+    assert {"db-1.log", "db-2.log"} <= set(contents(journal))
+    disk.is_full = False
+    archive.remove([])
+    assert archive.problem is None
+    assert set(contents(journal)) == {"db-7.log"}
+    assert set(os.listdir(journal / "data-archive")) == {
+        f"db-{file}.log{suffix}" for file in (1, 2) for suffix in ("", SUFFIX)
+    }, "nothing is left over"
+    assert_manifests_tell_of_all_files(journal / "data-archive")
+
+
+def test_a_file_that_cannot_be_read_is_archived_without_a_manifest(
+    journal: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Unreadable(Noting):
+        def pread(self, fd: int, length: int, offset: int) -> bytes:
+            if self._open[fd].endswith("/db-1.log"):
+                raise OSError(errno.EIO, "injected")
+            return os.pread(fd, length, offset)
+
+    archive = archive_of(journal, Unreadable())
+    archive.remove([1, 2])
+    assert archive.problem is None
+    assert set(contents(journal / "data-archive")) == {"db-1.log", "db-2.log"}
+    assert set(manifests(journal / "data-archive")) == {"db-2.log"}
+    assert "without a manifest" in caplog.text
 
 
 def test_what_cannot_be_moved_waits_with_all_that_follows_it(journal: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -295,6 +391,14 @@ def test_a_store_keeps_every_file_that_it_gives_up(tmp_path: Path, ends_by: str,
     assert kept[0].message.body in term.bodies()
     term.close()
     assert check(str(directory)).problems == []
+    assert_manifests_tell_of_all_files(archive)
     for file in sorted(journal_ids(archive)):
         content = (archive / f"db-{file}.log").read_bytes()
-        assert list(Scan(partial(MemorySource, content), file)), "it can be read where it is"
+        batches = list(Scan(partial(MemorySource, content), file))
+        assert batches, "it can be read where it is"
+        manifest = manifests(archive)[f"db-{file}.log"]
+        assert manifest is not None
+        assert manifest.header == decode_header(batches[0].records[0][1])
+        assert manifest.end in (manifest.counted, None), "None: the file behind it went first"
+        assert manifest.counted < manifest.bytes, "the farewell of a rotation does not count"
+        assert manifest.directory == str(directory)
