@@ -131,7 +131,9 @@ def test_a_path_without_journals_is_told(spark: SparkSession, tmp_path: Path) ->
 def test_a_file_that_is_deleted_meanwhile_is_told(store: Path) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from broker.pipeline.source import FileGone, JournalReader, Options
+    from broker.pipeline.options import Options
+    from broker.pipeline.parts import FileGone
+    from broker.pipeline.source import JournalReader
 
     reader = JournalReader(Options.of({"path": str(store)}), ("offset",))
     (partition,) = reader.partitions()
@@ -181,7 +183,7 @@ def test_a_local_session_listens_on_the_loopback_only(spark: SparkSession) -> No
 
 def test_small_files_share_a_task_and_large_ones_do_not() -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
-    from broker.pipeline.source import packed
+    from broker.pipeline.parts import packed
 
     def sizes(*sizes: int) -> list[list[int]]:
         files = [JournalFile("p", "s", number, size) for number, size in enumerate(sizes)]

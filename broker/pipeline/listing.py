@@ -1,0 +1,147 @@
+"""What the stores below some paths have to be read, looked at again and again: closed files, and the one that grows.
+
+Spark asks a stream that has no interval about a hundred times a second. So a look is good for a while, and for ten
+times as long as it took: looking never takes more than a tenth of the time, on a share or an object store either.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from broker.pipeline.stores import journal_files
+from broker.pipeline.walk import JournalFile, walk
+from store.headers import decode_header
+
+LOOK_SECONDS_MIN: Final = 0.25
+LOOK_SHARE: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of one store, by ascending number. Those from ``growing`` on may be written; None: an archive.
+
+    ``growing_stop``: read no more of the growing file than this; None: what is there.
+    """
+
+    store: str
+    files: dict[int, JournalFile]
+    growing: int | None = None
+    growing_stop: int | None = None
+
+    @property
+    def newest(self) -> int:
+        return next(reversed(self.files))
+
+    def is_closed(self, number: int) -> bool:
+        return self.growing is None or number < self.growing
+
+    def named_end(self, number: int) -> int | None:
+        """Where a file that is not there any more ended, as a later file's header says."""
+        for later in reversed(self.files):
+            if later <= number:
+                break
+            record = None if self.files[later].end == 0 else _first_record(self.files[later])
+            found = None if record is None else decode_header(record)
+            if found is not None and number in found.ends:
+                return found.ends[number]
+        return None
+
+
+class Stores:
+    """The stores below ``paths``. For one thread."""
+
+    def __init__(self, paths: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._paths = tuple(paths)
+        self._clock = clock
+        self._seen: Mapping[str, Listing] | None = None
+        self._good_until = 0.0
+        self._begun: set[tuple[str, int]] = set()  # files that were the newest and had a first batch
+
+    def now(self) -> Mapping[str, Listing]:
+        """By path of the store. Raises NoJournal for a path without journals."""
+        began = self._clock()
+        found = self._look()
+        if any(_has_hole(files) for files in found.values()):
+            # A file that went into the archive during the look may have been missed in both places.
+            found = {
+                store: dict(sorted({**found.get(store, {}), **files}.items())) for store, files in self._look().items()
+            }
+        self._seen = {store: self._listing(store, files) for store, files in found.items()}
+        ended = self._clock()
+        self._good_until = ended + max(LOOK_SECONDS_MIN, LOOK_SHARE * (ended - began))
+        return self._seen
+
+    def lately(self) -> Mapping[str, Listing]:
+        """As ``now``; the same object as long as a look is good."""
+        if self._seen is None or self._clock() >= self._good_until:
+            return self.now()
+        return self._seen
+
+    def _look(self) -> dict[str, dict[int, JournalFile]]:
+        found = self._files()
+        newest = {(store, number) for store, files in found.items() if (number := _newest(files)) is not None}
+        begun = {
+            (store, number)
+            for store, number in newest - self._begun
+            if _is_end_unknown(found[store], number) and _first_record(found[store][number]) is not None
+        }
+        self._begun = (self._begun & newest) | begun
+        # Where a header has come since its file was listed, it says where the file before it ends.
+        return self._files() if begun else found
+
+    def _files(self) -> dict[str, dict[int, JournalFile]]:
+        found: dict[str, dict[int, JournalFile]] = {}
+        for file in journal_files(self._paths, is_tail_wanted=True):
+            found.setdefault(file.store, {})[file.file] = file
+        return found
+
+    def _listing(self, store: str, files: dict[int, JournalFile]) -> Listing:
+        newest = _newest(files)
+        if newest is None:
+            return Listing(store, files)
+        # A new file without a first batch is a promotion or a rotation under way: the file before it has no end yet.
+        if _is_end_unknown(files, newest) and (store, newest) not in self._begun:
+            return Listing(store, files, newest - 1)
+        return Listing(store, files, newest)
+
+
+def whole_end(file: JournalFile, start: int, bytes_max: int | None = None) -> int:
+    """Behind the last batch from ``start`` on that is whole, in a file that may grow; about ``bytes_max`` further at
+    most, but at least one batch if there is one. Raises FileNotFoundError."""
+    end = start
+    for stretch in walk(replace(file, start=start, is_current=file.end is None)):
+        if not stretch.is_batch or (bytes_max is not None and end - start >= bytes_max):
+            break
+        end = stretch.stop
+    return end
+
+
+def is_border(file: JournalFile, offset: int) -> bool:
+    """Whether a batch, or what stands behind the last one, begins at ``offset``."""
+    return offset == 0 or any(offset in (stretch.start, stretch.stop) for stretch in walk(file))
+
+
+def _newest(files: dict[int, JournalFile]) -> int | None:
+    """The number of the file that may be written."""
+    return next((number for number in reversed(files) if files[number].is_current), None)
+
+
+def _is_end_unknown(files: Mapping[int, JournalFile], newest: int) -> bool:
+    before = files.get(newest - 1)
+    return before is not None and before.end is None
+
+
+def _has_hole(files: Mapping[int, JournalFile]) -> bool:
+    return bool(files) and max(files) - min(files) >= len(files)
+
+
+def _first_record(file: JournalFile) -> bytes | None:
+    """What the first batch begins with; None where there is none yet, or no file."""
+    try:
+        first = next(walk(replace(file, end=None, is_current=True)), None)
+    except FileNotFoundError:
+        return None
+    return first.records[0][1] if first is not None and first.records else None

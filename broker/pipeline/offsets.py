@@ -1,0 +1,142 @@
+"""How far a stream has read, in each store: what Spark writes into a checkpoint. Pure.
+
+    {"version": 1, "stores": {"/data/a": {"file": 7, "offset": 4096}, "/data/b": {"file": 2, "offset": 0}}}
+
+Everything before ``offset`` in db-``file``.log was read, and every file before it. Offsets stand between batches, and
+a file that was read to its end is left for the next number: {"file": 8, "offset": 0}, whether db-8.log is there or not.
+
+``passed``, as in "passed": [[9, 11]], are later files that will not be read any more: those that were gone when the
+stream began, and of an archive, into which a broker may move db-9.log before db-8.log, those that were read.
+``skipped`` counts the files that were gone before they could be read, with failOnDataLoss=false.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from journal.format import FILE_ID_LIMIT
+from store.headers import ranges
+
+VERSION: Final = 1
+FIRST_FILE: Final = 1
+
+_KEYS: Final = frozenset({"file", "offset", "passed", "skipped"})
+
+
+class BadOffsets(ValueError):
+    """These are no offsets, or they are of a later version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """See the module. ``passed`` are ranges, both ends included, ascending and behind ``file``."""
+
+    file: int = FIRST_FILE
+    offset: int = 0
+    passed: tuple[tuple[int, int], ...] = ()
+    skipped: int = 0
+
+    @classmethod
+    def of(cls, said: object) -> Position:
+        """Raises BadOffsets."""
+        if not isinstance(said, Mapping) or not _KEYS.issuperset(said) or not {"file", "offset"} <= said.keys():
+            raise BadOffsets(f'a position is {{"file": N, "offset": M}}, not {said!r}')
+        file, offset, skipped = said["file"], said["offset"], said.get("skipped", 0)
+        if not all(_is_number(value) for value in (file, offset, skipped)) or file > FILE_ID_LIMIT + 1:
+            raise BadOffsets(f"file and offset are numbers from 0 on, not {file!r} and {offset!r}")
+        return cls(file, offset, tuple(_ranges(said.get("passed", []), file)), skipped)
+
+    def told(self) -> dict[str, Any]:
+        """As it stands in JSON."""
+        found: dict[str, Any] = {"file": self.file, "offset": self.offset}
+        if self.passed:
+            found["passed"] = [list(pair) for pair in self.passed]
+        if self.skipped:
+            found["skipped"] = self.skipped
+        return found
+
+    def is_past(self, file: int) -> bool:
+        """Nothing of ``file`` will be read any more."""
+        return file < self.file or any(first <= file <= last for first, last in self.passed)
+
+    def next_from(self, file: int) -> int:
+        """The first number from ``file`` on of which something may still be read."""
+        file = max(file, self.file)
+        for first, last in self.passed:
+            if first <= file <= last:
+                return last + 1
+        return file
+
+    def behind(self, file: int, *, is_skipped: bool = False) -> Position:
+        """After the rest of ``file`` was read, or was skipped."""
+        passed = _joined([*self.passed, (file, file)])
+        number, offset = self.file, self.offset
+        if passed[0][0] == number:
+            number, offset = passed[0][1] + 1, 0
+            passed = passed[1:]
+        return Position(number, offset, tuple(passed), self.skipped + is_skipped)
+
+    def within(self, offset: int) -> Position:
+        """After the file was read up to ``offset``."""
+        return replace(self, offset=offset)
+
+
+def beginning(files: Iterable[int], *, has_all: bool) -> Position:
+    """Before the first of the ``files`` that are there.
+
+    ``has_all``: what is not among them will not come any more. Otherwise, as in an archive, it may.
+    """
+    if not has_all:
+        return Position()
+    there = ranges(files)
+    gaps = [(before[1] + 1, after[0] - 1) for before, after in itertools.pairwise(there)]
+    return Position(there[0][0], 0, tuple(gaps))
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The position in each store, by the store's path."""
+
+    stores: Mapping[str, Position] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, said: object) -> Offsets:
+        """What ``told`` gave. Raises BadOffsets."""
+        if not isinstance(said, Mapping) or set(said) != {"version", "stores"} or not isinstance(said["stores"], dict):
+            raise BadOffsets(f'offsets are {{"version": {VERSION}, "stores": {{...}}}}, not {said!r}')
+        if said["version"] != VERSION:
+            raise BadOffsets(f"these offsets are of version {said['version']!r}, and this is version {VERSION}")
+        return cls({str(store): Position.of(position) for store, position in said["stores"].items()})
+
+    def told(self) -> dict[str, Any]:
+        """As it stands in JSON; the same offsets are the same text."""
+        return {"version": VERSION, "stores": {store: self.stores[store].told() for store in sorted(self.stores)}}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _ranges(said: object, file: int) -> Iterator[tuple[int, int]]:
+    before = file + 1
+    for pair in said if isinstance(said, list) else [said]:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(_is_number(value) for value in pair):
+            raise BadOffsets(f"passed is a list of ranges, [[first, last], ...], not {said!r}")
+        first, last = pair
+        if not before <= first <= last <= FILE_ID_LIMIT:
+            raise BadOffsets(f"the ranges in passed ascend, behind db-{file}.log, not {said!r}")
+        before = last + 1
+        yield first, last
+
+
+def _joined(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(pairs):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found
