@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from broker.pipeline.places import Access
 from broker.pipeline.stores import journal_files
 from broker.pipeline.walk import JournalFile, walk
 from store.headers import decode_header
@@ -53,8 +54,9 @@ class Listing:
 class Stores:
     """The stores below ``paths``. For one thread."""
 
-    def __init__(self, paths: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, paths: Iterable[str], access: Access = (), clock: Callable[[], float] = time.monotonic) -> None:
         self._paths = tuple(paths)
+        self._access = access
         self._clock = clock
         self._seen: Mapping[str, Listing] | None = None
         self._good_until = 0.0
@@ -94,7 +96,7 @@ class Stores:
 
     def _files(self) -> dict[str, dict[int, JournalFile]]:
         found: dict[str, dict[int, JournalFile]] = {}
-        for file in journal_files(self._paths, is_tail_wanted=True):
+        for file in journal_files(self._paths, is_tail_wanted=True, access=self._access):
             found.setdefault(file.store, {})[file.file] = file
         return found
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker.pipeline import columns
 from broker.pipeline.offsets import BadOffsets, Offsets
+from broker.pipeline.places import Access, access_of, is_access
 from broker.pipeline.rows import MODES, PERMISSIVE
 
 EARLIEST: Final = "earliest"
@@ -29,7 +30,8 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Of a read, and of a stream. ``first`` and ``last`` bound the numbers of the files."""
+    """Of a read, and of a stream. ``first`` and ``last`` bound the numbers of the files. ``access`` says how remote
+    paths are reached, and may hold a secret."""
 
     paths: tuple[str, ...]
     table: str = columns.RECORDS
@@ -38,6 +40,7 @@ class Options:
     first: int | None = None
     last: int | None = None
     payload: bool = False
+    access: Access = field(default=(), repr=False)
 
     @classmethod
     def of(cls, said: Mapping[str, str]) -> Options:
@@ -51,6 +54,7 @@ class Options:
             _number(given, "fromFile", "the number of a journal file"),
             _number(given, "toFile", "the number of a journal file"),
             _one_of(given, "payload", _BOOLEANS, "false") == "true",
+            access_of(given),
         )
 
 
@@ -69,7 +73,7 @@ class StreamOptions:
         """Of ``spark.readStream``. Raises BadOption."""
         given = _given(said, (*_OF_BOTH, *_OF_STREAM), f"{', '.join(_OF_READ)} are options of read", _OF_READ)
         options = cls(
-            Options.of({name: value for name, value in given.items() if name in _small(_OF_BOTH)}),
+            Options.of({name: value for name, value in given.items() if name not in _small(_OF_STREAM)}),
             _starting(given.get("startingoffsets", EARLIEST)),
             _one_of(given, "failOnDataLoss", _BOOLEANS, "true") == "true",
             _number(given, "maxFilesPerTrigger", "a number of journal files, at least 1", 1),
@@ -89,7 +93,7 @@ def table_of(said: Mapping[str, str]) -> str:
 
 def _given(said: Mapping[str, str], names: tuple[str, ...], other: str, others: tuple[str, ...]) -> dict[str, str]:
     given = {name.lower(): value for name, value in said.items()}
-    unknown = sorted(given.keys() - _small(names))
+    unknown = sorted(name for name in given.keys() - _small(names) if not is_access(name))
     if unknown:
         told = f"; {other}" if _small(others) & set(unknown) else ""
         raise BadOption(f"unknown options: {', '.join(unknown)}; there are: {', '.join(names)}{told}")

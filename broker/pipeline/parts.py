@@ -59,7 +59,7 @@ def record_batches_of(file: JournalFile, options: Options, names: Sequence[str])
         yield from batches(file)
         return
     except FileNotFoundError as error:
-        moved = _moved(file, options.paths)
+        moved = _moved(file, options)
         gone = FileGone(
             f"{file.path} was deleted after this read was planned, as a broker does with files that it needs no more: "
             "read again, or archive instead of deleting (archive_data_logs)"
@@ -72,10 +72,12 @@ def record_batches_of(file: JournalFile, options: Options, names: Sequence[str])
         raise gone from error
 
 
-def _moved(file: JournalFile, paths: tuple[str, ...]) -> JournalFile | None:
+def _moved(file: JournalFile, options: Options) -> JournalFile | None:
     """The same file of the same store under another path: a broker moved it into its archive."""
     try:
-        found = journal_files(paths, is_tail_wanted=True, first=file.file, last=file.file)
+        found = journal_files(
+            options.paths, is_tail_wanted=True, first=file.file, last=file.file, access=options.access
+        )
     except NoJournal:
         return None
     return next((replace(file, path=other.path) for other in found if other.store == file.store), None)

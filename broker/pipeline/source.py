@@ -69,7 +69,11 @@ class JournalReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options = self._options
         found = journal_files(
-            options.paths, is_tail_wanted=options.is_tail_wanted, first=options.first, last=options.last
+            options.paths,
+            is_tail_wanted=options.is_tail_wanted,
+            first=options.first,
+            last=options.last,
+            access=options.access,
         )
         return [Files(files) for files in packed(found)] or [Files(())]
 

@@ -40,7 +40,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, names: tuple[str, ...]) -> None:
         self._options = options
         self._names = names
-        self._stores = Stores(options.read.paths)
+        self._stores = Stores(options.read.paths, options.read.access)
         self._frozen: Mapping[str, Listing] | None = None
         self._quiet: tuple[Mapping[str, Listing], Offsets] | None = None
         self._reached: Offsets | None = None
