@@ -32,12 +32,15 @@ class Sources:
     last: int | None = None
     access: Access = field(default=(), repr=False)
 
-    def read(self, spark: SparkSession, table: str, names: Sequence[str] = ()) -> DataFrame:
-        """The table, damage included; only the columns ``names`` where some are named, which is quicker.
+    def read(self, spark: SparkSession, table: str, names: Sequence[str] = (), *, payload: bool = False) -> DataFrame:
+        """The table, damage included; only the columns ``names`` where some are named, which is quicker; with
+        ``payload`` messages have their frames.
 
         The data source is registered in ``spark`` (``broker.pipeline.register``).
         """
         wanted = {"table": table, "follow": "tail" if self.is_tail_wanted else "closed"}
+        if payload:
+            wanted["payload"] = "true"
         if self.first is not None:
             wanted["fromFile"] = str(self.first)
         if self.last is not None:
