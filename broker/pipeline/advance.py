@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from broker.pipeline import columns
 from broker.pipeline.listing import Listing, whole_end
 from broker.pipeline.offsets import Offsets, Position, beginning
 from broker.pipeline.walk import JournalFile
@@ -115,12 +116,14 @@ def advance(
 
 
 def parts_between(
-    start: Offsets, end: Offsets, stores: Mapping[str, Listing], *, is_whole_file_wanted: bool = False
+    start: Offsets, end: Offsets, stores: Mapping[str, Listing], table: str
 ) -> tuple[list[JournalFile], list[str]]:
     """What stands between two offsets, by store and file; and in words what does not stand there any more.
 
-    ``is_whole_file_wanted``: of a file whose beginning was read already, all.
+    Records are read as far as their file counts: behind its end a broker may still write that it ends there, and the
+    same offsets must give the same rows.
     """
+    is_rest_wanted = table in (columns.BATCHES, columns.FILES)
     found: list[JournalFile] = []
     losses: list[str] = []
     for store, until in sorted(end.stores.items()):
@@ -143,9 +146,13 @@ def parts_between(
             elif stop is None and not listing.is_closed(number):
                 losses.append(f"{file.path} was closed when it was to be read, and is written again. {ADVICE}")
                 continue
+            if stop is None and not is_rest_wanted:
+                stop = file.end
+            if table == columns.FILES:
+                begin = 0
             if stop is None or begin < stop:
                 size = _size(file, begin) if stop is None else stop - begin
-                found.append(replace(file, size=size, start=0 if is_whole_file_wanted else begin, stop=stop))
+                found.append(replace(file, size=size, start=begin, stop=stop))
         if len(missing) > until.skipped - since.skipped:
             losses += missing
     return found, losses

@@ -63,23 +63,23 @@ class Stores:
         self._begun: set[tuple[str, int]] = set()  # files that were the newest and had a first batch
 
     def now(self) -> Mapping[str, Listing]:
-        """By path of the store. Raises NoJournal for a path without journals."""
-        began = self._clock()
-        found = self._look()
-        if any(_has_hole(files) for files in found.values()):
-            # A file that went into the archive during the look may have been missed in both places.
-            found = {
-                store: dict(sorted({**found.get(store, {}), **files}.items())) for store, files in self._look().items()
-            }
-        self._seen = {store: self._listing(store, files) for store, files in found.items()}
-        ended = self._clock()
-        self._good_until = ended + max(LOOK_SECONDS_MIN, LOOK_SHARE * (ended - began))
+        """By path of the store: what is not in it is not there. Raises NoJournal for a path without journals."""
+        # A file that goes into the archive during a look may be missed in both places, but not by the next look.
+        before, found = self._look(), self._look()
+        merged = {store: dict(sorted({**before.get(store, {}), **files}.items())) for store, files in found.items()}
+        self._seen = {store: self._listing(store, files) for store, files in merged.items()}
         return self._seen
 
     def lately(self) -> Mapping[str, Listing]:
-        """As ``now``; the same object as long as a look is good."""
-        if self._seen is None or self._clock() >= self._good_until:
-            return self.now()
+        """As it was not long ago, and without a file that was about to be archived: what is missing, ``now`` tells.
+
+        The same object as long as it is good enough.
+        """
+        began = self._clock()
+        if self._seen is None or began >= self._good_until:
+            self._seen = {store: self._listing(store, files) for store, files in self._look().items()}
+            ended = self._clock()
+            self._good_until = ended + max(LOOK_SECONDS_MIN, LOOK_SHARE * (ended - began))
         return self._seen
 
     def _look(self) -> dict[str, dict[int, JournalFile]]:
@@ -134,10 +134,6 @@ def _newest(files: dict[int, JournalFile]) -> int | None:
 def _is_end_unknown(files: Mapping[int, JournalFile], newest: int) -> bool:
     before = files.get(newest - 1)
     return before is not None and before.end is None
-
-
-def _has_hole(files: Mapping[int, JournalFile]) -> bool:
-    return bool(files) and max(files) - min(files) >= len(files)
 
 
 def _first_record(file: JournalFile) -> bytes | None:

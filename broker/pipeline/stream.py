@@ -20,8 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from broker.pipeline import columns
-from broker.pipeline.advance import DataLost, Limit, advance, newest_of, parts_between, start_of
+from broker.pipeline.advance import Advance, DataLost, Limit, advance, newest_of, parts_between, start_of
 from broker.pipeline.listing import Listing, Stores, is_border, whole_end
 from broker.pipeline.offsets import Offsets
 from broker.pipeline.options import LATEST, BadOption, StreamOptions
@@ -87,14 +86,10 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stores = self._frozen or self._stores.lately()
         if self._quiet is not None and self._quiet[0] is stores and self._quiet[1] == offsets:
             return start
-        options = self._options
-        result = advance(
-            offsets,
-            stores,
-            is_tail_wanted=options.read.is_tail_wanted,
-            is_loss_fatal=options.is_loss_fatal,
-            limit=_limit(limit),
-        )
+        result = self._advanced(offsets, stores, limit)
+        if self._frozen is None and (result.fatal or result.losses):
+            stores = self._stores.now()
+            result = self._advanced(offsets, stores, limit)
         if result.fatal:
             raise DataLost(result.fatal[0])
         _warn(result.losses)
@@ -102,20 +97,30 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._quiet = (stores, offsets) if result.offsets == offsets else None
         return result.offsets.told()
 
+    def _advanced(self, start: Offsets, stores: Mapping[str, Listing], limit: ReadLimit) -> Advance:
+        options = self._options
+        return advance(
+            start,
+            stores,
+            is_tail_wanted=options.read.is_tail_wanted,
+            is_loss_fatal=options.is_loss_fatal,
+            limit=_limit(limit),
+        )
+
     def reportLatestOffset(self) -> dict[str, Any] | None:
         if self._reached is None:
             return None
-        stores, read = self._frozen or self._stores.lately(), self._options.read
-        return advance(self._reached, stores, is_tail_wanted=read.is_tail_wanted).offsets.told()
+        stores = self._frozen or self._stores.lately()
+        return self._advanced(self._reached, stores, ReadAllAvailable()).offsets.told()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         since, until = Offsets.of(start), Offsets.of(end)
         if since == until:
             return []
-        is_whole = self._options.read.table == columns.FILES
-        found, losses = parts_between(since, until, self._stores.lately(), is_whole_file_wanted=is_whole)
+        table = self._options.read.table
+        found, losses = parts_between(since, until, self._stores.lately(), table)
         if losses:  # or only moved since the last look
-            found, losses = parts_between(since, until, self._stores.now(), is_whole_file_wanted=is_whole)
+            found, losses = parts_between(since, until, self._stores.now(), table)
         if losses and self._options.is_loss_fatal:
             raise DataLost(losses[0])
         _warn(losses)
@@ -135,8 +140,8 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _checked(self, file: JournalFile) -> JournalFile:
         """A part of a growing file held whole batches when it was planned. What a power loss took of it is told."""
-        if file.stop is None:
-            return file
+        if file.stop is None or file.stop == file.end:
+            return file  # closed: what is damaged in it is damage
         edge = file.start
         try:
             for stretch in walk(file):
