@@ -12,6 +12,7 @@ _COMMANDS: Commands = {
     "verify": ("broker.cli.pipeline.plain", "verify", "The checksums of everything; what is damaged."),
     "duplicates": ("broker.cli.pipeline.plain", "duplicates", "What was stored twice."),
     "dlq": ("broker.cli.pipeline.plain", "dlq", "Dead letters, from where and why."),
+    "pins": ("broker.cli.pipeline.pins", "pins", "Who holds each file, and why."),
 }
 
 pipeline = LazyGroup(

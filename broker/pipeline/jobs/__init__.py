@@ -12,4 +12,5 @@ JOBS: Final[dict[str, str]] = {
     "verify": "broker.pipeline.jobs.verify",
     "duplicates": "broker.pipeline.jobs.duplicates",
     "dlq": "broker.pipeline.jobs.dead_letters",
+    "pins": "broker.pipeline.jobs.pins",
 }
