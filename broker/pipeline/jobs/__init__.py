@@ -13,4 +13,6 @@ JOBS: Final[dict[str, str]] = {
     "duplicates": "broker.pipeline.jobs.duplicates",
     "dlq": "broker.pipeline.jobs.dead_letters",
     "pins": "broker.pipeline.jobs.pins",
+    "archive": "broker.pipeline.jobs.archive",
+    "replay": "broker.pipeline.jobs.replay",
 }

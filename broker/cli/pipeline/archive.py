@@ -1,0 +1,81 @@
+"""``tandemmq pipeline archive``: journals into a message lake, once or for ever."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from broker.cli.pipeline.asked import answer, asked, journals_there
+from broker.pipeline.jobs.tables import Sources
+from broker.pipeline.lake import BY_DATE, BY_DESTINATION, LEDGER, Layout
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+_DURATION = re.compile(r"(\d+)([smh])")
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, written as 10s, 5m or 1h."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        matched = _DURATION.fullmatch(str(value))
+        if matched is None or not int(matched[1]):
+            self.fail(f"{value!r} is no duration such as 10s, 5m or 1h", param, ctx)
+        return float(int(matched[1]) * _UNITS[matched[2]])
+
+
+@click.command
+@asked
+@click.option("--every", type=Duration(), metavar="10s", help="Go on until SIGTERM, and look so often.")
+@click.option("--destination", "destinations", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
+@click.option(
+    "--by",
+    type=click.Choice([BY_DESTINATION, BY_DATE]),
+    default=BY_DESTINATION,
+    show_default=True,
+    help="Directories of messages: by date and destination, or by date only, for thousands of destinations.",
+)
+@click.option("--raw", is_flag=True, help="With the OpenWire frames of messages, as they were stored.")
+@click.option("--skip-lost", is_flag=True, help="Go on without files that were deleted before their turn.")
+def archive(
+    every: float | None, destinations: tuple[str, ...], by: str, raw: bool, skip_lost: bool, **common: Any
+) -> None:
+    """Add the closed files of SOURCES to the message lake --out: Parquet, each file once, also when it is killed.
+
+    Exit code 1 when files were deleted before they were added.
+    """
+    if common["tail"]:
+        raise click.UsageError("the lake takes closed files only: --tail is not for it")
+    own = {
+        "every": every,
+        "layout": Layout(by, tuple(sorted(set(destinations))), raw),
+        "is_lost_skipped": skip_lost,
+        "said": lambda text: click.echo(text, err=True),
+    }
+    out: Path = common["out"]
+    stop_on_sigterm()
+    answer("archive", own, check=_check_of(every), report_in=out / LEDGER, **common)
+
+
+def _check_of(every: float | None) -> Callable[[Sources], None]:
+    """Who goes on for ever may begin before its stores do."""
+    return journals_there if every is None else lambda sources: None
+
+
+def stop_on_sigterm() -> None:
+    """SIGTERM ends the job where it stands, which costs nothing: the lake is whole at each moment."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        from broker.pipeline.jobs.archive import Stopped
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Stopped
+
+    signal.signal(signal.SIGTERM, stop)
