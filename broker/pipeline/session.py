@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import broker
+from broker.pipeline.failures import cause
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,8 +25,16 @@ if TYPE_CHECKING:
 JAVA_MIN: Final = 17
 EXTRA: Final = "spark"
 DEFAULT_MASTER: Final = "local[*]"
+# Spark's own bars on stderr, one for each stage that takes its time.
+PROGRESS: Final = "spark.ui.showConsoleProgress"
 _LOOPBACK: Final = "127.0.0.1"
 _JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_MASTER: Final = re.compile(r"local(\[[^]]+\])?|local-cluster\[[^]]+\]|yarn|spark://.+|k8s://.+")
+_STANDALONE: Final = "spark://"
+# A standalone master that does not answer so long is told, where Spark would try for a minute.
+_MASTER_SECONDS: Final = 5.0
+# Errors only, and none that a failing job tells anyway.
+LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 
 class NoSpark(Exception):
@@ -50,13 +61,21 @@ def session(
             raise NoSpark("a Spark session is active already, and has its master")
         register(active)
         return active
+    master = master or DEFAULT_MASTER
+    check_master(master)
     check_java()
-    settings = {**defaults(master or DEFAULT_MASTER), **(conf or {})}
-    builder = SparkSession.builder.master(master or DEFAULT_MASTER).appName(name)
+    settings = {**defaults(master), **(conf or {})}
+    builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    prepare_workers()
-    made = builder.getOrCreate()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    with environment(environment_of_java(master, settings)):
+        try:
+            made = builder.getOrCreate()
+        except (Py4JError, PySparkException) as error:
+            raise NoSpark(f"Spark did not start: {cause(error)}") from error
     register(made)
     return made
 
@@ -66,25 +85,63 @@ def defaults(master: str) -> dict[str, str]:
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "true",
+        PROGRESS: str(sys.stderr is not None and sys.stderr.isatty()).lower(),
         "spark.sql.catalogImplementation": "in-memory",
+        # Workers import this package from where it is imported here, wherever they find it there.
+        "spark.executorEnv.PYTHONPATH": str(Path(broker.__file__).resolve().parents[1]),
     }
     if master.startswith("local"):
         settings |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
     return settings
 
 
-def prepare_workers() -> None:
-    """Processes that Spark starts take this interpreter, and import this package from where it is imported here.
-
-    It changes the environment, which is what they inherit. An interpreter that the user chose stays.
+def environment_of_java(master: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """What is to stand in the environment while Java starts, and what it starts inherits: this interpreter, the
+    loopback where ``master`` is local, a quiet log. What a user chose stays, in the environment or in ``settings``.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    room = str(Path(broker.__file__).resolve().parents[1])
-    known = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if room not in known:
-        os.environ["PYTHONPATH"] = os.pathsep.join([room, *known])
+    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if master.startswith("local"):
+        wanted["SPARK_LOCAL_IP"] = _LOOPBACK
+    wanted = {name: value for name, value in wanted.items() if name not in os.environ}
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    said = (options, os.environ.get("JAVA_TOOL_OPTIONS", ""), settings.get("spark.driver.extraJavaOptions", ""))
+    if not any("log4j" in words for words in said) and "SPARK_CONF_DIR" not in os.environ:
+        wanted["SPARK_SUBMIT_OPTS"] = f'{options} "-Dlog4j2.configurationFile={LOG4J.as_uri()}"'.strip()
+    return wanted
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """With these variables set; they are as they were afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def check_master(master: str) -> None:
+    """Raises NoSpark for what is no master, and for a standalone one that takes no connection."""
+    if not _MASTER.fullmatch(master):
+        raise NoSpark(
+            f"{master!r} is no master of Spark: local[*], local[4], spark://host:7077, yarn, k8s://https://host:443"
+        )
+    if not master.startswith(_STANDALONE):
+        return
+    failed = []
+    for address in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_MASTER_SECONDS).close()
+            return
+        except (OSError, ValueError) as error:
+            failed.append(f"{address}: {error}")
+    raise NoSpark(f"no master of Spark answers at {master} ({'; '.join(failed)})")
 
 
 def check_java() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from pipeline_journals import add, write_foreign
 
 from broker.pipeline import columns, session
 from broker.pipeline.rows import rows
-from broker.pipeline.session import NoSpark, check_java
+from broker.pipeline.session import NoSpark
 from broker.pipeline.stores import journal_files
 from broker.pipeline.walk import JournalFile
 
@@ -195,33 +194,3 @@ def test_small_files_share_a_task_and_large_ones_do_not() -> None:
     assert sizes(*[32 * mib] * 4) == [[32 * mib]] * 4
     assert sizes(*[32 * mib] * 64) == [[32 * mib] * 4] * 16
     assert sizes(*[500 * mib] * 2) == [[500 * mib]] * 2
-
-
-def test_a_java_that_is_too_old_or_missing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java = tmp_path / "bin" / "java"
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(NoSpark, match=r"Spark needs Java 17 or newer, and there is none at .*: install one"):
-        check_java()
-    java.parent.mkdir()
-    for said, told in (
-        ('openjdk version "11.0.2" 2019-01-15', "is Java 11"),
-        ('java version "1.8.0_202"', "is Java 8"),
-        ("nonsense", "does not say which"),
-    ):
-        java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
-        java.chmod(stat.S_IRWXU)
-        with pytest.raises(NoSpark, match=told):
-            check_java()
-    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
-    check_java()
-
-
-def test_workers_import_this_package_from_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
-    monkeypatch.setenv("PYSPARK_PYTHON", "/their/python")
-    session.prepare_workers()
-    session.prepare_workers()
-    room, *others = os.environ["PYTHONPATH"].split(os.pathsep)
-    assert (Path(room) / "broker" / "pipeline").is_dir()
-    assert others == ["/elsewhere"]
-    assert os.environ["PYSPARK_PYTHON"] == "/their/python"

@@ -14,27 +14,29 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import click
 
+from broker.pipeline.failures import cause, expected
 from broker.pipeline.jobs import JOBS
 from broker.pipeline.jobs.summary import Summary
 from broker.pipeline.jobs.tables import Sources, refuse_store
 from broker.pipeline.places import access_of
 from broker.pipeline.report import page
-from broker.pipeline.session import DEFAULT_MASTER, NoSpark, session
+from broker.pipeline.session import DEFAULT_MASTER, PROGRESS, NoSpark, session
 from broker.pipeline.stores import NoJournal, journal_files
 from broker.pipeline.table import terminal
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
@@ -105,32 +107,54 @@ def answer(
     Spark takes seconds to start: what ``check`` can tell of the sources (NoJournal, ValueError, a click exception) is
     told before. The page and the JSON go to the directory ``report_in``, by default to ``out``.
     """
-    conf = dict(_setting(setting) for setting in settings)
+    conf = ({PROGRESS: "false"} if as_json else {}) | dict(_setting(setting) for setting in settings)
     meant = Sources(sources, tail, from_file, to_file, access_of(conf))
     try:
         check(meant)
         refuse_store(str(out), meant)
     except (NoJournal, ValueError) as error:
         raise click.ClickException(str(error)) from None
-    spark = _started(job, master, conf)
-    # Not before the session has said in words that it is missing. The session ends with the process; one that was
-    # there before is not ours to stop.
-    from pyspark.errors import PySparkException
-
-    try:
-        summary = import_module(JOBS[job]).run(spark, meant, str(out), **(own or {}))
+    with told_in_words():
+        spark = session(master, conf, name=f"tandemmq {job}")
+        with interruptible():
+            summary = import_module(JOBS[job]).run(spark, meant, str(out), **(own or {}))
         tell(summary, sources, report_in or out, as_json=as_json)
-    except (ValueError, OSError, PySparkException) as error:
-        raise click.ClickException(str(error)) from None
     if not summary.is_clean:
         sys.exit(EXIT_FAILED)
 
 
-def _started(job: str, master: str | None, conf: dict[str, str]) -> SparkSession:
+class Interrupted(BaseException):
+    """Ctrl-C while Spark runs. PySpark would ask Java, which is busy, to cancel, and py4j would log a traceback."""
+
+
+@contextmanager
+def told_in_words() -> Iterator[None]:
+    """What fails within ends the process with a sentence and EXIT_FAILED, Ctrl-C with EXIT_INTERRUPTED.
+
+    The session ends with the process, and Java with it; one that was there before is not ours to stop.
+    """
+    failures: tuple[type[Exception], ...] = (NoSpark, *expected())
     try:
-        return session(master, conf, name=f"tandemmq {job}")
-    except NoSpark as error:
-        raise click.ClickException(str(error)) from None
+        yield
+    except (Interrupted, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    except failures as error:
+        raise click.ClickException(cause(error)) from None
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises Interrupted; on the main thread only, to which signals come."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def tell(summary: Summary, sources: tuple[str, ...], directory: Path, *, as_json: bool) -> None:
