@@ -53,7 +53,7 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """A journal file in the lake. ``bytes`` and ``modified`` (nanoseconds, None: not known) save a second look at it."""
+    """A journal file in the lake. ``bytes`` and ``modified`` (nanoseconds; None: not known) save another look at it."""
 
     store: str
     file: int
@@ -181,7 +181,7 @@ class Lake:
     def write(self, name: str, body: Mapping[str, Any]) -> None:
         """Put JSON into a file of the ledger, as a whole. Durable on return."""
         path = self._ledger / name
-        beside = path.with_name(f".{path.name}")
+        beside = path.with_name(f".{path.name}.new")
         with open(beside, "w", encoding="utf-8") as file:
             json.dump(body, file)
             file.flush()
