@@ -21,17 +21,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+STATE: Final = "replay"  # below the --out of the job
 VERSION: Final = 1
 # A sender whose driver died may live on for a moment.
 LOCK_SECONDS_MAX: Final = 30.0
 _POLL_SECONDS: Final = 0.1
 
 
-class LedgerError(Exception):
+class LedgerError(ValueError):
     """A file of the ledger does not say what it should."""
 
 
-class InUse(Exception):
+class InUse(OSError):
     """Another process sends what this one was to send."""
 
 

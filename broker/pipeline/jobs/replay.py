@@ -1,0 +1,288 @@
+"""Messages of journals, or of Parquet made of them, back to a broker through its failover URL: each is stored once.
+
+    sources -> selection (Parquet: each message, and why it is sent or not) -> plan (Parquet: what is sent, in slices)
+            -> tasks, each with a client, send slices -> ledger
+
+Once the plan is made a run with the same ``out`` goes on where the last one stood, from the plan: the sources may be
+gone by then. docs/pipeline-replay.md says what is exactly once, and within which bounds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from broker.failover import FailoverUrl
+from broker.pipeline.columns import ACKS, BATCHES, COLUMNS, MESSAGES, RECORDS, ddl
+from broker.pipeline.jobs.replay_report import SELECTION, dry_summary, summary
+from broker.pipeline.jobs.selection import ACK_COLUMNS, BATCH_COLUMNS, RECORD_COLUMNS, SEND, damaged, selection
+from broker.pipeline.jobs.summary import Summary
+from broker.pipeline.jobs.tables import Sources, write
+from broker.pipeline.parquet import messages_parquet
+from broker.pipeline.sending.ledger import STATE, Ledger, Round, Run, Slice
+from broker.pipeline.sending.sends import destination_of
+from broker.pipeline.sending.wish import Target, Wish
+from broker.protocols.stomp.destinations import write_destination
+
+# Each task is a connection, and a producer whose ids the broker keeps in mind: it does so of 64.
+TASKS_MAX: Final = 8
+# Without order a destination is cut into pieces of so many messages.
+SLICE_MESSAGES: Final = 10_000
+# So often a terminal is told how far it is.
+WATCH_SECONDS: Final = 1.0
+# A row group of the plan is what a task holds of it.
+_PLAN_OPTIONS: Final = {"parquet.block.size": str(8 << 20), "parquet.block.size.row.check.min": "1"}
+_PLAN_COLUMNS: Final = (
+    "destination_type",
+    "destination",
+    "message_id",
+    "correlation_id",
+    "reply_to",
+    "priority",
+    "persistent",
+    "type",
+    "group_id",
+    "group_sequence",
+    "properties",
+    "body_kind",
+    "body",
+)
+_PLACE: Final = ("store", "file", "offset")
+
+
+def run(
+    spark: SparkSession,
+    sources: Sources,
+    out: str,
+    *,
+    wish: Wish,
+    target: Target | None = None,
+    rate: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Summary:
+    """Replay what is wished for to ``target``; without one say what would be sent, and how long at ``rate``.
+
+    Writes ``replay_selection``, ``replay_ledger``, ``replay_refused`` and the state of the replay below ``out``. Not
+    clean while something that was asked for is not at the broker. Raises ValueError where ``out`` holds another replay,
+    InUse where one is running with it.
+    """
+    out = os.path.abspath(out)
+    ledger = Ledger(Path(out) / STATE)
+    if target is None:
+        if ledger.run() is not None:
+            raise ValueError(f"{out} holds a replay that was begun: a dry run wants a directory of its own")
+        return dry_summary(_selected(spark, sources, out, wish), out, rate)
+    with ledger.alone():
+        begun = _begun(ledger, sources, wish, target)
+        if begun is None:
+            begun = _planned(spark, sources, out, wish, target, ledger)
+        before = {slice.number: ledger.progress(slice.number) for slice in begun.slices}
+        left = [slice for slice in begun.slices if not before[slice.number].is_done(slice)]
+        if left:
+            _send(spark, ledger, begun, left, wish, target, progress)
+        return summary(spark, out, ledger, begun, before)
+
+
+# ---- what is asked for
+
+
+def tables(spark: SparkSession, sources: Sources) -> tuple[DataFrame, DataFrame | None, DataFrame | None]:
+    """messages, and where the sources are journals records and acks. ValueError where they are of both kinds."""
+    found = [messages_parquet(path) for path in sources.paths]
+    lakes = [path for path in found if path is not None]
+    if not lakes:
+        return (
+            sources.read(spark, MESSAGES),
+            sources.read(spark, RECORDS, RECORD_COLUMNS),
+            sources.read(spark, ACKS, ACK_COLUMNS),
+        )
+    if len(lakes) < len(found):
+        raise ValueError("give journals or Parquet, not both at once")
+    names = [name for name, _ in COLUMNS[MESSAGES]]
+    # With its schema said, a directory "destination=7" is the text 7.
+    read = [spark.read.schema(ddl(MESSAGES)).parquet(path).select(*names) for path in lakes]
+    messages = read[0]
+    for other in read[1:]:
+        messages = messages.unionByName(other)
+    return messages, None, None
+
+
+def _selected(spark: SparkSession, sources: Sources, out: str, wish: Wish) -> DataFrame:
+    messages, records, acks = tables(spark, sources)
+    found = selection(messages, records, acks, wish, time.time_ns() // 1_000_000)
+    if records is not None:
+        found = found.unionByName(damaged(sources.read(spark, BATCHES, BATCH_COLUMNS)))
+    return spark.read.parquet(write(found, out, SELECTION))
+
+
+def _asked(sources: Sources, wish: Wish, target: Target) -> dict[str, Any]:
+    """What must be the same for a run to go on, as JSON gives it back."""
+    paths = [path if "://" in path else os.path.abspath(path) for path in sources.paths]
+    files = {"tail": sources.is_tail_wanted, "from_file": sources.first, "to_file": sources.last}
+    said = {"sources": paths, **files, **asdict(wish), "as": target.destination}
+    asked: dict[str, Any] = json.loads(json.dumps(said, default=str))
+    return asked
+
+
+def _begun(ledger: Ledger, sources: Sources, wish: Wish, target: Target) -> Run | None:
+    begun = ledger.run()
+    if begun is None:
+        return None
+    asked = _asked(sources, wish, target)
+    other = sorted(name for name in asked if begun.asked.get(name) != asked[name])
+    if other:
+        raise ValueError(
+            f"{ledger.directory.parent} holds another replay ({', '.join(other)} differ): choose another directory"
+        )
+    if not set(begun.addresses) & set(_addresses(target)):
+        raise ValueError(
+            f"{ledger.directory.parent} holds a replay to {', '.join(begun.addresses)}: choose another directory"
+        )
+    return begun
+
+
+def _addresses(target: Target) -> tuple[str, ...]:
+    return tuple(map(str, FailoverUrl.parse(target.url).addresses))
+
+
+# ---- the plan
+
+
+def _planned(spark: SparkSession, sources: Sources, out: str, wish: Wish, target: Target, ledger: Ledger) -> Run:
+    chosen = _selected(spark, sources, out, wish).where(F.col("fate") == SEND)
+    slices = tuple(_slices(chosen, wish))
+    firsts: dict[tuple[str, str], int] = {}
+    for slice in slices:
+        firsts.setdefault((slice.destination_type, slice.destination), slice.number)
+    queue = ["destination_type", "destination"]
+    of_queue = spark.createDataFrame(
+        [(*name, number) for name, number in firsts.items()], "destination_type STRING, destination STRING, base INT"
+    )
+    numbered = chosen.join(F.broadcast(of_queue), queue).select(
+        *_PLACE, "number", (F.col("base") + _piece(wish)).cast("int").alias("slice")
+    )
+    messages, _, _ = tables(spark, sources)
+    sent, expires = F.unix_millis("sent").alias("sent_ms"), F.unix_millis("expires").alias("expires_ms")
+    (
+        numbered.join(messages.select(*_PLACE, *_PLAN_COLUMNS, sent, expires), list(_PLACE))
+        .drop(*_PLACE)
+        .repartition("slice")
+        .sortWithinPartitions("slice", "number")
+        .write.mode("overwrite")
+        .options(**_PLAN_OPTIONS)
+        .partitionBy("slice")
+        .parquet(str(ledger.plan))
+    )
+    begun = Run(uuid.uuid4().hex, _asked(sources, wish, target), _addresses(target), slices)
+    ledger.begin(begun)
+    return begun
+
+
+def _slices(chosen: DataFrame, wish: Wish) -> Sequence[Slice]:
+    found = (
+        chosen.groupBy("destination_type", "destination", _piece(wish).alias("piece"))
+        .agg(
+            F.min("number").alias("first"),
+            F.max("number").alias("last"),
+            F.sum("body_bytes").alias("bytes"),
+            F.min_by("message_id", "number").alias("first_id"),
+            F.max_by("message_id", "number").alias("last_id"),
+        )
+        .orderBy("destination_type", "destination", "piece")
+        .collect()
+    )
+    return [
+        Slice(number, row.destination_type, row.destination, row.first, row.last, row.bytes, row.first_id, row.last_id)
+        for number, row in enumerate(found)
+    ]
+
+
+def _piece(wish: Wish) -> Column:
+    """Which slice of its destination a message is in, by its number; from 0, and none is left out."""
+    return F.lit(0) if wish.is_ordered else F.floor((F.col("number") - 1) / SLICE_MESSAGES)
+
+
+# ---- sending
+
+
+def _send(
+    spark: SparkSession,
+    ledger: Ledger,
+    begun: Run,
+    left: Sequence[Slice],
+    wish: Wish,
+    target: Target,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    from broker.pipeline.sending.sink import send
+
+    tasks = min(target.tasks or min(_slots(spark), TASKS_MAX), len(left))
+    to = None if target.destination is None else write_destination(destination_of(target.destination))
+    ledger.begin_round(
+        Round(
+            target.url,
+            target.login,
+            None if target.passcode_file is None else os.path.abspath(target.passcode_file),
+            None if target.per_second is None else target.per_second / tasks,
+            to,
+            wish.is_expired_sent,
+            shared(left, tasks),
+        )
+    )
+    with _watched(ledger, left, progress):
+        send(spark, str(ledger.directory), tasks)
+
+
+@contextmanager
+def _watched(ledger: Ledger, slices: Sequence[Slice], progress: Callable[[int, int], None] | None) -> Iterator[None]:
+    """``progress`` is told now and then, by a thread, how many messages of ``slices`` are at the broker, and of how
+    many; and once at the end."""
+    if progress is None:
+        yield
+        return
+    is_over = threading.Event()
+    total = sum(slice.messages for slice in slices)
+
+    def tell() -> None:
+        progress(sum(ledger.progress(slice.number).sent(slice) for slice in slices), total)
+
+    def watch() -> None:
+        while not is_over.wait(WATCH_SECONDS):
+            tell()
+
+    watcher = threading.Thread(target=watch, name="tandemmq-replay-progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watcher.join()
+        tell()
+
+
+def _slots(spark: SparkSession) -> int:
+    """How many tasks run at once, as far as Spark says so wherever it runs."""
+    slots: int = spark.range(TASKS_MAX * 100).select(F.spark_partition_id()).distinct().count()
+    return slots
+
+
+def shared(slices: Sequence[Slice], tasks: int) -> tuple[tuple[int, ...], ...]:
+    """The numbers of the slices that each of ``tasks`` sends, so that none has much more to send than the others."""
+    loads = [0] * tasks
+    given: list[list[int]] = [[] for _ in range(tasks)]
+    for slice in sorted(slices, key=lambda each: each.messages, reverse=True):
+        task = loads.index(min(loads))
+        loads[task] += slice.messages
+        given[task].append(slice.number)
+    return tuple(tuple(sorted(numbers)) for numbers in given)
