@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ from broker.cli import main
 from broker.pipeline.jobs import JOBS
 from journal.format import encode_batch
 from store.records.commands import encode_trace
+
+TREE = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -91,3 +94,40 @@ def test_a_url_is_left_to_who_reads_it_and_a_path_must_be_there(tmp_path: Path) 
         done = CliRunner().invoke(main, ["pipeline", "verify", source, "--out", str(tmp_path / "out")])
         assert done.exit_code != 0
         assert said in done.output
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("file/below", "is no directory"),
+        ("sealed/below", "no permission to write"),
+        ("s3a://bucket/out", "results are written to a directory"),
+    ],
+)
+def test_where_nothing_can_be_written_is_told_before_spark_starts(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "sealed").mkdir(mode=0o500)
+    if os.geteuid() == 0 and out.startswith("sealed"):
+        pytest.skip("root may write everywhere")
+    done = CliRunner().invoke(main, ["pipeline", "verify", str(store), "--out", out])
+    assert done.exit_code != 0
+    assert said in done.output
+
+
+def test_a_master_that_is_none_is_told(store: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: the extra spark")
+    # Of its own process: a session of other tests has its master.
+    done = subprocess.run(
+        [sys.executable, "-m", "tandemmq", "pipeline", "verify", str(store), "--out", str(tmp_path), "--master", "x"],
+        cwd=TREE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: 'x' is no master of Spark: local[*], local[4], spark://host:7077, yarn, k8s://https://host:443\n"
+    )

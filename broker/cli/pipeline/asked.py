@@ -28,7 +28,7 @@ import click
 from broker.pipeline.failures import cause, expected
 from broker.pipeline.jobs import JOBS
 from broker.pipeline.jobs.summary import Summary
-from broker.pipeline.jobs.tables import Sources, refuse_store
+from broker.pipeline.jobs.tables import Sources, refuse_store, refuse_unwritable
 from broker.pipeline.places import access_of
 from broker.pipeline.report import page
 from broker.pipeline.session import DEFAULT_MASTER, PROGRESS, NoSpark, session
@@ -49,12 +49,19 @@ def _there(ctx: click.Context, parameter: click.Parameter, places: tuple[str, ..
     return places
 
 
+def _local(ctx: click.Context, parameter: click.Parameter, out: Path) -> Path:
+    if _URL.match(str(out)):
+        raise click.BadParameter(f"{out}: results are written to a directory, of a mounted file system if need be")
+    return out
+
+
 _COMMON = (
     click.argument("sources", nargs=-1, required=True, callback=_there),
     click.option(
         "--out",
         required=True,
         type=click.Path(file_okay=False, path_type=Path),
+        callback=_local,
         help="Where the results go, as Parquet and as a page of HTML; what an earlier run left there is replaced.",
     ),
     click.option("--master", help=f"Where Spark runs: {DEFAULT_MASTER} (the default), spark://host:port, yarn."),
@@ -112,6 +119,7 @@ def answer(
     try:
         check(meant)
         refuse_store(str(out), meant)
+        refuse_unwritable(str(out))
     except (NoJournal, ValueError) as error:
         raise click.ClickException(str(error)) from None
     with told_in_words():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,16 @@ def refuse_store(out: str, sources: Sources) -> None:
             raise ValueError(f"the results would stand in {source}, which is only read: choose another directory")
     if target.is_dir() and next(target.glob("db-*.log"), None) is not None:
         raise ValueError(f"{out} holds a journal: choose another directory")
+
+
+def refuse_unwritable(out: str) -> None:
+    """ValueError when nothing can be written to ``out``, as far as this process can tell. It makes nothing."""
+    target = Path(out).absolute()
+    there = next(place for place in (target, *target.parents) if place.exists())
+    if not there.is_dir():
+        raise ValueError(f"the results cannot be written to {out}: {there} is no directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"the results cannot be written to {out}: no permission to write in {there}")
 
 
 def head(frame: DataFrame, title: str, columns: Sequence[str], rows_max: int = ROWS_SHOWN) -> Table:
