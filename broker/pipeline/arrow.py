@@ -1,15 +1,24 @@
-"""The rows of a table as Arrow record batches, bounded in rows and in bytes: a worker holds one, never a file."""
+"""The rows of a table as Arrow record batches, bounded in rows and in bytes: a worker holds one, never a file.
+
+Records that are written as nearly all are go through the lockstep decoder, many at once; the others, and the tables
+that are not made of records, through ``rows``. Both give the same rows, in the same order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
-from broker.pipeline import columns
-from broker.pipeline.rows import PERMISSIVE, Row, rows
+from broker.pipeline import columns, lockstep_tables
+from broker.pipeline.blocks import Block, blocks
+from broker.pipeline.lockstep_tables import Found
+from broker.pipeline.rows import PERMISSIVE, RecordRows, Row, rows, stretches
+from broker.pipeline.values import array
 
 if TYPE_CHECKING:
     from broker.pipeline.walk import JournalFile
@@ -19,6 +28,17 @@ BYTES_MAX: Final = 8 << 20
 
 # Columns of any length, by table: the others are short.
 _LONG: Final = {columns.MESSAGES: ("properties", "body", "text", "raw")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The columns that are made of a table's, and the bounds of a batch."""
+
+    schema: pa.Schema
+    places: Sequence[int]  # in a row of the table
+    sized: Sequence[int]
+    rows_max: int
+    bytes_max: int
 
 
 def record_batches(
@@ -37,50 +57,99 @@ def record_batches(
     """
     all_names = [name for name, _ in columns.COLUMNS[table]]
     whole = columns.arrow_schema(table)
-    chosen = [all_names.index(name) for name in (all_names if names is None else names)]
-    schema = pa.schema([whole.field(index) for index in chosen])
+    places = [all_names.index(name) for name in (all_names if names is None else names)]
     sized = [all_names.index(name) for name in _LONG.get(table, ())]
+    wanted = _Wanted(pa.schema([whole.field(place) for place in places]), places, sized, rows_max, bytes_max)
+    if table == columns.RECORDS:
+        made = RecordRows(file, mode)
+        for block in blocks(stretches(file, mode), rows_max):
+            found = lockstep_tables.records(block, file, made.version)
+            yield from _of_block(block, found, made.row, wanted)
+    else:
+        yield from _of_rows(rows(file, table, mode, payload=payload), wanted)
+
+
+def _of_rows(made: Iterator[Row], wanted: _Wanted) -> Iterator[pa.RecordBatch]:
     pending: list[Row] = []
     size = 0
-    for row in rows(file, table, mode, payload=payload):
-        if sized:
-            length = sum(_size(row[index]) for index in sized)
-            if pending and size + length > bytes_max:
-                yield _batch(pending, chosen, schema)
-                pending, size = [], 0
-            size += length
-        pending.append(row)
-        if len(pending) >= rows_max:
-            yield _batch(pending, chosen, schema)
+    for row in made:
+        length = _size(row, wanted)
+        if pending and (size + length > wanted.bytes_max or len(pending) >= wanted.rows_max):
+            yield _batch(_arrays(pending, wanted), len(pending), wanted)
             pending, size = [], 0
+        pending.append(row)
+        size += length
     if pending:
-        yield _batch(pending, chosen, schema)
+        yield _batch(_arrays(pending, wanted), len(pending), wanted)
 
 
-def _size(value: Any) -> int:
+def _of_block(
+    block: Block, found: Found, make: Callable[[int, int, bytes], Row | None], wanted: _Wanted
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a block: those that fit as they were found, the others as ``make`` makes them one by one."""
+    ready = [found.columns[field.name]() for field in wanted.schema]
+    edges = np.concatenate(([0], np.cumsum(np.where(found.fits, found.sizes, 0))))
+    others = np.flatnonzero(~found.fits).tolist()
+    begin = at = size = 0  # the batch to come begins at the first, and reaches to the second with so many bytes
+    made: dict[int, Row | None] = {}
+    for other in [*others, len(block)]:
+        while size + edges[other] - edges[at] > wanted.bytes_max:
+            cut = int(np.searchsorted(edges, edges[at] + wanted.bytes_max - size, "right")) - 1
+            cut = max(cut, at, begin + 1)
+            yield from _piece(ready, found, made, begin, cut, wanted)
+            begin = at = cut
+            size, made = 0, {}
+        size += int(edges[other] - edges[at])
+        if other < len(block):
+            row = make(*block.record(other))
+            length = 0 if row is None else _size(row, wanted)
+            if other > begin and size + length > wanted.bytes_max:
+                yield from _piece(ready, found, made, begin, other, wanted)
+                begin, size, made = other, 0, {}
+            made[other] = row
+            size += length
+            at = other + 1
+    yield from _piece(ready, found, made, begin, len(block), wanted)
+
+
+def _piece(
+    ready: Sequence[pa.Array], found: Found, made: dict[int, Row | None], begin: int, end: int, wanted: _Wanted
+) -> Iterator[pa.RecordBatch]:
+    """Rows ``begin`` to ``end`` of a block."""
+    count = end - begin
+    arrays = [column.slice(begin, count) for column in ready]
+    if made:
+        order = np.arange(count)
+        kept = [row for row in made.values() if row is not None]
+        order[[index - begin for index, row in made.items() if row is not None]] = count + np.arange(len(kept))
+        order = np.delete(order, [index - begin for index, row in made.items() if row is None])
+        count = len(order)
+        arrays = [
+            pa.concat_arrays([column, other]).take(pa.array(order))
+            for column, other in zip(arrays, _arrays(kept, wanted), strict=True)
+        ]
+    if count:
+        yield _batch(arrays, count, wanted)
+
+
+def _size(row: Row, wanted: _Wanted) -> int:
+    return sum(_length(row[place]) for place in wanted.sized)
+
+
+def _length(value: Any) -> int:
     if isinstance(value, list):
         return sum(len(name) + len(text or "") for name, text in value)
     return 0 if value is None else len(value)
 
 
-def _batch(pending: list[Row], chosen: list[int], schema: pa.Schema) -> pa.RecordBatch:
-    by_column = list(zip(*pending, strict=True))
-    arrays = [_array(by_column[index], field.type) for index, field in zip(chosen, schema, strict=True)]
+def _arrays(made: Sequence[Row], wanted: _Wanted) -> list[pa.Array]:
+    return [
+        array([row[place] for row in made], field.type)
+        for place, field in zip(wanted.places, wanted.schema, strict=True)
+    ]
+
+
+def _batch(arrays: Sequence[pa.Array], count: int, wanted: _Wanted) -> pa.RecordBatch:
     if not arrays:  # a count asks for rows without columns
-        return pa.RecordBatch.from_struct_array(pa.array(list(repeat({}, len(pending))), pa.struct([])))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _array(values: tuple[Any, ...], type: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(values, type)
-    except UnicodeEncodeError:  # half a character, as Java allows them in its strings
-        return pa.array([_whole(value) for value in values], type)
-
-
-def _whole(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, list):
-        return [_whole(entry) for entry in value]
-    return tuple(map(_whole, value)) if isinstance(value, tuple) else value
+        return pa.RecordBatch.from_struct_array(pa.array(list(repeat({}, count)), pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)

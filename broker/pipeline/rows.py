@@ -49,7 +49,7 @@ MODES: Final = (PERMISSIVE, FAILFAST, DROPMALFORMED)
 Row = tuple[Any, ...]
 
 # The last millisecond of the year 9999: later times, such as Java's "never", are no timestamps of Spark.
-_LAST_MS: Final = 253_402_300_799_999
+LAST_MS: Final = 253_402_300_799_999
 _BROKER_IN_SINCE: Final = 3  # version of OpenWire
 _FIRST_FOR_CONSUMER_SINCE: Final = 10  # one byte more behind it
 _LONG: Final = struct.Struct(">q")
@@ -78,7 +78,8 @@ def rows(file: JournalFile, table: str, mode: str = PERMISSIVE, *, payload: bool
     return _TABLES[table](file, mode, payload)
 
 
-def _stretches(file: JournalFile, mode: str) -> Iterator[Stretch]:
+def stretches(file: JournalFile, mode: str) -> Iterator[Stretch]:
+    """``walk``, which in the mode FAILFAST raises Malformed at damage."""
     for stretch in walk(file):
         if mode == FAILFAST and stretch.status in (columns.BAD_SUM, columns.GAP):
             raise Malformed(f"{file.path} from {stretch.start} to {stretch.stop}: {stretch.detail}")
@@ -88,85 +89,75 @@ def _stretches(file: JournalFile, mode: str) -> Iterator[Stretch]:
 # ---- records
 
 
-def _records(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
-    store, number, epoch = file.store, file.file, file.epoch
-    version = file.openwire
-    scratch = Message.__new__(Message)
-    added, removed = columns.ADD_MESSAGE, columns.REMOVE_MESSAGE
-    for stretch in _stretches(file, mode):
-        batch = stretch.start
-        for offset, data in stretch.records:
-            length = len(data) + RECORD_HEADER_SIZE
-            plain = plain_add_or_remove(data) if data else None
-            if plain is not None and (plain[0] == commands.REMOVE or version is not None):
-                code, destination, message_id, subscription, rank = plain
-                name, size, taken, priority = removed, None, None, None
-                try:
-                    if code == commands.ADD:
-                        assert version is not None, "asked above"
-                        name, priority = added, rank
-                        size, taken = _body_and_time(scratch, _plain_frame(data), version)
-                except RecordDamaged:
-                    pass  # told below
-                else:
-                    yield (
-                        store,
-                        number,
-                        offset,
-                        length,
-                        batch,
-                        epoch,
-                        name,
-                        SCHEMES[destination.kind],
-                        destination.name,
-                        message_id,
-                        None,
-                        subscription,
-                        priority,
-                        size,
-                        taken,
-                        True,
-                    )
-                    continue
+class RecordRows:
+    """Makes the rows of the table ``records`` of one file, record by record, in order."""
+
+    def __init__(self, file: JournalFile, mode: str) -> None:
+        self._file = file
+        self._mode = mode
+        self._scratch = Message.__new__(Message)
+        # of the bodies; while nobody says, the first message that is stored tells
+        self.version = file.openwire
+
+    def row(self, batch: int, offset: int, data: bytes) -> Row | None:
+        """The row of a record; None where the mode leaves it out. Raises Malformed, as ``rows`` does."""
+        file = self._file
+        head = (file.store, file.file, offset, len(data) + RECORD_HEADER_SIZE, batch, file.epoch)
+        plain = plain_add_or_remove(data) if data else None
+        if plain is not None and (plain[0] == commands.REMOVE or self.version is not None):
+            code, destination, message_id, subscription, rank = plain
+            name, size, taken, priority = columns.REMOVE_MESSAGE, None, None, None
             try:
-                command = commands.decode(data)
-                name = _name(command, data)
-                stored = command.add if isinstance(command, UpdateMessage) else command
-                priority = body_bytes = broker_in = None
-                if isinstance(stored, AddMessage):
-                    if version is None:
-                        version = _version(stored.message)
-                    priority = stored.priority
-                    body_bytes, broker_in = _body_and_time(scratch, stored.message, version)
-                elif name == columns.CLOCK:
-                    assert isinstance(stored, Trace), "the name says so"
-                    broker_in = _time(clock_of(stored.message or "") or 0)
-            except RecordDamaged as error:
-                if mode == FAILFAST:
-                    raise Malformed(f"{file.path} at {offset}: {error}") from error
-                if mode == PERMISSIVE:
-                    yield (store, number, offset, length, batch, epoch, columns.UNREADABLE, *_NOTHING, False)
-                continue
-            found: Destination | None = getattr(stored, "destination", None)
-            transaction = getattr(stored, "transaction", None)
-            yield (
-                store,
-                number,
-                offset,
-                length,
-                batch,
-                epoch,
-                name,
-                None if found is None else SCHEMES[found.kind],
-                None if found is None else found.name,
-                getattr(stored, "message_id", None),
-                None if transaction is None else transaction.key,
-                getattr(stored, "subscription_key", None),
-                priority,
-                body_bytes,
-                broker_in,
-                True,
-            )
+                if code == commands.ADD:
+                    assert self.version is not None, "asked above"
+                    name, priority = columns.ADD_MESSAGE, rank
+                    size, taken = _body_and_time(self._scratch, _plain_frame(data), self.version)
+            except RecordDamaged:
+                pass  # told below
+            else:
+                place = (SCHEMES[destination.kind], destination.name, message_id)
+                return (*head, name, *place, None, subscription, priority, size, taken, True)
+        try:
+            command = commands.decode(data)
+            name = _name(command, data)
+            stored = command.add if isinstance(command, UpdateMessage) else command
+            priority = body_bytes = broker_in = None
+            if isinstance(stored, AddMessage):
+                if self.version is None:
+                    self.version = _version(stored.message)
+                priority = stored.priority
+                body_bytes, broker_in = _body_and_time(self._scratch, stored.message, self.version)
+            elif name == columns.CLOCK:
+                assert isinstance(stored, Trace), "the name says so"
+                broker_in = _time(clock_of(stored.message or "") or 0)
+        except RecordDamaged as error:
+            if self._mode == FAILFAST:
+                raise Malformed(f"{file.path} at {offset}: {error}") from error
+            return (*head, columns.UNREADABLE, *_NOTHING, False) if self._mode == PERMISSIVE else None
+        found: Destination | None = getattr(stored, "destination", None)
+        transaction = getattr(stored, "transaction", None)
+        return (
+            *head,
+            name,
+            None if found is None else SCHEMES[found.kind],
+            None if found is None else found.name,
+            getattr(stored, "message_id", None),
+            None if transaction is None else transaction.key,
+            getattr(stored, "subscription_key", None),
+            priority,
+            body_bytes,
+            broker_in,
+            True,
+        )
+
+
+def _records(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
+    made = RecordRows(file, mode)
+    for stretch in stretches(file, mode):
+        for offset, data in stretch.records:
+            row = made.row(stretch.start, offset, data)
+            if row is not None:
+                yield row
 
 
 _NOTHING: Final = (None,) * 8
@@ -228,7 +219,7 @@ def _broker_in(frame: bytes, kind: BodyKind, version: int) -> int | None:
 
 
 def _time(milliseconds: int) -> int | None:
-    return milliseconds * 1000 if 0 < milliseconds <= _LAST_MS else None
+    return milliseconds * 1000 if 0 < milliseconds <= LAST_MS else None
 
 
 # ---- messages
@@ -237,7 +228,7 @@ def _time(milliseconds: int) -> int | None:
 def _messages(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
     store, number = file.store, file.file
     version = file.openwire
-    for stretch in _stretches(file, mode):
+    for stretch in stretches(file, mode):
         for offset, data in stretch.records:
             if not data or data[0] not in (commands.ADD, commands.UPDATE):
                 continue
@@ -323,7 +314,7 @@ def _property(value: object) -> str | None:
 
 
 def _acks(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
-    for stretch in _stretches(file, mode):
+    for stretch in stretches(file, mode):
         for offset, data in stretch.records:
             if not data or data[0] != commands.REMOVE:
                 continue
@@ -362,7 +353,7 @@ def _ack_kind(frame: bytes | None, version: int | None) -> str | None:
 
 def _marks(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
     """Traces with their text, and the records that say behind their command from where they were moved."""
-    for stretch in _stretches(file, mode):
+    for stretch in stretches(file, mode):
         for offset, data in stretch.records:
             if not data or data[0] not in _MARKING or plain_add_or_remove(data) is not None:
                 continue
@@ -392,7 +383,7 @@ _NO_PLACE: Final[tuple[int | None, ...]] = (None, None, None)
 
 
 def _batches(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
-    for stretch in _stretches(file, mode):
+    for stretch in stretches(file, mode):
         yield (
             file.store,
             file.file,
@@ -410,7 +401,7 @@ def _batches(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
 
 def _files(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
     records = batches = padding = damaged = size = 0
-    for stretch in _stretches(file, mode):
+    for stretch in stretches(file, mode):
         length = stretch.stop - stretch.start
         size = stretch.stop
         if stretch.is_batch:

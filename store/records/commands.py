@@ -41,6 +41,7 @@ __all__ = [
     "UpdateMessage",
     "XaTransactionId",
     "decode",
+    "decode_destination",
     "encode",
     "encode_ack_map",
     "encode_add",
@@ -439,6 +440,14 @@ def plain_add_or_remove(payload: bytes) -> tuple[int, Destination, str, str | No
     except (IndexError, UnicodeDecodeError, RecordDamaged):
         pass
     return None
+
+
+def decode_destination(field: bytes) -> Destination:
+    """What a KahaDestination, the destination field of a command, says. Raises RecordDamaged."""
+    try:
+        return _destination(field)
+    except (IndexError, KeyError, ValueError) as error:
+        raise RecordDamaged(f"a destination is damaged: {error}") from None
 
 
 def trailing(payload: bytes) -> bytes:
