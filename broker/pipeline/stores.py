@@ -2,6 +2,7 @@
 
 A store is a directory with files named db-N.log; below one path there may be several (mKahaDB, many brokers). An
 archive directory belongs to the store that it stands in, and all its files are closed. Paths may be remote (places).
+Files that were archived with a manifest are not opened: it says what their headers do (manifests).
 """
 
 from __future__ import annotations
@@ -10,24 +11,29 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+from broker.pipeline.manifests import described, manifest_of
 from broker.pipeline.places import Access, Entry, NoPlace, Place, normal, place_of
 from broker.pipeline.walk import JournalFile
 from journal.files import file_id
 from journal.scan import Scan
 from store.headers import Header, decode_header, read_chronicle
+from store.manifest import Manifest
 
 ARCHIVE_NAME: Final = "data-archive"
 DEPTH_MAX: Final = 4
 # Read of each file to see its header; a longer one takes a second read.
 HEADER_BYTES: Final = 4096
-# So many headers are read at a time where each read is a journey over the network.
+# So many headers or manifests are read at a time where each read is a journey over the network.
 REMOTE_READS: Final = 16
 # The archive gives a second file of the same name another number behind it: that was another store in the same place.
 _ARCHIVED: Final = re.compile(r"(db-\d+\.log)(\.\d+)?")
 # What never holds messages: copies of damage, and the index.
 _PASSED_OVER: Final = frozenset({"quarantine", "index"})
+
+
+_Read = TypeVar("_Read")
 
 
 class NoJournal(Exception):
@@ -38,6 +44,7 @@ class _Found(NamedTuple):
     path: str
     size: int
     is_archived: bool
+    is_described: bool
 
 
 def journal_files(
@@ -85,7 +92,8 @@ def _search(place: Place, path: str) -> Iterator[tuple[str, int, _Found]]:
     directory, name = posixpath.split(path)
     try:
         if _ARCHIVED.fullmatch(name):
-            yield from _named(directory, [entry for entry in place.entries(directory) if entry.name == name])
+            entries = place.entries(directory)
+            yield from (found for found in _named(directory, entries) if found[2].path == path)
         else:
             yield from _below(place, path, place.entries(path), DEPTH_MAX)
     except (FileNotFoundError, NotADirectoryError):
@@ -104,57 +112,76 @@ def _below(place: Place, directory: str, entries: Sequence[Entry], depth: int) -
             yield from _below(place, path, inner, depth - 1)
 
 
-def _named(directory: str, entries: Iterable[Entry]) -> Iterator[tuple[str, int, _Found]]:
-    is_archived = posixpath.basename(directory) == ARCHIVE_NAME
-    store = posixpath.dirname(directory) if is_archived else directory
+def _named(directory: str, entries: Sequence[Entry]) -> Iterator[tuple[str, int, _Found]]:
+    is_archive = posixpath.basename(directory) == ARCHIVE_NAME
+    store = posixpath.dirname(directory) if is_archive else directory
+    with_manifest = described(entries)
     for entry in entries:
         matched = _ARCHIVED.fullmatch(entry.name)
         if entry.is_directory or matched is None or (number := file_id(matched[1])) is None:
             continue
-        found = _Found(f"{directory}/{entry.name}", entry.size, is_archived)
+        is_described = entry.name in with_manifest  # so it was archived, whatever the directory is called
+        found = _Found(f"{directory}/{entry.name}", entry.size, is_archive or is_described, is_described)
         if matched[2] is None:
             yield store, number, found
-        elif is_archived:
+        elif found.is_archived:
             yield store + matched[2], number, found
 
 
 def _plan(place: Place, store: str, found: dict[int, _Found], access: Access) -> Iterator[JournalFile]:
     # One file may have been asked for alone: its store is looked at whole, for a later file closes an earlier one.
-    paths = {number: file.path for number, file in found.items()}
-    for number in _listed(place, store):
-        paths.setdefault(number, f"{store}/db-{number}.log")
-    newest = max(paths)
+    whole = {**_listed(place, store), **found}
+    newest = max(whole)
     gone: set[int] = set()
-    chronicle = read_chronicle(paths, _headers(place, paths, gone))
+    manifests = _manifests(place, whole)
+    paths = {number: file.path for number, file in whole.items()}
+    chronicle = read_chronicle(paths, _headers(place, paths, manifests, gone))
     for number in sorted(found):
         if number in gone:
             continue
         file = found[number]
         header = chronicle.headers.get(number)
+        manifest = manifests.get(number)
+        openwire = None if manifest is None else manifest.openwire
         yield JournalFile(
             path=file.path,
             store=store,
             file=number,
             size=file.size,
-            end=chronicle.ends.get(number),
+            end=chronicle.ends.get(number, None if manifest is None else manifest.end),
             epoch=None if header is None else header.epoch,
-            openwire=chronicle.version_at(number) if chronicle.headers else None,
+            openwire=chronicle.version_at(number) if chronicle.headers else openwire,
             is_current=number == newest and not file.is_archived,
             access=access if place.is_remote else (),
         )
 
 
-def _listed(place: Place, store: str) -> list[int]:
+def _listed(place: Place, store: str) -> dict[int, _Found]:
     try:
-        return [number for _, number, file in _named(store, place.entries(store)) if not file.is_archived]
+        return {number: file for of, number, file in _named(store, place.entries(store)) if of == store}
     except OSError:
-        return []  # the second store of an archive has no directory of its own
+        return {}  # the second store of an archive has no directory of its own
 
 
-def _headers(place: Place, paths: Mapping[int, str], gone: set[int]) -> Callable[[int], Header | None]:
-    """What reads the header of a file by its number; files that are not there any more are put into ``gone``."""
+def _manifests(place: Place, files: Mapping[int, _Found]) -> dict[int, Manifest]:
+    """The manifests of archived files, those that are believed."""
+
+    def manifest(number: int) -> Manifest | None:
+        return manifest_of(place, files[number].path, files[number].size)
+
+    numbers = [number for number, file in files.items() if file.is_described]
+    found = zip(numbers, _each(place, manifest, numbers), strict=True)
+    return {number: told for number, told in found if told is not None}
+
+
+def _headers(
+    place: Place, paths: Mapping[int, str], manifests: Mapping[int, Manifest], gone: set[int]
+) -> Callable[[int], Header | None]:
+    """What tells the header of a file by its number; files that are not there any more are put into ``gone``."""
 
     def header_of(number: int) -> Header | None:
+        if number in manifests:
+            return manifests[number].header
         try:
             return _header_of(place, paths[number], number)
         except FileNotFoundError:
@@ -163,9 +190,16 @@ def _headers(place: Place, paths: Mapping[int, str], gone: set[int]) -> Callable
 
     if not place.is_remote:
         return header_of
-    with ThreadPoolExecutor(REMOTE_READS) as readers:
-        read = dict(zip(paths, readers.map(header_of, paths), strict=True))
+    read = dict(zip(paths, _each(place, header_of, paths), strict=True))
     return read.get
+
+
+def _each(place: Place, read: Callable[[int], _Read], numbers: Iterable[int]) -> Iterable[_Read]:
+    """What ``read`` gives for each of ``numbers``, several at a time where that is quicker."""
+    if not place.is_remote:
+        return map(read, numbers)
+    with ThreadPoolExecutor(REMOTE_READS) as readers:
+        return list(readers.map(read, numbers))
 
 
 def _header_of(place: Place, path: str, number: int) -> Header | None:
