@@ -63,8 +63,10 @@ def sleepy(step: Callable[..., Any], before: float, after: float) -> Callable[..
 def test_who_falls_asleep_between_two_steps_breaks_no_promise(locker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for (owner, name), (before, after) in STEPS.items():
         monkeypatch.setattr(owner, name, sleepy(getattr(owner, name), before, after))
-    # A storage thread that sleeps gives no page meanwhile.
+    # A storage thread that sleeps gives no page meanwhile; and several sleeps may follow each other, with a new master
+    # after each.
     monkeypatch.setattr("broker.simulate.simulation.QUIET_SECONDS", 2 * SLEEP_SECONDS_MAX)
+    monkeypatch.setattr("broker.simulate.simulation.DRAIN_SECONDS_MAX", 20 * SLEEP_SECONDS_MAX)
     parts = parts_of(load(None, {}, LOCKERS[locker]))
     broken = {
         seed: problems
