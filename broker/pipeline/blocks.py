@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -59,9 +60,9 @@ def blocks(stretches: Iterable[Stretch], rows_max: int) -> Iterator[Block]:
 def _cut(together: list[Stretch], rows_max: int) -> Iterator[Block]:
     buffer, base = together[0].records.buffer, together[0].records.base
     data = Bytes(buffer)
-    starts = np.array([start for stretch in together for start in stretch.records.starts], np.int64)
-    stops = np.array([stop for stretch in together for stop in stretch.records.stops], np.int64)
     counts = [len(stretch.records) for stretch in together]
+    starts = np.fromiter(chain.from_iterable(stretch.records.starts for stretch in together), np.int64, sum(counts))
+    stops = np.fromiter(chain.from_iterable(stretch.records.stops for stretch in together), np.int64, sum(counts))
     batches = np.repeat(np.array([stretch.start for stretch in together], np.int64), counts)
     for begin in range(0, len(starts), rows_max):
         rows = slice(begin, begin + rows_max)

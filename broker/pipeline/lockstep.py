@@ -15,12 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from broker.pipeline.vectors import BYTE, Bytes, Spans, only
+from broker.pipeline.vectors import Bytes, Spans, only, varints
 from store.records import commands
 
-_FIELD: Final = np.dtype([("tag", "u1"), ("length", "u1")])  # with a length below 128
-_LENGTH_LIMIT: Final = 0x80
-_END: Final = np.dtype([("priority_tag", "u1"), ("priority", "u1"), ("prioritized_tag", "u1"), ("prioritized", "u1")])
+_LENGTH_LIMIT: Final = 0x80  # of what has a length of one byte
 _TRANSACTION, _DESTINATION, _MESSAGE_ID, _FRAME, _PRIORITY, _SUBSCRIPTION, _PRIORITIZED = (
     0x0A,
     0x12,
@@ -55,64 +53,73 @@ class Commands:
 
 def read_commands(data: Bytes, starts: np.ndarray, stops: np.ndarray) -> Commands:
     """The commands in the payloads between ``starts`` and ``stops``."""
-    kind = data.at(BYTE, starts)
+    word = data.words(starts)
+    kind = word & 0xFF
     is_add, is_remove = kind == commands.ADD, kind == commands.REMOVE
+    has_message = is_add | is_remove
     is_outcome = (kind == commands.PREPARE) | (kind == commands.COMMIT) | (kind == commands.ROLLBACK)
-    about_message = is_add | is_remove
-    length, at, fits = data.varints(starts + 1)
-    fits &= (about_message | is_outcome) & (starts < stops) & (at + length == stops)
+    length, size, fits = varints(word >> 8)
+    at = starts + 1 + size
+    fits &= (has_message | is_outcome) & (starts < stops) & (stops < data.limit) & (at + length == stops)
 
-    field = data.at(_FIELD, at)
-    has_transaction = field["tag"] == _TRANSACTION
-    fits &= ~has_transaction | (field["length"] < _LENGTH_LIMIT)
-    transaction = _span(has_transaction, at + 2, field["length"])
-    at = np.where(has_transaction, transaction[1], at)
+    tag, length = _field(word >> 8 * (1 + size))
+    has_transaction = tag == _TRANSACTION
+    transaction = nowhere = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
+    if has_transaction.any():
+        fits &= ~has_transaction | (length < _LENGTH_LIMIT)
+        transaction = only(has_transaction, (at + 2, at + 2 + length))
+        at = np.where(has_transaction, transaction[1], at)
+        following, following_length = _field(data.words(at))
+        tag = np.where(has_transaction, following, tag)
+        length = np.where(has_transaction, following_length, length)
     fits &= ~is_outcome | (has_transaction & (at == stops))
 
-    field = data.at(_FIELD, at)
-    fits &= is_outcome | ((field["tag"] == _DESTINATION) & (field["length"] < _LENGTH_LIMIT))
-    destination = _span(about_message, at + 2, field["length"])
-    at = np.where(about_message, destination[1], at)
+    is_sound = (tag == _DESTINATION) & (length < _LENGTH_LIMIT)
+    destination = at + 2, at + 2 + length
+    tag, length = _field(data.words(destination[1]))
+    is_sound &= (tag == _MESSAGE_ID) & (length < _LENGTH_LIMIT)
+    message_id = destination[1] + 2, destination[1] + 2 + length
+    fits &= is_outcome | is_sound
 
-    field = data.at(_FIELD, at)
-    fits &= is_outcome | ((field["tag"] == _MESSAGE_ID) & (field["length"] < _LENGTH_LIMIT))
-    message_id = _span(about_message, at + 2, field["length"])
-    at = np.where(about_message, message_id[1], at)
-
-    has_blob = (data.at(BYTE, at) == _FRAME) & (at < stops) & about_message
-    length, content_at, is_short = data.varints(at + 1)
+    at = message_id[1]
+    word = data.words(at)
+    has_blob = ((word & 0xFF) == _FRAME) & (at < stops) & has_message
+    length, size, is_short = varints(word >> 8)
     fits &= ~has_blob | is_short
-    blob = _span(has_blob, content_at, length)
+    blob = at + 1 + size, at + 1 + size + length
     at = np.where(has_blob, blob[1], at)
 
-    end = data.at(_END, at)
-    fits &= ~is_add | (
-        has_blob
-        & (at + _END.itemsize == stops)
-        & (end["priority_tag"] == _PRIORITY)
-        & (end["priority"] < _LENGTH_LIMIT)
-        & (end["prioritized_tag"] == _PRIORITIZED)
-        & (end["prioritized"] < _LENGTH_LIMIT)
-    )
-    has_subscription = is_remove & (at < stops) & (end["priority_tag"] == _SUBSCRIPTION)
-    subscription = _span(has_subscription, at + 2, end["priority"])
-    fits &= ~has_subscription | (end["priority"] < _LENGTH_LIMIT)
-    fits &= ~is_remove | (np.where(has_subscription, subscription[1], at) == stops)
+    # A priority and whether it counts, both below 128, and the end; or a subscription, or nothing.
+    word = data.words(at)
+    fits &= ~is_add | (has_blob & (at + 4 == stops) & ((word & 0x80FF80FF) == _PRIORITIZED << 16 | _PRIORITY))
+    tag, length = _field(word)
+    has_subscription = is_remove & (at < stops) & (tag == _SUBSCRIPTION)
+    subscription = nowhere
+    if has_subscription.any():
+        fits &= ~has_subscription | (length < _LENGTH_LIMIT)
+        subscription = only(has_subscription, (at + 2, at + 2 + length))
+        at = np.where(has_subscription, subscription[1], at)
+    fits &= ~is_remove | (at == stops)
     return Commands(
         fits,
         kind,
         has_transaction,
         transaction,
-        about_message,
-        destination,
-        message_id,
-        only(is_add, blob),
-        end["priority"],
-        only(is_remove, blob),
+        has_message,
+        only(has_message, destination),
+        only(has_message, message_id),
+        only(is_add & has_blob, blob),
+        word >> 8 & 0xFF,
+        only(is_remove & has_blob, blob),
         is_remove & has_blob,
         subscription,
         has_subscription,
     )
+
+
+def _field(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tag and length, if that is below 128, that words begin with."""
+    return words & 0xFF, words >> 8 & 0xFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +134,15 @@ class LocalTransactions:
 def read_local_transactions(data: Bytes, spans: Spans) -> LocalTransactions:
     """``0A length (0A connection id, 08 varint)`` in each span."""
     starts, stops = spans
-    field = data.at(_FIELD, starts)
-    fits = (field["tag"] == _TRANSACTION) & (starts + 2 + field["length"] == stops) & (field["length"] < _LENGTH_LIMIT)
-    field = data.at(_FIELD, starts + 2)
-    fits &= (field["tag"] == _CONNECTION_ID) & (field["length"] < _LENGTH_LIMIT)
-    connection_id = starts + 4, starts + 4 + field["length"]
-    fits &= data.at(BYTE, connection_id[1]) == _TRANSACTION_VALUE
-    value, at, is_short = data.varints(connection_id[1] + 1)
-    fits &= is_short & (at == stops)
+    word = data.words(starts)
+    tag, length = _field(word)
+    fits = (tag == _TRANSACTION) & (length < _LENGTH_LIMIT) & (starts + 2 + length == stops)
+    tag, length = _field(word >> 16)
+    fits &= (tag == _CONNECTION_ID) & (length < _LENGTH_LIMIT)
+    connection_id = starts + 4, starts + 4 + length
+    word = data.words(connection_id[1])
+    value, size, is_short = varints(word >> 8)
+    fits &= is_short & ((word & 0xFF) == _TRANSACTION_VALUE) & (connection_id[1] + 1 + size == stops)
     return LocalTransactions(fits, connection_id, value)
 
 

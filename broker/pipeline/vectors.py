@@ -23,14 +23,15 @@ Spans = tuple[np.ndarray, np.ndarray]  # where each begins, and where it ends; e
 
 
 class Bytes:
-    """A buffer to be read at many places."""
+    """A buffer to be read at many places. What begins before ``limit`` can be read in every layout."""
 
-    __slots__ = ("_arrow", "_buffer", "size")
+    __slots__ = ("_arrow", "_buffer", "limit", "size")
 
     def __init__(self, buffer: bytes) -> None:
         self._buffer = buffer if len(buffer) >= LAYOUT_BYTES_MAX else buffer.ljust(LAYOUT_BYTES_MAX, b"\0")
         self._arrow = pa.py_buffer(self._buffer)
         self.size = len(self._buffer)
+        self.limit = self.size - LAYOUT_BYTES_MAX
 
     def at(self, layout: np.dtype, places: np.ndarray) -> np.ndarray:
         """What stands at ``places`` in this ``layout``, whose fields follow each other without a hole."""
@@ -39,20 +40,9 @@ class Bytes:
         everywhere = np.ndarray((last + 1,), f"V{layout.itemsize}", self._buffer, strides=(1,))
         return everywhere[np.minimum(np.maximum(places, 0), last)].view(layout)
 
-    def varints(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The values, where they end, and which of them are no longer than VARINT_BYTES_MAX."""
-        word = self.at(_WORD, places)
-        values = word & 0x7F
-        stops = places + 1
-        goes_on = (word & 0x80) != 0
-        for number in range(1, VARINT_BYTES_MAX):
-            if not goes_on.any():
-                break
-            word = word >> 8
-            values += np.where(goes_on, (word & 0x7F) << 7 * number, 0)
-            stops = stops + goes_on
-            goes_on &= (word & 0x80) != 0
-        return values, stops, ~goes_on
+    def words(self, places: np.ndarray) -> np.ndarray:
+        """Eight bytes at each of ``places``, the first of them the lowest of a number."""
+        return self.at(_WORD, places)
 
     def slices(self, spans: Spans) -> pa.Array:
         """The bytes of each span, as Arrow's binary."""
@@ -72,6 +62,21 @@ class Bytes:
         for each in spans:
             found &= is_ascii(self.slices(each))
         return found
+
+
+def varints(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What words begin with: the values, how long each is, and which are no longer than VARINT_BYTES_MAX."""
+    values = words & 0x7F
+    sizes = np.ones(len(words), np.int64)
+    goes_on = (words & 0x80) != 0
+    for number in range(1, VARINT_BYTES_MAX):
+        if not goes_on.any():
+            break
+        words = words >> 8
+        values += np.where(goes_on, (words & 0x7F) << 7 * number, 0)
+        sizes += goes_on
+        goes_on &= (words & 0x80) != 0
+    return values, sizes, ~goes_on
 
 
 def only(is_there: np.ndarray, spans: Spans) -> Spans:
