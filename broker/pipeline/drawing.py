@@ -32,15 +32,18 @@ TEXT_HEIGHT: Final = 16
 GAP: Final = 8
 # Of a letter of 12 px of the widest of the fonts that STYLE names.
 CELL_WIDTH: Final = 7.3
-LABEL_CELLS_MAX: Final = 36
+LABEL_CELLS_MAX: Final = 40
 # Of a label that is cut so many cells of its end stay: files and the last part of a name stand there.
-LABEL_END_CELLS: Final = 16
+LABEL_END_CELLS: Final = 20
 # Grid lines keep so far apart.
 TICK_DISTANCE_MIN: Final = 90
 LINE_TICK_DISTANCE_MIN: Final = 40
 # Points of a line. Of more, the greatest of each stretch is shown: nobody looks for how low a backlog once was.
 POINTS_MAX: Final = 300
+# Many points make a line by themselves.
 POINT_RADIUS: Final = 2.5
+POINT_RADIUS_OF_MANY: Final = 1.2
+MANY_POINTS: Final = 60
 
 STYLE: Final = """
 svg { display: block; width: 100%; height: auto; min-width: 45rem; }
@@ -147,13 +150,15 @@ def _lines(plot: Lines) -> str:
         for index in range(0, len(plot.xs), every)
     ]
     for colour, (name, line) in zip(_colours(len(plot.lines)), plot.lines, strict=True):
-        for stretch in _stretches(thinned(line)):
+        points = thinned(line)
+        radius = POINT_RADIUS if len(points) <= MANY_POINTS else POINT_RADIUS_OF_MANY
+        for stretch in _stretches(points):
             path = "L".join(f"{across(index):.1f} {up(value):.1f}" for index, value in stretch)
             parts.append(f'<path class="line" stroke="{colour}" d="M{path}"/>')
             for index, value in stretch:
                 said = f"{name}, {plot.xs[index]}: {amount(value, plot.unit)}"
                 parts.append(
-                    f'<circle cx="{across(index):.1f}" cy="{up(value):.1f}" r="{POINT_RADIUS}" fill="{colour}">'
+                    f'<circle cx="{across(index):.1f}" cy="{up(value):.1f}" r="{radius}" fill="{colour}">'
                     f"<title>{_text(said)}</title></circle>"
                 )
     return _svg(plot.title, bottom + TEXT_HEIGHT + GAP, parts)

@@ -21,9 +21,9 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; } h1, h2, p
 .finding { border-left: 4px solid #009e73; padding: .4rem .8rem; margin: .5rem 0; background: #f4f7f6; }
 .look .finding { border-color: #d55e00; background: #fdf4ee; }
 table { border-collapse: collapse; font-size: .9rem; } .wide { overflow-x: auto; }
-th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; min-width: 5ch;
-         max-width: 40ch; overflow-wrap: anywhere; }
-th { overflow-wrap: normal; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; max-width: 40ch;
+         overflow-wrap: break-word; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .note, .legend { color: #444; font-size: .85rem; }
 @media print {
   body { margin: 0; max-width: none; font-size: 11px; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
