@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+from collections.abc import Sequence
 from typing import TypeVar
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "store"))
@@ -61,15 +62,16 @@ Held = AddMessage | PagedMessage
 class Life:
     """``chance`` decides. One message in five is spared by all who consume."""
 
-    def __init__(self, directory: str, chance: random.Random) -> None:
+    def __init__(self, directory: str, chance: random.Random, settings: StoreSettings = SETTINGS) -> None:
         self._directory = directory
+        self._settings = settings
         self._chance = chance
         self._number = 0
         self._prepared: list[TransactionId] = []
         self._in_doubt: set[str] = set()
         self.subscriptions: dict[str, int] = {}
         self.held: dict[int, list[Held]] = {}
-        self.term = Term(directory, "a", SETTINGS)
+        self.term = Term(directory, "a", settings)
 
     def go_on(self, steps: int) -> None:
         deeds = (
@@ -89,9 +91,13 @@ class Life:
             self._chance.choice(deeds)()
 
     def do(self, operation: Done) -> Done:
-        self.term.store.append(operation)
-        self.term.wait(lambda: operation in self.term.durable_operations)
+        self.do_all([operation])
         return operation
+
+    def do_all(self, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            self.term.store.append(operation)
+        self.term.wait(lambda: not operations or operations[-1] in self.term.durable_operations)
 
     # ---- messages
 
@@ -123,14 +129,17 @@ class Life:
 
     def send(self) -> None:
         destination = self._chance.choice(QUEUES)
-        for _ in range(self._chance.randrange(1, 12)):
-            self._keep(self.do(self._message(destination)))
+        messages = [self._message(destination) for _ in range(self._chance.randrange(1, 12))]
+        self.do_all(messages)
+        for message in messages:
+            self._keep(message)
 
     def publish(self) -> None:
-        for _ in range(self._chance.randrange(1, 6)):
-            message = self._message(TOPIC)
-            if message.owners:
-                self._keep(self.do(message))
+        messages = [self._message(TOPIC) for _ in range(self._chance.randrange(1, 6))]
+        messages = [message for message in messages if message.owners]
+        self.do_all(messages)
+        for message in messages:
+            self._keep(message)
 
     def _mortal(self, owner: int) -> list[Held]:
         ids = [held.message.message_id for held in self.held.get(owner, [])]
@@ -143,10 +152,10 @@ class Life:
     def consume(self) -> None:
         if self.held:
             owner = self._chance.choice(sorted(self.held))
-            for held in self._mortal(owner):
-                if self._chance.random() < 0.8:
-                    self.held[owner].remove(held)
-                    self.do(self._removal(owner, held))
+            going = [held for held in self._mortal(owner) if self._chance.random() < 0.8]
+            self.do_all([self._removal(owner, held) for held in going])
+            for held in going:
+                self.held[owner].remove(held)
 
     # ---- transactions
 
@@ -219,7 +228,7 @@ class Life:
             self.term.close()
         else:
             self.term.crash()
-        self.term = Term(self._directory, self._chance.choice("ab"), SETTINGS)
+        self.term = Term(self._directory, self._chance.choice("ab"), self._settings)
         owners = {owner.subscription_name: owner.id for owner in self.term.owners}
         self.subscriptions = {name: owners[name] for name in self.subscriptions}
         self._look()

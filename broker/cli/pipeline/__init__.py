@@ -13,6 +13,7 @@ _COMMANDS: Commands = {
     "duplicates": ("broker.cli.pipeline.plain", "duplicates", "What was stored twice."),
     "dlq": ("broker.cli.pipeline.plain", "dlq", "Dead letters, from where and why."),
     "pins": ("broker.cli.pipeline.pins", "pins", "Who holds each file, and why."),
+    "at": ("broker.cli.pipeline.at", "at", "What stood in queues at a moment."),
     "archive": ("broker.cli.pipeline.archive", "archive", "Journals into a message lake, each file once."),
     "replay": ("broker.cli.pipeline.replay", "replay", "Messages back to a broker, each once."),
     "package": ("broker.cli.pipeline.package", "package", "What spark-submit is handed."),

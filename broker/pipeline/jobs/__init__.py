@@ -13,6 +13,7 @@ JOBS: Final[dict[str, str]] = {
     "duplicates": "broker.pipeline.jobs.duplicates",
     "dlq": "broker.pipeline.jobs.dead_letters",
     "pins": "broker.pipeline.jobs.pins",
+    "at": "broker.pipeline.jobs.at",
     "archive": "broker.pipeline.jobs.archive",
     "replay": "broker.pipeline.jobs.replay",
 }

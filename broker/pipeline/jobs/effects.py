@@ -21,8 +21,10 @@ from pyspark.sql import functions as F
 
 from broker.pipeline.columns import (
     ADD_MESSAGE,
+    BAD_SUM,
     COMMIT,
     COPY,
+    GAP,
     PREPARE,
     REMOVE_DESTINATION,
     REMOVE_MESSAGE,
@@ -241,3 +243,9 @@ def texts(marks: DataFrame, *commands: str) -> list[Row]:
     found = marks.where(F.col("command").isin(*commands) & F.col("text").isNotNull())
     rows: list[Row] = found.select("store", "file", "offset", "text").orderBy("store", "file", "offset").collect()
     return rows
+
+
+def damaged_bytes(batches: DataFrame) -> int:
+    """How much is damaged of what was once promised to somebody: what it said is not known. Reads the batches."""
+    row = batches.where(F.col("status").isin(BAD_SUM, GAP)).agg(F.sum("length")).first()
+    return (row[0] or 0) if row is not None else 0

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from broker.pipeline.columns import BAD_SUM, BATCHES, GAP, MARKS, RECORDS
-from broker.pipeline.jobs.effects import COMMANDS, MARK_COLUMNS, RECORD_COLUMNS
+from broker.pipeline.columns import BATCHES, MARKS, RECORDS
+from broker.pipeline.jobs.effects import COMMANDS, MARK_COLUMNS, RECORD_COLUMNS, damaged_bytes
 from broker.pipeline.jobs.holding import KINDS, Counted, Journal, journals
 from broker.pipeline.jobs.summary import Bars, Stacks, Summary
 from broker.pipeline.jobs.tables import Sources, head, write
@@ -295,9 +295,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     finally:
         records.unpersist()
     written = {"pins": write(found, out, "pins"), "file_verdicts": write(verdicts, out, "file_verdicts")}
-    batches = whole.read(spark, BATCHES, ("length", "status")).where(F.col("status").isin(BAD_SUM, GAP))
-    damaged = batches.agg(F.sum("length")).first()
-    assert damaged is not None, "an aggregate without groups has one row"
+    damaged = damaged_bytes(whole.read(spark, BATCHES, ("length", "status")))
     judgements = [Verdict(*row) for row in verdicts.orderBy("store", "file").collect()]
     tables = (
         head(
@@ -326,9 +324,9 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     bars = [(drain.destination, drain.bytes) for drain in drains[:20]]
     return Summary(
         "pins",
-        findings(judgements, drains, archived=len(planned) - len(files), damaged=damaged[0] or 0),
+        findings(judgements, drains, archived=len(planned) - len(files), damaged=damaged),
         tables,
         (_by_file(judgements), Bars("Bytes that would go, were the destination empty", "bytes", bars)),
-        is_clean=not damaged[0],
+        is_clean=not damaged,
         written=written,
     )

@@ -1,0 +1,350 @@
+"""What stood in queues and durable subscriptions at a moment, read from journals and archives.
+
+A message is there when what stored it took effect before the moment, and nothing that removed it did. The moment is a
+place in the journal, which is exact, or a time. Of a time the journal is read up to the first clock behind it
+(clocks.shown); what stands between the last clock before it and that one is taken as done, and counted.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from broker.pipeline.columns import (
+    BATCHES,
+    CLOCK,
+    COLUMNS,
+    COMMIT,
+    COPY,
+    HEADER,
+    MARK,
+    MARKS,
+    MESSAGES,
+    RECORDS,
+    REMOVE_MESSAGE,
+)
+from broker.pipeline.jobs.clocks import shown
+from broker.pipeline.jobs.effects import (
+    COMMANDS,
+    MARK_COLUMNS,
+    RECORD_COLUMNS,
+    damaged_bytes,
+    declared,
+    events,
+    histories,
+    live,
+    operations,
+    place,
+    spans,
+    texts,
+)
+from broker.pipeline.jobs.summary import Bars, Summary
+from broker.pipeline.jobs.tables import Sources, head, write
+from broker.pipeline.stores import journal_files
+from broker.pipeline.table import size
+from store.headers import Header, decode_header, ranges
+from store.marks import decode_gone
+from store.records.commands import encode_trace
+
+ORDER_COLUMNS: Final = ("order_file", "order_offset", "order_number")
+BODY_COLUMNS: Final = ("body", "text")
+# What the table of messages says of each.
+SAID: Final = tuple(
+    name
+    for name, _ in COLUMNS[MESSAGES]
+    if name
+    not in ("store", "file", "offset", "command", "destination_type", "destination", "message_id", "transaction")
+    and name not in (*BODY_COLUMNS, "raw")
+)
+HOLDER: Final = ("store", "destination_type", "destination", "subscription")
+# Of files that are missing so many ranges are named.
+RANGES_TOLD: Final = 5
+PLOTTED: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Up to where the journal of ``store`` is read: before the place ``at``; None: all of it.
+
+    ``before`` and ``behind`` are the last time that it shows up to there, and the first one from there on. ``open``:
+    removes and commits between the two, of which nobody knows on which side of a time they stand.
+    """
+
+    store: str
+    at: int | None
+    before: datetime | None
+    behind: datetime | None
+    open: int
+
+
+def cuts(records: DataFrame, time: datetime | None = None, at: int | None = None) -> list[Cut]:
+    """Where each store is cut, by ``time`` (with its zone), or at the place ``at``. Reads the records twice."""
+    when = F.unix_micros(shown())
+    is_late = when > _micros(time) if time is not None else (place() >= at)
+    ends = records.groupBy("store").agg(F.min(F.when(is_late, place())).alias("_cut"))
+    is_in = F.col("_cut").isNull() | (place() < F.col("_cut"))
+    joined = records.join(F.broadcast(ends), "store").withColumns({"_shown": when, "_at": place()})
+    sums = joined.groupBy("store", "_cut").agg(
+        F.max(F.when(is_in, F.col("_shown"))).alias("before"),
+        F.min_by("_shown", F.when(~is_in & F.col("_shown").isNotNull(), F.col("_at"))).alias("behind"),
+        F.max(F.when(is_in & F.col("_shown").isNotNull(), F.col("_at"))).alias("_last"),
+    )
+    undated = joined.where(is_in & F.col("command").isin(REMOVE_MESSAGE, COMMIT)).select("store", "_at")
+    open_ones = (
+        undated.join(F.broadcast(sums), "store")
+        .where(F.col("_at") > F.coalesce("_last", F.lit(-1)))
+        .groupBy("store")
+        .agg(F.count("*").alias("open"))
+    )
+    rows = sums.join(open_ones, "store", "left").orderBy("store").collect()
+    return [Cut(row.store, row._cut, _time(row.before), _time(row.behind), row.open or 0) for row in rows]
+
+
+def _micros(time: datetime) -> int:
+    return round(time.timestamp() * 1_000_000)
+
+
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else datetime.fromtimestamp(micros / 1_000_000, UTC)
+
+
+def contents(
+    records: DataFrame, marks: DataFrame, messages: DataFrame, cuts: Iterable[Cut], moment: datetime | None = None
+) -> DataFrame:
+    """What is there where each store is cut, one row for each message of each queue or subscription:
+
+    ``store, destination_type, destination, subscription, message_id, file, offset`` (of its newest record), ``length``
+    of that, ``order_file, order_offset, order_number`` (its place in the order of arrival), ``is_in_doubt`` (a
+    transaction removes it, whose outcome is not known yet), ``is_expired`` (at ``moment``, else at the last time
+    shown), and of ``messages`` the columns that it has.
+    """
+    spark = records.sparkSession
+    schema = "`store` STRING, `_cut` BIGINT, `_moment` BIGINT"
+    rows = [(cut.store, cut.at, None if (at := moment or cut.before) is None else _micros(at)) for cut in cuts]
+    ends = F.broadcast(spark.createDataFrame(rows, schema))
+    cut_off = records.join(ends, "store").where(F.col("_cut").isNull() | (place() < F.col("_cut")))
+    cut_off = cut_off.select(*records.columns)
+    transacted = operations(cut_off, marks)
+    there = live(histories(events(cut_off, transacted, spans(declared(cut_off)))))
+    copies = marks.where(F.col("command") == COPY).select(
+        "store", place().alias("_moved"), *(F.col(name).alias(f"_{name}") for name in ORDER_COLUMNS)
+    )
+    doubts = transacted.where(
+        (F.col("command") == REMOVE_MESSAGE) & F.col("ended").isNull() & F.col("replaced").isNull()
+    ).select(*(F.col(name).alias(f"_{name}") for name in (*HOLDER, "message_id")))
+    is_doubted = F.lit(True)
+    for name in (*HOLDER, "message_id"):
+        is_doubted = is_doubted & F.col(name).eqNullSafe(F.col(f"_{name}"))
+    own = (*HOLDER, "message_id")
+    ordered = there.withColumn("_moved", F.col("since.effect")).join(copies, ["store", "_moved"], "left")
+    placed = ordered.join(doubts.distinct(), is_doubted, "left").select(
+        *(there[name] for name in own),
+        F.shiftright("stands.at", 32).cast("int").alias("file"),
+        F.col("stands.at").bitwiseAND(F.lit(0xFFFFFFFF)).alias("offset"),
+        F.col("stands.length").alias("length"),
+        F.coalesce("_order_file", F.shiftright("since.effect", 32).cast("int")).alias("order_file"),
+        F.coalesce("_order_offset", F.col("since.effect").bitwiseAND(F.lit(0xFFFFFFFF))).alias("order_offset"),
+        F.coalesce(F.col("_order_number").cast("long"), F.col("since.turn")).alias("order_number"),
+        F.col("_message_id").isNotNull().alias("is_in_doubt"),
+    )
+    said = messages.select("store", "file", "offset", *(name for name in messages.columns if name in _KEPT))
+    is_expired = F.coalesce(F.unix_micros("expires") <= F.col("_moment"), F.lit(False))
+    return (
+        placed.join(said, ["store", "file", "offset"], "left")
+        .join(ends, "store")
+        .withColumn("is_expired", is_expired)
+        .select(
+            *placed.columns, "is_expired", *(name for name in said.columns if name not in ("store", "file", "offset"))
+        )
+    )
+
+
+_KEPT: Final = frozenset((*SAID, *BODY_COLUMNS))
+
+
+def in_order(contents: DataFrame, *, is_prioritized: bool = False) -> DataFrame:
+    """The rows of each queue or subscription together and in the order of arrival; ``is_prioritized``: the highest
+    priority first, as with ``prioritizedMessages``."""
+    priority: tuple[Column, ...] = (F.desc("priority"),) if is_prioritized else ()
+    return contents.orderBy(*HOLDER, *priority, *ORDER_COLUMNS)
+
+
+def totals(contents: DataFrame) -> DataFrame:
+    """store, destination_type, destination, subscription, messages, bytes (of their records), oldest, expired,
+    in_doubt."""
+    return contents.groupBy(*HOLDER).agg(
+        F.count("*").alias("messages"),
+        F.sum(F.col("length").cast("long")).alias("bytes"),
+        F.min("broker_in").alias("oldest"),
+        F.count_if("is_expired").alias("expired"),
+        F.count_if("is_in_doubt").alias("in_doubt"),
+    )
+
+
+# ---- what cannot be known
+
+
+def missing(traces: Sequence[tuple[int, str]], there: Iterable[int], cut: int | None) -> list[int]:
+    """The files of one store that were there where it is cut, and are not at hand. ``traces`` are place and text of
+    its headers and marks, ``there`` the files at hand."""
+    newest: tuple[int, Header] | None = None
+    gone: set[int] = set()
+    for at, text in sorted(traces):
+        if cut is not None and at >= cut:
+            break
+        payload = encode_trace(text)
+        header = decode_header(payload)
+        if header is not None:
+            newest = at, header
+        gone |= set(decode_gone(payload))
+    if newest is None:
+        return []
+    ended = {file for file, end in newest[1].ends.items() if end == 0}  # nothing in them counts
+    return sorted(set(newest[1].files) - gone - ended - set(there))
+
+
+def findings(
+    moment: str,
+    messages: int,
+    bytes: int,
+    holders: int,
+    cuts: Sequence[Cut],
+    lost: dict[str, list[int]],
+    *,
+    is_timed: bool,
+    unheaded: Sequence[str] = (),
+    damaged: int = 0,
+) -> tuple[str, ...]:
+    """What was there, and how sure that is. ``unheaded``: stores whose files do not say what else there was."""
+    said = [f"At {moment} {messages:,} messages stood in {holders:,} queues and subscriptions, {size(bytes)}."]
+    several = len(cuts) > 1
+    for cut in cuts:
+        where = f"{cut.store}: " if several else ""
+        if not is_timed:
+            continue
+        if cut.before is None:
+            said.append(f"{where}no time is shown before that moment: the journal at hand begins later.")
+        elif cut.behind is None:
+            said.append(
+                f"{where}no time is shown behind that moment, the last is {_exact(cut.before)}: all that was read."
+            )
+        else:
+            said.append(
+                f"{where}the journal shows {_exact(cut.before)} before that moment and {_exact(cut.behind)} behind it; "
+                f"{cut.open:,} removes and commits between them are taken as done."
+            )
+    for store, files in lost.items():
+        where = f"{store}: " if several else ""
+        said.append(
+            f"{where}{len(files):,} files that were there then are not at hand ({_named(files)}): what stood in them "
+            "is not known. An archive (archive_data_logs) has them."
+        )
+    if unheaded:
+        said.append(
+            f"Whether there were older files then is not known of {', '.join(unheaded)}: the files have no header that "
+            "tells, as ActiveMQ's."
+        )
+    if damaged:
+        said.append(f"{size(damaged)} are damaged, and what they said is not known: `tandemmq pipeline verify`.")
+    return tuple(said)
+
+
+def _exact(time: datetime) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def _named(files: Sequence[int]) -> str:
+    named = [f"db-{a}.log" if a == b else f"db-{a}.log to db-{b}.log" for a, b in ranges(files)]
+    return ", ".join(named[:RANGES_TOLD]) + (" and more" if len(named) > RANGES_TOLD else "")
+
+
+# ---- the job
+
+
+def run(
+    spark: SparkSession,
+    sources: Sources,
+    out: str,
+    *,
+    time: datetime | None = None,
+    file: int | None = None,
+    offset: int = 0,
+    destinations: Sequence[str] = (),
+    with_bodies: bool = False,
+    is_prioritized: bool = False,
+) -> Summary:
+    """Write ``contents`` and ``totals`` below ``out``: at ``time`` (UTC where it has no zone), or before what stands at
+    ``offset`` of ``file``. Only of ``destinations``, by name, where some are named.
+
+    The newest file of each store is read, whatever ``sources`` say. Not clean when files are missing that were there
+    then, or the journal is damaged. ValueError for a moment that is none.
+    """
+    if (time is None) == (file is None):
+        raise ValueError("a moment is a time, or a file and an offset")
+    if sources.first is not None or sources.last is not None:
+        raise ValueError("a message may stand in any file: `at` takes no bounds of files")
+    if time is not None and time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    whole = Sources(sources.paths, is_tail_wanted=True, access=sources.access)
+    files = journal_files(whole.paths, is_tail_wanted=True, access=whole.access)
+    if file is not None and len({each.store for each in files}) > 1:
+        raise ValueError("a place is one in a single store, and there are several: name one, or ask for a time")
+    records = whole.read(spark, RECORDS, RECORD_COLUMNS).where(F.col("command").isin(*COMMANDS, CLOCK)).persist()
+    marks = whole.read(spark, MARKS, (*MARK_COLUMNS, *ORDER_COLUMNS))
+    try:
+        found = cuts(records, time, None if file is None else file << 32 | offset)
+        chosen = records
+        if destinations:
+            chosen = records.where(F.col("destination").isNull() | F.col("destination").isin(*destinations))
+        names = (*SAID, *(BODY_COLUMNS if with_bodies else ()))
+        messages = whole.read(spark, MESSAGES, ("store", "file", "offset", *names))
+        there = in_order(contents(chosen, marks, messages, found, time), is_prioritized=is_prioritized)
+        written = {"contents": write(there, out, "contents")}
+    finally:
+        records.unpersist()
+    stood = spark.read.parquet(written["contents"])
+    written["totals"] = write(totals(stood), out, "totals")
+    by_holder = spark.read.parquet(written["totals"]).orderBy(F.desc("messages"), *HOLDER)
+    traces = texts(marks, HEADER, MARK)
+    lost, unheaded = {}, []
+    for cut in found:
+        said = [(row.file << 32 | row.offset, row.text) for row in traces if row.store == cut.store]
+        at_hand = [each.file for each in files if each.store == cut.store]
+        gone = missing(said, at_hand, cut.at)
+        if gone:
+            lost[cut.store] = gone
+        if not said and at_hand[0] > 1:
+            unheaded.append(posixpath.basename(cut.store))
+    sums = by_holder.agg(F.sum("messages"), F.sum("bytes"), F.count("*")).first()
+    assert sums is not None, "an aggregate without groups has one row"
+    damaged = damaged_bytes(whole.read(spark, BATCHES, ("length", "status")))
+    moment = f"{time:%Y-%m-%d %H:%M:%S}" if time is not None else f"{offset:,} of db-{file}.log"
+    columns = ("destination_type", "destination", "subscription", "messages", "bytes", "oldest", "expired", "in_doubt")
+    table = head(by_holder, "What was there", columns)
+    first = (*HOLDER[1:], "message_id", "broker_in", "priority", "is_expired", "file", "offset")
+    order = in_order(stood, is_prioritized=is_prioritized)
+    bars = [(f"{row[1]} {row[2] or ''}".strip(), row[3]) for row in table.rows[:PLOTTED] if isinstance(row[3], int)]
+    return Summary(
+        "at",
+        findings(
+            moment,
+            sums[0] or 0,
+            sums[1] or 0,
+            sums[2],
+            found,
+            lost,
+            is_timed=time is not None,
+            unheaded=unheaded,
+            damaged=damaged,
+        ),
+        (table, head(order, "First messages", first)),
+        (Bars("Messages by destination", "messages", bars),),
+        is_clean=not lost and not damaged,
+        written=written,
+    )
