@@ -24,14 +24,19 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory, require_service: Callable[..., None]) -> Iterator[SparkSession]:
-    """A session on two threads of this machine, that listens on the loopback only."""
+def spark_installed(require_service: Callable[..., None]) -> None:
+    """PySpark, and a Java that it runs on."""
     for name in ("pyspark", "pyarrow"):
         require_service(importlib.util.find_spec(name), f"{name} is not installed")
     try:
         check_java()
     except NoSpark as error:
         require_service(False, str(error))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, spark_installed: None) -> Iterator[SparkSession]:
+    """A session on two threads of this machine, that listens on the loopback only."""
     scratch = tmp_path_factory.mktemp("spark")
     made = session(
         "local[2]",
