@@ -15,16 +15,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from broker.client.client import Client
 from tests.acceptance.broker_process import ROOT, BrokerProcess, wait_until
 from tests.conftest import IS_THOROUGH
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(1800)]
 
