@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 import broker
@@ -33,6 +34,7 @@ _MASTER: Final = re.compile(r"local(\[[^]]+\])?|local-cluster\[[^]]+\]|yarn|spar
 _STANDALONE: Final = "spark://"
 # A standalone master that does not answer so long is told, where Spark would try for a minute.
 _MASTER_SECONDS: Final = 5.0
+_SILENCE_SECONDS: Final = 2.0
 # Errors only, and none that a failing job tells anyway.
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -93,6 +95,13 @@ def defaults(master: str) -> dict[str, str]:
     if master.startswith("local"):
         settings |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
     return settings
+
+
+def silence(spark: SparkSession) -> None:
+    """Java logs nothing any more; also while the connection of the calling thread waits for it."""
+    asking = Thread(target=spark.sparkContext.setLogLevel, args=("OFF",), daemon=True)
+    asking.start()
+    asking.join(_SILENCE_SECONDS)
 
 
 def environment_of_java(master: str, settings: Mapping[str, str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ TREE = Path(__file__).parents[2]
 MARK = "TANDEMMQ_TEST_MARK"
 # Of the virtual machine, before any of our settings is read.
 OF_JAVA = "WARNING: Using incubator modules: jdk.incubator.vector"
-END_SECONDS = 60
+END_SECONDS = 100
 
 
 @pytest.fixture

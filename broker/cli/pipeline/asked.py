@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,9 +31,12 @@ from broker.pipeline.jobs.summary import Summary
 from broker.pipeline.jobs.tables import Sources, refuse_store, refuse_unwritable
 from broker.pipeline.places import access_of
 from broker.pipeline.report import page
-from broker.pipeline.session import DEFAULT_MASTER, PROGRESS, NoSpark, session
+from broker.pipeline.session import DEFAULT_MASTER, PROGRESS, NoSpark, session, silence
 from broker.pipeline.stores import NoJournal, journal_files
 from broker.pipeline.table import terminal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -124,7 +127,7 @@ def answer(
         raise click.ClickException(str(error)) from None
     with told_in_words():
         spark = session(master, conf, name=f"tandemmq {job}")
-        with interruptible():
+        with interruptible(spark):
             summary = import_module(JOBS[job]).run(spark, meant, str(out), **(own or {}))
         tell(summary, sources, report_in or out, as_json=as_json)
     if not summary.is_clean:
@@ -152,7 +155,7 @@ def told_in_words() -> Iterator[None]:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible(spark: SparkSession) -> Iterator[None]:
     """Ctrl-C raises Interrupted; on the main thread only, to which signals come."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -161,6 +164,9 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, interrupt)
     try:
         yield
+    except Interrupted:
+        silence(spark)  # that tasks fail while Java ends is no news
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
 
