@@ -6,8 +6,15 @@
 # Clients come from outside the container, so they are refused until users are set up, or everybody is welcome:
 # docker run -e TANDEMMQ_SECURITY__ALLOW_ANONYMOUS=true -p 127.0.0.1:61616:61616 tandemmq
 #
+# The jobs on journals have an image of their own, with Spark and a Java:
+#
+#   docker build -t tandemmq-pipeline --target tandemmq-pipeline .
+#   docker run --rm -v /data/orders:/var/lib/tandemmq:ro -v /tmp/out:/lake tandemmq-pipeline \
+#       pipeline composition /var/lib/tandemmq --out /lake
+#
 # BASE may be any Debian or Ubuntu with Python 3.11 or newer, or without a Python: it is fetched then.
 # Wheels of the dependencies in wheels/ (and hatchling's) make the build independent of the network.
+# Docker's builder before BuildKit builds every stage up to the one that is asked for: with it, --target tandemmq.
 ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS python
@@ -15,6 +22,11 @@ RUN python3 -c 'import venv, ensurepip' 2>/dev/null \
  || (apt-get update \
   && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates python3 python3-venv \
   && rm -rf /var/lib/apt/lists/*)
+RUN groupadd --gid 61613 tandemmq \
+ && useradd --uid 61613 --gid 61613 --no-create-home --home-dir /var/lib/tandemmq --shell /usr/sbin/nologin tandemmq \
+ && install -d -o tandemmq -g tandemmq -m 0750 /var/lib/tandemmq
+
+# -- the broker --------------------------------------------------------------------------------------------------------
 
 FROM python AS build
 # For example EXTRAS=[postgres]
@@ -25,10 +37,7 @@ RUN python3 -m venv /opt/tandemmq \
  && if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; fi \
  && /opt/tandemmq/bin/pip install --no-cache-dir --disable-pip-version-check ".${EXTRAS}"
 
-FROM python
-RUN groupadd --gid 61613 tandemmq \
- && useradd --uid 61613 --gid 61613 --no-create-home --home-dir /var/lib/tandemmq --shell /usr/sbin/nologin tandemmq \
- && install -d -o tandemmq -g tandemmq -m 0750 /var/lib/tandemmq
+FROM python AS tandemmq
 COPY --from=build /opt/tandemmq /opt/tandemmq
 ENV PATH=/opt/tandemmq/bin:$PATH PYTHONUNBUFFERED=1
 USER tandemmq
@@ -41,3 +50,33 @@ HEALTHCHECK --interval=5s --timeout=5s --start-period=30s --retries=3 \
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["tandemmq"]
 CMD ["run", "--data", "/var/lib/tandemmq", "--stomp", "0.0.0.0:61613", "--openwire", "0.0.0.0:61616", "--admin", "0.0.0.0:8161"]
+
+# -- the jobs on journals ----------------------------------------------------------------------------------------------
+
+FROM python AS pipeline-build
+COPY . /source
+WORKDIR /source
+RUN python3 -m venv /opt/tandemmq \
+ && if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; fi \
+ && /opt/tandemmq/bin/pip install --no-cache-dir --disable-pip-version-check ".[spark]"
+
+FROM python AS tandemmq-pipeline
+# The release's own Java: 17 or 21, and Spark runs on both.
+RUN command -v java \
+ || (apt-get update \
+  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends default-jre-headless \
+  && rm -rf /var/lib/apt/lists/*)
+COPY --from=pipeline-build /opt/tandemmq /opt/tandemmq
+# A new volume for results takes its owner from here.
+RUN install -d -o tandemmq -g tandemmq -m 0750 /lake
+ENV PATH=/opt/tandemmq/bin:$PATH PYTHONUNBUFFERED=1
+USER tandemmq
+WORKDIR /lake
+VOLUME /lake
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["tandemmq"]
+CMD ["pipeline", "--help"]
+
+# -- what is built when nothing else is asked for ----------------------------------------------------------------------
+
+FROM tandemmq

@@ -25,13 +25,17 @@ TREE = Path(__file__).parents[2]
 CACHE = Path(os.environ.get("TANDEMMQ_TEST_CACHE", "/var/tmp/tandemmq-test"))
 CONTEXT = ("tandemmq", "broker", "store", "journal", "index", "locker", "config", "pyproject.toml", "README.md")
 CONTEXT_FILES = ("LICENSE", "Dockerfile", ".dockerignore", "docker-compose.yml")
-#: What the base has beside Python; the other one boots as a machine does.
+#: What the base has beside Python; another one boots as a machine does, and one runs Spark.
 PYTHON = ("python3", "python3-venv", "ca-certificates")
 SYSTEMD = (*PYTHON, "systemd", "systemd-sysv", "dbus")
+JAVA = (*PYTHON, "default-jre-headless")
 EXTRAS = ("postgres",)
+BROKER = "tandemmq"
+PIPELINE = "tandemmq-pipeline"
 
 T = TypeVar("T")
 WAIT_SECONDS_MAX = 60.0
+BUILD_SECONDS_MAX = 900.0
 
 
 def run(*command: str, seconds: float = 300, env: Mapping[str, str] | None = None) -> str:
@@ -128,18 +132,28 @@ def base_image(label: str = "base", packages: Sequence[str] = PYTHON) -> str:
     return name
 
 
-def wheels() -> Path:
+def wheels(extras: Sequence[str] = EXTRAS) -> Path:
     """A folder with the wheels that the distribution and its build need; made once for each set of requirements."""
     project = tomllib.loads((TREE / "pyproject.toml").read_text())
-    extras = [each for extra in EXTRAS for each in project["project"]["optional-dependencies"][extra]]
-    requirements = sorted(project["project"]["dependencies"] + project["build-system"]["requires"] + extras)
+    wanted = [each for extra in extras for each in project["project"]["optional-dependencies"][extra]]
+    requirements = sorted(project["project"]["dependencies"] + project["build-system"]["requires"] + wanted)
     key = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()[:12]
     folder = CACHE / f"wheels-{key}"
     if not folder.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         fresh = CACHE / f"wheels-{key}-{os.getpid()}"
         try:
-            run(sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(fresh), *requirements, seconds=600)
+            run(
+                sys.executable,
+                "-m",
+                "pip",
+                "wheel",
+                "--quiet",
+                "--wheel-dir",
+                str(fresh),
+                *requirements,
+                seconds=BUILD_SECONDS_MAX,
+            )
             fresh.rename(folder)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -159,8 +173,8 @@ def demand_docker(require_service: Callable[[object, str], None]) -> None:
 
 
 @contextmanager
-def built(base: str, context: Path) -> Iterator[str]:
-    """The image of this tree on a base, by the Dockerfile and the legacy builder, without a network.
+def built(base: str, context: Path, target: str = BROKER) -> Iterator[str]:
+    """An image of this tree on a base, by the Dockerfile and the legacy builder, without a network.
 
     ``context`` is an empty directory. The image, and what its building left, is removed at the end.
     """
@@ -175,12 +189,13 @@ def built(base: str, context: Path) -> Iterator[str]:
             shutil.copy2(TREE / name, context / name)
     for name in CONTEXT_FILES:
         shutil.copy2(TREE / name, context / name)
-    shutil.copytree(wheels(), context / "wheels")
+    shutil.copytree(wheels((*EXTRAS, "spark") if target == PIPELINE else EXTRAS), context / "wheels")
 
     before = nameless_images()
-    name = f"tandemmq-test:{os.getpid()}-{hashlib.sha256(base.encode()).hexdigest()[:8]}"
-    arguments = ("--build-arg", f"BASE={base}", "--build-arg", f"EXTRAS=[{','.join(EXTRAS)}]", "-t", name, str(context))
-    run(*("docker", "build", "--network", "none", "--force-rm", *arguments), seconds=600, env={"DOCKER_BUILDKIT": "0"})
+    name = f"{target}-test:{os.getpid()}-{hashlib.sha256(base.encode()).hexdigest()[:8]}"
+    asked = ("--build-arg", f"BASE={base}", "--build-arg", f"EXTRAS=[{','.join(EXTRAS)}]", "--target", target)
+    command = ("docker", "build", "--network", "none", "--force-rm", *asked, "-t", name, str(context))
+    run(*command, seconds=BUILD_SECONDS_MAX, env={"DOCKER_BUILDKIT": "0"})
     try:
         yield name
     finally:

@@ -1,0 +1,180 @@
+"""The profile `pipeline` of docker-compose.yml: a message lake beside the pair that loses nothing when masters die."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from compose_pair import SERVICES, Pair
+from docker_image import BROKER, JAVA, PIPELINE, TREE, base_image, built, compose_command, demand_docker, run, until
+from load import Books
+from under_load import demand_kept, under_load
+
+from broker.cli.pipeline.archive import archive
+
+PROOF = pytest.mark.skipif(not os.environ.get("TANDEMMQ_PROVE_DEPLOYMENT"), reason="TANDEMMQ_PROVE_DEPLOYMENT not set")
+ARCHIVE = "archive"
+#: Spark starts, plans and writes, on a machine that is busy with the pair's load.
+LAKE_SECONDS_MAX = 300.0
+#: Small files, so that many are sealed, handed over and read.
+SMALL = """
+services:
+  active: &small
+    environment:
+      TANDEMMQ_STORE__JOURNAL_MAX_FILE_LENGTH: 128kb
+      TANDEMMQ_STORE__CHECKPOINT_INTERVAL: 1s
+      TANDEMMQ_STORE__CLEANUP_INTERVAL: 1s
+  standby: *small
+"""
+#: In the container: message ids and bodies of all rows.
+ASK = (
+    "import json\nfrom pyarrow import parquet\n"
+    "rows = parquet.read_table('/lake/messages', columns=['message_id', 'body']).to_pylist()\n"
+    "print(json.dumps([[row['message_id'], (row['body'] or b'').decode()] for row in rows]))"
+)
+
+
+# -- what the file says ------------------------------------------------------------------------------------------------
+
+
+def services(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What docker-compose makes of the file, with the profile; it asks no daemon for that."""
+    yaml = pytest.importorskip("yaml")
+    command = compose_command()
+    if command is None:
+        pytest.skip("neither docker-compose nor the compose plug-in of docker is installed")
+    said = run(*command, "-f", str(TREE / "docker-compose.yml"), "--profile", "pipeline", "config", env=environment)
+    found: dict[str, Any] = yaml.safe_load(said)["services"]
+    return found
+
+
+@pytest.mark.service
+def test_who_does_not_ask_for_the_profile_gets_the_pair_alone() -> None:
+    found = services()
+    assert [name for name, service in found.items() if not service.get("profiles")] == list(SERVICES)
+    assert found[ARCHIVE]["profiles"] == ["pipeline"]
+    assert {found[name]["build"]["target"] for name in SERVICES} == {BROKER}
+    assert found[ARCHIVE]["build"]["target"] == PIPELINE
+
+
+@pytest.mark.service
+def test_the_third_container_only_reads_the_store_and_is_as_bound_as_the_others() -> None:
+    found = services()
+    own = found[ARCHIVE]
+    mounts = {str(mount).split(":")[1]: mount for mount in map(_mount, own["volumes"])}
+    assert mounts["/var/lib/tandemmq"].endswith(":ro")
+    assert not mounts["/lake"].endswith(":ro")
+    for limit in ("read_only", "cap_drop", "security_opt"):
+        assert own[limit] == found["active"][limit]
+
+
+def _mount(volume: Any) -> str:
+    if isinstance(volume, str):
+        return volume
+    return f"{volume['source']}:{volume['target']}" + (":ro" if volume.get("read_only") else "")
+
+
+@pytest.mark.service
+def test_files_are_kept_for_the_lake_where_that_was_asked_for() -> None:
+    for environment, expected in (({}, "false"), ({"ARCHIVE_DATA_LOGS": "true"}, "true")):
+        found = services({"ARCHIVE_DATA_LOGS": "", **environment})
+        assert {found[name]["environment"]["TANDEMMQ_STORE__ARCHIVE_DATA_LOGS"] for name in SERVICES} == {expected}
+
+
+@pytest.mark.service
+def test_its_command_is_one_that_the_command_line_takes(tmp_path: Path) -> None:
+    command = services()[ARCHIVE]["command"]
+    words = command if isinstance(command, list) else command.split()
+    assert words[:2] == ["pipeline", "archive"]
+    here = [str(tmp_path) if word.startswith("/") else word for word in words[2:]]
+    with archive.make_context("archive", here) as context:
+        assert context.params["every"] == 10.0
+
+
+# -- for real ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def images(
+    tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[object, str], None]
+) -> Iterator[tuple[str, str]]:
+    """Of the broker, and of the jobs."""
+    demand_docker(require_service)
+    base = base_image("pipeline", JAVA)
+    with (
+        built(base_image(), tmp_path_factory.mktemp("broker")) as broker,
+        built(base, tmp_path_factory.mktemp("pipeline"), PIPELINE) as pipeline,
+    ):
+        yield broker, pipeline
+
+
+@pytest.fixture
+def pair(images: tuple[str, str], tmp_path: Path) -> Iterator[Pair]:
+    small = tmp_path / "small.yml"
+    small.write_text(SMALL)
+    broker, pipeline = images
+    environment = {
+        "TANDEMMQ_PIPELINE_IMAGE": pipeline,
+        "ARCHIVE_DATA_LOGS": "true",
+        "COMPOSE_PROFILES": "pipeline",
+    }
+    pair = Pair(broker, [small], environment)
+    try:
+        pair.compose("up", "-d", "--no-build")
+        pair.until_settled()
+        yield pair
+        assert pair.check(broker)["problems"] == []
+    finally:
+        print(pair.compose("logs", "--no-color", "--tail", "60"))
+        pair.down()
+
+
+@pytest.mark.service
+@pytest.mark.prove
+@pytest.mark.timeout(3600)
+@PROOF
+def test_the_lake_has_every_message_once_whoever_was_master(pair: Pair) -> None:
+    """The master is killed under load, and its successor stopped: each promotion seals what was written before."""
+    first, second = pair.until_settled()
+    before: set[str] = set()
+
+    def kill(books: Books) -> None:
+        before.update(books.stored)
+        run("docker", "kill", "-s", "KILL", pair.container(first))
+        pair.until_role(second, "master")
+        pair.compose("up", "-d", "--no-build", first)
+        pair.until_role(first, "standby")
+        until(lambda: before <= lake(pair).keys(), "what was stored before the kill is in the lake", LAKE_SECONDS_MAX)
+
+    books, _ = under_load(list(pair.stomp.values()), kill)
+    demand_kept(books)
+    run("docker", "stop", pair.container(second))
+    pair.until_role(first, "master")
+    until(lambda: books.stored <= lake(pair).keys(), "everything is in the lake", LAKE_SECONDS_MAX)
+    assert pair.inspect(ARCHIVE, "{{.RestartCount}}") == "0"
+
+    container = pair.container(ARCHIVE)
+    run("docker", "stop", container)
+    assert run("docker", "inspect", "--format", "{{.State.ExitCode}}", container).strip() == "0"
+
+
+def lake(pair: Pair) -> dict[str, str]:
+    """Body -> message id of all that is in the lake; no id is there twice."""
+    try:
+        said = run("docker", "exec", pair.container(ARCHIVE), "python3", "-c", ASK)
+    except AssertionError as error:
+        if "FileNotFoundError" in str(error):
+            return {}
+        raise
+    rows = json.loads(said.splitlines()[-1])
+    ids = [message_id for message_id, _ in rows]
+    assert len(ids) == len(set(ids)), "a message is in the lake twice"
+    return {body: message_id for message_id, body in rows}
