@@ -37,6 +37,7 @@ def test_the_wheel_has_the_rooms_under_app_and_the_front_door_alone_on_top(wheel
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     rooms = {f"tandemmq/_app/{module}" for room in ROOMS for module in modules_of(TREE / room)}
     assert rooms <= names
+    assert "tandemmq/_app/broker/pipeline/log4j2.properties" in names
     assert {name for name in names if not name.startswith("tandemmq/_app/")} == FRONT_DOOR
 
 

@@ -18,27 +18,38 @@ from broker.pipeline.session import NoSpark, check_java
 from broker.pipeline.stores import journal_files
 
 TREE = Path(__file__).parents[2]
-ROOMS = ("broker", "store", "journal")
+ROOMS = ("broker", "store", "journal", "index", "locker", "config")
+# As in a notebook: the data source, a job as a function, and the command in a session that is there.
 SCRIPT = """
-import json, sys
+import json, os, sys
 import tandemmq
+from broker.pipeline.jobs import composition
+from broker.pipeline.jobs.tables import Sources
 from broker.pipeline.session import session
 
+store, out = sys.argv[1:]
+paths = os.environ.get("PYTHONPATH")
 quick = {
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "1",
 }
 spark = session("local[1]", quick)
-rows = spark.read.format("tandemmq").load(sys.argv[1]).count()
+assert os.environ.get("PYTHONPATH") == paths, "the process's own environment stays as it was"
+rows = spark.read.format("tandemmq").load(store).count()
 import broker
 worker = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("broker").__file__).collect()[0]
+summary = composition.run(spark, Sources((store,)), out)
+assert summary.is_clean, summary.findings
+from broker.cli import main
+main(["pipeline", "dlq", store, "--out", out], standalone_mode=False)
 print(json.dumps([rows, broker.__file__, worker]))
 """
 
 
 @pytest.mark.service
 @pytest.mark.thorough  # a second Java, beside that of the other tests
+@pytest.mark.timeout(300)
 def test_workers_find_the_rooms_of_a_wheel(
     store: Path, tmp_path: Path, require_service: Callable[[object, str], None]
 ) -> None:
@@ -54,15 +65,16 @@ def test_workers_find_the_rooms_of_a_wheel(
     shutil.copy(TREE / "tandemmq" / "__init__.py", site / "tandemmq")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(store)],
+        [sys.executable, "-c", SCRIPT, str(store), str(tmp_path / "out")],
         cwd=tmp_path,
         env=environment | {"PYTHONPATH": str(site)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     rows, driver, worker = json.loads(done.stdout.splitlines()[-1])
     assert rows == sum(len(list(records(file, "records"))) for file in journal_files([str(store)]))
+    assert "There are no dead letters." in (tmp_path / "out" / "dlq.html").read_text()
     assert driver == worker == str(site / "tandemmq" / "_app" / "broker" / "__init__.py")
