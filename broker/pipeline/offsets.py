@@ -13,6 +13,7 @@ stream began, and of an archive, into which a broker may move db-9.log before db
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -60,24 +61,30 @@ class Position:
 
     def is_past(self, file: int) -> bool:
         """Nothing of ``file`` will be read any more."""
-        return file < self.file or any(first <= file <= last for first, last in self.passed)
+        return file < self.next_from(file)
 
     def next_from(self, file: int) -> int:
         """The first number from ``file`` on of which something may still be read."""
         file = max(file, self.file)
-        for first, last in self.passed:
-            if first <= file <= last:
-                return last + 1
-        return file
+        at = bisect_right(self.passed, (file, FILE_ID_LIMIT)) - 1
+        return max(file, self.passed[at][1] + 1) if at >= 0 else file
 
     def behind(self, file: int, *, is_skipped: bool = False) -> Position:
         """After the rest of ``file`` was read, or was skipped."""
-        passed = _joined([*self.passed, (file, file)])
-        number, offset = self.file, self.offset
-        if passed[0][0] == number:
-            number, offset = passed[0][1] + 1, 0
-            passed = passed[1:]
-        return Position(number, offset, tuple(passed), self.skipped + is_skipped)
+        number, offset, passed = self.file, self.offset, self.passed
+        if file == number:
+            number, offset = self.next_from(file + 1), 0
+            passed = tuple(pair for pair in passed if pair[0] > number)
+        elif not self.is_past(file):
+            at = bisect_right(passed, (file, file))
+            first = last = file
+            before, after = at, at
+            if at > 0 and passed[at - 1][1] == file - 1:
+                first, before = passed[at - 1][0], at - 1
+            if at < len(passed) and passed[at][0] == file + 1:
+                last, after = passed[at][1], at + 1
+            passed = (*passed[:before], (first, last), *passed[after:])
+        return Position(number, offset, passed, self.skipped + is_skipped)
 
     def within(self, offset: int) -> Position:
         """After the file was read up to ``offset``."""
@@ -127,16 +134,6 @@ def _ranges(said: object, file: int) -> Iterator[tuple[int, int]]:
             raise BadOffsets(f"passed is a list of ranges, [[first, last], ...], not {said!r}")
         first, last = pair
         if not before <= first <= last <= FILE_ID_LIMIT:
-            raise BadOffsets(f"the ranges in passed ascend, behind db-{file}.log, not {said!r}")
-        before = last + 1
+            raise BadOffsets(f"the ranges in passed ascend and do not touch, behind db-{file}.log, not {said!r}")
+        before = last + 2
         yield first, last
-
-
-def _joined(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for first, last in sorted(pairs):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(last, found[-1][1]))
-        else:
-            found.append((first, last))
-    return found

@@ -74,6 +74,7 @@ def test_offsets_are_the_same_text_whatever_order_the_stores_came_in() -> None:
         ({"version": 1, "stores": {"/a": {"file": 3, "offset": 0, "passed": 3}}}, "a list of ranges"),
         ({"version": 1, "stores": {"/a": {"file": 3, "offset": 0, "passed": [[3, 4]]}}}, "ascend"),
         ({"version": 1, "stores": {"/a": {"file": 3, "offset": 0, "passed": [[6, 7], [5, 5]]}}}, "ascend"),
+        ({"version": 1, "stores": {"/a": {"file": 3, "offset": 0, "passed": [[5, 6], [7, 7]]}}}, "do not touch"),
     ],
 )
 def test_what_are_no_offsets_is_told(said: object, told: str) -> None:
