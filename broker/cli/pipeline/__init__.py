@@ -12,6 +12,7 @@ _COMMANDS: Commands = {
     "verify": ("broker.cli.pipeline.plain", "verify", "The checksums of everything; what is damaged."),
     "duplicates": ("broker.cli.pipeline.plain", "duplicates", "What was stored twice."),
     "dlq": ("broker.cli.pipeline.plain", "dlq", "Dead letters, from where and why."),
+    "latency": ("broker.cli.pipeline.latency", "latency", "How long messages waited, and how many wait."),
     "pins": ("broker.cli.pipeline.pins", "pins", "Who holds each file, and why."),
     "at": ("broker.cli.pipeline.at", "at", "What stood in queues at a moment."),
     "archive": ("broker.cli.pipeline.archive", "archive", "Journals into a message lake, each file once."),

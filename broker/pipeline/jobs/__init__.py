@@ -12,6 +12,7 @@ JOBS: Final[dict[str, str]] = {
     "verify": "broker.pipeline.jobs.verify",
     "duplicates": "broker.pipeline.jobs.duplicates",
     "dlq": "broker.pipeline.jobs.dead_letters",
+    "latency": "broker.pipeline.jobs.latency",
     "pins": "broker.pipeline.jobs.pins",
     "at": "broker.pipeline.jobs.at",
     "archive": "broker.pipeline.jobs.archive",
