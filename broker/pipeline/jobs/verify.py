@@ -1,4 +1,5 @@
-"""The checksums of everything, in parallel: what is damaged, and which messages it concerns.
+"""The checksums of everything, in parallel: what is damaged, and which messages it concerns; and of archived files
+whether they are what was handed over.
 
 A torn tail and what stands behind an end are no damage: nobody was promised what stands there. They are listed.
 """
@@ -11,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from broker.pipeline.columns import BAD_SUM, BATCHES, BEHIND_THE_END, COLUMNS, FILES, GAP, OK, RECORDS, TORN, UNSUMMED
+from broker.pipeline.jobs import handed_over
 from broker.pipeline.jobs.salvage import named
 from broker.pipeline.jobs.summary import Summary
 from broker.pipeline.jobs.tables import Sources, head, write
@@ -95,7 +97,7 @@ def checked(batches: DataFrame) -> DataFrame:
 
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
-    """Write ``checked``, ``damage`` and ``concerned`` below ``out``. Not clean when there is damage."""
+    """Write ``checked``, ``damage``, ``concerned`` and ``manifests`` below ``out``. Not clean when there is damage."""
     batches = sources.read(spark, BATCHES).cache()
     written = {
         "checked": write(checked(batches), out, "checked"),
@@ -108,7 +110,10 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     lost = unreadable(sources.read(spark, RECORDS, (*CONCERNED_COLUMNS, "is_sound")))
     written["concerned"] = write(within.unionByName(lost), out, "concerned")
     messages = spark.read.parquet(written["concerned"]).orderBy("store", "file", "offset")
-    tables = (
+    written["manifests"] = write(handed_over.handed_over(spark, sources), out, "manifests")
+    manifests = spark.read.parquet(written["manifests"])
+    archived, changed = manifests.agg(F.count("*"), F.count_if("is_damage")).collect()[0]
+    tables = [
         head(
             of_stores,
             "Checked",
@@ -120,10 +125,14 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
             "Records within damage",
             ("store", "file", "offset", "command", "destination", "message_id"),
         ),
-    )
+    ]
+    if archived:
+        others = manifests.where(F.col("status") != handed_over.AS_HANDED_OVER).orderBy("path")
+        tables.append(head(others, "Not as handed over to the archive", ("path", "status", "detail")))
     sums = of_stores.agg(F.sum("batches"), F.sum("unsummed"), F.sum("damaged"), F.sum("damaged_bytes")).first()
     assert sums is not None, "an aggregate without groups has one row"
-    return Summary("verify", findings(*(number or 0 for number in sums)), tables, is_clean=not sums[2], written=written)
+    told = (*findings(*(number or 0 for number in sums)), *handed_over.findings(archived, changed))
+    return Summary("verify", told, tuple(tables), is_clean=not (sums[2] or changed), written=written)
 
 
 def findings(batches: int, unsummed: int, damaged: int, damaged_bytes: int) -> tuple[str, ...]:
