@@ -101,7 +101,8 @@ class StoreHabits(Section):
     )
     cleanup_on_stop: bool = Field(True, description="Journal files that nobody needs go with a clean stop, too.")
     archive_data_logs: bool = Field(
-        False, description="Journal files that nobody needs are moved to `directory_archive`, not deleted."
+        False,
+        description="Journal files that nobody needs are moved to `directory_archive` with a manifest, not deleted.",
     )
     directory_archive: Path | None = Field(
         None, description="Where they are moved; nothing there is overwritten. Default: `data-archive/` in `directory`."

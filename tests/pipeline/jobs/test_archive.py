@@ -33,6 +33,8 @@ from store.records.openwire import encode_message
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.service
+
 ROOT = Path(__file__).resolve().parents[3]
 DAY_MS = 86_400_000
 FIRST_DAY_MS = 1_700_006_400_000  # 2023-11-15T00:00:00Z
