@@ -19,11 +19,16 @@ from broker.bench.plan import LoadPlan
 EXIT_FAILED = 1
 FAILOVER = "failover"
 JMS = "jms"
+PIPELINE = "pipeline"
+SCENARIOS = [*HEADLINES, FAILOVER, JMS, PIPELINE]
+GIB = 1 << 30
 DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0}
 
 
 @click.command()
-@click.option("--scenario", type=click.Choice([*HEADLINES, FAILOVER, JMS]), default="windowed", show_default=True)
+@click.option(
+    "--scenario", type=click.Choice([*HEADLINES, FAILOVER, JMS, PIPELINE]), default="windowed", show_default=True
+)
 @click.option(
     "--peers",
     help="Comma-separated; empty for none. Default: activemq,rabbitmq; jms: activemq,activemq-stored.",
@@ -50,7 +55,13 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0}
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="failover: where stores are built and kept for the next run. Default: they go.",
+    help="failover, pipeline: where stores are built and kept for the next run. Default: they go.",
+)
+@click.option(
+    "--journal-gib", type=click.FloatRange(0.1), default=2.0, show_default=True, help="pipeline: what is read."
+)
+@click.option(
+    "--composition-gib", type=click.FloatRange(0.1), default=5.0, show_default=True, help="pipeline: composed."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
@@ -71,6 +82,8 @@ def main(
     sizes: str,
     load: int,
     directory: Path | None,
+    journal_gib: float,
+    composition_gib: float,
     as_json: bool,
     report: Path | None,
 ) -> None:
@@ -78,6 +91,9 @@ def main(
     if scenario == FAILOVER:
         chosen = _chosen(cases or ",".join(CASES), CASES, "--cases")
         _failover(chosen, _chosen(sizes, SIZES, "--sizes"), rounds, directory, report, load)
+        return
+    if scenario == PIPELINE:
+        _pipeline(int(journal_gib * GIB), int(composition_gib * GIB), rounds, directory, report)
         return
     if peers is None:
         peers = ",".join(name for name in BROKERS if name != OURS) if scenario == JMS else "activemq,rabbitmq"
@@ -136,6 +152,17 @@ def _jms(cases: Sequence[str], brokers: Sequence[str], rounds: int, plan: JmsPla
     click.echo(text)
     if any(run["problem"] for run in figures["runs"]):
         raise SystemExit(EXIT_FAILED)
+
+
+def _pipeline(journal_bytes: int, composition_bytes: int, rounds: int, work: Path | None, report: Path | None) -> None:
+    from bench.pipeline import pipeline  # needs the extra "spark"
+
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    figures = pipeline(journal_bytes, composition_bytes, rounds, work, lambda line: click.echo(line, err=True))
+    text = json.dumps(figures, indent=2)
+    if report is not None:
+        report.write_text(text + "\n")
+    click.echo(text)
 
 
 def _failover(

@@ -1,0 +1,86 @@
+"""A journal of what a busy broker writes: messages of 1 KiB, their removes, transactions, audits; no broker needed."""
+
+import random
+from pathlib import Path
+
+from bench.journals import FILE_BYTES, HOLDER
+from journal.files import JournalFiles
+from journal.writer import JournalWriter
+from store.headers import Header, encode_header
+from store.records.commands import (
+    LocalTransactionId,
+    encode_add,
+    encode_commit,
+    encode_producer_audit,
+    encode_remove,
+)
+from store.records.message import BodyKind, Destination, DestinationKind, Message
+from store.records.openwire import encode_message
+
+SEED = 1
+BODY_BYTES = 1024
+BATCH_RECORDS = 50
+DESTINATIONS = 24
+PRODUCERS = 16
+TRANSACTED = 0.1  # of the messages, each in a transaction of its own
+LEFT = 0.02  # of the messages, which nobody takes
+PREFETCH = 100  # messages stored before the first of them is removed
+AUDIT_EACH = 20_000  # records
+AUDIT_BYTES = 64 << 10
+START_MS = 1_700_000_000_000
+
+
+def write_mixed_journal(directory: Path, bytes_min: int, file_bytes: int = FILE_BYTES) -> None:
+    """Files of ``file_bytes`` with ``bytes_min`` bytes of records in all; the same bytes for the same arguments.
+
+    As the store writes them: one epoch, a header in each file. Synced at the end only: nobody waits for a receipt.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    chance = random.Random(SEED)
+    files = JournalFiles(str(directory))
+    files.prepare(HOLDER, file_bytes)
+    files.publish(HOLDER, 1)
+    writer = JournalWriter(files, HOLDER, 1, file_length_max=file_bytes)
+    writer.append([encode_header(Header(1, HOLDER, "promotion", {}, (1,), length=file_bytes))])
+    queues = [Destination(DestinationKind.QUEUE, f"bench.queue.{number}") for number in range(DESTINATIONS)]
+    body = b"x" * BODY_BYTES
+    stored: list[tuple[Destination, str]] = []
+    batch: list[bytes] = []
+    written = records = number = 0
+    while written < bytes_min:
+        number += 1
+        queue = queues[min(int(chance.paretovariate(1.0)) - 1, DESTINATIONS - 1)]
+        message = Message(
+            queue,
+            f"ID:bench-{number % PRODUCERS}:1:1:{number}",
+            body,
+            BodyKind.TEXT,
+            persistent=True,
+            timestamp=START_MS + number,
+        )
+        transaction = LocalTransactionId("ID:bench-1", number) if chance.random() < TRANSACTED else None
+        batch.append(encode_add(message, encode_message(message), transaction))
+        if transaction is not None:
+            batch.append(encode_commit(transaction))
+        if chance.random() >= LEFT:
+            stored.append((queue, message.message_id))
+        if len(stored) > PREFETCH:
+            batch.append(encode_remove(*stored.pop(0)))
+        if records // AUDIT_EACH != (records + len(batch)) // AUDIT_EACH and len(batch) >= BATCH_RECORDS:
+            batch.append(encode_producer_audit(b"\xac\xed".ljust(AUDIT_BYTES, b"a")))
+        if len(batch) >= BATCH_RECORDS:
+            records += len(batch)
+            written += _write(writer, batch, file_bytes)
+            batch = []
+    writer.sync()
+    writer.close()
+
+
+def _write(writer: JournalWriter, batch: list[bytes], file_bytes: int) -> int:
+    size = sum(map(len, batch)) + 5 * len(batch)
+    if writer.is_full(size):
+        file, end = writer.position
+        known = tuple(range(1, file + 2))
+        writer.rotate(encode_header(Header(1, HOLDER, "rotation", {file: end}, known, length=file_bytes)))
+    writer.append(batch)
+    return size

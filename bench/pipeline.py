@@ -1,0 +1,147 @@
+"""``python -m bench --scenario pipeline``: what Spark's way to a journal costs beside the decoder alone.
+
+Journals are written once (bench.mixed_journal), and read in the same run by plain processes, by the data source on two
+threads of Spark, and by ``binaryFile`` with the same decoder in Spark's workers. Same columns, same aggregate.
+"""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench.compare import machine
+from bench.journals import FILE_BYTES
+from bench.mixed_journal import write_mixed_journal
+from bench.pipeline_decode import MESSAGES, RECORDS, Decoded, chosen, in_processes
+from broker.pipeline.walk import JournalFile
+
+BIG_FILE_BYTES = 1 << 30
+PANDAS = "pandas>=2.2,<3"  # mapInArrow imports it; the source does not
+SPARK_SECONDS_MAX = 3600.0
+
+Say = Callable[[str], None]
+
+
+def pipeline(
+    journal_bytes: int, composition_bytes: int, rounds: int, directory: Path | None, say: Say
+) -> dict[str, object]:
+    """Read ``journal_bytes`` each way, and compose ``composition_bytes``; one journal serves both. What is built in
+    ``directory`` is kept for the next run, and goes without one."""
+    with ExitStack() as stack:
+        work = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-pipeline-")))
+        journal, big = work / "journal", work / "big"
+        _build(journal, max(journal_bytes, composition_bytes), FILE_BYTES, say)
+        _build(big, min(BIG_FILE_BYTES, journal_bytes), min(BIG_FILE_BYTES, journal_bytes), say)
+        files = chosen(journal, max(1, journal_bytes // FILE_BYTES))
+        size = sum(file.size for file in files)
+        last = files[-1].file
+
+        plain = [_plain(files, RECORDS, count, say) for _ in range(rounds) for count in (1, 2)]
+        spark = _spark("aggregates", journal, last, rounds, work, say, with_pandas=True)
+        plain += [_plain(files, RECORDS, count, say) for _ in range(rounds) for count in (1, 2)]
+        one, two = (_middle(plain[start::2], size) for start in (0, 1))
+        counts = {*spark["records"].values(), *(run["rows"] for run in plain)}
+        assert len(counts) == 1, f"each way counts the same records: {counts}"
+        source, binary = (_rate(spark["seconds"][name], size, counts) for name in ("source", "binary_file"))
+
+        bodies = [_plain(files, MESSAGES, count, say) for count in (1, 2)]
+        small = _spark("bodies", journal, last, rounds, work, say)
+        one_big = _spark("bodies", big, 1, 1, work, say)
+        composed = _spark("composition", journal, 0, 1, work, say)
+    return {
+        "scenario": "pipeline",
+        "machine": machine(),
+        "files": len(files),
+        "bytes": size,
+        "records": counts.pop(),
+        "one_process": one,
+        "two_processes": two,
+        "source": source,
+        "binary_file": binary,
+        "source_to_two_processes": round(source["mb_per_second"] / two["mb_per_second"], 2),
+        "source_to_binary_file": round(source["mb_per_second"] / binary["mb_per_second"], 2),
+        "messages": {
+            "one_process": _middle(bodies[:1], size),
+            "two_processes": _middle(bodies[1:], size),
+            "source": _rate(small["seconds"], size, {bodies[0]["rows"]}),
+        },
+        "peak_memory_mb": {
+            "plain_process": round(max(run["peak_bytes"] for run in bodies) / 1e6),
+            f"worker_files_of_{FILE_BYTES >> 20}_mib": round(small["worker_peak_bytes"] / 1e6),
+            f"worker_one_file_of_{min(BIG_FILE_BYTES, journal_bytes) >> 20}_mib": round(
+                one_big["worker_peak_bytes"] / 1e6
+            ),
+        },
+        "composition": composed,
+    }
+
+
+def _build(directory: Path, size: int, file_bytes: int, say: Say) -> None:
+    """Write a journal with more than ``size`` bytes of closed files, unless it is there."""
+    if directory.exists():
+        if sum(file.size for file in chosen(directory)) >= size:
+            return
+        shutil.rmtree(directory)
+    say(f"writing {size >> 20} MiB of journal to {directory}")
+    write_mixed_journal(directory, size + file_bytes, file_bytes)
+
+
+def _plain(files: Sequence[JournalFile], table: str, processes: int, say: Say) -> dict[str, Any]:
+    found: list[Decoded] = in_processes(files, table, processes)
+    taken = max(each.stop for each in found) - min(each.start for each in found)
+    rows = sum(each.rows for each in found)
+    say(f"{table}, {processes} plain: {taken:.2f} s")
+    return {"seconds": taken, "rows": rows, "peak_bytes": max(each.peak_bytes for each in found)}
+
+
+def _middle(runs: Sequence[Mapping[str, Any]], size: int) -> dict[str, Any]:
+    return _rate([run["seconds"] for run in runs], size, {run["rows"] for run in runs})
+
+
+def _rate(seconds: Sequence[float], size: int, rows: set[int]) -> dict[str, Any]:
+    middle = statistics.median(seconds)
+    return {
+        "seconds": [round(each, 3) for each in seconds],
+        "mb_per_second": round(size / middle / 1e6, 1),
+        "records_per_second": round(max(rows) / middle),
+    }
+
+
+def _spark(
+    case: str, journal: Path, last: int, rounds: int, work: Path, say: Say, *, with_pandas: bool = False
+) -> dict[str, Any]:
+    """Run a case of bench.pipeline_spark in a process of its own, with pandas beside the packages of this one."""
+    room = Path(__file__).resolve().parents[1]
+    paths = [str(room)]
+    if with_pandas:
+        paths.append(str(_pandas(work / "pandas", say)))
+    arguments = [case, str(journal), str(last), str(rounds), str(work)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.pipeline_spark", *arguments],
+        cwd=room,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=SPARK_SECONDS_MAX,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    say(f"spark, {case}: {found['seconds']}")
+    return found
+
+
+def _pandas(target: Path, say: Say) -> Path:
+    if not target.exists():
+        say(f"installing {PANDAS} to {target}")
+        wanted = [PANDAS, "python-dateutil", "pytz", "tzdata", "six"]
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), *wanted]
+        subprocess.run(command, check=True)
+    return target

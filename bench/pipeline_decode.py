@@ -1,0 +1,112 @@
+"""What the pipeline's figures are taken of: journals decoded in plain processes, and from bytes that somebody holds."""
+
+import multiprocessing
+import time
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from broker.pipeline import columns, walk
+from broker.pipeline.arrow import record_batches
+from broker.pipeline.stores import journal_files
+from broker.pipeline.walk import JournalFile
+
+KEYS = ("command", "destination")
+RECORDS = columns.RECORDS
+MESSAGES = columns.MESSAGES
+STATUS = Path("/proc/self/status")
+
+
+class Decoded(NamedTuple):
+    """What a process did between ``start`` and ``stop``, seconds of the machine's clock."""
+
+    start: float
+    stop: float
+    rows: int
+    peak_bytes: int
+
+
+def chosen(directory: Path, last: int | None = None) -> list[JournalFile]:
+    """The closed files, up to the number ``last``."""
+    return journal_files([str(directory)], last=last)
+
+
+def in_processes(files: Sequence[JournalFile], table: str, processes: int) -> list[Decoded]:
+    """Decode ``files`` in so many processes, which all begin at once when each has warmed up."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(processes)
+    ends, started = [], []
+    for number in range(processes):
+        end, far_end = context.Pipe(duplex=False)
+        process = context.Process(target=_decode, args=(files[number::processes], table, barrier, far_end))
+        process.start()
+        ends.append(end)
+        started.append(process)
+    found = [end.recv() for end in ends]
+    for process in started:
+        process.join()
+    return found
+
+
+def _decode(files: Sequence[JournalFile], table: str, barrier: Barrier, end: Connection) -> None:
+    read = counted if table == RECORDS else gone_through
+    read(files[:1])
+    barrier.wait()
+    start = time.monotonic()
+    rows = read(files)
+    end.send(Decoded(start, time.monotonic(), rows, peak_bytes(STATUS)))
+
+
+def counted(files: Sequence[JournalFile]) -> int:
+    """Records by command and destination, as Spark is asked for them. Returns how many there are in all."""
+    sums: pa.Table | None = None
+    for file in files:
+        parts = [] if sums is None else [sums]
+        for batch in record_batches(file, RECORDS, KEYS):
+            grouped = pa.Table.from_batches([batch]).group_by(list(KEYS)).aggregate([([], "count_all")])
+            parts.append(grouped.rename_columns([*KEYS, "count"]))
+        sums = pa.concat_tables(parts).group_by(list(KEYS)).aggregate([("count", "sum")])
+        sums = sums.rename_columns([*KEYS, "count"])
+    return 0 if sums is None else sum(sums.column("count").to_pylist())
+
+
+def gone_through(files: Sequence[JournalFile]) -> int:
+    """All columns of all messages, bodies included, for nobody."""
+    return sum(batch.num_rows for file in files for batch in record_batches(file, MESSAGES))
+
+
+def peak_bytes(status: Path) -> int:
+    """The most memory that a process had, from its ``/proc/PID/status``."""
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+class Held:
+    """A journal file whose bytes Spark brought: the pipeline opens it as if it were on a disk."""
+
+    def __init__(self, content: pa.Buffer) -> None:
+        self._content = content
+
+    def read(self, offset: int, length: int) -> bytes:
+        found: bytes = self._content.slice(offset, max(0, min(length, self._content.size - offset))).to_pybytes()
+        return found
+
+    def size(self) -> int:
+        size: int = self._content.size
+        return size
+
+    def close(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
+def decode_held(file: JournalFile, content: pa.Buffer) -> Iterator[pa.RecordBatch]:
+    """The same columns by the same decoder from bytes in memory."""
+    walk.open_file = lambda path, access=(): Held(content)
+    yield from record_batches(file, RECORDS, KEYS)

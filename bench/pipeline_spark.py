@@ -1,0 +1,127 @@
+"""One Spark session on two threads that reads journals, in a process of its own: prints its figures as JSON.
+
+``python -m bench.pipeline_spark CASE DIRECTORY LAST ROUNDS SCRATCH``; see CASES.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.pipeline_decode import KEYS, MESSAGES, chosen, decode_held, peak_bytes
+from broker.pipeline.jobs import composition
+from broker.pipeline.jobs.tables import Sources
+from broker.pipeline.session import session
+
+SETTINGS = {
+    "spark.driver.memory": "3g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    # so that a file of binaryFile is a batch of its own; what the source yields is left as it is
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+}
+WORKER = b"pyspark"
+KEYS_SCHEMA = "command STRING, destination STRING"
+
+
+def source(spark: SparkSession, directory: str, last: int) -> DataFrame:
+    wanted = spark.read.format("tandemmq").schema(KEYS_SCHEMA).option("toFile", str(last))
+    return wanted.load(directory).groupBy(*KEYS).count()
+
+
+def binary_file(spark: SparkSession, directory: str, last: int) -> DataFrame:
+    """What Spark has without a source: it reads the files, and hands their bytes to the same decoder."""
+    files = {file.path: file for file in chosen(Path(directory), last)}
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
+                yield from decode_held(files[path.as_py().removeprefix("file:")], content.as_buffer())
+
+    read = spark.read.format("binaryFile").load(list(files)).select("path", "content")
+    return read.mapInArrow(decode, KEYS_SCHEMA).groupBy(*KEYS).count()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.monotonic()
+    work()
+    return time.monotonic() - start
+
+
+def aggregates(spark: SparkSession, directory: str, last: int, rounds: int, scratch: str) -> dict[str, object]:
+    """Both ways by turns, after one round that warms up."""
+    ways = {"source": source, "binary_file": binary_file}
+    counts = {name: sum(row["count"] for row in way(spark, directory, last).collect()) for name, way in ways.items()}
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            times[name].append(seconds(way(spark, directory, last).collect))
+    return {"records": counts, "seconds": times}
+
+
+def bodies(spark: SparkSession, directory: str, last: int, rounds: int, scratch: str) -> dict[str, object]:
+    """All messages with their bodies, for nobody; and the most memory that a worker had."""
+    read = spark.read.format("tandemmq").options(table=MESSAGES, toFile=str(last)).load(directory)
+    write = read.write.format("noop").mode("overwrite")
+    write.save()
+    times = [seconds(write.save) for _ in range(rounds)]
+    return {"seconds": times, "worker_peak_bytes": max(peak_bytes(status) for status in workers())}
+
+
+def composed(spark: SparkSession, directory: str, last: int, rounds: int, scratch: str) -> dict[str, object]:
+    """The job composition over all files, and whether every byte of each has its name."""
+    out = f"{scratch}/composition"
+    sources = Sources((directory,), is_tail_wanted=True)
+    taken = seconds(lambda: composition.run(spark, sources, out))
+    balance = spark.read.parquet(f"{out}/balance").collect()
+    on_disk = {str(path): path.stat().st_size for path in Path(directory).glob("db-*.log")}
+    return {
+        "seconds": taken,
+        "files": len(balance),
+        "bytes": sum(row["bytes"] for row in balance),
+        "bytes_on_disk": sum(on_disk.values()),
+        "files_that_differ": sum(row["difference"] != 0 for row in balance),
+    }
+
+
+def workers() -> Iterator[Path]:
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and _descends(int(process.name)):
+            try:
+                if WORKER in (process / "cmdline").read_bytes():
+                    yield process / "status"
+            except FileNotFoundError:
+                continue
+
+
+def _descends(pid: int) -> bool:
+    """Whether this process started it, or one that it started."""
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except FileNotFoundError:
+            return False
+    return False
+
+
+CASES = {"aggregates": aggregates, "bodies": bodies, "composition": composed}
+
+
+def main() -> None:
+    case, directory, last, rounds, scratch = sys.argv[1:]
+    spark = session("local[2]", SETTINGS | {"spark.local.dir": f"{scratch}/spark"}, name="bench")
+    try:
+        print(json.dumps(CASES[case](spark, directory, int(last), int(rounds), scratch)))
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
