@@ -13,7 +13,7 @@ import click
 from broker.cli.pipeline.asked import answer, asked, journals_there
 from broker.failover import FailoverUrl, UrlError
 from broker.pipeline.jobs.tables import Sources
-from broker.pipeline.parquet import messages_parquet
+from broker.pipeline.parquet import are_parquet
 from broker.pipeline.sending.ledger import STATE, Ledger
 from broker.pipeline.sending.sends import destination_of
 from broker.pipeline.sending.wish import ALL, UNACKNOWLEDGED, Target, Wish
@@ -49,7 +49,7 @@ def _url(ctx: click.Context, parameter: click.Parameter, text: str | None) -> st
 
 
 def _there(sources: Sources) -> None:
-    if any(messages_parquet(path) is None for path in sources.paths):
+    if not are_parquet(sources.paths):
         journals_there(sources)
 
 

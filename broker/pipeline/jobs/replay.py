@@ -14,9 +14,10 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,11 +26,13 @@ from pyspark.sql import functions as F
 
 from broker.failover import FailoverUrl
 from broker.pipeline.columns import ACKS, BATCHES, COLUMNS, MESSAGES, RECORDS, ddl
+from broker.pipeline.jobs import archive
 from broker.pipeline.jobs.replay_report import SELECTION, dry_summary, summary
 from broker.pipeline.jobs.selection import ACK_COLUMNS, BATCH_COLUMNS, RECORD_COLUMNS, SEND, damaged, selection
 from broker.pipeline.jobs.summary import Summary
 from broker.pipeline.jobs.tables import Sources, write
-from broker.pipeline.parquet import messages_parquet
+from broker.pipeline.lake import committed
+from broker.pipeline.parquet import are_parquet, is_lake
 from broker.pipeline.sending.ledger import STATE, Ledger, Round, Run, Slice
 from broker.pipeline.sending.sends import destination_of
 from broker.pipeline.sending.wish import Target, Wish
@@ -42,7 +45,7 @@ SLICE_MESSAGES: Final = 10_000
 # So often a terminal is told how far it is.
 WATCH_SECONDS: Final = 1.0
 # A row group of the plan is what a task holds of it.
-_PLAN_OPTIONS: Final = {"parquet.block.size": str(8 << 20), "parquet.block.size.row.check.min": "1"}
+_PLAN_OPTIONS: Final = {"parquet.block.size": str(8 << 20), "parquet.page.size.row.check.min": "1"}
 _PLAN_COLUMNS: Final = (
     "destination_type",
     "destination",
@@ -98,30 +101,42 @@ def run(
 
 
 def tables(spark: SparkSession, sources: Sources) -> tuple[DataFrame, DataFrame | None, DataFrame | None]:
-    """messages, and where the sources are journals records and acks. ValueError where they are of both kinds."""
-    found = [messages_parquet(path) for path in sources.paths]
-    lakes = [path for path in found if path is not None]
-    if not lakes:
+    """messages, records and acks; the last two are None where the sources are Parquet of messages alone. ValueError
+    where some are journals and some are Parquet."""
+    if not are_parquet(sources.paths):
         return (
             sources.read(spark, MESSAGES),
             sources.read(spark, RECORDS, RECORD_COLUMNS),
             sources.read(spark, ACKS, ACK_COLUMNS),
         )
-    if len(lakes) < len(found):
-        raise ValueError("give journals or Parquet, not both at once")
-    names = [name for name, _ in COLUMNS[MESSAGES]]
+    messages = _together(_parquet(spark, path, MESSAGES) for path in sources.paths)
+    if not all(map(is_lake, sources.paths)):
+        return messages, None, None
+    return (
+        messages,
+        _together(_parquet(spark, path, RECORDS) for path in sources.paths),
+        _together(_parquet(spark, path, ACKS) for path in sources.paths),
+    )
+
+
+def _parquet(spark: SparkSession, path: str, table: str) -> DataFrame:
+    columns = [name for name, _ in COLUMNS[table]]
+    if is_lake(path):
+        if not any(commit.parquet.get(table) for commit in committed(path).values()):
+            return spark.createDataFrame([], ddl(table))
+        return archive.read(spark, path, table).select(*columns)
     # With its schema said, a directory "destination=7" is the text 7.
-    read = [spark.read.schema(ddl(MESSAGES)).parquet(path).select(*names) for path in lakes]
-    messages = read[0]
-    for other in read[1:]:
-        messages = messages.unionByName(other)
-    return messages, None, None
+    return spark.read.schema(ddl(table)).parquet(path).select(*columns)
+
+
+def _together(frames: Iterable[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, frames)
 
 
 def _selected(spark: SparkSession, sources: Sources, out: str, wish: Wish) -> DataFrame:
     messages, records, acks = tables(spark, sources)
     found = selection(messages, records, acks, wish, time.time_ns() // 1_000_000)
-    if records is not None:
+    if not are_parquet(sources.paths):
         found = found.unionByName(damaged(sources.read(spark, BATCHES, BATCH_COLUMNS)))
     return spark.read.parquet(write(found, out, SELECTION))
 
@@ -182,7 +197,7 @@ def _planned(spark: SparkSession, sources: Sources, out: str, wish: Wish, target
         .write.mode("overwrite")
         .options(**_PLAN_OPTIONS)
         .partitionBy("slice")
-        .parquet(str(ledger.plan))
+        .parquet(f"file:{ledger.plan}")  # whatever file system a cluster takes for its own
     )
     begun = Run(uuid.uuid4().hex, _asked(sources, wish, target), _addresses(target), slices)
     ledger.begin(begun)

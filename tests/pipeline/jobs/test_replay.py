@@ -1,0 +1,233 @@
+"""Messages of journals, and of Parquet made of them, at real brokers: each once, in order, whatever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: the extra spark")
+
+from pipeline_journals import FILE_BYTES, NOW_MS, QUEUE, add, write_foreign, write_store
+from pyspark.sql import SparkSession
+
+from bench.peers.server import HOST, Server
+from bench.peers.tandemmq import TandemMQ
+from broker.cli import main
+from broker.client import Client
+from broker.pipeline.jobs import archive, replay
+from broker.pipeline.jobs.tables import Sources
+from broker.pipeline.sending.ledger import STATE, Ledger
+from broker.pipeline.sending.wish import UNACKNOWLEDGED, Target, Wish
+from store.check import check
+from store.records.commands import encode_add, encode_remove
+from store.records.message import BodyKind, Destination, DestinationKind, Message
+from store.records.openwire import encode_message
+
+pytestmark = pytest.mark.service
+
+QUIET_SECONDS = 1.0
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
+    """A master and its standby over one directory; nothing is wrong with it afterwards."""
+    data = tmp_path / "data"
+    standby = TandemMQ(tmp_path / "b", data=data, broker="b")
+    with TandemMQ(tmp_path / "a", data=data, broker="a") as master:
+        try:
+            standby.start()
+            standby.await_standby()
+            yield master, standby
+        finally:
+            standby.discard()
+    report = check(str(data))
+    assert report.is_clean, report.problems
+
+
+def url(*servers: Server) -> str:
+    return f"failover:({','.join(f'stomp://{HOST}:{server.port}' for server in servers)})?maxReconnectDelay=50"
+
+
+async def _taken(to: str, destination: str) -> list[dict[str, Any]]:
+    found = []
+    async with Client(to) as client:
+        subscription = await client.subscribe(destination)
+        while (message := await subscription.receive(QUIET_SECONDS)) is not None:
+            found.append({**message.headers, "body": message.body})
+            await client.acknowledge(message)
+    return found
+
+
+def taken(to: str, destination: str) -> list[dict[str, Any]]:
+    """The headers and body of each message that a queue holds, taken out of it."""
+    return asyncio.run(_taken(to, destination))
+
+
+def rows(table: Any) -> list[dict[str, Any]]:
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def test_a_master_that_is_killed_meanwhile_changes_nothing(
+    spark: SparkSession, pair: tuple[Server, Server], tmp_path: Path
+) -> None:
+    write_store(tmp_path / "store", 900)
+    sources = Sources((str(tmp_path / "store"),), is_tail_wanted=True)
+    target = Target(url(*pair), per_second=400)
+    out = str(tmp_path / "out")
+    master = pair[0]
+    is_under_way = threading.Event()
+
+    def kill() -> None:
+        is_under_way.wait(60)
+        master.kill()
+
+    def progress(sent: int, total: int) -> None:
+        assert total == 900
+        if 0 < sent < total:
+            is_under_way.set()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    summary = replay.run(spark, sources, out, wish=Wish(), target=target, progress=progress)
+    killer.join()
+    assert is_under_way.is_set(), "it was killed in the middle"
+    assert summary.is_clean, summary.findings
+    assert rows(summary.tables[0]) == [
+        {
+            "destination_type": "queue",
+            "destination": "orders",
+            "messages": 900,
+            "sent": 900,
+            "earlier": 0,
+            "refused": 0,
+            "to_send": 0,
+        }
+    ]
+    again = replay.run(spark, sources, out, wish=Wish(), target=target)
+    assert again.findings[:2] == (
+        "0 messages were sent, and the broker confirmed each.",
+        "900 were there already, from earlier runs.",
+    )
+    [ledger] = spark.read.parquet(again.written["replay_ledger"]).collect()
+    assert (ledger.messages, ledger.sent, ledger.attempts) == (900, 900, 1)
+    found = taken(url(*pair), "/queue/orders")
+    assert [each["originalMessageId"] for each in found] == [f"ID:tests-1:1:1:{n}" for n in range(1, 901)]
+    assert {each["body"] for each in found} == {b"x" * 500}
+    assert [int(each["timestamp"]) for each in found] == [NOW_MS + number for number in range(1, 901)]
+    with pytest.raises(ValueError, match="another replay \\(only differ\\)"):
+        replay.run(spark, sources, out, wish=Wish(only=UNACKNOWLEDGED), target=target)
+    with pytest.raises(ValueError, match="choose another directory"):
+        replay.run(spark, sources, out, wish=Wish(), target=Target("stomp://elsewhere:61613"))
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A store of ActiveMQ's form: two destinations, a removed and an expired message, an object, and damage."""
+    news = Destination(DestinationKind.TOPIC, "news")
+
+    def other(number: int, kind: BodyKind, **fields: Any) -> bytes:
+        message = Message(news, f"ID:tests-2:1:1:{number}", b"o", kind, persistent=True, timestamp=NOW_MS, **fields)
+        return encode_add(message, encode_message(message))
+
+    batches = [
+        [add(1, b"one", properties={"colour": "red"}), add(2, b"two", correlation_id="c")],
+        [add(3, b"three", expiration=NOW_MS + 1), other(1, BodyKind.TEXT), other(2, BodyKind.OBJECT)],
+        [add(4, b"hit")],
+        [encode_remove(QUEUE, "ID:tests-1:1:1:2")],
+    ]
+    path = tmp_path / "mixed" / "db-1.log"
+    write_foreign(path, batches)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"hit")] ^= 0xFF
+    path.write_bytes(content)
+    write_foreign(tmp_path / "mixed" / "db-2.log", [[add(5, b"five")]])
+    assert path.stat().st_size == FILE_BYTES
+    return tmp_path / "mixed"
+
+
+def test_a_dry_run_says_all_and_opens_no_socket(spark: SparkSession, mixed: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with socket.create_server((HOST, 0)) as listening:
+        listening.setblocking(False)
+        to = f"stomp://{HOST}:{listening.getsockname()[1]}"
+        command = ["pipeline", "replay", str(mixed), "--tail", "--out", str(out), "--to", to]
+        done = CliRunner().invoke(main, [*command, "--dry-run", "--rate", "2", "--json"])
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+    assert done.exit_code == 1, "an object and a damaged place are not sent"
+    figures = json.loads(done.stdout)
+    assert figures["findings"][:2] == [
+        "4 messages, 11 B of bodies, would be sent; nothing was.",
+        "At 2 a second that takes 2 seconds.",
+    ]
+    assert [(row["destination"], row["messages"]) for row in figures["tables"]["What would be sent"]] == [
+        ("orders", 3),
+        ("news", 1),
+    ]
+    assert {(row["destination"], row["reason"], row["messages"]) for row in figures["tables"]["Left out"]} == {
+        ("orders", "expired", 1),
+        ("news", "unsendable", 1),
+        (None, "damaged", 1),
+    }
+    assert not (out / STATE).exists()
+
+
+def test_what_parquet_holds_is_sent_where_it_is_wanted(
+    spark: SparkSession, pair: tuple[Server, Server], mixed: Path, tmp_path: Path
+) -> None:
+    messages = spark.read.format("tandemmq").options(table="messages", follow="tail").load(str(mixed))
+    made = str(tmp_path / "made")
+    messages.replace({"orders": "7"}, subset=["destination"]).write.partitionBy("destination").parquet(made)
+    command = ["pipeline", "replay", made, "--out", str(tmp_path / "out"), "--to", url(*pair), "--destination", "7"]
+    wanted = ["--as", "again", "--expired", "keep", "--where", "message_id NOT LIKE '%:5'", "--unordered"]
+    done = CliRunner().invoke(main, [*command, *wanted])
+    assert done.exit_code == 0, done.output
+    assert "3 messages were sent" in done.output
+    found = taken(url(*pair), "/queue/again")
+    assert [each["body"] for each in found] == [b"one", b"two", b"three"]
+    assert found[0]["colour"] == "red"
+    assert found[1]["correlation-id"] == "c"
+    assert {each["expires"] for each in found} == {"0"}
+    run = Ledger(tmp_path / "out" / STATE).run()
+    assert run is not None
+    assert [slice.destination for slice in run.slices] == ["7"], "and not the number 7"
+
+
+def test_a_lake_knows_what_was_acknowledged(spark: SparkSession, mixed: Path, tmp_path: Path) -> None:
+    lake, out = str(tmp_path / "lake"), str(tmp_path / "out")
+    archive.run(spark, Sources((str(mixed),)), lake)
+    replay.run(spark, Sources((lake,)), out, wish=Wish(("orders",), only=UNACKNOWLEDGED))
+    found = {row.message_id: row.fate for row in spark.read.parquet(f"{out}/replay_selection").collect()}
+    assert found == {"ID:tests-1:1:1:1": "send", "ID:tests-1:1:1:2": "acknowledged", "ID:tests-1:1:1:3": "expired"}
+
+
+def test_journals_and_parquet_are_not_mixed(mixed: Path, tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "_SUCCESS").touch()
+    command = ["pipeline", "replay", str(tmp_path / "made"), str(mixed), "--out", str(tmp_path / "out"), "--dry-run"]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 1
+    assert "not both at once" in done.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--to", "failover:()"],
+        ["--dry-run", "--as", "queue://"],
+        ["--dry-run", "--since", "yesterday"],
+        ["--dry-run", "--rate", "0"],
+    ],
+)
+def test_wrong_usage_is_told_before_spark_starts(arguments: list[str], store: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["pipeline", "replay", str(store), "--out", str(tmp_path / "out"), *arguments])
+    assert done.exit_code == 2, done.output
