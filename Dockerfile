@@ -26,15 +26,17 @@ RUN groupadd --gid 61613 tandemmq \
  && useradd --uid 61613 --gid 61613 --no-create-home --home-dir /var/lib/tandemmq --shell /usr/sbin/nologin tandemmq \
  && install -d -o tandemmq -g tandemmq -m 0750 /var/lib/tandemmq
 
-# -- the broker --------------------------------------------------------------------------------------------------------
-
-FROM python AS build
-# For example EXTRAS=[postgres]
-ARG EXTRAS=
+FROM python AS source
 COPY . /source
 WORKDIR /source
-RUN python3 -m venv /opt/tandemmq \
- && if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; fi \
+RUN python3 -m venv /opt/tandemmq
+
+# -- the broker --------------------------------------------------------------------------------------------------------
+
+FROM source AS build
+# For example EXTRAS=[postgres]
+ARG EXTRAS=
+RUN if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; fi \
  && /opt/tandemmq/bin/pip install --no-cache-dir --disable-pip-version-check ".${EXTRAS}"
 
 FROM python AS tandemmq
@@ -53,11 +55,8 @@ CMD ["run", "--data", "/var/lib/tandemmq", "--stomp", "0.0.0.0:61613", "--openwi
 
 # -- the jobs on journals ----------------------------------------------------------------------------------------------
 
-FROM python AS pipeline-build
-COPY . /source
-WORKDIR /source
-RUN python3 -m venv /opt/tandemmq \
- && if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; fi \
+FROM source AS pipeline-build
+RUN if [ -d wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/source/wheels; fi \
  && /opt/tandemmq/bin/pip install --no-cache-dir --disable-pip-version-check ".[spark]"
 
 FROM python AS tandemmq-pipeline

@@ -13,5 +13,8 @@ def main() -> None:
     from broker.cli.pipeline import pipeline
 
     # Times are UTC in all that jobs write, whatever the cluster says.
-    SparkSession.builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
-    pipeline(prog_name="submit.py")
+    spark = SparkSession.builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    try:
+        pipeline(prog_name="submit.py")
+    finally:
+        spark.stop()
