@@ -16,7 +16,7 @@ from broker.pipeline.jobs.tables import Sources
 from broker.pipeline.parquet import are_parquet
 from broker.pipeline.sending.ledger import STATE, Ledger
 from broker.pipeline.sending.sends import destination_of
-from broker.pipeline.sending.wish import ALL, UNACKNOWLEDGED, Target, Wish
+from broker.pipeline.sending.wish import ALL, TASKS_DEFAULT, TASKS_MAX, UNACKNOWLEDGED, Target, Wish
 
 
 def _time(ctx: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
@@ -84,7 +84,13 @@ def _there(sources: Sources) -> None:
 )
 @click.option("--ordered/--unordered", default=True, show_default=True, help="Each destination in one piece, in order.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many messages a second, in all.")
-@click.option("--tasks", type=click.IntRange(1), help="So many connections; by default what Spark has cores for, or 8.")
+@click.option(
+    "--tasks",
+    type=click.IntRange(1, TASKS_MAX),
+    default=TASKS_DEFAULT,
+    show_default=True,
+    help="So many connections, where Spark runs so many tasks at once.",
+)
 @click.option("--dry-run", "is_dry", is_flag=True, help="Say what would be sent. Connects to no broker.")
 def replay(
     url: str | None,
@@ -99,7 +105,7 @@ def replay(
     expired: str,
     ordered: bool,
     rate: float | None,
-    tasks: int | None,
+    tasks: int,
     is_dry: bool,
     **common: Any,
 ) -> None:

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import reduce
@@ -35,11 +35,9 @@ from broker.pipeline.lake import committed
 from broker.pipeline.parquet import are_parquet, is_lake
 from broker.pipeline.sending.ledger import STATE, Ledger, Round, Run, Slice
 from broker.pipeline.sending.sends import destination_of
-from broker.pipeline.sending.wish import Target, Wish
+from broker.pipeline.sending.wish import TASKS_MAX, UNACKNOWLEDGED, Target, Wish
 from broker.protocols.stomp.destinations import write_destination
 
-# Each task is a connection, and a producer whose ids the broker keeps in mind: it does so of 64.
-TASKS_MAX: Final = 8
 # Without order a destination is cut into pieces of so many messages.
 SLICE_MESSAGES: Final = 10_000
 # So often a terminal is told how far it is.
@@ -100,41 +98,32 @@ def run(
 # ---- what is asked for
 
 
-def tables(spark: SparkSession, sources: Sources) -> tuple[DataFrame, DataFrame | None, DataFrame | None]:
-    """messages, records and acks; the last two are None where the sources are Parquet of messages alone. ValueError
-    where some are journals and some are Parquet."""
+def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[str] = ()) -> DataFrame | None:
+    """A table of the sources, and only ``columns`` of it; None where they are Parquet of messages and it is another.
+
+    ValueError where some are journals and some are Parquet.
+    """
     if not are_parquet(sources.paths):
-        return (
-            sources.read(spark, MESSAGES),
-            sources.read(spark, RECORDS, RECORD_COLUMNS),
-            sources.read(spark, ACKS, ACK_COLUMNS),
-        )
-    messages = _together(_parquet(spark, path, MESSAGES) for path in sources.paths)
-    if not all(map(is_lake, sources.paths)):
-        return messages, None, None
-    return (
-        messages,
-        _together(_parquet(spark, path, RECORDS) for path in sources.paths),
-        _together(_parquet(spark, path, ACKS) for path in sources.paths),
-    )
+        return sources.read(spark, name, columns)
+    if name != MESSAGES and not all(map(is_lake, sources.paths)):
+        return None
+    wanted = columns or [column for column, _ in COLUMNS[name]]
+    return reduce(DataFrame.unionByName, [_parquet(spark, path, name).select(*wanted) for path in sources.paths])
 
 
-def _parquet(spark: SparkSession, path: str, table: str) -> DataFrame:
-    columns = [name for name, _ in COLUMNS[table]]
-    if is_lake(path):
-        if not any(commit.parquet.get(table) for commit in committed(path).values()):
-            return spark.createDataFrame([], ddl(table))
-        return archive.read(spark, path, table).select(*columns)
-    # With its schema said, a directory "destination=7" is the text 7.
-    return spark.read.schema(ddl(table)).parquet(path).select(*columns)
-
-
-def _together(frames: Iterable[DataFrame]) -> DataFrame:
-    return reduce(DataFrame.unionByName, frames)
+def _parquet(spark: SparkSession, path: str, name: str) -> DataFrame:
+    if not is_lake(path):
+        # With its schema said, a directory "destination=7" is the text 7.
+        return spark.read.schema(ddl(name)).parquet(path)
+    if any(commit.parquet.get(name) for commit in committed(path).values()):
+        return archive.read(spark, path, name)
+    return spark.createDataFrame([], ddl(name))
 
 
 def _selected(spark: SparkSession, sources: Sources, out: str, wish: Wish) -> DataFrame:
-    messages, records, acks = tables(spark, sources)
+    messages, records = table(spark, sources, MESSAGES), table(spark, sources, RECORDS, RECORD_COLUMNS)
+    assert messages is not None, "all sources have them"
+    acks = table(spark, sources, ACKS, ACK_COLUMNS) if wish.only == UNACKNOWLEDGED else None
     found = selection(messages, records, acks, wish, time.time_ns() // 1_000_000)
     if not are_parquet(sources.paths):
         found = found.unionByName(damaged(sources.read(spark, BATCHES, BATCH_COLUMNS)))
@@ -187,7 +176,8 @@ def _planned(spark: SparkSession, sources: Sources, out: str, wish: Wish, target
     numbered = chosen.join(F.broadcast(of_queue), queue).select(
         *_PLACE, "number", (F.col("base") + _piece(wish)).cast("int").alias("slice")
     )
-    messages, _, _ = tables(spark, sources)
+    messages = table(spark, sources, MESSAGES)
+    assert messages is not None, "all sources have them"
     sent, expires = F.unix_millis("sent").alias("sent_ms"), F.unix_millis("expires").alias("expires_ms")
     (
         numbered.join(messages.select(*_PLACE, *_PLAN_COLUMNS, sent, expires), list(_PLACE))
@@ -242,7 +232,7 @@ def _send(
 ) -> None:
     from broker.pipeline.sending.sink import send
 
-    tasks = min(target.tasks or min(_slots(spark), TASKS_MAX), len(left))
+    tasks = min(target.tasks, TASKS_MAX, _slots(spark), len(left))
     to = None if target.destination is None else write_destination(destination_of(target.destination))
     ledger.begin_round(
         Round(
@@ -288,7 +278,7 @@ def _watched(ledger: Ledger, slices: Sequence[Slice], progress: Callable[[int, i
 
 def _slots(spark: SparkSession) -> int:
     """How many tasks run at once, as far as Spark says so wherever it runs."""
-    slots: int = spark.range(TASKS_MAX * 100).select(F.spark_partition_id()).distinct().count()
+    slots: int = spark.range(TASKS_MAX * 10).select(F.spark_partition_id()).distinct().count()
     return slots
 
 

@@ -8,6 +8,9 @@ from typing import Final
 
 ALL: Final = "all"
 UNACKNOWLEDGED: Final = "unacknowledged"
+# Each task is a connection and a producer, and the broker remembers the ids of 64 producers: half of them, at most.
+TASKS_DEFAULT: Final = 8
+TASKS_MAX: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Target:
     """Where to: the failover URL of the brokers. The first line of ``passcode_file`` counts; tasks read it.
 
     ``destination``: all messages go there instead of to their own. ``per_second``: messages of all tasks together.
-    ``tasks``: so many connections; None: as many as Spark runs at once, up to a bound.
+    ``tasks``: so many connections at most, and never more than Spark runs tasks at once, nor than TASKS_MAX.
     """
 
     url: str
@@ -41,4 +44,4 @@ class Target:
     passcode_file: str | None = None
     destination: str | None = None
     per_second: float | None = None
-    tasks: int | None = None
+    tasks: int = TASKS_DEFAULT
