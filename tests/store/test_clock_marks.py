@@ -14,6 +14,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
+from several_harness import A, B, SeveralTerm
 from store_harness import KIB, Q, Term
 
 from journal.files import JournalFiles
@@ -202,6 +203,17 @@ def test_a_clock_that_was_set_back_asks_for_no_more_marks(directory: str) -> Non
         threads.passed += 5
     term.close()
     assert times(directory) == [0, -10]
+
+
+def test_each_of_several_stores_marks_its_own_journal(tmp_path: Path) -> None:
+    term = SeveralTerm(str(tmp_path))
+    term.add_durably(1, A)
+    term.add_durably(1, B)
+    term.close()
+    journals = [str(path.parent) for path in tmp_path.rglob("db-1.log")]
+    written = [[[seen.kind for seen in batch] for batch in batches(journal)] for journal in journals]
+    marked = [found for found in written if ["mark", "add"] in found]
+    assert len(marked) == 2
 
 
 @pytest.mark.parametrize(
