@@ -71,7 +71,7 @@ def drawn(plot: Plot) -> Iterator[str]:
             yield _bars(title, unit, [(label, [(COLOURS[0], "", value)]) for label, value in bars])
         case Stacks(title, unit, parts, stacks):
             colours = _colours(len(parts))
-            yield _legend(parts)
+            yield _legend([part if any(values[i] for _, values in stacks) else "" for i, part in enumerate(parts)])
             rows = [(label, [*zip(colours, parts, values, strict=True)]) for label, values in stacks]
             yield _bars(title, unit, rows)
         case Lines(lines=lines):
@@ -84,10 +84,11 @@ def _colours(parts: int) -> list[str]:
 
 
 def _legend(parts: Sequence[str]) -> str:
+    """The colours by their parts; one that is nowhere in the drawing has no name here."""
     named = [*zip(COLOURS, parts, strict=False)]
-    if len(parts) > len(COLOURS):
+    if any(parts[len(COLOURS) :]):
         named.append((OTHERS_COLOUR, OTHERS))
-    marks = (f'<span><i style="background:{colour}"></i>{_text(part)}</span>' for colour, part in named)
+    marks = (f'<span><i style="background:{colour}"></i>{_text(part)}</span>' for colour, part in named if part)
     return f'<p class="legend">{" ".join(marks)}</p>'
 
 

@@ -12,7 +12,10 @@ from typing import Final
 
 from broker.pipeline import drawing
 from broker.pipeline.jobs.summary import Plot, Summary
-from broker.pipeline.table import Cell, Table, is_number, shown
+from broker.pipeline.table import Cell, Table, is_number, shown, without_sole_store
+
+# Words up to this long stay in one line: times, and names of commands.
+SHORT_CHARS_MAX: Final = 24
 
 _STYLE: Final = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem; color: #1c1c1c;
@@ -23,7 +26,7 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; } h1, h2, p
 table { border-collapse: collapse; font-size: .9rem; } .wide { overflow-x: auto; }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; max-width: 40ch;
          overflow-wrap: break-word; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.n, .s { white-space: nowrap; } .n { text-align: right; font-variant-numeric: tabular-nums; }
 .note, .legend { color: #444; font-size: .85rem; }
 @media print {
   body { margin: 0; max-width: none; font-size: 11px; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
@@ -46,7 +49,7 @@ def page(summary: Summary, sources: Sequence[str]) -> str:
             f'<body class="{"clean" if summary.is_clean else "look"}"><h1>{_text(title)}</h1>',
             *(f'<p class="finding">{_text(finding)}</p>' for finding in summary.findings),
             *(part for plot in summary.plots for part in _plot(plot)),
-            *(part for table in summary.tables for part in _table(table)),
+            *(part for table in map(without_sole_store, summary.tables) for part in _table(table)),
             *_written(summary.written),
             "</body></html>\n",
         )
@@ -63,10 +66,12 @@ def _table(table: Table) -> Iterator[str]:
     if not table.rows:
         yield '<p class="note">none</p>'
         return
-    heads = "".join(f"<th{_right(is_right)}>{_text(name)}</th>" for name, is_right in _pairs(table.columns, numeric))
+    heads = "".join(
+        f"<th{_kind(name, is_right)}>{_text(name)}</th>" for name, is_right in _pairs(table.columns, numeric)
+    )
     yield f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>'
     for row in table.rows:
-        cells = "".join(f"<td{_right(is_right)}>{_text(cell)}</td>" for cell, is_right in _pairs(row, numeric))
+        cells = "".join(f"<td{_kind(cell, is_right)}>{_text(cell)}</td>" for cell, is_right in _pairs(row, numeric))
         yield f"<tr>{cells}</tr>"
     yield "</tbody></table></div>"
     if table.note:
@@ -77,8 +82,10 @@ def _pairs(cells: Sequence[Cell], numeric: Sequence[bool]) -> Iterator[tuple[Cel
     return zip(cells, numeric, strict=True)
 
 
-def _right(is_right: bool) -> str:
-    return ' class="n"' if is_right else ""
+def _kind(cell: Cell, is_right: bool) -> str:
+    if is_right:
+        return ' class="n"'
+    return ' class="s"' if len(shown(cell)) <= SHORT_CHARS_MAX else ""
 
 
 def _plot(plot: Plot) -> Iterator[str]:

@@ -22,6 +22,19 @@ class Table:
     note: str | None = None
 
 
+def without_sole_store(table: Table) -> Table:
+    """The same, with a store that all rows share in the note instead of in each of them."""
+    if "store" not in table.columns:
+        return table
+    at = table.columns.index("store")
+    stores = {row[at] for row in table.rows}
+    if len(stores) != 1:
+        return table
+    note = "; ".join(filter(None, (f"store: {shown(stores.pop())}", table.note)))
+    rows = [[*row[:at], *row[at + 1 :]] for row in table.rows]
+    return Table(table.title, (*table.columns[:at], *table.columns[at + 1 :]), rows, note)
+
+
 def shown(cell: Cell) -> str:
     """A cell as a person reads it; control characters of a destination's name or a cause do not reach a terminal."""
     match cell:
@@ -62,14 +75,15 @@ def terminal(findings: Sequence[str], tables: Sequence[Table], width: int = 120)
     console = Console(file=StringIO(), width=width, color_system=None, emoji=False, highlight=False)
     for finding in findings:
         console.print(Text(shown(finding)))
-    for table in tables:
+    for table in map(without_sole_store, tables):
         numeric = [all(is_number(row[i]) or row[i] is None for row in table.rows) for i in range(len(table.columns))]
-        grid = RichTable(title=Text(shown(table.title)), title_justify="left", caption_justify="left")
-        grid.caption = Text(shown(table.note)) if table.note else None
+        grid = RichTable()
         for name, is_right in zip(table.columns, numeric, strict=True):
             grid.add_column(Text(shown(name)), justify="right" if is_right else "left", overflow="fold")
         for row in table.rows:
             grid.add_row(*[Text(shown(cell)) for cell in row])
-        console.print(grid)
+        console.print(Text(shown(table.title)), grid, sep="\n")
+        if table.note:
+            console.print(Text(shown(table.note)))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()

@@ -86,6 +86,23 @@ def test_more_parts_than_colours_are_others() -> None:
     assert "others" in text
 
 
+def test_a_part_that_is_nowhere_has_no_colour() -> None:
+    plot = Stacks("s", "bytes", ("there", "nowhere"), [("1", [1, 0]), ("2", [2, 0])])
+    text = page(Summary("job", (), (), (plot,)), ["x"])
+    assert "there" in Elements(text).text
+    assert "nowhere" not in Elements(text).text
+
+
+def test_a_store_that_all_rows_share_is_told_once() -> None:
+    one, two = ["/data/a", 1], ["/data/b", 2]
+    alone = Table("files", ("store", "file"), [one, one], "the first 2")
+    for text in (terminal((), (alone,)), Elements(page(Summary("job", (), (alone,)), ["x"])).text):
+        assert text.count("/data/a") == 1
+        assert "store: /data/a; the first 2" in text
+    assert terminal((), (Table("files", ("store", "file"), [one, two]),)).count("/data/") == 2
+    assert Summary("job", (), (alone,)).figures()["tables"] == {"files": [{"store": "/data/a", "file": 1}] * 2}
+
+
 def test_an_empty_summary_is_a_page() -> None:
     text = page(Summary("job", (), (Table("none", ("a",), []),), (Bars("b", "bytes", []),)), ["x"])
     assert "svg" not in Elements(text).tags
