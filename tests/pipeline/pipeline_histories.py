@@ -71,7 +71,8 @@ class Life:
         self._in_doubt: set[str] = set()
         self.subscriptions: dict[str, int] = {}
         self.held: dict[int, list[Held]] = {}
-        self.term = Term(directory, "a", settings)
+        self._broker = "a"
+        self.term = Term(directory, self._broker, settings)
 
     def go_on(self, steps: int) -> None:
         deeds = (
@@ -224,11 +225,14 @@ class Life:
         self.term.wait(asked.done, 20)
 
     def change_master(self) -> None:
+        """The next one has the index of the last one, or none."""
         if self._chance.random() < 0.5:
             self.term.close()
         else:
             self.term.crash()
-        self.term = Term(self._directory, self._chance.choice("ab"), self._settings)
+        if self._chance.random() < 0.5:
+            self._broker += "x"
+        self.term = Term(self._directory, self._broker, self._settings)
         owners = {owner.subscription_name: owner.id for owner in self.term.owners}
         self.subscriptions = {name: owners[name] for name in self.subscriptions}
         self._look()

@@ -1,7 +1,8 @@
 """What keeps the files of a journal, counted file by file in Spark and judged by the broker's own rules (store.why).
 
-The journal alone is read. What files that are gone said is not known; but the broker lets no file go whose records
-change what the others say, so a journal of its own gives the answer that its index gives.
+The journal alone is read, as ``store why`` does where there is no index. No file goes whose records change what the
+others say of the messages; but an index may remember one reason more: that something in a file was moved or killed
+for a subscription whose older record is gone. Such a file goes later than it has to.
 """
 
 from __future__ import annotations
