@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from broker.pipeline import columns, lockstep_tables
+from broker.pipeline import columns
 from broker.pipeline.blocks import Block, blocks
-from broker.pipeline.lockstep_tables import Found
-from broker.pipeline.rows import PERMISSIVE, RecordRows, Row, rows, stretches
+from broker.pipeline.lockstep_messages import messages
+from broker.pipeline.lockstep_tables import Found, acks, records
+from broker.pipeline.rows import PERMISSIVE, REMOVED, STORED, AckRows, MessageRows, RecordRows, Row, rows, stretches
 from broker.pipeline.values import array
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = 8 << 20
+
+_Rows = RecordRows | MessageRows | AckRows
 
 # Columns of any length, by table: the others are short.
 _LONG: Final = {columns.MESSAGES: ("properties", "body", "text", "raw")}
@@ -60,13 +64,30 @@ def record_batches(
     places = [all_names.index(name) for name in (all_names if names is None else names)]
     sized = [all_names.index(name) for name in _LONG.get(table, ())]
     wanted = _Wanted(pa.schema([whole.field(place) for place in places]), places, sized, rows_max, bytes_max)
-    if table == columns.RECORDS:
-        made = RecordRows(file, mode)
-        for block in blocks(stretches(file, mode), rows_max):
-            found = lockstep_tables.records(block, file, made.version)
-            yield from _of_block(block, found, made.row, wanted)
-    else:
+    lockstep = _lockstep(file, table, mode, payload=payload)
+    if lockstep is None:
         yield from _of_rows(rows(file, table, mode, payload=payload), wanted)
+        return
+    made, find, kinds = lockstep
+    for block in blocks(stretches(file, mode), rows_max):
+        chosen = block if kinds is None else block.of_kinds(kinds)
+        if len(chosen):
+            yield from _of_block(chosen, find(chosen, made.version), made.row, wanted)
+
+
+def _lockstep(
+    file: JournalFile, table: str, mode: str, *, payload: bool
+) -> tuple[_Rows, Callable[[Block, int | None], Found], frozenset[int] | None] | None:
+    """What makes the rows of a table: one by one, many at once, and of which commands; None for all of them. None for
+    a table that is not made of records, or of few."""
+    if table == columns.RECORDS:
+        return RecordRows(file, mode), lambda block, version: records(block, file, version), None
+    if table == columns.MESSAGES:
+        find = partial(messages, payload=payload)
+        return MessageRows(file, mode, payload), lambda block, version: find(block, file, version), STORED
+    if table == columns.ACKS:
+        return AckRows(file, mode), lambda block, version: acks(block, file, version), REMOVED
+    return None
 
 
 def _of_rows(made: Iterator[Row], wanted: _Wanted) -> Iterator[pa.RecordBatch]:

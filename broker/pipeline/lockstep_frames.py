@@ -83,6 +83,7 @@ class Frames:
     content: Spans
     has_content: np.ndarray
     properties: Spans
+    has_properties: np.ndarray
     compressed: np.ndarray
     redeliveries: np.ndarray
     user_id: Spans
@@ -128,7 +129,7 @@ def read_frames(data: Bytes, spans: Spans, version: int) -> Frames:
         jms_type, has_type = walk.text()
 
     content, has_content = walk.blob()
-    properties, _ = walk.blob()
+    properties, has_properties = walk.blob()
     stored = walk.layout(_STORED)
     fits &= (stored["structure"] | stored["target"] | stored["path"]) == 0
     user_id, has_user_id = walk.text()
@@ -156,6 +157,7 @@ def read_frames(data: Bytes, spans: Spans, version: int) -> Frames:
         content,
         has_content,
         properties,
+        has_properties,
         stored["compressed"] != 0,
         stored["redeliveries"],
         user_id,

@@ -14,7 +14,7 @@ from broker.pipeline import columns
 from broker.pipeline.blocks import Block
 from broker.pipeline.lockstep import Commands, read_commands, read_local_transactions
 from broker.pipeline.lockstep_frames import VERSION_MIN, read_frames
-from broker.pipeline.rows import LAST_MS
+from broker.pipeline.rows import LAST_MS, ack_kind
 from broker.pipeline.values import array
 from broker.pipeline.vectors import Bytes, Spans, is_ascii, numbers, only, strings, truths
 from broker.pipeline.walk import JournalFile
@@ -46,7 +46,7 @@ def records(block: Block, file: JournalFile, version: int | None) -> Found:
     """The table ``records``."""
     count = len(block)
     data = block.data
-    found = _read_commands(block)
+    found = commands_of(block)
     fits = found.fits
     is_add = fits & (found.kind == commands.ADD)
     adds = np.flatnonzero(is_add)
@@ -59,27 +59,47 @@ def records(block: Block, file: JournalFile, version: int | None) -> Found:
         fits[adds] = frames.fits
         body_bytes[adds] = frames.content[1] - frames.content[0]
         broker_in[adds] = frames.broker_in
-    shared = _shared(block, file, found)
+    shared, _ = shared_columns(block, file, found)
     made: dict[str, Column] = {
         **shared,
         "length": lambda: numbers(block.stops - block.starts, pa.int64()),
         "batch": lambda: numbers(block.batches, pa.int64()),
         "epoch": lambda: _constant(file.epoch, pa.int32(), count),
-        "command": lambda: _NAMES.take(pa.array(np.where(fits, found.kind, 0))),
+        "command": lambda: command_names(found),
         "priority": lambda: numbers(found.priority, pa.int32(), is_add),
         "body_bytes": lambda: numbers(body_bytes, pa.int32(), is_add),
-        "broker_in": lambda: _times(broker_in),
+        "broker_in": lambda: times(broker_in),
         "is_sound": lambda: truths(np.ones(count, np.bool_)),
     }
     return Found(fits, np.zeros(count, np.int64), made)
 
 
-def _read_commands(block: Block) -> Commands:
+def acks(block: Block, file: JournalFile, version: int | None) -> Found:
+    """The table ``acks`` of records that are all removes."""
+    found = commands_of(block)
+    shared, _ = shared_columns(block, file, found)
+
+    def kinds() -> pa.Array:
+        said: list[str | None] = [None] * len(block)
+        starts, stops = found.ack
+        for row in np.flatnonzero(found.fits & found.has_ack):
+            said[row] = ack_kind(block.buffer[starts[row] : stops[row]], version)
+        return pa.array(said, pa.string())
+
+    return Found(found.fits, np.zeros(len(block), np.int64), {**shared, "ack_kind": kinds})
+
+
+def command_names(found: Commands) -> pa.Array:
+    return _NAMES.take(pa.array(np.where(found.fits, found.kind, 0)))
+
+
+def commands_of(block: Block) -> Commands:
     return read_commands(block.data, block.starts + RECORD_HEADER_SIZE, block.stops)
 
 
-def _shared(block: Block, file: JournalFile, found: Commands) -> dict[str, Column]:
-    """The columns that tables have in common. What turns out not to fit is crossed out in ``found.fits``."""
+def shared_columns(block: Block, file: JournalFile, found: Commands) -> tuple[dict[str, Column], pa.Array]:
+    """The columns that tables have in common, and the message ids as binaries. What turns out not to fit is crossed
+    out in ``found.fits``."""
     count = len(block)
     data, fits = block.data, found.fits
     keys, key_rows = _transactions(data, found)
@@ -97,7 +117,7 @@ def _shared(block: Block, file: JournalFile, found: Commands) -> dict[str, Colum
         picked[key_rows] = np.arange(len(key_rows))
         return keys.take(pa.array(picked, mask=~found.has_transaction))
 
-    return {
+    made: dict[str, Column] = {
         "store": lambda: _constant(file.store, pa.string(), count),
         "file": lambda: _constant(file.file, pa.int32(), count),
         "offset": lambda: numbers(block.starts + block.base, pa.int64()),
@@ -107,6 +127,7 @@ def _shared(block: Block, file: JournalFile, found: Commands) -> dict[str, Colum
         "transaction": transactions,
         "subscription": lambda: strings(subscriptions, found.has_subscription),
     }
+    return made, message_ids
 
 
 def _transactions(data: Bytes, found: Commands) -> tuple[pa.Array, np.ndarray]:
@@ -145,6 +166,6 @@ def _constant(value: object, type: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, type), count)
 
 
-def _times(milliseconds: np.ndarray) -> pa.Array:
+def times(milliseconds: np.ndarray) -> pa.Array:
     is_time = (milliseconds > 0) & (milliseconds <= LAST_MS)
     return numbers(np.where(is_time, milliseconds, 0) * 1000, _TIME, is_time)

@@ -6,7 +6,7 @@ Times are microseconds since 1970. Where a record cannot be decoded its row says
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from broker.pipeline import columns
@@ -225,67 +225,90 @@ def _time(milliseconds: int) -> int | None:
 # ---- messages
 
 
+class MessageRows:
+    """Makes the rows of the table ``messages`` of one file, record by record, in order."""
+
+    def __init__(self, file: JournalFile, mode: str, payload: bool) -> None:
+        self._file = file
+        self._mode = mode
+        self._payload = payload
+        # of the bodies; while nobody says, the first message that is stored tells
+        self.version = file.openwire
+
+    def row(self, batch: int, offset: int, data: bytes) -> Row | None:
+        """The row of a record that is STORED; None where the mode leaves it out, and for what is no command, which the
+        table of records has. Raises Malformed, as ``rows`` does."""
+        file = self._file
+        try:
+            command = commands.decode(data)
+        except RecordDamaged as error:
+            if self._mode == FAILFAST:
+                raise Malformed(f"{file.path} at {offset}: {error}") from error
+            return None
+        stored = command.add if isinstance(command, UpdateMessage) else command
+        assert isinstance(stored, AddMessage), "both kinds store a message"
+        head = (file.store, file.file, offset, _name(command, data))
+        transaction = None if stored.transaction is None else stored.transaction.key
+        producer, _, sequence = stored.message_id.rpartition(":")
+        place = (
+            SCHEMES[stored.destination.kind],
+            stored.destination.name,
+            stored.message_id,
+            producer if sequence.isdecimal() else None,
+            _sequence(sequence),
+            transaction,
+        )
+        raw = stored.message if self._payload else None
+        try:
+            if self.version is None:
+                self.version = _version(stored.message)
+            message = decode_message(stored.message, self.version)
+            broker_in = _broker_in(stored.message, message.body_kind, self.version)
+        except RecordDamaged as error:
+            if self._mode == FAILFAST:
+                raise Malformed(f"{file.path} at {offset}: {error}") from error
+            return (*head, *place, *_NO_MESSAGE, raw) if self._mode == PERMISSIVE else None
+        body = message.body
+        return (
+            *head,
+            *place,
+            _optional(message.original_destination),
+            message.correlation_id,
+            _optional(message.reply_to),
+            message.priority,
+            message.persistent,
+            _time(message.timestamp),
+            broker_in,
+            _time(message.expiration),
+            message.redelivery_counter,
+            message.type,
+            message.group_id,
+            message.group_sequence,
+            message.user_id,
+            properties_of(message.properties),
+            message.body_kind.name.lower(),
+            body,
+            body.decode("utf-8", "replace") if message.body_kind is BodyKind.TEXT else None,
+            raw,
+        )
+
+
+# The numbers of the commands of which the tables ``messages`` and ``acks`` have rows.
+STORED: Final = frozenset((commands.ADD, commands.UPDATE))
+REMOVED: Final = frozenset((commands.REMOVE,))
+
+
 def _messages(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
-    store, number = file.store, file.file
-    version = file.openwire
+    return _of_kinds(file, mode, STORED, MessageRows(file, mode, payload).row)
+
+
+def _of_kinds(
+    file: JournalFile, mode: str, kinds: frozenset[int], make: Callable[[int, int, bytes], Row | None]
+) -> Iterator[Row]:
     for stretch in stretches(file, mode):
         for offset, data in stretch.records:
-            if not data or data[0] not in (commands.ADD, commands.UPDATE):
-                continue
-            try:
-                command = commands.decode(data)
-            except RecordDamaged as error:
-                if mode == FAILFAST:
-                    raise Malformed(f"{file.path} at {offset}: {error}") from error
-                continue  # the table of records has it
-            stored = command.add if isinstance(command, UpdateMessage) else command
-            assert isinstance(stored, AddMessage), "both kinds store a message"
-            head = (store, number, offset, _name(command, data))
-            transaction = None if stored.transaction is None else stored.transaction.key
-            producer, _, sequence = stored.message_id.rpartition(":")
-            place = (
-                SCHEMES[stored.destination.kind],
-                stored.destination.name,
-                stored.message_id,
-                producer if sequence.isdecimal() else None,
-                _sequence(sequence),
-                transaction,
-            )
-            raw = stored.message if payload else None
-            try:
-                if version is None:
-                    version = _version(stored.message)
-                message = decode_message(stored.message, version)
-                broker_in = _broker_in(stored.message, message.body_kind, version)
-            except RecordDamaged as error:
-                if mode == FAILFAST:
-                    raise Malformed(f"{file.path} at {offset}: {error}") from error
-                if mode == PERMISSIVE:
-                    yield (*head, *place, *_NO_MESSAGE, raw)
-                continue
-            body = message.body
-            yield (
-                *head,
-                *place,
-                _optional(message.original_destination),
-                message.correlation_id,
-                _optional(message.reply_to),
-                message.priority,
-                message.persistent,
-                _time(message.timestamp),
-                broker_in,
-                _time(message.expiration),
-                message.redelivery_counter,
-                message.type,
-                message.group_id,
-                message.group_sequence,
-                message.user_id,
-                [(name, _property(value)) for name, value in (message.properties or {}).items()],
-                message.body_kind.name.lower(),
-                body,
-                body.decode("utf-8", "replace") if message.body_kind is BodyKind.TEXT else None,
-                raw,
-            )
+            if data and data[0] in kinds and (row := make(stretch.start, offset, data)) is not None:
+                yield row
 
 
 _NO_MESSAGE: Final = (None,) * 17
@@ -297,6 +320,11 @@ def _sequence(digits: str) -> int | None:
 
 def _optional(destination: Destination | None) -> str | None:
     return None if destination is None else str(destination)
+
+
+def properties_of(properties: Mapping[str, object] | None) -> list[tuple[str, str | None]]:
+    """A message's properties as the table has them."""
+    return [(name, _property(value)) for name, value in (properties or {}).items()]
 
 
 def _property(value: object) -> str | None:
@@ -313,32 +341,43 @@ def _property(value: object) -> str | None:
 # ---- acknowledgements
 
 
+class AckRows:
+    """Makes the rows of the table ``acks`` of one file, record by record, in order."""
+
+    def __init__(self, file: JournalFile, mode: str) -> None:
+        self._file = file
+        self._mode = mode
+        self.version = file.openwire
+
+    def row(self, batch: int, offset: int, data: bytes) -> Row | None:
+        """The row of a record that is REMOVED; None for what is no command, which the table of records has. Raises
+        Malformed, as ``rows`` does."""
+        file = self._file
+        try:
+            command = commands.decode(data)
+        except RecordDamaged as error:
+            if self._mode == FAILFAST:
+                raise Malformed(f"{file.path} at {offset}: {error}") from error
+            return None
+        assert isinstance(command, RemoveMessage), "the number of the command says so"
+        return (
+            file.store,
+            file.file,
+            offset,
+            SCHEMES[command.destination.kind],
+            command.destination.name,
+            command.message_id,
+            None if command.transaction is None else command.transaction.key,
+            command.subscription_key,
+            ack_kind(command.ack, self.version),
+        )
+
+
 def _acks(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
-    for stretch in stretches(file, mode):
-        for offset, data in stretch.records:
-            if not data or data[0] != commands.REMOVE:
-                continue
-            try:
-                command = commands.decode(data)
-            except RecordDamaged as error:
-                if mode == FAILFAST:
-                    raise Malformed(f"{file.path} at {offset}: {error}") from error
-                continue  # the table of records has it
-            assert isinstance(command, RemoveMessage), "the number of the command says so"
-            yield (
-                file.store,
-                file.file,
-                offset,
-                SCHEMES[command.destination.kind],
-                command.destination.name,
-                command.message_id,
-                None if command.transaction is None else command.transaction.key,
-                command.subscription_key,
-                _ack_kind(command.ack, file.openwire),
-            )
+    return _of_kinds(file, mode, REMOVED, AckRows(file, mode).row)
 
 
-def _ack_kind(frame: bytes | None, version: int | None) -> str | None:
+def ack_kind(frame: bytes | None, version: int | None) -> str | None:
     """What the consumer's acknowledgement calls itself; None where the record has none, or none that can be read."""
     if not frame:
         return None

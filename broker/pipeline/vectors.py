@@ -25,11 +25,12 @@ Spans = tuple[np.ndarray, np.ndarray]  # where each begins, and where it ends; e
 class Bytes:
     """A buffer to be read at many places. What begins before ``limit`` can be read in every layout."""
 
-    __slots__ = ("_arrow", "_buffer", "limit", "size")
+    __slots__ = ("_arrow", "_buffer", "bytes", "limit", "size")
 
     def __init__(self, buffer: bytes) -> None:
         self._buffer = buffer if len(buffer) >= LAYOUT_BYTES_MAX else buffer.ljust(LAYOUT_BYTES_MAX, b"\0")
         self._arrow = pa.py_buffer(self._buffer)
+        self.bytes = np.frombuffer(self._buffer, np.uint8)
         self.size = len(self._buffer)
         self.limit = self.size - LAYOUT_BYTES_MAX
 
