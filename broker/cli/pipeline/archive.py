@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -14,6 +12,7 @@ import click
 from broker.cli.pipeline.asked import answer, asked, journals_there
 from broker.pipeline.jobs.tables import Sources
 from broker.pipeline.lake import BY_DATE, BY_DESTINATION, LEDGER, Layout
+from broker.pipeline.stopping import Stopped, stop_on_sigterm
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = re.compile(r"(\d+)([smh])")
@@ -60,22 +59,13 @@ def archive(
         "said": lambda text: click.echo(text, err=True),
     }
     out: Path = common["out"]
-    stop_on_sigterm()
-    answer("archive", own, check=_check_of(every), report_in=out / LEDGER, **common)
+    stop_on_sigterm()  # it may end anywhere: the lake is whole at each moment
+    try:
+        answer("archive", own, check=_check_of(every), report_in=out / LEDGER, **common)
+    except Stopped:
+        click.echo("stopped before it began", err=True)
 
 
 def _check_of(every: float | None) -> Callable[[Sources], None]:
     """Who goes on for ever may begin before its stores do."""
     return journals_there if every is None else lambda sources: None
-
-
-def stop_on_sigterm() -> None:
-    """SIGTERM ends the job where it stands, which costs nothing: the lake is whole at each moment."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        from broker.pipeline.jobs.archive import Stopped
-
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Stopped
-
-    signal.signal(signal.SIGTERM, stop)

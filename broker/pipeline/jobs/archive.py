@@ -32,6 +32,7 @@ from broker.pipeline.listing import Listing, Stores
 from broker.pipeline.lost import Seen, ranges_of
 from broker.pipeline.manifests import manifest_of
 from broker.pipeline.places import is_remote, place_of
+from broker.pipeline.stopping import Stopped
 from broker.pipeline.stores import NoJournal
 from broker.pipeline.table import Table, size
 from broker.pipeline.walk import JournalFile
@@ -54,10 +55,6 @@ _DAY_MICROSECONDS: Final = 86_400_000_000
 
 class FilesLost(ValueError):
     """Journal files were deleted before they were archived."""
-
-
-class Stopped(BaseException):
-    """Raised by whoever wants a run that goes on for ever to end, in its thread."""
 
 
 @dataclass(slots=True)

@@ -12,16 +12,22 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "store"))
+
+from store_harness import KIB, SMALL, Q, Term
+
 from broker.pipeline import columns
 from broker.pipeline.jobs.tables import Sources
 from broker.pipeline.lake import BY_DATE, LEDGER, LakeError, Layout, committed
 from broker.pipeline.rows import rows
+from broker.pipeline.stopping import Stopped
 from broker.pipeline.stores import journal_files
 from journal.files import JournalFiles
 from journal.format import encode_batch
@@ -109,6 +115,9 @@ def test_the_lake_has_what_closed_files_have_and_only_new_ones_are_added(
     assert before < names(lake)
 
     unchanged = names(lake)
+    with open(store / "db-3.log", "r+b") as written:  # by a master that does not know yet that it was deposed
+        written.seek(-1, os.SEEK_END)
+        written.write(b"x")
     third = run(spark, [store, store / "data-archive"], lake)
     assert third.findings == ("Nothing was new: the lake has every closed file.",)
     assert names(lake) == unchanged
@@ -183,8 +192,6 @@ def test_files_that_went_before_their_turn_are_told_and_the_rest_is_added(
 
 def test_a_run_for_ever_adds_what_comes_until_it_is_stopped(spark: SparkSession, tmp_path: Path) -> None:
     """It begins before there is a store, and goes on over a broken look."""
-    from broker.pipeline.jobs.archive import Stopped
-
     store, lake = tmp_path / "store", tmp_path / "lake"
     said: list[str] = []
     waits: list[float] = []
@@ -204,6 +211,35 @@ def test_a_run_for_ever_adds_what_comes_until_it_is_stopped(spark: SparkSession,
     assert [line.startswith("added") for line in said[1:]] == [True, True]
     assert "5 journal files" in summary.findings[0]
     assert in_lake(spark, lake, "messages") == keys([str(store)], "messages")
+
+
+def test_what_successive_masters_stored_is_there_once(spark: SparkSession, tmp_path: Path) -> None:
+    """The first crashes with a file half full; the second fences it off, goes on, and reclaims into its archive."""
+    directory, lake = tmp_path / "data", tmp_path / "lake"
+    directory.mkdir()
+    settings = replace(SMALL, checkpoint_interval=0.05, cleanup_interval=0.0, archive_data_logs=True)
+    stored: list[str] = []
+    for broker in ("a", "b"):
+        term = Term(str(directory), broker, settings)
+        owner = term.store.queue(Q)
+        for _ in range(8):
+            before = len(term.durable_operations)
+            added = term.add_durably(10, body=b"x" * 4 * KIB)
+            stored += [operation.message.message_id for operation in added]
+            for operation in added:
+                term.remove(operation, owner)
+            term.wait_durable(before + 20)
+        run(spark, directory, lake)
+        if broker == "a":
+            term.crash()
+        else:
+            term.close()
+    run(spark, directory, lake)
+    found = [row.message_id for row in spark.read.parquet(f"{lake}/messages").collect()]
+    newest = [file for file in journal_files([str(directory)], is_tail_wanted=True) if file.is_current]
+    left = [row[6] for file in newest for row in rows(file, columns.MESSAGES)]
+    assert Counter(found) + Counter(left) == Counter(stored)
+    assert any((directory / "data-archive").iterdir())
 
 
 def command(store: Path, lake: Path, *more: str) -> list[str]:
