@@ -82,7 +82,7 @@ def terminal(findings: Sequence[str], tables: Sequence[Table], width: int = 120)
             grid.add_column(Text(shown(name)), justify="right" if is_right else "left", overflow="fold")
         for row in table.rows:
             grid.add_row(*[Text(shown(cell)) for cell in row])
-        console.print(Text(shown(table.title)), grid, sep="\n")
+        console.print("", Text(shown(table.title)), grid, sep="\n")
         if table.note:
             console.print(Text(shown(table.note)))
     assert isinstance(console.file, StringIO)

@@ -17,6 +17,7 @@ from broker.pipeline.jobs.summary import Bars, Lines, Stacks, Summary
 from broker.pipeline.report import page
 from broker.pipeline.table import Table
 from journal.format import encode_batch
+from store.marks import encode_clock
 from store.records.commands import encode_add, encode_remove
 from store.records.message import BodyKind, Destination, DestinationKind, Message
 from store.records.openwire import encode_message
@@ -199,15 +200,16 @@ def busy(tmp_path: Path) -> Path:
             message_id = f"ID:p-{file}:1:1:{number}"
             sent = NOW_MS + 600_000 * (120 * file + number)
             message = Message(queue, message_id, b"x" * 500, BodyKind.BYTES, persistent=True, timestamp=sent)
-            records = [encode_add(message, encode_message(message))]
-            if number % 2:
-                records.append(encode_remove(queue, message_id))
+            records = [encode_clock(sent), encode_add(message, encode_message(message))]
+            if number % 2:  # of the message before: taken ten minutes later
+                before = Destination(DestinationKind.QUEUE, names[(number - 1) % len(names)])
+                records.append(encode_remove(before, f"ID:p-{file}:1:1:{number - 1}"))
             content += encode_batch(records)[0][:-5]
         (directory / f"db-{file}.log").write_bytes(content + b"-qMa4")
     return directory
 
 
-@pytest.mark.parametrize("job", ["composition"])
+@pytest.mark.parametrize("job", ["composition", "pins", "latency"])
 def test_what_a_job_writes_can_be_read(
     spark: SparkSession, opened: Callable[[Path, int], Any], busy: Path, tmp_path: Path, job: str
 ) -> None:
