@@ -81,3 +81,20 @@ def test_what_activemq_wrote_is_read_to_the_last_byte(activemq: ActiveMQ, tmp_pa
     assert all(row["body_kind"] for row in messages)
     assert all(row["broker_in"] for row in messages)
     assert {"ADD_MESSAGE", "REMOVE_MESSAGE", "COMMIT", "SUBSCRIPTION"} <= {row["command"] for row in records}
+
+
+def test_both_decoders_read_the_same_of_what_activemq_wrote(activemq: ActiveMQ, tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from broker.pipeline.arrow import record_batches
+    from broker.pipeline.values import array
+
+    directory = tmp_path / "data"
+    activemq("produce", directory)
+    files = journal_files([str(directory)], is_tail_wanted=True)
+    for table in (columns.RECORDS, columns.MESSAGES, columns.ACKS):
+        schema = columns.arrow_schema(table)
+        found = [batch for file in files for batch in record_batches(file, table, payload=True)]
+        one_by_one = [row for file in files for row in rows(file, table, payload=True)]
+        expected = [array([row[i] for row in one_by_one], field.type) for i, field in enumerate(schema)]
+        assert one_by_one
+        assert pa.Table.from_batches(found).combine_chunks().to_pylist() == pa.table(expected, schema).to_pylist()

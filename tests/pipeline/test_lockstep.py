@@ -34,7 +34,7 @@ from store.records.commands import (
 )
 from store.records.message import BodyKind, Destination, DestinationKind, Message
 from store.records.openwire import encode_message
-from store.records.protobuf import encode_varint
+from store.records.protobuf import bytes_field, encode_varint
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
@@ -252,6 +252,16 @@ def test_frames_of_real_clients_read_the_same(tmp_path: Path, name: str) -> None
     write_foreign(path, [[payload, payload], [payload]])
     for openwire in (None, int(name.rpartition("v")[2])):
         same(JournalFile(str(path), "s", 1, path.stat().st_size, openwire=openwire))
+
+
+def test_message_ids_of_any_form_read_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "db-1.log"
+    ids = [b"7", b"ID:h:1:1:1", b"", b"7", b":", b"x:", b":5", b"a:-5", b"a:0x", b"a:" + b"9" * 18, b"a:" + b"9" * 19]
+    destination = bytes_field(0x12, b"\x08\x00" + bytes_field(0x12, b"q"))
+    frame = encode_message(plain_message())
+    bodies = [destination + bytes_field(0x1A, each) + bytes_field(0x22, frame) + b"\x28\4\x30\0" for each in ids]
+    write_foreign(path, [[b"\1" + encode_varint(len(body)) + body for body in bodies]])
+    same(JournalFile(str(path), "s", 1, path.stat().st_size, openwire=11))
 
 
 def test_a_store_of_ours_reads_the_same(store: Path) -> None:
