@@ -44,7 +44,7 @@ class Listing:
         for later in reversed(self.files):
             if later <= number:
                 break
-            record = None if self.files[later].end == 0 else _first_record(self.files[later])
+            record = _first_record(self.files[later])
             found = None if record is None else decode_header(record)
             if found is not None and number in found.ends:
                 return found.ends[number]

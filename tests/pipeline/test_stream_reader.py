@@ -13,18 +13,23 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from pipeline_journals import FILE_BYTES, add, write_foreign
 
+from broker.pipeline.walk import JournalFile
 from journal.files import JournalFiles
+from journal.format import encode_batch
 from journal.writer import JournalWriter
+from store.records.commands import encode_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
+from broker.pipeline import listing
 from broker.pipeline.advance import DataLost
 from broker.pipeline.options import BadOption
-from broker.pipeline.stores import NoJournal
+from broker.pipeline.rows import Malformed, rows
+from broker.pipeline.stores import NoJournal, journal_files
 
 
 @pytest.fixture
@@ -92,9 +97,6 @@ def test_a_batch_is_the_same_when_it_is_read_again_after_what_came_later(store: 
 
 @pytest.mark.parametrize("table", ["records", "messages", "acks", "batches", "files"])
 def test_a_stream_of_closed_files_has_the_rows_of_a_read(store: GrowingStore, table: str) -> None:
-    from broker.pipeline.rows import rows
-    from broker.pipeline.stores import journal_files
-
     filled(store, 3)
     stream = Driven(path=str(store.directory), table=table, maxFilesPerTrigger="1")
     got = [tuple(row[name] for name in ("store", "file")) for row in stream.read()]
@@ -125,6 +127,39 @@ def test_the_batches_of_a_tail_add_up_to_each_closed_file(store: GrowingStore) -
             assert row["batch"] == edges[row["file"]]
             edges[row["file"]] += row["length"]
     assert set(edges.values()) == {FILE_BYTES}
+
+
+def test_what_is_written_behind_an_end_later_changes_no_batch(store: GrowingStore) -> None:
+    store.add(2)
+    end = store.end
+    store.rotate()
+    stream = Driven(path=str(store.directory))
+    assert stream.plan()
+    before = stream.batch()
+    farewell, _ = encode_batch([encode_trace('TANDEMMQ-NEXT {"file": 2}')])
+    with open(store.files.path(1), "r+b") as file:
+        file.seek(end)
+        file.write(farewell)
+    assert stream.batch() == before
+    (closed,) = journal_files([str(store.directory)])
+    assert len(list(rows(closed, "records"))) == len(before) + 1, "it is there"
+
+
+def test_damage_in_a_closed_file_is_told_as_in_a_read(store: GrowingStore) -> None:
+    store.add(3)
+    tail = Driven(path=str(store.directory), follow="tail")
+    assert tail.plan()
+    store.rotate()
+    content = bytearray(Path(store.files.path(1)).read_bytes())
+    content[content.index(b"ID:tests-1:1:1") + 200] ^= 1
+    Path(store.files.path(1)).write_bytes(content)
+    closed = Driven(path=str(store.directory))
+    tail.reader._stores._good_until = 0.0
+    assert closed.ids() == [row["message_id"] for row in tail.batch() if row["message_id"]] == store.ids[1:]
+    batches = Driven(path=str(store.directory), table="batches").read()
+    assert [row["status"] for row in batches] == ["ok", "bad_sum", "ok", "ok", "end", "padding"]
+    with pytest.raises(Malformed, match="checksum"):
+        Driven(path=str(store.directory), mode="failfast").read()
 
 
 # ---- where it begins
@@ -249,6 +284,57 @@ def test_a_file_that_went_into_the_archive_is_read_there(store: GrowingStore) ->
     ]
     store.archive(3)
     assert got + stream.ids() == store.ids
+
+
+class Races:
+    """Looks at the stores that come at a bad moment."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looks = 0
+        self._missed: dict[int, int] = {}
+        self._acts: dict[int, Callable[[], None]] = {}
+        self._real = listing.journal_files
+        monkeypatch.setattr(listing, "journal_files", self._look)
+
+    def miss(self, look: int, file: int) -> None:
+        """A file moves to the archive during the look of that number, which finds it in neither place."""
+        self._missed[look] = file
+
+    def behind(self, look: int, act: Callable[[], None]) -> None:
+        """Something happens when that look is over."""
+        self._acts[look] = act
+
+    def _look(self, *arguments: Any, **named: Any) -> list[JournalFile]:
+        self.looks += 1
+        found = self._real(*arguments, **named)
+        self._acts.get(self.looks, lambda: None)()
+        return [file for file in found if file.file != self._missed.get(self.looks)]
+
+
+def test_a_file_that_moves_during_a_look_is_not_lost(store: GrowingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(store, 2)
+    first = Driven(path=str(store.directory))
+    races = Races(monkeypatch)
+    races.miss(1, 1)  # before it goes on
+    assert first.ids() == store.ids
+    again = Driven(first.offsets, path=str(store.directory))
+    races.miss(races.looks + 1, 2)  # before a batch is read again
+    assert [row["message_id"] for row in again.batch() if row["message_id"]] == store.ids
+    now = Driven([first.offsets[0]], path=str(store.directory))
+    for look in (1, 2):
+        races.miss(races.looks + look, look)  # before it says what is there now
+    now.reader.prepareForTriggerAvailableNow()
+    assert now.ids() == store.ids
+
+
+def test_an_end_that_is_said_during_a_look_is_kept_to(store: GrowingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.add(2)
+    stream = Driven(path=str(store.directory))
+    end = store.end
+    store.fence()
+    store.add(2)
+    Races(monkeypatch).behind(1, lambda: store.take_over(end))
+    assert stream.ids() == store.ids[:2]
 
 
 def test_an_archive_is_read_in_whatever_order_its_files_come(store: GrowingStore) -> None:
@@ -452,6 +538,22 @@ def test_available_now_ends_with_what_was_there(store: GrowingStore, tmp_path: P
             assert stream.reader.reportLatestOffset() == stream.offsets[-1]
 
 
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_available_now_ends_within_a_file_that_goes_on_growing(store: GrowingStore, is_moved: bool) -> None:
+    store.add(6, b"x" * 1000)
+    expected = list(store.ids)
+    stream = Driven(path=str(store.directory), follow="tail", maxBytesPerTrigger="2500")
+    stream.reader.prepareForTriggerAvailableNow()
+    got: list[str] = []
+    while stream.plan():
+        got += [row["message_id"] for row in stream.batch() if row["message_id"]]
+        store.add(1, b"x" * 1000)
+        if is_moved and store.file == 1:
+            store.rotate()
+            store.archive(1)
+    assert got == expected
+
+
 def test_the_latest_offset_is_told_ahead_of_what_was_read(store: GrowingStore) -> None:
     filled(store, 3)
     stream = Driven(path=str(store.directory), maxFilesPerTrigger="1")
@@ -459,20 +561,13 @@ def test_the_latest_offset_is_told_ahead_of_what_was_read(store: GrowingStore) -
     assert stream.plan()
     told = stream.reader.reportLatestOffset()
     assert told is not None
-    assert (
-        stream.offsets[-1]["stores"][str(store.directory)]["file"],
-        told["stores"][str(store.directory)]["file"],
-    ) == (
-        2,
-        4,
-    )
+    assert [offsets["stores"][str(store.directory)]["file"] for offsets in (stream.offsets[-1], told)] == [2, 4]
+    assert stream.reader.latestOffset(stream.offsets[0], stream.reader.getDefaultReadLimit()) == stream.offsets[1]
 
 
 def test_who_asks_a_hundred_times_a_second_is_answered_from_memory(
     store: GrowingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from broker.pipeline import listing
-
     filled(store, 2)
     now, looks = [100.0], []
     real = listing.journal_files
