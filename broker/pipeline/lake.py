@@ -53,13 +53,17 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """A journal file in the lake. ``bytes`` and ``modified`` (nanoseconds; None: not known) save another look at it."""
+    """A journal file in the lake. ``bytes`` and ``modified`` (nanoseconds; None: not known) save another look at it.
+
+    ``damaged`` bytes of it could not be read.
+    """
 
     store: str
     file: int
     bytes: int
     counted: int
     counted_sha256: str
+    damaged: int = 0
     modified: int | None = None
 
     @property

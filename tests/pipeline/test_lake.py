@@ -19,7 +19,7 @@ ROWS = {"messages": 2, "acks": 1, "records": 3}
 
 
 def file(number: int, *, store: str = "/data/a", modified: int | None = None) -> Archived:
-    return Archived(store, number, 1 << 16, 5_000 + number, f"{number:064x}", modified)
+    return Archived(store, number, 1 << 16, 5_000 + number, f"{number:064x}", 0, modified)
 
 
 def add(lake: Lake, number: int) -> Commit:

@@ -57,6 +57,10 @@ class FilesLost(ValueError):
     """Journal files were deleted before they were archived."""
 
 
+# Path, size and time of a file
+_Look = tuple[str, int, int | None]
+
+
 @dataclass(slots=True)
 class Progress:
     """What a run added to the lake: by store its files, and rows by table."""
@@ -65,12 +69,15 @@ class Progress:
     bytes: dict[str, int] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
     lost: dict[str, list[int]] = field(default_factory=dict)
+    damaged: dict[str, list[int]] = field(default_factory=dict)
 
     def note(self, added: Sequence[New], rows: dict[str, int]) -> None:
         for new in added:
             store = new.file.store
             self.files.setdefault(store, []).append(new.file.file)
             self.bytes[store] = self.bytes.get(store, 0) + new.manifest.bytes
+            if new.manifest.damaged:
+                self.damaged.setdefault(store, []).append(new.file.file)
         for table, count in rows.items():
             self.rows[table] += count
 
@@ -92,6 +99,7 @@ class New:
             manifest.bytes,
             manifest.counted,
             manifest.counted_sha256,
+            manifest.damaged,
             self.modified,
         )
 
@@ -162,19 +170,21 @@ class Archive:
         self._is_lost_skipped = is_lost_skipped
         self._progress = progress
         self._said = said
+        self._known: set[_Look] = set()  # looks that need not be taken again: the lake has what they show
 
     def round(self) -> None:
         """One look at the sources, and all that is new. Raises FilesLost, and what Spark and the volumes raise."""
         listings = self._stores.now()
-        self._seen.look({store: listing.files for store, listing in listings.items()})
+        present = {store: self._wanted(listing) for store, listing in listings.items()}
+        self._seen.look(present)
         for group in _groups(self._new(listings)):
             rows = self._add(group)
             self._progress.note(group, rows)
             total = sum(new.manifest.bytes for new in group)
             self._said(f"added {len(group)} files, {size(total)}: {rows[MESSAGES]:,} messages, {rows[ACKS]:,} acks")
-        lost = self._seen.lost({store: listing.files for store, listing in listings.items()})
+        lost = self._seen.lost(present)
         if lost:
-            told = "; ".join(f"{store}: {ranges_of(files)}" for store, files in sorted(lost.items()))
+            told = _named(lost)
             for store, files in lost.items():
                 self._progress.lost.setdefault(store, []).extend(files)
             if not self._is_lost_skipped:
@@ -185,32 +195,41 @@ class Archive:
             self._said(f"lost, and skipped: {told}")
             self._seen.skip(lost)
 
+    def _wanted(self, listing: Listing) -> list[int]:
+        first, last = self._sources.first or 0, self._sources.last
+        return [number for number in listing.files if number >= first and (last is None or number <= last)]
+
     def _new(self, listings: Mapping[str, Listing]) -> Iterator[New]:
-        sources = self._sources
+        given: set[Identity] = set()  # a copy of a store may be another source
         for store in sorted(listings):
             listing = listings[store]
-            for number, file in listing.files.items():
-                is_wanted = number >= (sources.first or 0) and (sources.last is None or number <= sources.last)
-                if is_wanted and listing.is_closed(number) and (new := self._if_new(file)) is not None:
+            for number in self._wanted(listing):
+                new = self._if_new(listing.files[number]) if listing.is_closed(number) else None
+                if new is not None and new.archived.identity not in given:
+                    given.add(new.archived.identity)
                     yield new
 
     def _if_new(self, file: JournalFile) -> New | None:
         """None when the lake has it, under whatever path. Raises FileNotFoundError when it went meanwhile."""
         modified = None if is_remote(file.path) else os.stat(file.path).st_mtime_ns
+        look = (file.path, file.size, modified)
         before = self._lake.at(file.store, file.file)
         if before is not None and modified is not None and (before.bytes, before.modified) == (file.size, modified):
             return None
-        manifest = _manifest(file)
-        if self._lake.has(Identity(file.file, manifest.counted, manifest.counted_sha256)):
-            self._seen.keep(file.store, file.file)
+        if look in self._known:
             return None
-        return New(file, manifest, modified)
+        new = New(file, _manifest(file), modified)
+        if not self._lake.has(new.archived.identity):
+            return new
+        self._known.add(look)
+        self._seen.keep(file.store, file.file)
+        return None
 
     def _add(self, group: Sequence[New]) -> dict[str, int]:
         files = tuple(new.archived for new in group)
         staging = self._lake.staging(files)
         for table in (RECORDS, ACKS, MESSAGES):
-            if "destination" in self._partitions(table):
+            if "destination" in self._partitions(table) and _rows(staging / RECORDS):
                 _refuse_long(self._spark.read.parquet(_url(staging / RECORDS)))
             _write(self._frame(table, group), staging / table, self._partitions(table))
         rows = {table: _rows(staging / table) for table in TABLES}
@@ -332,6 +351,10 @@ def _microseconds(milliseconds: int | None) -> int | None:
     return None if milliseconds is None else milliseconds * 1000
 
 
+def _named(files: Mapping[str, Sequence[int]]) -> str:
+    return "; ".join(f"{store}: {ranges_of(numbers)}" for store, numbers in sorted(files.items()))
+
+
 def _summary(progress: Progress, out: str) -> Summary:
     count = sum(len(files) for files in progress.files.values())
     if count:
@@ -344,8 +367,11 @@ def _summary(progress: Progress, out: str) -> Summary:
         first = "Nothing was new: the lake has every closed file."
     findings = [first]
     if progress.lost:
-        told = "; ".join(f"{store}: {ranges_of(files)}" for store, files in sorted(progress.lost.items()))
-        findings.append(f"Deleted before they were archived, and skipped: {told}.")
+        findings.append(f"Deleted before they were archived, and skipped: {_named(progress.lost)}.")
+    if progress.damaged:
+        findings.append(
+            f"Damaged, added as far as they can be read (`verify` has the places): {_named(progress.damaged)}."
+        )
     added = Table(
         "Added",
         ("store", "files", "first", "last", "bytes"),
@@ -360,6 +386,6 @@ def _summary(progress: Progress, out: str) -> Summary:
         "archive",
         tuple(findings),
         (added, rows) if count else (),
-        is_clean=not progress.lost,
+        is_clean=not (progress.lost or progress.damaged),
         written={table: f"{lake}/{table}" for table in TABLES},
     )

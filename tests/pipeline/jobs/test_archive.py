@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "store"))
 from store_harness import KIB, SMALL, Q, Term
 
 from broker.pipeline import columns
+from broker.pipeline.jobs.summary import Summary
 from broker.pipeline.jobs.tables import Sources
 from broker.pipeline.lake import BY_DATE, LEDGER, LakeError, Layout, committed
 from broker.pipeline.rows import rows
@@ -56,11 +57,10 @@ def in_lake(spark: SparkSession, lake: Path, table: str) -> Counter[tuple[int, i
     return Counter((row.file, row.offset) for row in spark.read.parquet(f"{lake}/{table}").collect())
 
 
-def run(spark: SparkSession, source: Path | list[Path], lake: Path, **said: object):  # type: ignore[no-untyped-def]
+def run(spark: SparkSession, source: Path | Sources, lake: Path, **said: Any) -> Summary:
     from broker.pipeline.jobs import archive
 
-    paths = source if isinstance(source, list) else [source]
-    return archive.run(spark, Sources(tuple(map(str, paths))), str(lake), **said)  # type: ignore[arg-type]
+    return archive.run(spark, Sources((str(source),)) if isinstance(source, Path) else source, str(lake), **said)
 
 
 def names(directory: Path) -> set[str]:
@@ -118,7 +118,7 @@ def test_the_lake_has_what_closed_files_have_and_only_new_ones_are_added(
     with open(store / "db-3.log", "r+b") as written:  # by a master that does not know yet that it was deposed
         written.seek(-1, os.SEEK_END)
         written.write(b"x")
-    third = run(spark, [store, store / "data-archive"], lake)
+    third = run(spark, Sources((str(store), str(store / "data-archive"))), lake)
     assert third.findings == ("Nothing was new: the lake has every closed file.",)
     assert names(lake) == unchanged
 
@@ -260,6 +260,21 @@ def rows_on_disk(lake: Path, table: str) -> Counter[tuple[int, int]]:
     return found
 
 
+def test_damage_is_told_and_a_copy_of_a_store_adds_nothing(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    content = bytearray((store / "db-2.log").read_bytes())
+    content[5_000] ^= 1
+    (store / "db-2.log").write_bytes(content)
+    copy, lake = tmp_path / "copy", tmp_path / "lake"
+    shutil.copytree(store, copy)
+    found = run(spark, Sources((str(store), str(copy)), first=2, last=3), lake)
+    assert not found.is_clean
+    assert found.findings[-1].endswith(f"{min(store, copy)}: db-2.log.")
+    assert in_lake(spark, lake, "messages") == keys([str(store)], "messages", first=2, last=3)
+    (store / "db-1.log").unlink()  # nobody asked for it
+    assert run(spark, Sources((str(store), str(copy)), first=2, last=3), lake).is_clean
+
+
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_killed_at_any_moment_and_run_again_each_message_is_there_once(
     store: Path, tmp_path: Path, require_service: Callable[..., None]
@@ -272,7 +287,7 @@ def test_killed_at_any_moment_and_run_again_each_message_is_there_once(
     lots = random.Random(seed)
     lake = tmp_path / "lake"
     wanted = {table: keys([str(store)], table) for table in ("messages", "acks", "records")}
-    for _ in range(10 if os.environ.get("TANDEMMQ_THOROUGH") else 1):
+    for _ in range(5 if os.environ.get("TANDEMMQ_THOROUGH") else 1):
         shutil.rmtree(lake, ignore_errors=True)
         killed = subprocess.Popen(command(store, lake), cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
         staging = lake / LEDGER / "staging"
