@@ -30,7 +30,9 @@ th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: left; 
 .note, .legend { color: #444; font-size: .85rem; }
 @media print {
   body { margin: 0; max-width: none; font-size: 11px; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-  .wide { overflow: visible; } svg { min-width: 0; } h2 { break-after: avoid; } tr, .lines { break-inside: avoid; }
+  h1 { font-size: 1.2rem; } h2 { font-size: 1rem; break-after: avoid; } tr, svg { break-inside: avoid; }
+  .wide { overflow: visible; } svg { min-width: 0; } table { font-size: 9px; }
+  th, td, .n, .s { padding: .1rem .25rem; white-space: normal; overflow-wrap: anywhere; }
 }
 """
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
