@@ -100,8 +100,7 @@ def believed(records: DataFrame, mark_interval_ms: int | None = None) -> DataFra
 def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFrame:
     """``store, at, command, batch, lo, hi, is_moved``: between which times the records at those places were written,
     and whether a compaction wrote them. ``records`` is what ``believed`` gives."""
-    is_in_it = F.col("_mark.batch") == F.col("batch")
-    high = F.when(is_in_it, _latest()).otherwise(F.least("clock_hi", _latest()))
+    high = F.least("clock_hi", _latest())
     return (
         _marked(clocks.clocked(records), mark_interval_ms)
         .withColumn("is_moved", F.max(F.col("command") == COPY).over(Window.partitionBy("store", "file", "batch")))
@@ -179,7 +178,7 @@ def _lives(timed: DataFrame) -> DataFrame:
     upto = message.rowsBetween(Window.unboundedPreceding, 0)
     command, before = F.col("command"), F.lag("command").over(message)
     is_removal = command == REMOVE_MESSAGE
-    begins = ~is_removal & (before.isNull() | ((before == REMOVE_MESSAGE) & (command == ADD_MESSAGE)))
+    begins = ~is_removal & (before.isNull() | (before == REMOVE_MESSAGE))
     # What stands in a transaction is as old as its COMMIT; the time of any other message is its own.
     is_own_time = ~is_removal & (F.col("at") == F.col("effect"))
     low, high = (F.when(is_own_time, F.coalesce("broker_in", name)).otherwise(F.col(name)) for name in ("_lo", "_hi"))

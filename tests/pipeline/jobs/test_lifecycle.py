@@ -23,6 +23,7 @@ pytestmark = pytest.mark.service
 START = datetime(2026, 11, 3, 9, tzinfo=UTC)
 QUEUE = {"destination_type": "queue", "destination": "orders"}
 TOPIC = {"destination_type": "topic", "destination": "prices"}
+ONE, TWO = ({**TOPIC, "subscription": f"c:{name}"} for name in ("one", "two"))
 
 Row = dict[str, Any]
 Life = tuple[Any, ...]
@@ -155,10 +156,12 @@ def test_the_interval_of_one_master_is_not_that_of_another(lives: Mapping[str, l
     assert lives[TWO_MASTERS.store][2] == ("c", None, 100, 100, 100, 9000, "acked")
 
 
-one, two, three = ({"transaction": f"TX:{number}"} for number in (1, 2, 3))
-TRANSACTED = Journal().batch(clock(1), add("a", 1)).batch(add("b", 2, **one), ack("a", **one), add("c", 2, **two))
-TRANSACTED.batch(add("e", 5, **three)).batch(clock(60), {"command": "COMMIT", **one})
-TRANSACTED.batch({"command": "ROLLBACK", **two}).batch(clock(90), ack("b")).batch(add("d", 95))
+FIRST, SECOND, THIRD = ({"transaction": f"TX:{number}"} for number in (1, 2, 3))
+TRANSACTED = (
+    Journal().batch(clock(1), add("a", 1)).batch(add("b", 2, **FIRST), ack("a", **FIRST), add("c", 2, **SECOND))
+)
+TRANSACTED.batch(add("e", 5, **THIRD)).batch(clock(60), {"command": "COMMIT", **FIRST})
+TRANSACTED.batch({"command": "ROLLBACK", **SECOND}).batch(clock(90), ack("b")).batch(add("d", 95))
 
 
 def test_what_a_transaction_did_counts_at_its_commit(lives: Mapping[str, list[Life]]) -> None:
@@ -223,10 +226,9 @@ def test_what_went_with_its_queue_was_deleted_then(lives: Mapping[str, list[Life
     ]
 
 
-one, two = ({**TOPIC, "subscription": f"c:{name}"} for name in ("one", "two"))
-TOPICS = Journal().batch(clock(1), add("before", 1, **TOPIC), {"command": "SUBSCRIPTION", **one})
-TOPICS.batch({"command": "SUBSCRIPTION", **two}).batch(clock(2), add("a", 2, **TOPIC))
-TOPICS.batch(clock(5), ack("a", **one)).batch(clock(8), {"command": "UNSUBSCRIPTION", **two})
+TOPICS = Journal().batch(clock(1), add("before", 1, **TOPIC), {"command": "SUBSCRIPTION", **ONE})
+TOPICS.batch({"command": "SUBSCRIPTION", **TWO}).batch(clock(2), add("a", 2, **TOPIC))
+TOPICS.batch(clock(5), ack("a", **ONE)).batch(clock(8), {"command": "UNSUBSCRIPTION", **TWO})
 
 
 def test_a_topic_has_a_life_for_each_subscription(lives: Mapping[str, list[Life]]) -> None:
@@ -236,20 +238,18 @@ def test_a_topic_has_a_life_for_each_subscription(lives: Mapping[str, list[Life]
     ]
 
 
-one = {**TOPIC, "subscription": "c:one"}
-SELECTED = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **one})
-SELECTED.batch(add("ours", 2, **TOPIC), ack("ours", **one)).batch(add("theirs", 3, **TOPIC))
-SELECTED.batch(ack("theirs", ack_kind="unmatched", **one)).batch(add("a", 4, **TOPIC)).batch(clock(5), ack("a", **one))
+SELECTED = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE})
+SELECTED.batch(add("ours", 2, **TOPIC), ack("ours", **ONE)).batch(add("theirs", 3, **TOPIC))
+SELECTED.batch(ack("theirs", ack_kind="unmatched", **ONE)).batch(add("a", 4, **TOPIC)).batch(clock(5), ack("a", **ONE))
 
 
 def test_what_a_selector_passed_over_was_never_for_that_subscription(lives: Mapping[str, list[Life]]) -> None:
     assert lives[SELECTED.store] == [("a", "c:one", 4, 4, 5, 5, "acked")]
 
 
-one, two = ({**TOPIC, "subscription": f"c:{name}"} for name in ("one", "two"))
-COPIED_TOPIC = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **one}).batch(clock(2), add("a", 2, **TOPIC))
-COPIED_TOPIC.next_file().batch(clock(50), {"command": "SUBSCRIPTION", **two})
-COPIED_TOPIC.batch(copy("a", 2, **TOPIC), ack("a", **two)).batch(clock(70), ack("a", **one))
+COPIED_TOPIC = Journal().batch(clock(1), {"command": "SUBSCRIPTION", **ONE}).batch(clock(2), add("a", 2, **TOPIC))
+COPIED_TOPIC.next_file().batch(clock(50), {"command": "SUBSCRIPTION", **TWO})
+COPIED_TOPIC.batch(copy("a", 2, **TOPIC), ack("a", **TWO)).batch(clock(70), ack("a", **ONE))
 
 
 def test_a_copy_says_who_does_not_have_the_message(lives: Mapping[str, list[Life]]) -> None:
@@ -257,8 +257,7 @@ def test_a_copy_says_who_does_not_have_the_message(lives: Mapping[str, list[Life
     assert lives[COPIED_TOPIC.store] == [("a", "c:one", 2, 2, 70, 70, "acked")]
 
 
-one = {**TOPIC, "subscription": "c:one"}
-LATE_RECORD = Journal().batch(clock(1), add("a", 1, **TOPIC)).batch(clock(4), ack("a", **one)).batch(ack("b", **one))
+LATE_RECORD = Journal().batch(clock(1), add("a", 1, **TOPIC)).batch(clock(4), ack("a", **ONE)).batch(ack("b", **ONE))
 
 
 def test_a_subscription_whose_first_record_is_not_there_has_its_acknowledgements(
@@ -267,6 +266,18 @@ def test_a_subscription_whose_first_record_is_not_there_has_its_acknowledgements
     assert lives[LATE_RECORD.store] == [
         ("a", "c:one", 1, 1, 4, 4, "acked"),
         ("b", "c:one", None, None, 4, 7.001, "unmatched_ack"),
+    ]
+
+
+MOVED_RECORD = Journal().batch(clock(1), add("a", 1, **TOPIC)).batch(clock(4), ack("a", **ONE))
+MOVED_RECORD.batch(clock(5), add("b", 5, **TOPIC)).next_file().batch(clock(9), {"command": "SUBSCRIPTION", **ONE})
+MOVED_RECORD.batch(copy("b", 5, **TOPIC)).batch(clock(12), ack("b", **ONE))
+
+
+def test_a_subscription_was_there_before_its_record_was_moved(lives: Mapping[str, list[Life]]) -> None:
+    assert lives[MOVED_RECORD.store] == [
+        ("a", "c:one", 1, 1, 4, 4, "acked"),
+        ("b", "c:one", 5, 5, 12, 12, "acked"),
     ]
 
 
