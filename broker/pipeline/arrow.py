@@ -19,7 +19,9 @@ from broker.pipeline import columns
 from broker.pipeline.blocks import Block, blocks
 from broker.pipeline.lockstep_messages import messages
 from broker.pipeline.lockstep_tables import Found, acks, records
-from broker.pipeline.rows import PERMISSIVE, REMOVED, STORED, AckRows, MessageRows, RecordRows, Row, rows, stretches
+from broker.pipeline.message_rows import STORED, MessageRows
+from broker.pipeline.record_rows import PERMISSIVE, RecordRows, Row, stretches
+from broker.pipeline.rows import REMOVED, AckRows, rows
 from broker.pipeline.values import array
 
 if TYPE_CHECKING:

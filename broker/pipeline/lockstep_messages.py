@@ -11,7 +11,7 @@ from broker.pipeline import columns
 from broker.pipeline.blocks import Block
 from broker.pipeline.lockstep_frames import VERSION_MIN, Frames, read_frames
 from broker.pipeline.lockstep_tables import Column, Found, command_names, commands_of, shared_columns, times
-from broker.pipeline.rows import properties_of
+from broker.pipeline.message_rows import properties_of
 from broker.pipeline.values import array
 from broker.pipeline.vectors import Bytes, Spans, is_ascii, numbers, only, strings, truths
 from broker.pipeline.walk import JournalFile

@@ -14,7 +14,8 @@ from broker.pipeline import columns
 from broker.pipeline.blocks import Block
 from broker.pipeline.lockstep import Commands, read_commands, read_local_transactions
 from broker.pipeline.lockstep_frames import VERSION_MIN, read_frames
-from broker.pipeline.rows import LAST_MS, ack_kind
+from broker.pipeline.record_rows import LAST_MS
+from broker.pipeline.rows import ack_kind
 from broker.pipeline.values import array
 from broker.pipeline.vectors import Bytes, Spans, is_ascii, numbers, only, strings, truths
 from broker.pipeline.walk import JournalFile

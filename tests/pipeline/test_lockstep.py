@@ -338,7 +338,8 @@ def test_nearly_all_of_a_journal_is_read_at_once(store: Path) -> None:
     from broker.pipeline.blocks import blocks
     from broker.pipeline.lockstep_messages import messages
     from broker.pipeline.lockstep_tables import acks, records
-    from broker.pipeline.rows import REMOVED, STORED
+    from broker.pipeline.message_rows import STORED
+    from broker.pipeline.rows import REMOVED
     from broker.pipeline.walk import walk
 
     file = journal_files([str(store)])[0]
