@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
@@ -92,8 +92,11 @@ def _search(place: Place, path: str) -> Iterator[tuple[str, int, _Found]]:
     directory, name = posixpath.split(path)
     try:
         if _ARCHIVED.fullmatch(name):
-            entries = place.entries(directory)
-            yield from (found for found in _named(directory, entries) if found[2].path == path)
+            found = [found for found in _named(directory, place.entries(directory)) if found[2].path == path]
+            number = file_id(name)
+            if not found and number is not None:
+                found = [(directory, number, file) for file in _moved(place, directory, {number}).values()]
+            yield from found
         else:
             yield from _below(place, path, place.entries(path), DEPTH_MAX)
     except (FileNotFoundError, NotADirectoryError):
@@ -132,14 +135,17 @@ def _plan(place: Place, store: str, found: dict[int, _Found], access: Access) ->
     # One file may have been asked for alone: its store is looked at whole, for a later file closes an earlier one.
     whole = {**_listed(place, store), **found}
     newest = max(whole)
-    gone: set[int] = set()
-    manifests = _manifests(place, whole)
-    paths = {number: file.path for number, file in whole.items()}
-    chronicle = read_chronicle(paths, _headers(place, paths, manifests, gone))
-    for number in sorted(found):
-        if number in gone:
-            continue
-        file = found[number]
+    while True:
+        gone: set[int] = set()
+        manifests = _manifests(place, whole)
+        paths = {number: file.path for number, file in whole.items()}
+        chronicle = read_chronicle(paths, _headers(place, paths, manifests, gone))
+        moved = _moved(place, store, {number for number in gone if not whole[number].is_archived})
+        if not moved:
+            break
+        whole |= moved
+    for number in sorted(found.keys() - gone):
+        file = whole[number]
         header = chronicle.headers.get(number)
         manifest = manifests.get(number)
         openwire = None if manifest is None else manifest.openwire
@@ -154,6 +160,18 @@ def _plan(place: Place, store: str, found: dict[int, _Found], access: Access) ->
             is_current=number == newest and not file.is_archived,
             access=access if place.is_remote else (),
         )
+
+
+def _moved(place: Place, store: str, numbers: Collection[int]) -> dict[int, _Found]:
+    """Those files of a store that its broker moved into the archive since they were seen."""
+    if not numbers:
+        return {}
+    archive = f"{store}/{ARCHIVE_NAME}"
+    try:
+        entries = place.entries(archive)
+    except OSError:
+        return {}
+    return {number: file for of, number, file in _named(archive, entries) if of == store and number in numbers}
 
 
 def _listed(place: Place, store: str) -> dict[int, _Found]:

@@ -33,7 +33,7 @@ from broker.pipeline.lost import Seen, ranges_of
 from broker.pipeline.manifests import manifest_of
 from broker.pipeline.places import is_remote, place_of
 from broker.pipeline.stopping import Stopped
-from broker.pipeline.stores import NoJournal
+from broker.pipeline.stores import NoJournal, journal_files
 from broker.pipeline.table import Table, size
 from broker.pipeline.walk import JournalFile
 from store.manifest import Manifest, describe
@@ -204,10 +204,19 @@ class Archive:
         for store in sorted(listings):
             listing = listings[store]
             for number in self._wanted(listing):
-                new = self._if_new(listing.files[number]) if listing.is_closed(number) else None
+                new = self._if_new_now(listing.files[number]) if listing.is_closed(number) else None
                 if new is not None and new.archived.identity not in given:
                     given.add(new.archived.identity)
                     yield new
+
+    def _if_new_now(self, file: JournalFile) -> New | None:
+        """The same of a file that a broker may have moved into its archive since it was listed."""
+        try:
+            return self._if_new(file)
+        except FileNotFoundError:
+            for moved in journal_files([file.path], access=file.access):
+                return self._if_new(moved)
+            raise
 
     def _if_new(self, file: JournalFile) -> New | None:
         """None when the lake has it, under whatever path. Raises FileNotFoundError when it went meanwhile."""
