@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.service, pytest.mark.thorough]
 
 ActiveMQ = Callable[..., list[dict[str, Any]]]
 
-SECONDS_MAX = 300
+SECONDS_MAX = 600
 _UNSENDABLE = {BodyKind.OBJECT, BodyKind.STREAM, BodyKind.BLOB}
 # a column of messages -> what Tandem.java calls it
 _SAME = {
@@ -34,6 +34,7 @@ _SAME = {
     "type": "type",
     "group_id": "groupId",
     "group_sequence": "groupSequence",
+    "reply_to": "replyTo",
 }
 
 

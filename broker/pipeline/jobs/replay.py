@@ -28,7 +28,15 @@ from broker.failover import FailoverUrl
 from broker.pipeline.columns import ACKS, BATCHES, COLUMNS, MESSAGES, RECORDS, ddl
 from broker.pipeline.jobs import archive
 from broker.pipeline.jobs.replay_report import SELECTION, dry_summary, summary
-from broker.pipeline.jobs.selection import ACK_COLUMNS, BATCH_COLUMNS, RECORD_COLUMNS, SEND, damaged, selection
+from broker.pipeline.jobs.selection import (
+    ACK_COLUMNS,
+    BATCH_COLUMNS,
+    COMMANDS,
+    RECORD_COLUMNS,
+    SEND,
+    damaged,
+    selection,
+)
 from broker.pipeline.jobs.summary import Summary
 from broker.pipeline.jobs.tables import Sources, write
 from broker.pipeline.lake import committed
@@ -123,11 +131,17 @@ def _parquet(spark: SparkSession, path: str, name: str) -> DataFrame:
 def _selected(spark: SparkSession, sources: Sources, out: str, wish: Wish) -> DataFrame:
     messages, records = table(spark, sources, MESSAGES), table(spark, sources, RECORDS, RECORD_COLUMNS)
     assert messages is not None, "all sources have them"
+    if records is not None:
+        # They are few, and looked at several times.
+        records = records.where(F.col("command").isin(*COMMANDS)).cache()
     acks = table(spark, sources, ACKS, ACK_COLUMNS) if wish.only == UNACKNOWLEDGED else None
     found = selection(messages, records, acks, wish, time.time_ns() // 1_000_000)
     if not are_parquet(sources.paths):
         found = found.unionByName(damaged(sources.read(spark, BATCHES, BATCH_COLUMNS)))
-    return spark.read.parquet(write(found, out, SELECTION))
+    written = write(found, out, SELECTION)
+    if records is not None:
+        records.unpersist()
+    return spark.read.parquet(written)
 
 
 def _asked(sources: Sources, wish: Wish, target: Target) -> dict[str, Any]:

@@ -62,17 +62,17 @@ def dry_summary(chosen: DataFrame, out: str, rate: float | None) -> Summary:
 
 # Of these nothing was sent although somebody asked for them.
 _AMISS: Final = {
-    IN_DOUBT: "are of transactions that have no outcome in what was read",
-    UNSENDABLE: "have a body or a destination that STOMP has no way to send",
-    UNREADABLE: "cannot be read",
-    WITHOUT_BODY: "have no body in this Parquet",
-    DAMAGED: "places of the journal are damaged, and what stood there cannot be read",
+    IN_DOUBT: "of transactions that have no outcome in what was read",
+    UNSENDABLE: "with a body or a destination that STOMP has no way to send",
+    UNREADABLE: "that cannot be read",
+    WITHOUT_BODY: "without a body in this Parquet",
+    DAMAGED: "damaged places of the journal, whatever stood there",
 }
 _MEANT: Final = {
-    EXPIRED: "have expired",
-    ACKNOWLEDGED: "were acknowledged",
-    ROLLED_BACK: "were rolled back",
-    SCHEDULED: "wait for their time in the broker's own queue",
+    EXPIRED: "that have expired",
+    ACKNOWLEDGED: "that were acknowledged",
+    ROLLED_BACK: "that were rolled back",
+    SCHEDULED: "that wait for their time in the broker's own queue",
 }
 
 
@@ -88,7 +88,7 @@ def _left_out(chosen: DataFrame) -> tuple[Table, list[str], bool]:
     counts: dict[str, int] = {}
     for row in found:
         counts[row.fate] = counts.get(row.fate, 0) + row["count"]
-    sentences = [f"{counts[fate]:,} {said}: not sent." for fate, said in (_AMISS | _MEANT).items() if fate in counts]
+    sentences = [f"Not sent: {counts[fate]:,} {said}." for fate, said in (_AMISS | _MEANT).items() if fate in counts]
     columns = ("destination_type", "destination", "reason", "messages")
     return _shown("Left out", columns, [list(row) for row in found]), sentences, not set(_AMISS) & set(counts)
 

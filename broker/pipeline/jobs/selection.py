@@ -50,6 +50,8 @@ RECORD_COLUMNS: Final = (
     "transaction",
     "subscription",
 )
+# Of the records these are looked at.
+COMMANDS: Final = (COMMIT, ROLLBACK, REMOVE_DESTINATION, SUBSCRIPTION, UNSUBSCRIPTION)
 ACK_COLUMNS: Final = (
     "store",
     "file",

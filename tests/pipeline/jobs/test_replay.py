@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +36,7 @@ from store.records.openwire import encode_message
 pytestmark = pytest.mark.service
 
 QUIET_SECONDS = 1.0
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -56,19 +59,19 @@ def url(*servers: Server) -> str:
     return f"failover:({','.join(f'stomp://{HOST}:{server.port}' for server in servers)})?maxReconnectDelay=50"
 
 
-async def _taken(to: str, destination: str) -> list[dict[str, Any]]:
+async def _taken(to: str, destination: str, quiet_seconds: float) -> list[dict[str, Any]]:
     found = []
     async with Client(to) as client:
         subscription = await client.subscribe(destination)
-        while (message := await subscription.receive(QUIET_SECONDS)) is not None:
+        while (message := await subscription.receive(quiet_seconds)) is not None:
             found.append({**message.headers, "body": message.body})
             await client.acknowledge(message)
     return found
 
 
-def taken(to: str, destination: str) -> list[dict[str, Any]]:
+def taken(to: str, destination: str, quiet_seconds: float = QUIET_SECONDS) -> list[dict[str, Any]]:
     """The headers and body of each message that a queue holds, taken out of it."""
-    return asyncio.run(_taken(to, destination))
+    return asyncio.run(_taken(to, destination, quiet_seconds))
 
 
 def rows(table: Any) -> list[dict[str, Any]]:
@@ -126,6 +129,31 @@ def test_a_master_that_is_killed_meanwhile_changes_nothing(
         replay.run(spark, sources, out, wish=Wish(only=UNACKNOWLEDGED), target=target)
     with pytest.raises(ValueError, match="choose another directory"):
         replay.run(spark, sources, out, wish=Wish(), target=Target("stomp://elsewhere:61613"))
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(400)
+def test_a_driver_that_is_killed_is_gone_on_from(
+    spark: SparkSession, pair: tuple[Server, Server], tmp_path: Path
+) -> None:
+    """Twice, in processes of its own; and consumers take at once what comes."""
+    write_store(tmp_path / "store", 1500)
+    out = tmp_path / "out"
+    command = ["pipeline", "replay", str(tmp_path / "store"), "--tail", "--out", str(out), "--to", url(*pair)]
+    own = ["--rate", "300", "--master", "local[2]", "--conf", "spark.driver.memory=768m"]
+    ledger = Ledger(out / STATE)
+    found: list[dict[str, Any]] = []
+    for wanted in (300, 800):
+        with subprocess.Popen([sys.executable, "-m", "tandemmq", *command, *own], cwd=ROOT) as driver:
+            while ledger.run() is None or ledger.progress(0).confirmed < wanted:
+                assert driver.poll() is None, "it has not come so far"
+                found += taken(url(*pair), "/queue/orders", 0.1)
+            driver.kill()
+    done = CliRunner().invoke(main, [*command, "--json"])
+    assert done.exit_code == 0, done.output
+    found += taken(url(*pair), "/queue/orders")
+    assert [each["originalMessageId"] for each in found] == [f"ID:tests-1:1:1:{n}" for n in range(1, 1501)]
+    assert "1,500" not in json.loads(done.stdout)["findings"][0], "the last run sent the rest only"
 
 
 @pytest.fixture
