@@ -78,6 +78,7 @@ def rows(table: Any) -> list[dict[str, Any]]:
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
+@pytest.mark.timeout(300)
 def test_a_master_that_is_killed_meanwhile_changes_nothing(
     spark: SparkSession, pair: tuple[Server, Server], tmp_path: Path
 ) -> None:
