@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.pipeline import columns
-from broker.pipeline.listing import Listing, whole_end
+from broker.pipeline.listing import Listing, is_border, whole_end
 from broker.pipeline.offsets import Offsets, Position, beginning
 from broker.pipeline.walk import JournalFile
 
@@ -47,9 +47,12 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
+    """One file further. ``is_growing``: there is no more for now."""
+
     position: Position
     size: int = 0
     loss: str | None = None
+    is_growing: bool = False
 
 
 def start_of(listing: Listing) -> Position:
@@ -106,11 +109,13 @@ def advance(
         positions[store] = step.position
         if step.loss is not None:
             result.losses.append(step.loss)
-            continue
-        moved.add(store)
-        files += 1
-        size += step.size
-        backlog[store] -= step.size
+        if step.size:
+            moved.add(store)
+            files += 1
+            size += step.size
+            backlog[store] -= step.size
+        if step.is_growing:
+            del backlog[store]
     result.offsets = Offsets(positions)
     return result
 
@@ -180,10 +185,11 @@ def _step(listing: Listing, position: Position, is_tail_wanted: bool, room: int 
         if not is_tail_wanted or number != listing.growing:
             return None
         stop = _whole_end(file, begin, room, listing.growing_stop)
-        return _Step(position.within(stop), stop - begin) if stop > begin else None
+        return _Step(position.within(stop), stop - begin, is_growing=True) if stop > begin else None
     if file.end is not None and begin > file.end:
         return _Step(position.behind(number), 0, _taken_back(file, begin))
-    return _Step(position.behind(number), _size(file, begin))
+    loss = None if file.end is not None or _is_border(file, begin) else _written_over(file, begin)
+    return _Step(position.behind(number), _size(file, begin), loss)
 
 
 def _next_arrived(numbers: list[int], position: Position) -> int | None:
@@ -204,6 +210,13 @@ def _whole_end(file: JournalFile, begin: int, room: int | None, known_stop: int 
     except FileNotFoundError:  # closed and moved since it was listed
         return begin if known_stop is None else known_stop
     return stop if known_stop is None else min(stop, known_stop)
+
+
+def _is_border(file: JournalFile, offset: int) -> bool:
+    try:
+        return is_border(file, offset)
+    except FileNotFoundError:
+        return True  # told, or found elsewhere, when it is read
 
 
 def _size(file: JournalFile, begin: int) -> int:
@@ -242,4 +255,12 @@ def _taken_back(file: JournalFile, offset: int) -> str:
         f"{file.path} ends at {file.end}, as a later file says, and this stream read it up to {offset}: what stood "
         "between was never promised to anybody, and a power loss or a change of masters took it back (follow=tail). "
         "Go on behind it: failOnDataLoss=false"
+    )
+
+
+def _written_over(file: JournalFile, offset: int) -> str:
+    return (
+        f"{file.path} has no batch that begins or ends at {offset}, up to where this stream read it: a power loss took "
+        "back what stood there, and other batches were written over it (follow=tail). Go on with the next one: "
+        "failOnDataLoss=false"
     )

@@ -462,6 +462,18 @@ def test_files_of_activemq_are_closed_when_the_next_one_holds_something(tmp_path
     assert stream.ids() == ["ID:tests-1:1:1:1", "ID:tests-1:1:1:2"]
 
 
+def test_what_activemq_wrote_over_the_end_of_a_tail_is_told(tmp_path: Path) -> None:
+    write_foreign(tmp_path / "db-1.log", [[add(1)], [add(2)]])
+    stream = Driven(path=str(tmp_path), follow="tail")
+    assert stream.ids() == ["ID:tests-1:1:1:1", "ID:tests-1:1:1:2"]
+    write_foreign(tmp_path / "db-1.log", [[add(1)], [add(3, b"y" * 600)], [add(4)]])  # 2 was never synced
+    write_foreign(tmp_path / "db-2.log", [[add(5)]])
+    with pytest.raises(DataLost, match=r"db-1\.log has no batch that begins or ends at .* took back what stood there"):
+        stream.plan()
+    going_on = Driven(stream.offsets, path=str(tmp_path), follow="tail", failOnDataLoss="false")
+    assert going_on.ids() == ["ID:tests-1:1:1:4", "ID:tests-1:1:1:5"]
+
+
 # ---- several stores, and how much at once
 
 
