@@ -40,7 +40,7 @@ TICK_DISTANCE_MIN: Final = 90
 LINE_TICK_DISTANCE_MIN: Final = 40
 # Points of a line. Of more, the greatest of each stretch is shown: nobody looks for how low a backlog once was.
 POINTS_MAX: Final = 300
-# Many points make a line by themselves.
+# Many points without a gap make a line by themselves.
 POINT_RADIUS: Final = 2.5
 POINT_RADIUS_OF_MANY: Final = 1.2
 MANY_POINTS: Final = 60
@@ -151,9 +151,8 @@ def _lines(plot: Lines) -> str:
         for index in range(0, len(plot.xs), every)
     ]
     for colour, (name, line) in zip(_colours(len(plot.lines)), plot.lines, strict=True):
-        points = thinned(line)
-        radius = POINT_RADIUS if len(points) <= MANY_POINTS else POINT_RADIUS_OF_MANY
-        for stretch in _stretches(points):
+        for stretch in _stretches(thinned(line)):
+            radius = POINT_RADIUS if len(stretch) <= MANY_POINTS else POINT_RADIUS_OF_MANY
             path = "L".join(f"{across(index):.1f} {up(value):.1f}" for index, value in stretch)
             parts.append(f'<path class="line" stroke="{colour}" d="M{path}"/>')
             for index, value in stretch:

@@ -16,6 +16,8 @@ from broker.pipeline.table import Cell, Table, is_number, shown, without_sole_st
 
 # Words up to this long stay in one line: times, and names of commands.
 SHORT_CHARS_MAX: Final = 24
+# Of more columns than these, words are broken where paper ends.
+PAPER_COLUMNS_MAX: Final = 9
 
 _STYLE: Final = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 64rem; padding: 0 1rem; color: #1c1c1c;
@@ -29,10 +31,12 @@ th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: left; 
 .n, .s { white-space: nowrap; } .n { text-align: right; font-variant-numeric: tabular-nums; }
 .note, .legend { color: #444; font-size: .85rem; }
 @media print {
-  body { margin: 0; max-width: none; font-size: 11px; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  body { margin: 0; padding: 0; max-width: none; font-size: 11px; print-color-adjust: exact;
+         -webkit-print-color-adjust: exact; }
   h1 { font-size: 1.2rem; } h2 { font-size: 1rem; break-after: avoid; } tr, svg { break-inside: avoid; }
   .wide { overflow: visible; } svg { min-width: 0; } table { font-size: 9px; }
-  th, td, .n, .s { padding: .1rem .25rem; white-space: normal; overflow-wrap: anywhere; }
+  th, td { padding: .1rem .25rem; max-width: 30ch; }
+  .many th, .many td { white-space: normal; overflow-wrap: anywhere; }
 }
 """
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
@@ -71,7 +75,8 @@ def _table(table: Table) -> Iterator[str]:
     heads = "".join(
         f"<th{_kind(name, is_right)}>{_text(name)}</th>" for name, is_right in _pairs(table.columns, numeric)
     )
-    yield f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>'
+    many = ' class="many"' if len(table.columns) > PAPER_COLUMNS_MAX else ""
+    yield f'<div class="wide"><table{many}><thead><tr>{heads}</tr></thead><tbody>'
     for row in table.rows:
         cells = "".join(f"<td{_kind(cell, is_right)}>{_text(cell)}</td>" for cell, is_right in _pairs(row, numeric))
         yield f"<tr>{cells}</tr>"
