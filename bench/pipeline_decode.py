@@ -92,7 +92,8 @@ class Held:
         self._content = content
 
     def read(self, offset: int, length: int) -> bytes:
-        found: bytes = self._content.slice(offset, max(0, min(length, self._content.size - offset))).to_pybytes()
+        start = min(offset, self._content.size)
+        found: bytes = self._content.slice(start, min(length, self._content.size - start)).to_pybytes()
         return found
 
     def size(self) -> int:

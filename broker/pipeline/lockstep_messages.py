@@ -42,7 +42,7 @@ def messages(block: Block, file: JournalFile, version: int | None, *, payload: b
         fits[:] = False
         schema = columns.arrow_schema(columns.MESSAGES)
         return Found(fits, np.zeros(count, np.int64), {field.name: _nothing(field.type, count) for field in schema})
-    frames = read_frames(data, found.frame, version)
+    frames = read_frames(data, only(fits, found.frame), version)
     fits &= frames.fits & (frames.stop == found.frame[1]) & ~frames.compressed & (frames.kind != BodyKind.BLOB)
     is_text = frames.kind == BodyKind.TEXT
     bodies = _bodies(data, frames, is_text, fits)
