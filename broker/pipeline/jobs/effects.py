@@ -6,6 +6,8 @@
     a topic's message is held by each durable subscription that there is when it takes effect
     a REMOVE_DESTINATION, and an UNSUBSCRIPTION, end all that is held
 
+Of topics brokers write no UPDATE_MESSAGE; should one be met, it counts as a COPY.
+
 A *place* is a file and an offset in one number, as the journal has it: file << 32 | offset. No window spans more than
 one transaction, or one message of one queue or subscription.
 """

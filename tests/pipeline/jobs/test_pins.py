@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +40,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.service
+
+_INTEROP = importlib.util.spec_from_file_location(
+    "interop_fixtures", Path(__file__).parents[2] / "interop" / "conftest.py"
+)
+assert _INTEROP is not None
+assert _INTEROP.loader is not None
+_FIXTURES = importlib.util.module_from_spec(_INTEROP)
+_INTEROP.loader.exec_module(_FIXTURES)
+# The real ActiveMQ over a directory, in the Spark session of these tests.
+activemq = _FIXTURES.activemq
 
 SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
 LIVES = 12 if os.environ.get("TANDEMMQ_THOROUGH") == "1" else 3
@@ -136,6 +148,21 @@ def test_the_journal_alone_says_what_the_broker_says(spark: SparkSession, tmp_pa
     assert [journal.store for journal in found] == list(map(str, directories))
     for journal, directory in zip(found, directories, strict=True):
         same_answer(journal, directory, tmp_path / f"{directory.name}-alone")
+
+
+@pytest.mark.timeout(600)
+def test_a_directory_of_activemq_is_judged_as_the_broker_judges_it(
+    spark: SparkSession, activemq: Callable[..., Any], tmp_path: Path
+) -> None:
+    directory = tmp_path / "data"
+    activemq("produce", directory)
+
+    found = {journal.store: journal for journal in of_the_journal(spark, directory)}
+
+    journal = found[str(directory)]
+    assert journal.facts.transactions, "ActiveMQ left a prepared one"
+    assert any(owner.subscription_name for owner in journal.facts.owners.values())
+    same_answer(journal, directory, tmp_path / "alone")
 
 
 @pytest.mark.timeout(600)
