@@ -63,13 +63,14 @@ _Look = tuple[str, int, int | None]
 
 @dataclass(slots=True)
 class Progress:
-    """What a run added to the lake: by store its files, and rows by table."""
+    """What a run added to the lake: by store its files, and rows by table. ``is_stopped``: it was asked to end."""
 
     files: dict[str, list[int]] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
     lost: dict[str, list[int]] = field(default_factory=dict)
     damaged: dict[str, list[int]] = field(default_factory=dict)
+    is_stopped: bool = False
 
     def note(self, added: Sequence[New], rows: dict[str, int]) -> None:
         for new in added:
@@ -145,7 +146,7 @@ def run(
                         break
                 pause(RETRY_SECONDS if every is None else every)
         except Stopped:
-            pass
+            progress.is_stopped = True
     return _summary(progress, out)
 
 
@@ -373,7 +374,8 @@ def _summary(progress: Progress, out: str) -> Summary:
             f"{progress.rows[ACKS]:,} acknowledgements."
         )
     else:
-        first = "Nothing was new: the lake has every closed file."
+        is_known = not progress.is_stopped
+        first = "Nothing was new: the lake has every closed file." if is_known else "Stopped; nothing was added."
     findings = [first]
     if progress.lost:
         findings.append(f"Deleted before they were archived, and skipped: {_named(progress.lost)}.")
