@@ -49,7 +49,10 @@ def pipeline(
         one, two = (_middle(plain[start::2], size) for start in (0, 1))
         counts = {*spark["records"].values(), *(run["rows"] for run in plain)}
         assert len(counts) == 1, f"each way counts the same records: {counts}"
-        source, binary = (_rate(spark["seconds"][name], size, counts) for name in ("source", "binary_file"))
+        source, binary = (
+            _rate(spark["seconds"][name], size, counts, spark["cpu_seconds"][name])
+            for name in ("source", "binary_file")
+        )
 
         bodies = [_plain(files, MESSAGES, count, say) for count in (1, 2)]
         small = _spark("bodies", journal, last, rounds, work, say)
@@ -98,17 +101,24 @@ def _plain(files: Sequence[JournalFile], table: str, processes: int, say: Say) -
     taken = max(each.stop for each in found) - min(each.start for each in found)
     rows = sum(each.rows for each in found)
     say(f"{table}, {processes} plain: {taken:.2f} s")
-    return {"seconds": taken, "rows": rows, "peak_bytes": max(each.peak_bytes for each in found)}
+    return {
+        "seconds": taken,
+        "cpu_seconds": sum(each.cpu_seconds for each in found),
+        "rows": rows,
+        "peak_bytes": max(each.peak_bytes for each in found),
+    }
 
 
 def _middle(runs: Sequence[Mapping[str, Any]], size: int) -> dict[str, Any]:
-    return _rate([run["seconds"] for run in runs], size, {run["rows"] for run in runs})
+    cpu = [run["cpu_seconds"] for run in runs]
+    return _rate([run["seconds"] for run in runs], size, {run["rows"] for run in runs}, cpu)
 
 
-def _rate(seconds: Sequence[float], size: int, rows: set[int]) -> dict[str, Any]:
+def _rate(seconds: Sequence[float], size: int, rows: set[int], cpu: Sequence[float] = ()) -> dict[str, Any]:
     middle = statistics.median(seconds)
     return {
         "seconds": [round(each, 3) for each in seconds],
+        "cpu_seconds": round(statistics.median(cpu), 2) if cpu else None,
         "mb_per_second": round(size / middle / 1e6, 1),
         "records_per_second": round(max(rows) / middle),
     }

@@ -26,6 +26,7 @@ class Decoded(NamedTuple):
 
     start: float
     stop: float
+    cpu_seconds: float
     rows: int
     peak_bytes: int
 
@@ -56,9 +57,9 @@ def _decode(files: Sequence[JournalFile], table: str, barrier: Barrier, end: Con
     read = counted if table == RECORDS else gone_through
     read(files[:1])
     barrier.wait()
-    start = time.monotonic()
+    start, cpu = time.monotonic(), time.process_time()
     rows = read(files)
-    end.send(Decoded(start, time.monotonic(), rows, peak_bytes(STATUS)))
+    end.send(Decoded(start, time.monotonic(), time.process_time() - cpu, rows, peak_bytes(STATUS)))
 
 
 def counted(files: Sequence[JournalFile]) -> int:

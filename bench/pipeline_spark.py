@@ -58,10 +58,13 @@ def aggregates(spark: SparkSession, directory: str, last: int, rounds: int, scra
     ways = {"source": source, "binary_file": binary_file}
     counts = {name: sum(row["count"] for row in way(spark, directory, last).collect()) for name, way in ways.items()}
     times: dict[str, list[float]] = {name: [] for name in ways}
+    cpu: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
+            before = cpu_seconds()
             times[name].append(seconds(way(spark, directory, last).collect))
-    return {"records": counts, "seconds": times}
+            cpu[name].append(cpu_seconds() - before)
+    return {"records": counts, "seconds": times, "cpu_seconds": cpu}
 
 
 def bodies(spark: SparkSession, directory: str, last: int, rounds: int, scratch: str) -> dict[str, object]:
@@ -90,25 +93,45 @@ def composed(spark: SparkSession, directory: str, last: int, rounds: int, scratc
 
 
 def workers() -> Iterator[Path]:
+    """The status of each process that runs Python for Spark."""
+    for process in _below():
+        try:
+            if WORKER in (process / "cmdline").read_bytes():
+                yield process / "status"
+        except FileNotFoundError:
+            continue
+
+
+def cpu_seconds() -> float:
+    """What this process and all below it have had, those that ended included."""
+    ticks = 0
+    for process in (Path("/proc/self"), *_below()):
+        try:
+            ticks += sum(map(int, _figures(process)[11:15]))
+        except FileNotFoundError:
+            continue
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _below() -> list[Path]:
+    """The processes that this one started, and those that they started."""
+    parents = {}
     for process in Path("/proc").iterdir():
-        if process.name.isdigit() and _descends(int(process.name)):
+        if process.name.isdigit():
             try:
-                if WORKER in (process / "cmdline").read_bytes():
-                    yield process / "status"
+                parents[int(process.name)] = int(_figures(process)[1])
             except FileNotFoundError:
                 continue
+    found = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
+        found |= more
+    return [Path(f"/proc/{pid}") for pid in found - {os.getpid()}]
 
 
-def _descends(pid: int) -> bool:
-    """Whether this process started it, or one that it started."""
-    while pid > 1:
-        if pid == os.getpid():
-            return True
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except FileNotFoundError:
-            return False
-    return False
+def _figures(process: Path) -> list[str]:
+    """What stands in ``stat`` behind the name: state, parent, ..., and from the eleventh on utime, stime, cutime,
+    cstime."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
 
 
 CASES = {"aggregates": aggregates, "bodies": bodies, "composition": composed}
