@@ -167,9 +167,9 @@ def locate_records(buffer: bytes, start: int, stop: int, base: int) -> Records |
             others.append(len(starts))
         add(at)
         at += size
-        if size < RECORD_HEADER_SIZE or at > stop:
+        if size < RECORD_HEADER_SIZE:
             return None
-    if at != stop:
+    if at != stop:  # also where the last one reaches further
         return None
     stops = [*starts[1:], stop] if starts else []
     for index in reversed(others):
