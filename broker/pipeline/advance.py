@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.pipeline import columns
-from broker.pipeline.listing import Listing, is_border, whole_end
+from broker.pipeline.listing import Listing, grown, is_border, whole_end
 from broker.pipeline.offsets import Offsets, Position, beginning
 from broker.pipeline.walk import JournalFile
 
@@ -60,15 +60,14 @@ def start_of(listing: Listing) -> Position:
     return beginning(listing.files, has_all=listing.growing is not None)
 
 
-def newest_of(listing: Listing, *, is_tail_wanted: bool) -> Position:
-    """Behind everything that a store has; before the file that grows where that is not wanted."""
+def newest_of(listing: Listing) -> Position:
+    """Behind everything that a store has, as far as it was looked at; before the file that grows where it was not."""
     if listing.growing is None:
         position = Position()
         for number in listing.files:
             position = position.behind(number)
         return position
-    stop = whole_end(listing.files[listing.growing], 0) if is_tail_wanted else 0
-    return Position(listing.growing, stop)
+    return Position(listing.growing, listing.growing_stop or 0)
 
 
 def advance(
@@ -203,13 +202,12 @@ def _next_arrived(numbers: list[int], position: Position) -> int | None:
 
 
 def _whole_end(file: JournalFile, begin: int, room: int | None, known_stop: int | None) -> int:
-    if known_stop is not None and room is None:
-        return known_stop
     try:
-        stop = whole_end(file, begin, room)
+        if known_stop is None:
+            return grown(file, begin, room) or begin
+        return known_stop if room is None else min(whole_end(file, begin, room), known_stop)
     except FileNotFoundError:  # closed and moved since it was listed
         return begin if known_stop is None else known_stop
-    return stop if known_stop is None else min(stop, known_stop)
 
 
 def _is_border(file: JournalFile, offset: int) -> bool:

@@ -11,20 +11,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.pipeline.places import Access
+from broker.pipeline.places import Access, open_file
 from broker.pipeline.stores import journal_files
 from broker.pipeline.walk import JournalFile, walk
+from journal.files import PREFIX, SUFFIX
 from store.headers import decode_header
 
 LOOK_SECONDS_MIN: Final = 0.25
 LOOK_SHARE: Final = 10
+# So often a look is repeated because a file was closed meanwhile.
+LOOKS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """The files of one store, by ascending number. Those from ``growing`` on may be written; None: an archive.
 
-    ``growing_stop``: read no more of the growing file than this; None: what is there.
+    ``growing_stop``: of the growing file so much was whole before another one followed; None: not looked at yet.
     """
 
     store: str
@@ -69,6 +72,15 @@ class Stores:
         merged = {store: dict(sorted({**before.get(store, {}), **files}.items())) for store, files in found.items()}
         self._seen = {store: self._listing(store, files) for store, files in merged.items()}
         return self._seen
+
+    def now_to_the_end(self) -> Mapping[str, Listing]:
+        """As ``now``, and how far the files that grow are whole. Where one is followed by another at each look, no part
+        of it is told."""
+        for _ in range(LOOKS_MAX):
+            found = {store: _with_stop(listing) for store, listing in self.now().items()}
+            if all(listing.growing is None or listing.growing_stop is not None for listing in found.values()):
+                break
+        return {store: replace(listing, growing_stop=listing.growing_stop or 0) for store, listing in found.items()}
 
     def lately(self) -> Mapping[str, Listing]:
         """As it was not long ago, and without a file that was about to be archived: what is missing, ``now`` tells.
@@ -121,9 +133,32 @@ def whole_end(file: JournalFile, start: int, bytes_max: int | None = None) -> in
     return end
 
 
+def grown(file: JournalFile, start: int, bytes_max: int | None = None) -> int | None:
+    """As ``whole_end``; None when a later file is there. Behind the end that this one has then, there may be batches
+    that do not count: a master's last word, or what a deposed one wrote.
+
+    A later file appears before its master looks where this one ends. So what was whole while there was none counts.
+    """
+    end = whole_end(file, start, bytes_max)
+    try:
+        open_file(f"{file.store}/{PREFIX}{file.file + 1}{SUFFIX}", file.access).release()
+    except FileNotFoundError:
+        return end
+    return None
+
+
 def is_border(file: JournalFile, offset: int) -> bool:
     """Whether a batch, or what stands behind the last one, begins at ``offset``."""
     return offset == 0 or any(offset in (stretch.start, stretch.stop) for stretch in walk(file))
+
+
+def _with_stop(listing: Listing) -> Listing:
+    if listing.growing is None:
+        return listing
+    try:
+        return replace(listing, growing_stop=grown(listing.files[listing.growing], 0))
+    except FileNotFoundError:
+        return listing
 
 
 def _newest(files: dict[int, JournalFile]) -> int | None:

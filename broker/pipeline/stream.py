@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from broker.pipeline.advance import Advance, DataLost, Limit, advance, newest_of, parts_between, start_of
-from broker.pipeline.listing import Listing, Stores, is_border, whole_end
+from broker.pipeline.listing import Listing, Stores, is_border
 from broker.pipeline.offsets import Offsets
 from broker.pipeline.options import LATEST, BadOption, StreamOptions
 from broker.pipeline.parts import FileGone, Files, packed, record_batches_of
@@ -53,17 +53,16 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- beside the driver
 
     def initialOffset(self) -> dict[str, Any]:
-        starting, stores = self._options.starting, self._stores.now()
+        starting = self._options.starting
+        is_end_wanted = starting == LATEST and self._options.read.is_tail_wanted
+        stores = self._stores.now_to_the_end() if is_end_wanted else self._stores.now()
         if isinstance(starting, Offsets):
             _check(starting, stores)
             said = starting.stores
         else:
             said = {}
-        is_tail_wanted = self._options.read.is_tail_wanted
-        positions = {
-            store: newest_of(listing, is_tail_wanted=is_tail_wanted) if starting == LATEST else start_of(listing)
-            for store, listing in stores.items()
-        }
+        begin = newest_of if starting == LATEST else start_of
+        positions = {store: begin(listing) for store, listing in stores.items()}
         return Offsets({**positions, **said}).told()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -74,12 +73,8 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._frozen = {
-            store: listing
-            if listing.growing is None or not self._options.read.is_tail_wanted
-            else replace(listing, growing_stop=whole_end(listing.files[listing.growing], 0))
-            for store, listing in self._stores.now().items()
-        }
+        is_tail_wanted = self._options.read.is_tail_wanted
+        self._frozen = self._stores.now_to_the_end() if is_tail_wanted else self._stores.now()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         offsets = Offsets.of(start)

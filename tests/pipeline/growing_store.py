@@ -12,8 +12,10 @@ from typing import Any
 from pipeline_journals import FILE_BYTES, add
 
 from journal.files import JournalFiles
+from journal.format import encode_batch
 from journal.writer import JournalWriter
 from store.headers import Header, encode_header
+from store.records.commands import encode_trace
 
 
 class GrowingStore:
@@ -67,6 +69,13 @@ class GrowingStore:
         self._epoch += 1
         self._writer = JournalWriter(self.files, "b", file + 1, file_length_max=FILE_BYTES)
         self._writer.append([self._header("promotion", {file: real if end is None else end})])
+
+    def write_behind(self, file: int, end: int) -> None:
+        """The last word of a master that went on in the next file."""
+        farewell, _ = encode_batch([encode_trace('TANDEMMQ-NEXT {"file": 2}')])
+        with open(self.files.path(file), "r+b") as opened:
+            opened.seek(end)
+            opened.write(farewell)
 
     def archive(self, file: int) -> None:
         archive = self.directory / "data-archive"

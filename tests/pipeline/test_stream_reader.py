@@ -15,9 +15,7 @@ from pipeline_journals import FILE_BYTES, add, write_foreign
 
 from broker.pipeline.walk import JournalFile
 from journal.files import JournalFiles
-from journal.format import encode_batch
 from journal.writer import JournalWriter
-from store.records.commands import encode_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,10 +134,7 @@ def test_what_is_written_behind_an_end_later_changes_no_batch(store: GrowingStor
     stream = Driven(path=str(store.directory))
     assert stream.plan()
     before = stream.batch()
-    farewell, _ = encode_batch([encode_trace('TANDEMMQ-NEXT {"file": 2}')])
-    with open(store.files.path(1), "r+b") as file:
-        file.seek(end)
-        file.write(farewell)
+    store.write_behind(1, end)
     assert stream.batch() == before
     (closed,) = journal_files([str(store.directory)])
     assert len(list(rows(closed, "records"))) == len(before) + 1, "it is there"
@@ -325,6 +320,50 @@ def test_a_file_that_moves_during_a_look_is_not_lost(store: GrowingStore, monkey
         races.miss(races.looks + look, look)  # before it says what is there now
     now.reader.prepareForTriggerAvailableNow()
     assert now.ids() == store.ids
+
+
+@pytest.mark.parametrize("is_deposed", [False, True])
+def test_a_tail_ends_where_its_file_does_though_that_is_closed_during_a_look(
+    store: GrowingStore, monkeypatch: pytest.MonkeyPatch, is_deposed: bool
+) -> None:
+    store.add(2)
+    stream = Driven(path=str(store.directory), follow="tail")
+    end = store.end
+
+    def close() -> None:
+        if is_deposed:
+            store.fence()
+            store.add(2)
+            store.take_over(end)
+        else:
+            store.rotate()
+            store.write_behind(1, end)
+
+    Races(monkeypatch).behind(1, close)
+    assert [*stream.ids(), *stream.ids()] == store.ids[:2]
+
+
+def test_where_all_ends_is_looked_for_again_when_a_file_is_closed_meanwhile(
+    store: GrowingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close() -> None:
+        file, end = store.file, store.end
+        store.rotate()
+        store.write_behind(file, end)
+
+    store.add(2)
+    races = Races(monkeypatch)
+    races.behind(2, close)
+    latest = Driven(path=str(store.directory), follow="tail", startingOffsets="latest")
+    assert latest.offsets[0]["stores"] == {str(store.directory): {"file": 2, "offset": store.end}}
+    store.add(2)
+    now = Driven(path=str(store.directory), follow="tail")
+    races.behind(races.looks + 2, close)
+    now.reader.prepareForTriggerAvailableNow()
+    expected = list(store.ids)
+    store.add(1)
+    assert now.ids() == expected
+    assert latest.ids() == store.ids[2:]
 
 
 def test_an_end_that_is_said_during_a_look_is_kept_to(store: GrowingStore, monkeypatch: pytest.MonkeyPatch) -> None:
