@@ -36,6 +36,13 @@ from store.records.openwire import encode_message
 pytestmark = pytest.mark.service
 
 QUIET_SECONDS = 1.0
+# A session that is of use for less than a minute.
+QUICK = (
+    "spark.driver.memory=768m",
+    "spark.sql.shuffle.partitions=2",
+    "spark.sql.adaptive.enabled=false",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -59,19 +66,19 @@ def url(*servers: Server) -> str:
     return f"failover:({','.join(f'stomp://{HOST}:{server.port}' for server in servers)})?maxReconnectDelay=50"
 
 
-async def _taken(to: str, destination: str, quiet_seconds: float) -> list[dict[str, Any]]:
-    found = []
+async def _taken(to: str, destination: str, most: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     async with Client(to) as client:
         subscription = await client.subscribe(destination)
-        while (message := await subscription.receive(quiet_seconds)) is not None:
+        while len(found) < most and (message := await subscription.receive(QUIET_SECONDS)) is not None:
             found.append({**message.headers, "body": message.body})
             await client.acknowledge(message)
     return found
 
 
-def taken(to: str, destination: str, quiet_seconds: float = QUIET_SECONDS) -> list[dict[str, Any]]:
-    """The headers and body of each message that a queue holds, taken out of it."""
-    return asyncio.run(_taken(to, destination, quiet_seconds))
+def taken(to: str, destination: str, most: int = 1_000_000) -> list[dict[str, Any]]:
+    """The headers and body of each message that a queue holds, in order, taken out of it; or of the first ``most``."""
+    return asyncio.run(_taken(to, destination, most))
 
 
 def rows(table: Any) -> list[dict[str, Any]]:
@@ -133,7 +140,7 @@ def test_a_master_that_is_killed_meanwhile_changes_nothing(
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_driver_that_is_killed_is_gone_on_from(
     spark: SparkSession, pair: tuple[Server, Server], tmp_path: Path
 ) -> None:
@@ -141,15 +148,20 @@ def test_a_driver_that_is_killed_is_gone_on_from(
     write_store(tmp_path / "store", 1500)
     out = tmp_path / "out"
     command = ["pipeline", "replay", str(tmp_path / "store"), "--tail", "--out", str(out), "--to", url(*pair)]
-    own = ["--rate", "300", "--master", "local[2]", "--conf", "spark.driver.memory=768m"]
+    own = ["--rate", "100", "--master", "local[2]"]
+    for setting in QUICK:
+        own += ["--conf", setting]
     ledger = Ledger(out / STATE)
     found: list[dict[str, Any]] = []
-    for wanted in (300, 800):
+    for wanted in (700, 1200):
         with subprocess.Popen([sys.executable, "-m", "tandemmq", *command, *own], cwd=ROOT) as driver:
-            while ledger.run() is None or ledger.progress(0).confirmed < wanted:
-                assert driver.poll() is None, "it has not come so far"
-                found += taken(url(*pair), "/queue/orders", 0.1)
-            driver.kill()
+            try:
+                while len(found) < wanted:
+                    assert driver.poll() is None, "it has not come so far"
+                    found += taken(url(*pair), "/queue/orders", 50)
+            finally:
+                driver.kill()
+        assert ledger.progress(0).confirmed < 1500, "it was killed in the middle"
     done = CliRunner().invoke(main, [*command, "--json"])
     assert done.exit_code == 0, done.output
     found += taken(url(*pair), "/queue/orders")
