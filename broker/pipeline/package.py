@@ -16,7 +16,7 @@ import broker
 
 ZIP_NAME: Final = "tandemmq-pipeline.zip"
 SCRIPT_NAME: Final = "submit.py"
-SCRIPT: Final = "from broker.pipeline.submit import main\n\nmain()\n"
+SCRIPT: Final = "from broker.cli.pipeline.submit import main\n\nmain()\n"
 _ROOMS: Final = ("broker", "config", "index", "journal", "locker", "store")
 # The same files give the same zip: zip's own beginning of time.
 _DATE: Final = (1980, 1, 1, 0, 0, 0)

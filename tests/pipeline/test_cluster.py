@@ -41,7 +41,7 @@ def test_the_zip_has_the_rooms_on_top_and_is_the_same_each_time(tmp_path: Path) 
     archive, script = package(tmp_path / "one")
     with zipfile.ZipFile(archive) as found:
         names = set(found.namelist())
-    assert {"broker/__init__.py", "broker/pipeline/submit.py", "journal/scan.py", "store/headers.py"} <= names
+    assert {"broker/__init__.py", "broker/cli/pipeline/submit.py", "journal/scan.py", "store/headers.py"} <= names
     assert not [name for name in names if name.endswith(".pyc") or name.startswith(("tests", "/"))]
     compile(script.read_text(), str(script), "exec")
     again = CliRunner().invoke(main, ["pipeline", "package", "--out", str(tmp_path / "two")])

@@ -18,21 +18,19 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = re.compile(r"(\d+)([smh])")
 
 
-class Duration(click.ParamType[float]):
+def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """Seconds, written as 10s, 5m or 1h."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        matched = _DURATION.fullmatch(str(value))
-        if matched is None or not int(matched[1]):
-            self.fail(f"{value!r} is no duration such as 10s, 5m or 1h", param, ctx)
-        return float(int(matched[1]) * _UNITS[matched[2]])
+    if value is None:
+        return None
+    matched = _DURATION.fullmatch(value)
+    if matched is None or not int(matched[1]):
+        raise click.BadParameter(f"{value!r} is no duration such as 10s, 5m or 1h", ctx, param)
+    return float(int(matched[1]) * _UNITS[matched[2]])
 
 
 @click.command
 @asked
-@click.option("--every", type=Duration(), metavar="10s", help="Go on until SIGTERM, and look so often.")
+@click.option("--every", callback=duration, metavar="10s", help="Go on until SIGTERM, and look so often.")
 @click.option("--destination", "destinations", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
 @click.option(
     "--by",

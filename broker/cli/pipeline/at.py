@@ -12,17 +12,15 @@ from broker.cli.pipeline.asked import answer, asked, journals_there
 from broker.pipeline.jobs.tables import Sources
 
 
-class Moment(click.ParamType[datetime]):
+def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
     """A time as ISO 8601 has it, such as 2026-11-20T02:14:00Z; UTC where it says no zone."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        try:
-            time = datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is no time such as 2026-11-20T02:14:00Z", param, ctx)
-        return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    if value is None:
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no time such as 2026-11-20T02:14:00Z", ctx, param) from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def whole_stores(sources: Sources) -> None:
@@ -34,7 +32,7 @@ def whole_stores(sources: Sources) -> None:
 
 @click.command
 @asked
-@click.option("--time", type=Moment(), metavar="TIME", help="The moment, such as 2026-11-20T02:14:00Z.")
+@click.option("--time", callback=moment, metavar="TIME", help="The moment, such as 2026-11-20T02:14:00Z.")
 @click.option("--file", "file", type=click.IntRange(1), metavar="N", help="Before what stands in db-N.log: exact.")
 @click.option("--offset", type=click.IntRange(0), default=0, metavar="BYTES", help="With --file: before this offset.")
 @click.option("--destination", "destinations", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
