@@ -182,7 +182,7 @@ def run(
             head(
                 _readable(slowest, "window_start"),
                 "Slowest windows",
-                (*_DESTINATION, "window_start", *_COUNTED, "backlog_end", *_MEASURED),
+                ("store", "destination", "window_start", "acked", "backlog_end", *_PERCENTILES, "interval_error_ms"),
             ),
         ),
         plots(series, timedelta(seconds=window_seconds)),
