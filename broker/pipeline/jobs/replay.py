@@ -50,8 +50,8 @@ from broker.protocols.stomp.destinations import write_destination
 SLICE_MESSAGES: Final = 10_000
 # So often a terminal is told how far it is.
 WATCH_SECONDS: Final = 1.0
-# A row group of the plan is what a task holds of it.
-_PLAN_OPTIONS: Final = {"parquet.block.size": str(8 << 20), "parquet.page.size.row.check.min": "1"}
+# A task holds one row group of the plan: so many messages, or fewer that have Parquet's 128 MiB together.
+_PLAN_OPTIONS: Final = {"parquet.block.row.count.limit": "2000"}
 _PLAN_COLUMNS: Final = (
     "destination_type",
     "destination",
