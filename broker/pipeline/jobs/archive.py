@@ -166,7 +166,7 @@ class Archive:
         self._spark = spark
         self._sources = sources
         self._lake = lake
-        self._stores = Stores(sources.paths, sources.access)
+        self._stores = Stores(sources.paths, sources.access_in(spark))
         self._seen = Seen.of(lake)
         self._is_lost_skipped = is_lost_skipped
         self._progress = progress

@@ -292,7 +292,7 @@ def run(
     if time is not None and time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     whole = Sources(sources.paths, is_tail_wanted=True, access=sources.access)
-    files = journal_files(whole.paths, is_tail_wanted=True, access=whole.access)
+    files = journal_files(whole.paths, is_tail_wanted=True, access=whole.access_in(spark))
     if file is not None and len({each.store for each in files}) > 1:
         raise ValueError("a place is one in a single store, and there are several: name one, or ask for a time")
     records = whole.read(spark, RECORDS, RECORD_COLUMNS).where(F.col("command").isin(*COMMANDS, CLOCK)).persist()

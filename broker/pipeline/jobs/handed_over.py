@@ -30,7 +30,7 @@ TASKS_MAX: Final = 256
 
 def handed_over(spark: SparkSession, sources: Sources) -> DataFrame:
     """store, file, path, status (see above), is_damage, detail: one row for each manifest, in no order."""
-    access = sources.access
+    access = sources.access_in(spark)
     files = journal_files(
         sources.paths, is_tail_wanted=sources.is_tail_wanted, first=sources.first, last=sources.last, access=access
     )

@@ -283,7 +283,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     """
     if sources.first is not None or sources.last is not None:
         raise ValueError("what holds a file may stand in any other: pins takes no bounds of files")
-    planned = journal_files(sources.paths, is_tail_wanted=True, access=sources.access)
+    planned = journal_files(sources.paths, is_tail_wanted=True, access=sources.access_in(spark))
     files = [file for file in planned if posixpath.dirname(file.path) == file.store]
     if not files:
         raise ValueError("there are archived files only, which nobody holds")

@@ -33,6 +33,12 @@ class Sources:
     last: int | None = None
     access: Access = field(default=(), repr=False)
 
+    def access_in(self, spark: SparkSession) -> Access:
+        """How remote paths are reached: as ``access`` says, then as the session does. Nothing where all are mounted."""
+        if not any(map(is_remote, self.paths)):
+            return ()
+        return access_of(dict(access_of(spark.conf.getAll)) | dict(self.access))
+
     def read(self, spark: SparkSession, table: str, names: Sequence[str] = (), *, payload: bool = False) -> DataFrame:
         """The table, damage included; only the columns ``names`` where some are named, which is quicker; with
         ``payload`` messages have their frames.
@@ -46,8 +52,7 @@ class Sources:
             wanted["fromFile"] = str(self.first)
         if self.last is not None:
             wanted["toFile"] = str(self.last)
-        if any(map(is_remote, self.paths)):
-            wanted |= dict(access_of(spark.conf.getAll)) | dict(self.access)
+        wanted |= dict(self.access_in(spark))
         schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table] if not names or name in names)
         return spark.read.format("tandemmq").schema(schema).options(**wanted).load(list(self.paths))
 
