@@ -45,6 +45,7 @@ def in_processes(files: Sequence[JournalFile], table: str, processes: int) -> li
         end, far_end = context.Pipe(duplex=False)
         process = context.Process(target=_decode, args=(files[number::processes], table, barrier, far_end))
         process.start()
+        far_end.close()  # so that a process that ends early is told
         ends.append(end)
         started.append(process)
     found = [end.recv() for end in ends]

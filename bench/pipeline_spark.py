@@ -25,7 +25,7 @@ SETTINGS = {
     # so that a file of binaryFile is a batch of its own; what the source yields is left as it is
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
 }
-WORKER = b"pyspark"
+WORKER = b"pyspark.daemon"
 KEYS_SCHEMA = "command STRING, destination STRING"
 
 
