@@ -85,7 +85,7 @@ class DamageLedger:
             # ActiveMQ collects files without a word; whether anything needs them, its index tells (store.takeover).
             for damage in new:
                 if damage.is_lost:
-                    self._state.lose_file(damage.file)
+                    self._state.lose_file(damage.file, is_damage=True)
             new = [damage for damage in new if not damage.is_lost]
         if new and not self._ignores_missing:
             raise (JournalLost if any(damage.is_lost for damage in new) else StoreCorrupt)(new)

@@ -713,10 +713,11 @@ class State:
             self.files[file] = FileState()
             self.tail.touched_files.add(file)
 
-    def lose_file(self, file: int) -> list[tuple[int, int, Entry]]:
+    def lose_file(self, file: int, *, is_damage: bool = False) -> list[tuple[int, int, Entry]]:
         """``file`` is not there any more. Messages that we still believe to live in it are let go of, and returned as
         (owner, order key, entry), subscriptions and transactions too: a master gave the file up after all that had
-        ended, or was written elsewhere and read there; or it is damage."""
+        ended, or was written elsewhere and read there. Unless ``is_damage``, a subscription whose older record went
+        holds nothing from before its newest one: it was moved behind that, or had ended and began anew there."""
         held = self.files.get(file)
         if held is None:
             return []
@@ -726,6 +727,11 @@ class State:
                 dropped += [(owner.id, order_key, entry) for order_key, entry in self.entries(owner.id, 0)]
                 self.drop_owner(owner.id, file)
             elif owner.record_location and owner.record_location >> 32 == file:
+                if not is_damage:
+                    for order_key, entry in list(self.entries(owner.id, 0)):
+                        if entry.location < owner.latest_record:
+                            self.remove(owner.id, order_key, entry.location, entry.size, entry.message_id, file)
+                            dropped.append((owner.id, order_key, entry))
                 self.settle_record(owner.id)
         for key, transaction in list(self.transactions.items()):
             if file in self.open.files(transaction):

@@ -240,7 +240,7 @@ def _by_index(work: _Work, kaha: KahaIndex, last_update: Location, scratch: str)
         if lost and not work.ignores_missing:
             raise JournalLost(lost)
         for damage in lost:
-            truth.state.lose_file(damage.file)
+            truth.state.lose_file(damage.file, is_damage=True)
         plan = difference(journal, truth)
         subscriptions = []
         for owner in plan.subscribed:

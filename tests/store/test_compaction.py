@@ -328,6 +328,43 @@ def test_an_old_index_knows_a_prepared_transaction_that_moved_twice(directory: s
     assert check(directory).problems == []
 
 
+def subscribed(term: Term, name: str) -> int:
+    owner = term.store.subscription("c", name, T)
+    operation = AddSubscription(owner, encode_subscription(T, "c", name))
+    term.store.append(operation)
+    term.wait(lambda: operation in term.durable_operations)
+    return owner
+
+
+def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory: str) -> None:
+    """Its end went with its file: what came in between is not for the new one."""
+    term = Term(directory, "old", settings=OFF)
+    subscribed(term, "one")
+    term.close()
+    term = Term(directory, settings=OFF)
+    one = next(owner.id for owner in term.owners if owner.subscription_name == "one")
+    ended = RemoveOwner(one, encode_unsubscribe(T, "c", "one"))
+    term.store.append(ended)
+    term.wait(lambda: ended in term.durable_operations)
+    two = subscribed(term, "two")
+    for operation in fill_sparsely(term, 3):
+        term.remove(operation, term.store.queue(Q))
+    before = JournalFiles(directory).list()
+    compact(term)
+    for _ in range(3):
+        term.add(T, owners=(two,))
+    one = subscribed(term, "one")
+    last = [term.add(T, owners=(two, one)) for _ in range(2)][-1]
+    term.wait(lambda: last in term.durable_operations)
+    term.close()
+    assert before[0] not in JournalFiles(directory).list(), "what told of its end is gone"
+    term = Term(directory, "old", settings=OFF)
+    held = {owner.subscription_name: owner.count for owner in term.owners if owner.subscription_name}
+    assert held == {"one": 2, "two": 5}
+    term.close()
+    assert check(directory).problems == []
+
+
 def test_a_crash_in_the_middle_changes_nothing(directory: str) -> None:
     slow = StoreSettings(
         journal_max_file_length=64 * KIB,
