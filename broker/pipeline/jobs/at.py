@@ -33,7 +33,6 @@ from broker.pipeline.jobs.clocks import shown
 from broker.pipeline.jobs.effects import (
     COMMANDS,
     MARK_COLUMNS,
-    RECORD_COLUMNS,
     damaged_bytes,
     declared,
     events,
@@ -44,6 +43,7 @@ from broker.pipeline.jobs.effects import (
     spans,
     texts,
 )
+from broker.pipeline.jobs.lifecycle import RECORD_COLUMNS, believed
 from broker.pipeline.jobs.summary import Bars, Summary
 from broker.pipeline.jobs.tables import Sources, head, write
 from broker.pipeline.stores import journal_files
@@ -295,7 +295,8 @@ def run(
     files = journal_files(whole.paths, is_tail_wanted=True, access=whole.access_in(spark))
     if file is not None and len({each.store for each in files}) > 1:
         raise ValueError("a place is one in a single store, and there are several: name one, or ask for a time")
-    records = whole.read(spark, RECORDS, RECORD_COLUMNS).where(F.col("command").isin(*COMMANDS, CLOCK)).persist()
+    read = whole.read(spark, RECORDS, RECORD_COLUMNS).where(F.col("command").isin(*COMMANDS, CLOCK))
+    records = believed(read).persist()
     marks = whole.read(spark, MARKS, (*MARK_COLUMNS, *ORDER_COLUMNS))
     try:
         found = cuts(records, time, None if file is None else file << 32 | offset)

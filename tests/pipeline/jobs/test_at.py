@@ -22,12 +22,14 @@ from store_harness import Term
 
 from broker.cli import main
 from broker.pipeline.columns import MARKS, MESSAGES, RECORDS
-from broker.pipeline.jobs.at import ORDER_COLUMNS, Cut, contents, cuts, findings, in_order, missing
+from broker.pipeline.jobs.at import ORDER_COLUMNS, Cut, contents, cuts, findings, in_order, missing, run
 from broker.pipeline.jobs.effects import MARK_COLUMNS, RECORD_COLUMNS
 from broker.pipeline.jobs.tables import Sources
 from store.headers import Header, encode_header
 from store.marks import encode_gone
-from store.records.commands import Trace, decode
+from store.operations import AddMessage
+from store.records.commands import Trace, decode, encode_add
+from store.records.openwire import encode_message
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,6 +150,23 @@ def test_a_time_lies_between_two_clocks_and_what_stands_between_them_is_counted(
     ]
     first, _ = cuts(records, at=2 << 32 | 100)
     assert first == Cut("a", 2 << 32 | 140, at(4), at(9), 2)
+
+
+def test_a_sender_whose_clock_is_wrong_moves_no_moment(spark: SparkSession, tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    directory.mkdir()
+    term = Term(str(directory), settings=replace(SETTINGS, clock_mark_interval=0.0))
+    owner = term.store.queue(QUEUES[0])
+    for number, ahead in enumerate((0, 3_600_000, 0)):
+        message = term.message(QUEUES[0], f"{number}".encode())
+        message.timestamp = time.time_ns() // 1_000_000 + ahead
+        term.store.append(AddMessage(message, (owner,), encode_add(message, encode_message(message))))
+        term.wait_durable(number + 1)
+    moment = _tick()
+    term.close()
+    out = tmp_path / "out"
+    run(spark, Sources((str(directory),)), str(out), time=moment)
+    assert spark.read.parquet(f"{out}/contents").count() == 3
 
 
 def text(payload: bytes) -> str:
