@@ -183,8 +183,8 @@ async def test_status_and_why_name_the_stores(tmp_path: Path) -> None:
         status = await asyncio.to_thread(broker.status)
         assert status is not None
         names = {store["name"]: store["journal_records_total"] for store in status["stores"]}
-        assert names["queue#3a#2f#2ffast.#3e"] == 3
-        assert names["queue#3a#2f#2fthird"] == 3
+        for name in ("queue#3a#2f#2ffast.#3e", "queue#3a#2f#2fthird"):
+            assert 3 < names[name] < 9, "three messages, and a clock mark now and then"
         assert status["counts"]["journal_records_total"] >= 9
         code, answer = await asyncio.to_thread(_get, broker, "/store/why")
         assert code == 400
