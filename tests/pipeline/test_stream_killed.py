@@ -20,12 +20,11 @@ import pytest
 
 from broker.client.client import Client
 from tests.acceptance.broker_process import ROOT, BrokerProcess, wait_until
-from tests.conftest import IS_THOROUGH
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(1800)]
 
 SEED = int(os.environ.get("TANDEMMQ_SEED", random.randrange(1 << 32)))
-KILLS = 8 if IS_THOROUGH else 2
+KILLS = int(os.environ.get("TANDEMMQ_PROVE_KILLS", "2"))
 # After so many batches of one life, and so many seconds at most, it dies.
 BATCHES_BEFORE_DEATH = 2
 SECONDS_BEFORE_DEATH_MAX = 1.0
@@ -104,6 +103,8 @@ def batches(lake: Path) -> int:
     return len(list(lake.glob("checkpoint/commits/[0-9]*")))
 
 
+@pytest.mark.prove
+@pytest.mark.thorough
 @pytest.mark.usefixtures("spark_installed")
 def test_each_message_is_stored_once_however_often_the_driver_is_killed(tmp_path: Path) -> None:
     chance = random.Random(SEED)
@@ -131,7 +132,7 @@ def test_each_message_is_stored_once_however_often_the_driver_is_killed(tmp_path
 
                 wait_until(has_written, "batches are committed", START_SECONDS_MAX)
                 time.sleep(chance.uniform(0, SECONDS_BEFORE_DEATH_MAX))
-            if IS_THOROUGH and life % 2:
+            if life % 2:
                 broker.kill()
                 broker.start().wait_role("master")
         load.finish()
