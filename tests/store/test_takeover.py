@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-from foreign_store import ForeignStore, queue, topic
+from foreign_store import HIGH, LOW, ForeignStore, queue, topic
 from takeover_harness import Held, Taken, replayed, take_over
 
 from index.index import Index
@@ -352,7 +352,8 @@ def random_life(chance: random.Random, store: ForeignStore) -> None:
                     keys = sorted(key for key, ids in held.pending.items() if message_id in ids)
                     store.remove(destination, message_id, chance.choice(keys), transaction)
             case 9 if held is not None and held.messages:
-                store.update(destination, chance.choice(list(held.messages)), priority)
+                message_id = chance.choice(list(held.messages))  # no client of ActiveMQ gives it another priority
+                store.update(destination, message_id, {HIGH: 9, LOW: 0}.get(held.messages[message_id].rank, 4))
             case _:
                 store.send(destination, priority, transaction)
         if number == checkpoint_at:
