@@ -19,7 +19,7 @@ from store.headers import Header, decode_header, header_body, header_of_body
 from store.marks import NEXT, clock_of
 from store.records import commands
 from store.records.commands import AddMessage, RecordDamaged, Trace
-from store.records.fields import read_fields
+from store.records.fields import BROKER_IN_SINCE, read_fields
 from store.records.loose import I64
 from store.records.message import Message
 from store.records.openwire import detect_version
@@ -30,7 +30,6 @@ CHUNK_BYTES: Final = 1 << 20
 # Nobody writes a longer one; a reader does not take in whatever has the name.
 MANIFEST_BYTES_MAX: Final = 4 << 20
 
-_BROKER_IN_SINCE: Final = 3  # version of OpenWire
 _BROKER_IN: Final = 12  # its place in read_fields' marks
 
 _NAMES: Final = {
@@ -45,11 +44,7 @@ _NAMES: Final = {
     commands.AUDIT: "PRODUCER_AUDIT",
     commands.ACK_MAP: "ACK_MAP",
     commands.UPDATE: "UPDATE_MESSAGE",
-    11: "SCHEDULE_ADD",
-    12: "SCHEDULE_RESCHEDULE",
-    13: "SCHEDULE_REMOVE",
-    14: "SCHEDULE_REMOVE_MANY",
-    15: "SCHEDULE_DESTROY",
+    **commands.SCHEDULES,
     commands.REWRITTEN: "REWRITTEN",
 }
 
@@ -271,7 +266,7 @@ class _Seen:
             if not isinstance(add, AddMessage):
                 return None
             version = self._openwire or detect_version([add.message])
-            if version is None or version < _BROKER_IN_SINCE:
+            if version is None or version < BROKER_IN_SINCE:
                 return None
             marks, _, _ = read_fields(Message.__new__(Message), add.message, version)
             return int(I64.unpack_from(add.message, marks[_BROKER_IN])[0]) or None

@@ -30,6 +30,9 @@ FILES: Final = "files"
 
 _PLACE: Final[Columns] = (("store", STRING), ("file", INT), ("offset", LONG))
 
+# What tells one destination from all others.
+DESTINATION: Final = ("store", "destination_type", "destination")
+
 COLUMNS: Final[dict[str, Columns]] = {
     RECORDS: (
         *_PLACE,
@@ -142,14 +145,6 @@ PRODUCER_AUDIT: Final = "PRODUCER_AUDIT"
 ACK_MAP: Final = "ACK_MAP"
 REWRITTEN: Final = "REWRITTEN"
 UNREADABLE: Final = "UNREADABLE"
-# by the number that KahaDB gives the command
-SCHEDULES: Final[dict[int, str]] = {
-    11: "SCHEDULE_ADD",
-    12: "SCHEDULE_RESCHEDULE",
-    13: "SCHEDULE_REMOVE",
-    14: "SCHEDULE_REMOVE_MANY",
-    15: "SCHEDULE_DESTROY",
-}
 
 # What ``batches.status`` may hold. The ``length`` of a batch includes its header, 28 bytes.
 OK: Final = "ok"

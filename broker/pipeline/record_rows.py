@@ -32,7 +32,7 @@ from store.records.commands import (
     plain_add_or_remove,
     trailing,
 )
-from store.records.fields import read_fields
+from store.records.fields import BROKER_IN_SINCE, read_fields
 from store.records.message import SCHEMES, BodyKind, Destination, Message
 from store.records.openwire import detect_version
 
@@ -45,7 +45,6 @@ Row = tuple[Any, ...]
 
 # The last millisecond of the year 9999: later times, such as Java's "never", are no timestamps of Spark.
 LAST_MS: Final = 253_402_300_799_999
-_BROKER_IN_SINCE: Final = 3  # version of OpenWire
 _FIRST_FOR_CONSUMER_SINCE: Final = 10  # one byte more behind it
 _LONG: Final = struct.Struct(">q")
 
@@ -151,7 +150,7 @@ def command_name(command: Command, data: bytes) -> str:
     if isinstance(command, Subscription):
         return columns.UNSUBSCRIPTION if command.info is None else columns.SUBSCRIPTION
     if isinstance(command, Schedule):
-        return columns.SCHEDULES[command.kind]
+        return commands.SCHEDULES[command.kind]
     if isinstance(command, UpdateMessage) and trailing(data) and isinstance(hint_of(data), CopyHint):
         return columns.COPY
     return _COMMANDS[type(command)]
@@ -170,7 +169,7 @@ def _body_and_time(scratch: Message, frame: bytes, version: int) -> tuple[int, i
         marks, _, _ = read_fields(scratch, frame, version)
         content_at, in_time_at = marks[7], marks[12]
         size = loose.I32.unpack_from(frame, content_at + 1)[0] if frame[content_at] else 0
-        broker_in = _LONG.unpack_from(frame, in_time_at)[0] if version >= _BROKER_IN_SINCE else 0
+        broker_in = _LONG.unpack_from(frame, in_time_at)[0] if version >= BROKER_IN_SINCE else 0
     except (IndexError, struct.error):
         raise RecordDamaged("an OpenWire message is truncated, or of another version") from None
     return size, time_of(broker_in)
@@ -188,7 +187,7 @@ def _plain_frame(data: bytes) -> bytes:
 
 def broker_in_of(frame: bytes, kind: BodyKind, version: int) -> int | None:
     """When the broker took a message whose frame is known to be sound: its time stands near the end of the frame."""
-    if version < _BROKER_IN_SINCE:
+    if version < BROKER_IN_SINCE:
         return None
     if kind is BodyKind.BLOB:  # whose own fields stand behind the others
         return _body_and_time(Message.__new__(Message), frame, version)[1]

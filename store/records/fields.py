@@ -39,6 +39,8 @@ _PLAIN_END = struct.Struct(">BBBiBqBBBBqqB")
 _PLAIN_END_COUNTER = 3
 _PLAIN_END_ARRIVAL = 8
 _PLAIN_END_IN_TIME = 20
+# The first version of OpenWire whose messages say when the broker took them.
+BROKER_IN_SINCE = 3
 _MESSAGE_ID_HEAD = bytes((1, loose.MESSAGE_ID, 0))  # without a text view
 
 

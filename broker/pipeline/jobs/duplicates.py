@@ -15,7 +15,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from broker.pipeline.columns import ADD_MESSAGE, MESSAGES, RECORDS, ROLLBACK
+from broker.pipeline.columns import ADD_MESSAGE, DESTINATION, MESSAGES, RECORDS, ROLLBACK
 from broker.pipeline.jobs.summary import Bars, Summary
 from broker.pipeline.jobs.tables import Sources, head, write
 from broker.pipeline.table import size
@@ -40,7 +40,6 @@ MESSAGE_COLUMNS: Final = (
     "transaction",
     "body",
 )
-_QUEUE: Final = ("store", "destination_type", "destination")
 
 
 def duplicates(messages: DataFrame, records: DataFrame) -> DataFrame:
@@ -53,7 +52,7 @@ def duplicates(messages: DataFrame, records: DataFrame) -> DataFrame:
         .join(undone, ["store", "transaction"], "left_anti")
         # The digest instead of the body: bodies stay where they were read.
         .select(
-            *_QUEUE,
+            *DESTINATION,
             "file",
             "offset",
             "message_id",
@@ -71,12 +70,12 @@ def duplicates(messages: DataFrame, records: DataFrame) -> DataFrame:
 
 def _groups(added: DataFrame, kind: str, key: list[str], is_meant: Column) -> DataFrame:
     whole = added.dropna(subset=key)
-    group = Window.partitionBy(*_QUEUE, *key).orderBy("file", "offset")
+    group = Window.partitionBy(*DESTINATION, *key).orderBy("file", "offset")
     place = F.when(F.col("number") <= LOCATIONS_MAX, F.struct("file", "offset"))
     first = {name: F.min_by(name, F.struct("file", "offset")) for name in ("producer_id", "producer_sequence")}
     return (
         whole.withColumn("number", F.row_number().over(group))
-        .groupBy(*_QUEUE, *key)
+        .groupBy(*DESTINATION, *key)
         .agg(
             F.min_by("message_id", F.struct("file", "offset")).alias("first_id"),
             *(column.alias(f"first_{name}") for name, column in first.items()),
@@ -87,7 +86,7 @@ def _groups(added: DataFrame, kind: str, key: list[str], is_meant: Column) -> Da
         )
         .where(is_meant)
         .select(
-            *_QUEUE,
+            *DESTINATION,
             F.lit(kind).alias("kind"),
             F.col("first_id").alias("message_id"),
             F.col("first_producer_id").alias("producer_id"),

@@ -26,6 +26,7 @@ from broker.pipeline.columns import (
     BAD_SUM,
     COMMIT,
     COPY,
+    DESTINATION,
     GAP,
     PREPARE,
     REMOVE_DESTINATION,
@@ -68,7 +69,6 @@ TOPICS: Final = ("topic", "temp-topic")
 
 _DECLARATIONS: Final = (SUBSCRIPTION, UNSUBSCRIPTION, REMOVE_DESTINATION)
 _ENDS: Final = (COMMIT, ROLLBACK)
-_QUEUE: Final = ("store", "destination_type", "destination")
 _SPANS: Final = (
     "`store` STRING, `destination_type` STRING, `destination` STRING, `subscription` STRING, "
     "`begin` BIGINT, `end` BIGINT"
@@ -186,11 +186,11 @@ def events(records: DataFrame, transacted: DataFrame, spans: Iterable[Span]) -> 
         (F.col("end_command") == COMMIT) & F.col("replaced").isNull() & (F.col("command") != PREPARE)
     ).withColumn("effect", F.col("ended"))
     own = ("message_id", "command", "effect", "turn", "at", "length", "broker_in")
-    columns = (*_QUEUE, "subscription", *own)
+    columns = (*DESTINATION, "subscription", *own)
     all_of_them = plain.select(*columns).unionByName(committed.select(*columns))
     known = F.broadcast(records.sparkSession.createDataFrame(list(spans), _SPANS).alias("span"))
     within = (F.col("effect") > F.col("span.begin")) & (F.col("effect") < F.coalesce("span.end", F.lit((1 << 63) - 1)))
-    for name in _QUEUE:
+    for name in DESTINATION:
         within = within & (F.col(f"event.{name}") == F.col(f"span.{name}"))
     said = all_of_them.alias("event")
     is_topic = F.col("event.destination_type").isin(*TOPICS)
@@ -204,7 +204,7 @@ def events(records: DataFrame, transacted: DataFrame, spans: Iterable[Span]) -> 
         & F.col("span.subscription").isNotNull()
         & (is_store | (F.col("event.subscription") == F.col("span.subscription"))),
     )
-    chosen = (*(f"event.{name}" for name in _QUEUE), "span.subscription", "span.begin", "span.end", *own)
+    chosen = (*(f"event.{name}" for name in DESTINATION), "span.subscription", "span.begin", "span.end", *own)
     return of_queues.select(*chosen).unionByName(of_topics.select(*chosen))
 
 
@@ -215,7 +215,7 @@ def histories(events: DataFrame) -> DataFrame:
     ``stands``, where it stands behind the event. ``is_held``: it is there behind the event. ``since STRUCT<effect,
     turn>``: what made it appear, which is its place in the order. ``next``: where its next event takes effect.
     """
-    message = Window.partitionBy(*_QUEUE, "subscription", "begin", "message_id").orderBy("effect", "turn", "at")
+    message = Window.partitionBy(*DESTINATION, "subscription", "begin", "message_id").orderBy("effect", "turn", "at")
     before = message.rowsBetween(Window.unboundedPreceding, -1)
     upto = message.rowsBetween(Window.unboundedPreceding, 0)
     command = F.col("command")

@@ -23,6 +23,7 @@ from broker.pipeline.columns import (
     CLOCK,
     COMMIT,
     COPY,
+    DESTINATION,
     REMOVE_DESTINATION,
     REMOVE_MESSAGE,
     UNSUBSCRIPTION,
@@ -45,7 +46,6 @@ DELETED: Final = "deleted"  # with its queue or subscription
 UNMATCHED_ACK: Final = "unmatched_ack"  # where the message was stored is gone, or was not read
 ENDED: Final = (ACKED, EXPIRED, POISON, DELETED)
 
-_QUEUE: Final = ("store", "destination_type", "destination")
 _ENDING: Final = (REMOVE_DESTINATION, UNSUBSCRIPTION)
 _BY_KIND: Final = (EXPIRED, POISON)  # of table acks; every other kind is a consumer's
 _UNMATCHED_KIND: Final = "unmatched"
@@ -154,7 +154,7 @@ def _spans(records: DataFrame) -> list[Span]:
     acknowledged = {
         tuple(row[:4]): row[4]
         for row in records.where((F.col("command") == REMOVE_MESSAGE) & F.col("subscription").isNotNull())
-        .groupBy(*_QUEUE, "subscription")
+        .groupBy(*DESTINATION, "subscription")
         .agg(F.min(place()))
         .collect()
     }
@@ -174,7 +174,7 @@ def _spans(records: DataFrame) -> list[Span]:
 
 def _lives(timed: DataFrame) -> DataFrame:
     """One row for each life: the events of a message from one that stores it to the one that removes it."""
-    message = Window.partitionBy(*_QUEUE, "subscription", "begin", "message_id").orderBy("effect", "turn", "at")
+    message = Window.partitionBy(*DESTINATION, "subscription", "begin", "message_id").orderBy("effect", "turn", "at")
     upto = message.rowsBetween(Window.unboundedPreceding, 0)
     command, before = F.col("command"), F.lag("command").over(message)
     is_removal = command == REMOVE_MESSAGE
@@ -187,7 +187,7 @@ def _lives(timed: DataFrame) -> DataFrame:
         timed.withColumn("_begins", begins)
         .withColumn("_life", F.sum(F.col("_begins").cast("int")).over(upto))
         .withColumn("_said", said)
-        .groupBy(*_QUEUE, "subscription", "begin", "end", "message_id", "_life")
+        .groupBy(*DESTINATION, "subscription", "begin", "end", "message_id", "_life")
         .agg(
             F.min(F.when(F.col("_begins"), F.col("_said"))).alias("added"),
             F.min(F.when(is_removal, F.col("_said"))).alias("removed"),
@@ -226,7 +226,7 @@ def _with_states(lives: DataFrame, when: DataFrame) -> DataFrame:
         .join(F.broadcast(ended), ["store", "end"], "left")
         .withColumn("state", state)
         .select(
-            *_QUEUE,
+            *DESTINATION,
             "subscription",
             "message_id",
             F.col("added.lo").alias("added_lo"),

@@ -18,12 +18,14 @@ from broker.pipeline.columns import (
     ADD_MESSAGE,
     BAD_SUM,
     COMMIT,
+    DESTINATION,
     GAP,
     REMOVE_DESTINATION,
     ROLLBACK,
     SUBSCRIPTION,
     UNSUBSCRIPTION,
 )
+from broker.pipeline.jobs.effects import TOPICS
 from broker.pipeline.sending.sends import SENT_KINDS, SENT_TO, destination_of
 from broker.pipeline.sending.wish import UNACKNOWLEDGED, Wish
 from store.records.message import SCHEMES
@@ -63,7 +65,6 @@ ACK_COLUMNS: Final = (
     "subscription",
 )
 BATCH_COLUMNS: Final = ("store", "file", "batch", "status")
-_QUEUE: Final = ("store", "destination_type", "destination")
 _COMMITTED, _UNKNOWN, _UNDONE = 2, 1, 0
 
 
@@ -120,7 +121,7 @@ def _asked(messages: DataFrame, wish: Wish) -> DataFrame:
     if wish.where is not None:
         messages = messages.where(wish.where)
     return messages.select(
-        *_QUEUE,
+        *DESTINATION,
         "file",
         "offset",
         "command",
@@ -143,7 +144,7 @@ def _messages(versions: DataFrame, records: DataFrame | None) -> DataFrame:
     is_add = F.col("command") == ADD_MESSAGE
     newest = F.struct("file", "offset", "body_kind", "taken_ms", "expires_ms", "body_bytes")
     return (
-        settled.groupBy(*_QUEUE, "message_id")
+        settled.groupBy(*DESTINATION, "message_id")
         .agg(
             F.max_by(newest, F.struct("state", "file", "offset")).alias("newest"),
             F.max("state").alias("state"),
@@ -152,7 +153,7 @@ def _messages(versions: DataFrame, records: DataFrame | None) -> DataFrame:
                 F.when(is_add & (F.col("state") == _COMMITTED), F.struct("done", _place("file", "offset").alias("at")))
             ).alias("taken"),
         )
-        .select(*_QUEUE, "message_id", "newest.*", "state", "added", "taken")
+        .select(*DESTINATION, "message_id", "newest.*", "state", "added", "taken")
     )
 
 
@@ -194,12 +195,12 @@ def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) ->
     within = _settled(acks.select(*ACK_COLUMNS).where(F.col("transaction").isNotNull()), records)
     removes = (
         without.unionByName(within.where(F.col("state") == _COMMITTED).select(*ACK_COLUMNS))
-        .groupBy(*_QUEUE, "message_id")
+        .groupBy(*DESTINATION, "message_id")
         .agg(F.max(_place("file", "offset")).alias("_removed"), F.collect_set("subscription").alias("_by"))
     )
     dropped = (
         records.where(F.col("command") == REMOVE_DESTINATION)
-        .groupBy(*_QUEUE)
+        .groupBy(*DESTINATION)
         .agg(F.max(_place("file", "offset")).alias("_dropped"))
     )
     added = F.coalesce("added", _place("file", "offset"))
@@ -209,13 +210,13 @@ def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) ->
         "_subscriptions",
         lambda each: (each.since < added) & ~F.coalesce(F.array_contains("_by", each.subscription), F.lit(False)),
     )
-    is_taken = F.when(
-        F.col("destination_type").isin("topic", "temp-topic"), ~F.coalesce(waits, F.lit(False))
-    ).otherwise(F.coalesce(is_removed, F.lit(False)))
+    is_taken = F.when(F.col("destination_type").isin(*TOPICS), ~F.coalesce(waits, F.lit(False))).otherwise(
+        F.coalesce(is_removed, F.lit(False))
+    )
     return (
-        found.join(removes, [*_QUEUE, "message_id"], "left")
-        .join(F.broadcast(dropped), list(_QUEUE), "left")
-        .join(F.broadcast(_subscriptions(records)), list(_QUEUE), "left")
+        found.join(removes, [*DESTINATION, "message_id"], "left")
+        .join(F.broadcast(dropped), list(DESTINATION), "left")
+        .join(F.broadcast(_subscriptions(records)), list(DESTINATION), "left")
         .withColumn("is_acknowledged", is_taken | F.coalesce(F.col("_dropped") > added, F.lit(False)))
         .drop("_removed", "_by", "_dropped", "_subscriptions")
     )
@@ -225,13 +226,13 @@ def _subscriptions(records: DataFrame) -> DataFrame:
     """store, destination_type, destination, _subscriptions: those that are still there, each with its first place."""
     return (
         records.where(F.col("command").isin(SUBSCRIPTION, UNSUBSCRIPTION))
-        .groupBy(*_QUEUE, "subscription")
+        .groupBy(*DESTINATION, "subscription")
         .agg(
             F.max_by("command", _place("file", "offset")).alias("last"),
             F.min(_place("file", "offset")).alias("since"),
         )
         .where(F.col("last") == SUBSCRIPTION)
-        .groupBy(*_QUEUE)
+        .groupBy(*DESTINATION)
         .agg(F.collect_list(F.struct("subscription", "since")).alias("_subscriptions"))
     )
 
@@ -256,12 +257,12 @@ def _fate(wish: Wish, now_ms: int) -> Column:
 def _numbered(found: DataFrame) -> DataFrame:
     here = F.struct(_place("file", "offset").alias("done"), _place("file", "offset").alias("at"))
     placed = found.withColumn("place", F.coalesce("taken", here))
-    before = Window.partitionBy(*_QUEUE).orderBy("place").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    before = Window.partitionBy(*DESTINATION).orderBy("place").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     # The clock of the journal does not go back, though the one of a master may have.
     reached = F.max(F.when(F.col("taken").isNotNull(), F.col("taken_ms"))).over(before)
     clock = F.coalesce(F.when(F.col("taken").isNotNull(), reached), "taken_ms", F.lit(0))
     in_order = Window.partitionBy("destination_type", "destination").orderBy("clock", "place", "store")
-    columns = (*_QUEUE, "file", "offset", "message_id", "body_bytes", "fate")
+    columns = (*DESTINATION, "file", "offset", "message_id", "body_bytes", "fate")
     clocked = placed.withColumn("clock", clock)
     sent = clocked.where(F.col("fate") == SEND).select(
         *columns, F.row_number().over(in_order).cast("long").alias("number")
