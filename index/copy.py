@@ -7,12 +7,13 @@ under other names, and appears whole or not at all.
 
 import os
 
-from index.disk import Disk, read_fully, sync_directory, write_fully
+from index.disk import Disk, sync_directory
 from index.freelist import FreeSlot
 from index.index import DATA_NAME, FREE_NAME, NEW_SUFFIX, read_note
 from index.lock import lock_directory
 from index.pages import read_free_slot, read_slots, write_free_slot
 from index.roots import PAGES_AT, SLOT_BYTES, SLOT_COUNT, Root, decode_roots, page_at, slot_of
+from tandemmq.disk import read_fully, write_fully
 
 CHUNK_BYTES = 1024 * 1024
 
@@ -50,10 +51,10 @@ def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
             if slot is not None:
                 write_free_slot(disk, free, slot)
             disk.fsync(free)
-            disk.fsync(data)
+            disk.fsync(data)  # prove: copied-index-sync
             disk.replace(names[1] + NEW_SUFFIX, names[1])
             disk.replace(names[0] + NEW_SUFFIX, names[0])  # last: this is what makes it an index
-            sync_directory(disk, target_directory)
+            sync_directory(disk, target_directory)  # prove: copied-index-name-durable
         else:
             for name in names:
                 disk.unlink(name + NEW_SUFFIX)
@@ -84,7 +85,8 @@ def _copy_pages(disk: Disk, source: int, target: int, root: Root) -> bool:
     slots = [bytes(SLOT_BYTES)] * SLOT_COUNT
     slots[slot] = before
     write_fully(disk, target, b"".join(slots), 0)
-    return decode_roots(slots) == [root] and read_slots(disk, source)[slot] == before
+    is_still_there = read_slots(disk, source)[slot] == before  # prove: copied-root-is-still-there
+    return decode_roots(slots) == [root] and is_still_there
 
 
 def _free_slot(disk: Disk, source_directory: str, root: Root) -> FreeSlot | None:

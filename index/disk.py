@@ -6,6 +6,8 @@ Crash tests pass an object that records, tears or refuses them.
 from os import stat_result
 from typing import Protocol
 
+from tandemmq.disk import Bytes
+
 
 class Disk(Protocol):
     """The part of `os` that the index touches files with; errors are OSError."""
@@ -13,7 +15,7 @@ class Disk(Protocol):
     def open(self, path: str, flags: int, mode: int = ..., /) -> int: ...
     def close(self, fd: int, /) -> None: ...
     def pread(self, fd: int, length: int, offset: int, /) -> bytes: ...
-    def pwrite(self, fd: int, data: bytes, offset: int, /) -> int: ...
+    def pwrite(self, fd: int, data: Bytes, offset: int, /) -> int: ...
     def ftruncate(self, fd: int, length: int, /) -> None: ...
     def fsync(self, fd: int, /) -> None: ...
     def fdatasync(self, fd: int, /) -> None: ...
@@ -34,27 +36,6 @@ def exists(disk: Disk, path: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
-
-
-def read_fully(disk: Disk, fd: int, length: int, offset: int) -> bytes:
-    """Read `length` bytes, fewer only where the file ends."""
-    data = disk.pread(fd, length, offset)
-    while 0 < len(data) < length:
-        more = disk.pread(fd, length - len(data), offset + len(data))
-        if not more:
-            break
-        data += more
-    return data
-
-
-def write_fully(disk: Disk, fd: int, data: bytes, offset: int) -> None:
-    """Write all of `data`, however many calls the system makes of it."""
-    written = disk.pwrite(fd, data, offset)
-    while written < len(data):
-        more = disk.pwrite(fd, data[written:], offset + written)
-        if more <= 0:
-            raise OSError(f"a write at {offset + written} took no bytes")
-        written += more
 
 
 def sync_directory(disk: Disk, directory: str) -> None:

@@ -146,7 +146,12 @@ class FreePages:
 
     def release(self, oldest_reached: int) -> None:
         """Free what was replaced by `oldest_reached` or before: no root and no reader is older than that."""
-        ready = [run for generation, runs in self.quarantine if generation <= oldest_reached for run in runs]
+        ready = [
+            run
+            for generation, runs in self.quarantine
+            if generation <= oldest_reached  # prove: replaced-pages-wait
+            for run in runs
+        ]
         if ready:
             self.quarantine = [entry for entry in self.quarantine if entry[0] > oldest_reached]
             self.add(ready)

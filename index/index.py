@@ -18,7 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 
-from index.disk import Disk, read_fully, sync_directory, write_fully
+from index.disk import Disk, sync_directory
 from index.errors import IndexClosed, IndexDamaged, IndexFailed, IndexStolen
 from index.freelist import FreePages, FreeSlot
 from index.lock import lock_directory
@@ -28,6 +28,7 @@ from index.pages import DataFile, FreeFile, read_slots
 from index.recovery import Found, find_free_pages, is_list_of
 from index.roots import META_BYTES_MAX, PAGES_AT, Root, decode_root, decode_roots, encode_root, slot_of
 from index.tree import Merge
+from tandemmq.disk import read_fully, write_fully
 
 DATA_NAME = "db.data"
 FREE_NAME = "db.free"
@@ -119,7 +120,7 @@ class Index:
             incarnation = int.from_bytes(entropy(8), "big")
             opened.append(_open_data(disk, directory, page_size, incarnation))
             # What is read here may still wait in the system's cache: it is relied on from now on, so it must survive.
-            disk.fsync(opened[-1])
+            disk.fsync(opened[-1])  # prove: index-sync-before-trust
             slots = read_slots(disk, opened[-1])
             roots = decode_roots(slots)
             if not roots:
@@ -148,11 +149,11 @@ class Index:
         if slot is not None and is_list_of(slot, root):
             space.add(slot.free)
             if slot.waiting:
-                space.quarantine.append((root.generation, slot.waiting))
+                space.quarantine.append((root.generation, slot.waiting))  # prove: waiting-pages-wait-after-opening
             return space
         self._recovery_roots = (root, self._older)
         self._recovery_pin = object()
-        self._pins[self._recovery_pin] = root.generation
+        self._pins[self._recovery_pin] = root.generation  # prove: recovery-pins-its-roots
         return space
 
     # Reading: any thread
@@ -218,8 +219,8 @@ class Index:
             if root is None:
                 raise self._refusal()
             # Pinned before it is looked at again: a checkpoint that frees pages sees the pin, or we see its root.
-            self._pins[pin] = root.generation
-            if self._root is root:
+            self._pins[pin] = root.generation  # prove: reader-pins-its-root
+            if self._root is root:  # prove: pinned-root-is-current
                 return root
 
     def _walk(self, pointer: Pointer, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
@@ -267,7 +268,7 @@ class Index:
         raises ValueError for bad changes, leaves the index as it was.
         """
         if self._root is None:
-            raise self._refusal()
+            raise self._refusal()  # prove: failed-index-is-latched
         if len(meta) > META_BYTES_MAX:
             raise ValueError(f"meta is longer than {META_BYTES_MAX} bytes")
         assert not self._is_checkpointing, "two checkpoints at a time"
@@ -284,7 +285,8 @@ class Index:
             self._data.forget()
 
     def _steps(self, changes: Iterable[tuple[bytes, bytes | None]], meta: bytes) -> Generator[None, None, None]:
-        self._look()  # before a page is written: its place may be free to us and taken to the other
+        # Before a page is written: its place may be free to us and taken to the other.
+        self._look()  # prove: index-look-before-pages
         last = self._last
         generation = last.generation + 1
         space = self._space.copy()
@@ -292,13 +294,13 @@ class Index:
         if found is not None:
             space.add(found[1].free)
             if found[1].waiting:
-                space.quarantine.append((found[0], found[1].waiting))
+                space.quarantine.append((found[0], found[1].waiting))  # prove: found-pages-wait
         space.release(self._oldest_reached())
         merge = Merge(self._data, space, changes, generation, self._incarnation)
         merged = yield from merge.run(last.pointer, last.depth)
         self._data.flush()
         yield
-        self._data.sync()
+        self._data.sync()  # prove: pages-before-root order root-published
         yield
         waiting = space.settle(generation)
         pages_before = space.page_count
@@ -324,7 +326,7 @@ class Index:
             pointer=merged.pointer,
             meta=meta,
         )
-        self._publish(root)
+        self._publish(root)  # prove: root-published
         self._space = space
         for pointer in merge.replaced:
             self._data.cache.drop(pointer)
@@ -338,7 +340,8 @@ class Index:
         """The oldest generation that a root slot or a reader holds."""
         older = self._older
         oldest = self._last.generation - 1 if older is None else older.generation
-        return min([oldest, *list(self._pins.values())])
+        read = list(self._pins.values())
+        return min([oldest, *read])  # prove: readers-keep-their-pages ", *read"
 
     def _look(self) -> None:
         """Make sure that nobody else publishes here, on a file system whose locks do not lock."""
@@ -351,7 +354,7 @@ class Index:
             raise IndexFailed("a root slot does not hold what was written to it")
 
     def _publish(self, root: Root) -> None:
-        self._look()
+        self._look()  # prove: index-look-before-root
         data = encode_root(root)
         self._data.publish(root, data)
         self._slots[slot_of(root.generation)] = data
@@ -451,7 +454,7 @@ def _open_data(disk: Disk, directory: str, page_size: int, incarnation: int) -> 
     try:
         root = Root(page_size, 0, 0, incarnation, 0, 0, 0, None, b"")
         write_fully(disk, fd, encode_root(root).ljust(PAGES_AT, b"\0"), 0)
-        disk.fsync(fd)
+        disk.fsync(fd)  # prove: new-index-sync
         disk.replace(new, path)
         sync_directory(disk, directory)
     except BaseException:

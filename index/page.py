@@ -66,7 +66,8 @@ def verify(data: bytes, pointer: Pointer, page_size: int) -> Header:
     if checksum != CHECKSUM.unpack_from(data)[0]:
         raise IndexDamaged(f"page {pointer.page} does not match its checksum")
     header = Header._make(HEAD.unpack_from(data, CHECKSUM.size))
-    if header.page != pointer.page or header.generation != pointer.generation or checksum != pointer.checksum:
+    is_there = header.page == pointer.page and header.generation == pointer.generation
+    if not is_there or checksum != pointer.checksum:  # prove: page-of-its-pointer " or checksum != pointer.checksum"
         raise IndexDamaged(
             f"page {pointer.page} of generation {pointer.generation} was expected, "
             f"page {header.page} of generation {header.generation} with other contents was found"

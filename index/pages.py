@@ -8,12 +8,13 @@ keyed by the whole pointer.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from index.disk import Disk, read_fully, write_fully
+from index.disk import Disk
 from index.errors import IndexFailed
 from index.freelist import FreeSlot, decode_slot, encode_slot, slot_bytes
 from index.node import Node, decode
 from index.page import Pointer, verify
 from index.roots import SLOT_BYTES, SLOT_COUNT, Root, page_at, slot_of
+from tandemmq.disk import read_fully, write_fully
 
 STRETCH_BYTES_MAX = 256 * 1024  # written in one call: a fraction of a millisecond
 # The slots of db.free are interleaved in blocks, so that both can grow: slot s owns blocks s, s+2, s+4, ...
@@ -136,7 +137,7 @@ class DataFile:
         """Write a root's bytes into its slot and make it durable."""
         with failing(f"write of root {root.generation}"):
             write_fully(self._disk, self._fd, data, slot_of(root.generation) * SLOT_BYTES)
-        self.sync()
+        self.sync()  # prove: root-sync
 
     def cut(self, page_count: int) -> None:
         """Give what lies behind the last page back to the file system."""
@@ -200,7 +201,7 @@ class FreeFile:
         """Write a slot and make it durable."""
         with failing("write of db.free"):
             write_free_slot(self._disk, self._fd, slot)
-            self._disk.fdatasync(self._fd)
+            self._disk.fdatasync(self._fd)  # prove: free-list-before-root
 
     def sync(self) -> None:
         """Make everything read durable."""

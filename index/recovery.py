@@ -29,7 +29,7 @@ def is_list_of(slot: FreeSlot, root: Root) -> bool:
     """Whether a slot of db.free is the one that a root names. Any doubt means no."""
     return (
         root.free_page_unique_id != 0
-        and slot.unique_id == root.free_page_unique_id
+        and slot.unique_id == root.free_page_unique_id  # prove: free-list-of-this-root
         and slot.generation == root.generation
         and slot.incarnation == root.incarnation
         and slot.page_count == root.page_count

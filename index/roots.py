@@ -81,7 +81,7 @@ def decode_root(data: bytes) -> Root | None:
     """The root in a slot's bytes, or None when there is no whole one."""
     if len(data) != SLOT_BYTES or not data.startswith(MAGIC):
         return None
-    if CHECKSUM.unpack_from(data, len(MAGIC))[0] != crc32c(data[CHECKED_AT:]):
+    if CHECKSUM.unpack_from(data, len(MAGIC))[0] != crc32c(data[CHECKED_AT:]):  # prove: root-checksum
         return None
     fields = HEAD.unpack_from(data, CHECKED_AT)
     form, page_size, depth, generation, incarnation, unique_id, page_count, key_count = fields[:8]

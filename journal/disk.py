@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Protocol
 
-Bytes = bytes | bytearray | memoryview
+from tandemmq.disk import Bytes
 
 
 class Disk(Protocol):
@@ -38,27 +38,3 @@ class Disk(Protocol):
     def stat(self, path: str, /) -> os.stat_result: ...
 
     def fstat(self, fd: int, /) -> os.stat_result: ...
-
-
-def read_at(disk: Disk, fd: int, offset: int, length: int) -> bytes:
-    """``length`` bytes from ``offset``; fewer only where the file ends. One call of the kernel may return less."""
-    data = disk.pread(fd, length, offset)
-    if len(data) == length or not data:
-        return data
-    parts = [data]
-    have = len(data)
-    while have < length:
-        data = disk.pread(fd, length - have, offset + have)
-        if not data:
-            break
-        parts.append(data)
-        have += len(data)
-    return b"".join(parts)
-
-
-def write_at(disk: Disk, fd: int, data: Bytes, offset: int) -> None:
-    """Write all of ``data``. A short write is no failure yet: what remains is written, or raises its own OSError."""
-    length = len(data)
-    written = disk.pwrite(fd, data, offset)
-    while written < length:
-        written += disk.pwrite(fd, memoryview(data)[written:], offset + written)

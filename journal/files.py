@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from journal.disk import Disk, write_at
+from journal.disk import Disk
 from journal.errors import FenceTaken
 from journal.format import END_RECORD, FILE_ID_LIMIT
+from tandemmq.disk import write_fully
 
 PREFIX = "db-"
 SUFFIX = ".log"
@@ -118,9 +119,9 @@ class JournalFiles:
         try:
             zeros = bytes(min(ZEROS_CHUNK_BYTES, length))
             for offset in range(0, length, ZEROS_CHUNK_BYTES):
-                write_at(disk, fd, memoryview(zeros)[: length - offset], offset)
-            write_at(disk, fd, END_RECORD, 0)
-            disk.fsync(fd)
+                write_fully(disk, fd, memoryview(zeros)[: length - offset], offset)
+            write_fully(disk, fd, END_RECORD, 0)
+            disk.fsync(fd)  # prove: prepared-file-sync
             identity = identity_of(disk.fstat(fd))
         except OSError as error:
             disk.close(fd)
@@ -140,21 +141,21 @@ class JournalFiles:
         _, identity = self._prepared[broker]
         try:
             try:
-                self.disk.link(source, self.path(file))
+                self.disk.link(source, self.path(file))  # prove: fence-by-link
             except FileExistsError:
                 pass  # whose it is, is asked next
             status = self.disk.stat(self.path(file))
             # Two names, this one and the one to be unlinked. A third: a thread of a former life that hung between its
             # look and its link woke up, and gave our file the name that it wanted for its own. Asked before the unlink,
             # while what was just looked up is fresh: a host may remember the number of names for a while (FUSE).
-            if identity_of(status) != identity or status.st_nlink > 2:
+            if identity_of(status) != identity or status.st_nlink > 2:  # prove: fence-is-our-file
                 raise FenceTaken(file)
         except FileNotFoundError as error:  # what we prepared, or the name we gave it, was taken away
             raise FenceTaken(file) from error
         finally:
             self.abandon(broker)  # before the unlink: NFS keeps an open file under a name of its own
         self._unlink_if_there(source)
-        self.sync_directory()
+        self.sync_directory()  # prove: fence-name-durable
         return identity
 
     def abandon(self, broker: str) -> None:
@@ -165,13 +166,13 @@ class JournalFiles:
 
     def remove(self, files: Iterable[int]) -> None:
         """Delete files, oldest first. When it returns, no power loss brings them back."""
-        for file in sorted(files):
+        for file in sorted(files):  # prove: removal-oldest-first "sorted(files)" -> "sorted(files, reverse=True)"
             self._unlink_if_there(self.path(file))
-        self.sync_directory()
+        self.sync_directory()  # prove: removal-durable
 
     def sync(self, file: int) -> None:
         """Make durable what anybody wrote to the file, also a process that died before its own sync."""
-        self._sync_path(self.path(file), os.O_RDWR)
+        self._sync_path(self.path(file), os.O_RDWR)  # prove: whole-file-sync
 
     def sync_directory(self) -> None:
         self._sync_path(self.directory, os.O_RDONLY | os.O_DIRECTORY)

@@ -11,10 +11,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from journal.disk import read_at
 from journal.errors import JournalCorrupt, JournalMissing
 from journal.files import JournalFiles
 from journal.format import OFFSET_MASK, RECORD_HEADER, RECORD_HEADER_SIZE, USER_RECORD, Location, file_of, offset_of
+from tandemmq.disk import read_fully
 
 DESCRIPTORS_MAX = 64
 # A record whose size is not known is read together with this much of what follows its header: mostly that is all of it.
@@ -51,10 +51,10 @@ class JournalReader:
         """
         file, offset = file_of(location), offset_of(location)
         with self._open(file, offset) as fd:
-            data = read_at(self._files.disk, fd, offset, size or FIRST_READ_BYTES)
+            data = read_fully(self._files.disk, fd, size or FIRST_READ_BYTES, offset)
             actual = _record_size(data, 0, file, offset, size)
             if actual > len(data):
-                data += read_at(self._files.disk, fd, offset + len(data), actual - len(data))
+                data += read_fully(self._files.disk, fd, actual - len(data), offset + len(data))
         if actual > len(data):
             raise JournalCorrupt(file, offset, offset + actual, "the file ends within this record")
         return data[RECORD_HEADER_SIZE:actual]
@@ -80,7 +80,7 @@ class JournalReader:
                 stop = max(stop, offset + size)
                 following += 1
             with self._open(file, start) as fd:
-                data = read_at(self._files.disk, fd, start, stop - start)
+                data = read_fully(self._files.disk, fd, stop - start, start)
             for location, size in wanted[index:following]:
                 offset = location & OFFSET_MASK
                 at = offset - start

@@ -15,9 +15,9 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
-from journal.disk import read_at
 from journal.errors import JournalCorrupt, JournalMissing
 from journal.files import JournalFiles
 from journal.format import (
@@ -32,6 +32,7 @@ from journal.format import (
     decode_records,
     is_sound,
 )
+from tandemmq.disk import read_fully
 
 CHUNK_BYTES = 4 * 1024 * 1024
 # Who follows a live file looks again and again, and mostly finds one batch: the first read is short, later ones grow.
@@ -103,10 +104,10 @@ class FileSource:
         except FileNotFoundError as error:
             raise JournalMissing(file, 0) from error
         if drop_cache:
-            self._disk.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            self._disk.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)  # prove: cache-dropped
 
     def read(self, offset: int, length: int) -> bytes:
-        return read_at(self._disk, self._fd, offset, length)
+        return read_fully(self._disk, self._fd, length, offset)
 
     def size(self) -> int:
         return self._disk.fstat(self._fd).st_size
@@ -332,7 +333,8 @@ def scan(
     The file is opened when iteration begins, and closed when it ends. ``drop_cache`` reads what the disk has, not
     what this host's page cache remembers. Raises JournalMissing when the file is not there.
     """
-    return Scan(lambda: FileSource(files, file, drop_cache), file, start, end, is_live=is_live, on_corrupt=on_corrupt)
+    open_source = partial(FileSource, files, file, drop_cache)  # prove: scan-drops-cache ", drop_cache"
+    return Scan(open_source, file, start, end, is_live=is_live, on_corrupt=on_corrupt)
 
 
 def scan_bytes(content: bytes, file: int = 0, start: int = 0, end: int | None = None) -> Scan:

@@ -20,7 +20,6 @@ import os
 from collections.abc import Iterable
 from typing import NoReturn
 
-from journal.disk import write_at
 from journal.errors import Deposed, FenceTaken, JournalFailed
 from journal.files import Identity, JournalFiles, identity_of
 from journal.format import (
@@ -32,6 +31,7 @@ from journal.format import (
     encode_batch,
     location,
 )
+from tandemmq.disk import write_fully
 
 
 class JournalWriter:
@@ -96,15 +96,15 @@ class JournalWriter:
 
         Raises JournalFailed; nothing is then known of what is on disk, and the batch may be found by a later scan.
         """
-        if self._failure is not None:
+        if self._failure is not None:  # prove: no-append-after-failure
             self._refuse()
         offset = self.offset
         batch, locations = encode_batch(payloads, self._origin + offset)
         end = offset + len(batch) - END_RECORD_SIZE
         assert end <= FILE_LENGTH_LIMIT - END_RECORD_SIZE, "a journal file stays below 2 GiB"
-        self._is_dirty = True
+        self._is_dirty = True  # prove: append-makes-dirty
         try:
-            write_at(self._files.disk, self._fd, batch, offset)
+            write_fully(self._files.disk, self._fd, batch, offset)
         except OSError as error:
             self._fail("write", error)
         self.offset = end
@@ -113,14 +113,14 @@ class JournalWriter:
 
     def sync(self) -> None:
         """On return all that was appended is durable. Not to be promised before the ``look`` that follows."""
-        if self._failure is not None:
+        if self._failure is not None:  # prove: no-sync-after-failure
             self._refuse()
-        try:
-            self._files.disk.fdatasync(self._fd)
+        try:  # prove: header-sync-before-farewell order farewell-after-sync
+            self._files.disk.fdatasync(self._fd)  # prove: batch-sync
         except OSError as error:
             self._fail("sync", error)
         self._is_dirty = False
-        if self._farewell is not None:
+        if self._farewell is not None:  # prove: farewell-after-sync
             self._say_farewell()
 
     def look(self) -> None:
@@ -128,18 +128,18 @@ class JournalWriter:
 
         What was synced before this call may be promised when it returns, and only that.
         """
-        if self._failure is not None:
+        if self._failure is not None:  # prove: no-look-after-failure
             self._refuse()
         stat = self._files.disk.stat
-        try:
+        try:  # prove: successor-before-own-file order look-own-file
             stat(self._next_path)
         except FileNotFoundError:
             pass
         except OSError as error:
-            self._fail("look for a successor", error)
+            self._fail("look for a successor", error)  # prove: look-failed-is-no-answer
         else:
-            self._depose(f"db-{self.file + 1}.log exists")
-        self._look_at_own()
+            self._depose(f"db-{self.file + 1}.log exists")  # prove: look-for-successor
+        self._look_at_own()  # prove: look-own-file
 
     def is_full(self, payload_bytes: int) -> bool:
         """Should a batch with so many bytes of records go to a new file?
@@ -168,8 +168,8 @@ class JournalWriter:
         header is durable. Who knows the header never reads it; who finds it counting knows that a file is lost.
         """
         if self._is_dirty:
-            self.sync()
-        self.look()
+            self.sync()  # prove: rotation-syncs-former
+        self.look()  # prove: rotation-looks-first
         following = self.file + 1
         files = self._files
         try:
@@ -183,10 +183,10 @@ class JournalWriter:
         except OSError as error:
             self._fail("rotate", error)
         if highest and highest[0] > following:
-            self._depose(f"db-{highest[0]}.log exists")
+            self._depose(f"db-{highest[0]}.log exists")  # prove: rotation-second-listing
         # The first file of a successor's epoch stays until every file before it is gone (safety of reclaiming): a
         # successor whose files came and went while this process slept took ours away too.
-        self._look_at_own()
+        self._look_at_own()  # prove: rotation-own-file
         try:
             fd, identity = self._open(following)
             ended, self._fd, self._identity = self._fd, fd, identity
@@ -199,7 +199,7 @@ class JournalWriter:
         self.offset = 0
         self.checksum = 0
         self._take(following)
-        if identity != published:
+        if identity != published:  # prove: rotation-file-is-published
             self._depose("the file just made was replaced")
         self.append((header,))
 
@@ -224,8 +224,8 @@ class JournalWriter:
         disk = self._files.disk
         try:
             try:
-                write_at(disk, fd, encode_batch((payload,))[0], offset)
-                disk.fdatasync(fd)
+                write_fully(disk, fd, encode_batch((payload,))[0], offset)
+                disk.fdatasync(fd)  # prove: farewell-sync
             finally:
                 disk.close(fd)
         except OSError as error:
@@ -244,18 +244,18 @@ class JournalWriter:
         try:
             identity = self._files.identity_now(self.file)
         except FileNotFoundError:
-            self._depose("the file lost its name")
+            self._depose("the file lost its name")  # prove: own-file-name-gone
         except OSError as error:
-            self._fail("look at its own file", error)
-        if identity != self._identity:
+            self._fail("look at its own file", error)  # prove: own-file-failed-is-no-answer
+        if identity != self._identity:  # prove: own-file-same-identity
             self._depose("another file has its name")
 
     def _fail(self, doing: str, error: OSError) -> NoReturn:
-        self._failure = (doing, error)
+        self._failure = (doing, error)  # prove: failure-is-final
         raise JournalFailed(doing, error) from error
 
     def _depose(self, reason: str) -> NoReturn:
-        self._failure = reason
+        self._failure = reason  # prove: deposition-is-final
         raise Deposed(self.file, reason)
 
     def _refuse(self) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The front door of TandemMQ: makes the rooms importable, and knows nothing else.
+"""The front door of TandemMQ: makes the rooms importable, and knows nothing else. ``tandemmq.disk`` is under them all.
 
 In a source tree and an editable install the rooms (``broker``, ``store``, ...) are top-level packages.
 In a wheel they live under ``tandemmq/_app/``, because other distributions own those generic names;

@@ -15,6 +15,7 @@ from typing import Final
 
 from broker.doctor.report import Finding, fail, ok, warn
 from store.volume import NETWORK, Mount
+from tandemmq.disk import write_fully
 
 SYNCS: Final = 40
 SYNC_BYTES: Final = 4096
@@ -92,11 +93,11 @@ def time_syncs(directory: str) -> list[float]:
     path = os.path.join(directory, "synced")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.pwrite(fd, bytes(SYNCS * SYNC_BYTES), 0)
+        write_fully(os, fd, bytes(SYNCS * SYNC_BYTES), 0)
         os.fsync(fd)
         taken = []
         for number in range(SYNCS):
-            os.pwrite(fd, bytes([number + 1]) * SYNC_BYTES, number * SYNC_BYTES)
+            write_fully(os, fd, bytes([number + 1]) * SYNC_BYTES, number * SYNC_BYTES)
             started = time.perf_counter()
             os.fdatasync(fd)
             taken.append(time.perf_counter() - started)

@@ -18,6 +18,8 @@ import uuid
 from collections.abc import Callable
 from typing import Final, NoReturn, Protocol, TypedDict
 
+from tandemmq.disk import write_fully
+
 NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
 READ_BYTES_MAX: Final = 4096
 LOOK_AGAIN_SECONDS: Final = 0.002
@@ -158,7 +160,7 @@ class NearHand:
         """Put the text at the start of the file, which is made if need be. Synced on return."""
         fd = os.open(self._path(name), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            os.pwrite(fd, text.encode(), 0)
+            write_fully(os, fd, text.encode(), 0)
             os.fsync(fd)
         finally:
             os.close(fd)

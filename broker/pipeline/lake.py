@@ -30,6 +30,7 @@ import portalocker
 from portalocker.exceptions import AlreadyLocked, LockException
 
 from broker.pipeline.columns import ACKS, MESSAGES, RECORDS
+from tandemmq.disk import write_fully
 
 FORMAT: Final = 1
 LEDGER: Final = "_tandemmq"
@@ -186,9 +187,8 @@ class Lake:
         """Put JSON into a file of the ledger, as a whole. Durable on return."""
         path = self._ledger / name
         beside = path.with_name(f".{path.name}.new")
-        with open(beside, "w", encoding="utf-8") as file:
-            json.dump(body, file)
-            file.flush()
+        with open(beside, "wb") as file:
+            write_fully(os, file.fileno(), json.dumps(body).encode(), 0)
             os.fsync(file.fileno())
         os.replace(beside, path)
         _sync(path.parent)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from journal.disk import read_at
+from tandemmq.disk import read_fully
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -129,7 +129,7 @@ class _MountedFile:
         self._size = os.fstat(self._fd).st_size
 
     def read(self, offset: int, length: int) -> bytes:
-        return read_at(os, self._fd, offset, min(length, max(0, self._size - offset)))
+        return read_fully(os, self._fd, min(length, max(0, self._size - offset)), offset)
 
     def size(self) -> int:
         return self._size

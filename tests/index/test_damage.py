@@ -8,7 +8,7 @@ import pytest
 from index import Index, IndexDamaged
 from index.check import check
 from index.freelist import FreeSlot
-from index.page import Pointer
+from index.page import LEAF, Header, Pointer, seal, verify
 from index.recovery import is_list_of
 from index.roots import Root
 
@@ -28,6 +28,18 @@ def filled(tmp_path, tools):
         with open(os.path.join(directory, name), "rb") as file:
             image[name] = bytearray(file.read())
     return image, states
+
+
+def test_a_page_that_a_checkpoint_left_behind_when_it_died_is_not_the_one_that_is_meant():
+    """The next one is of the same generation, and its write to the same place was lost."""
+    header = Header(LEAF, 0, 0, page=3, prefix_bytes=0, zero=0, generation=7, incarnation=1)
+    left, checksum = seal(header, b"left behind", 512)
+    meant, meant_checksum = seal(header._replace(incarnation=2), b"meant", 512)
+    pointer = Pointer(3, 7, meant_checksum)
+    assert verify(meant, pointer, 512).incarnation == 2
+    assert checksum != meant_checksum
+    with pytest.raises(IndexDamaged):
+        verify(left, pointer, 512)
 
 
 def test_a_flipped_byte_in_a_page_is_reported_and_never_data(filled, tools, tmp_path):

@@ -262,6 +262,51 @@ def test_a_disk_that_fails_at_opening_says_nothing_about_the_index(directory, op
     assert opened().get(b"a") == b"1"
 
 
+def test_who_finds_a_strangers_root_at_the_end_of_its_checkpoint_publishes_nothing(directory, opened, tools, tmp_path):
+    """The stranger came when all was written but the root."""
+    index = opened()
+    count = sum(1 for _ in index.checkpoint([(b"a", b"1")], b""))
+    steps = index.checkpoint([(b"a", b"2")], b"")
+    for _ in range(count):
+        next(steps)
+    stranger_directory = tmp_path / "stranger"
+    stranger_directory.mkdir()
+    for name in ("db.data", "db.free"):
+        os.link(f"{directory}/{name}", stranger_directory / name)
+    with Index.open(str(stranger_directory), tools.plain) as stranger:
+        tools.write(stranger, {b"a": b"the stranger's"})
+    with pytest.raises(IndexStolen):
+        list(steps)
+    with Index.open(str(stranger_directory), tools.plain) as stranger:
+        assert stranger.get(b"a") == b"the stranger's"
+    open(f"{directory}/ruined", "w").close()
+
+
+class SlowPins(dict):
+    """A reader falls asleep between taking a root and saying so; meanwhile its pages are written on."""
+
+    def __init__(self, meanwhile):
+        super().__init__()
+        self.meanwhile = meanwhile
+
+    def __setitem__(self, pin, generation):
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        super().__setitem__(pin, generation)
+
+
+def test_a_reader_that_slept_before_it_said_what_it_reads_reads_what_is_there_now(opened, tools):
+    index = opened()
+    tools.write(index, {tools.key(n): b"first" for n in range(300)})
+
+    def write_often():
+        for turn in range(4):
+            tools.write(index, {tools.key(n): b"%d" % turn for n in range(300)})
+
+    index._pins = SlowPins(write_often)
+    assert set(dict(index.scan()).values()) == {b"3"}
+
+
 def test_who_finds_a_strangers_root_publishes_nothing(directory, opened, tools, tmp_path):
     index = opened()
     tools.write(index, {b"a": b"1"})

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from broker.pipeline.columns import ADD_MESSAGE, REMOVE_MESSAGE, UPDATE_MESSAGE
-from journal.disk import read_at
 from journal.format import CONTROL_SIZE, RECORD_HEADER, RECORD_HEADER_SIZE, USER_RECORD
 from store.records.commands import AddMessage, RecordDamaged, RemoveMessage, UpdateMessage, decode
 from store.records.message import SCHEMES
+from tandemmq.disk import read_fully
 
 # Of one place no more is read; a batch is shorter.
 PLACE_BYTES_MAX: Final = 64 << 20
@@ -37,7 +37,7 @@ def named(path: str, start: int, stop: int) -> list[Named]:
     """The records between ``start``, where a batch begins, and ``stop`` that name messages. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        content = read_at(os, descriptor, start, min(stop - start, PLACE_BYTES_MAX))
+        content = read_fully(os, descriptor, min(stop - start, PLACE_BYTES_MAX), start)
     finally:
         os.close(descriptor)
     return list(_named(content, start))

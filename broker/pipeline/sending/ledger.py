@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tandemmq.disk import write_fully
+
 STATE: Final = "replay"  # below the --out of the job
 VERSION: Final = 1
 # A sender whose driver died may live on for a moment.
@@ -194,9 +196,8 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with new.open("w", encoding="utf-8") as file:
-        json.dump({"version": VERSION, **content}, file)
-        file.flush()
+    with new.open("wb") as file:
+        write_fully(os, file.fileno(), json.dumps({"version": VERSION, **content}).encode(), 0)
         os.fsync(file.fileno())
     new.rename(path)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

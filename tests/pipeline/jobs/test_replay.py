@@ -21,7 +21,6 @@ from pipeline_journals import FILE_BYTES, NOW_MS, QUEUE, add, write_foreign, wri
 from pyspark.sql import SparkSession
 
 from bench.peers.server import HOST, Server
-from bench.peers.tandemmq import TandemMQ
 from broker.cli import main
 from broker.client import Client
 from broker.pipeline.jobs import archive, replay
@@ -32,6 +31,7 @@ from store.check import check
 from store.records.commands import encode_add, encode_remove
 from store.records.message import BodyKind, Destination, DestinationKind, Message
 from store.records.openwire import encode_message
+from tests.services.pairs import failover_url, pair_in
 
 pytestmark = pytest.mark.service
 
@@ -49,21 +49,10 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
     """A master and its standby over one directory; nothing is wrong with it afterwards."""
-    data = tmp_path / "data"
-    standby = TandemMQ(tmp_path / "b", data=data, broker="b")
-    with TandemMQ(tmp_path / "a", data=data, broker="a") as master:
-        try:
-            standby.start()
-            standby.await_standby()
-            yield master, standby
-        finally:
-            standby.discard()
-    report = check(str(data))
+    with pair_in(tmp_path) as both:
+        yield both
+    report = check(str(tmp_path / "data"))
     assert report.is_clean, report.problems
-
-
-def url(*servers: Server) -> str:
-    return f"failover:({','.join(f'stomp://{HOST}:{server.port}' for server in servers)})?maxReconnectDelay=50"
 
 
 async def _taken(to: str, destination: str, most: int) -> list[dict[str, Any]]:
@@ -91,7 +80,7 @@ def test_a_master_that_is_killed_meanwhile_changes_nothing(
 ) -> None:
     write_store(tmp_path / "store", 900)
     sources = Sources((str(tmp_path / "store"),), is_tail_wanted=True)
-    target = Target(url(*pair), per_second=400)
+    target = Target(failover_url(*pair), per_second=400)
     out = str(tmp_path / "out")
     master = pair[0]
     is_under_way = threading.Event()
@@ -129,7 +118,7 @@ def test_a_master_that_is_killed_meanwhile_changes_nothing(
     )
     [ledger] = spark.read.parquet(again.written["replay_ledger"]).collect()
     assert (ledger.messages, ledger.sent, ledger.attempts) == (900, 900, 1)
-    found = taken(url(*pair), "/queue/orders")
+    found = taken(failover_url(*pair), "/queue/orders")
     assert [each["originalMessageId"] for each in found] == [f"ID:tests-1:1:1:{n}" for n in range(1, 901)]
     assert {each["body"] for each in found} == {b"x" * 500}
     assert [int(each["timestamp"]) for each in found] == [NOW_MS + number for number in range(1, 901)]
@@ -147,7 +136,7 @@ def test_a_driver_that_is_killed_is_gone_on_from(
     """Twice, in processes of its own; and consumers take at once what comes."""
     write_store(tmp_path / "store", 1500)
     out = tmp_path / "out"
-    command = ["pipeline", "replay", str(tmp_path / "store"), "--tail", "--out", str(out), "--to", url(*pair)]
+    command = ["pipeline", "replay", str(tmp_path / "store"), "--tail", "--out", str(out), "--to", failover_url(*pair)]
     own = ["--rate", "100", "--master", "local[2]"]
     for setting in QUICK:
         own += ["--conf", setting]
@@ -158,13 +147,13 @@ def test_a_driver_that_is_killed_is_gone_on_from(
             try:
                 while len(found) < wanted:
                     assert driver.poll() is None, "it has not come so far"
-                    found += taken(url(*pair), "/queue/orders", 50)
+                    found += taken(failover_url(*pair), "/queue/orders", 50)
             finally:
                 driver.kill()
         assert ledger.progress(0).confirmed < 1500, "it was killed in the middle"
     done = CliRunner().invoke(main, [*command, "--json"])
     assert done.exit_code == 0, done.output
-    found += taken(url(*pair), "/queue/orders")
+    found += taken(failover_url(*pair), "/queue/orders")
     assert [each["originalMessageId"] for each in found] == [f"ID:tests-1:1:1:{n}" for n in range(1, 1501)]
     assert "1,500" not in json.loads(done.stdout)["findings"][0], "the last run sent the rest only"
 
@@ -227,12 +216,22 @@ def test_what_parquet_holds_is_sent_where_it_is_wanted(
     messages = spark.read.format("tandemmq").options(table="messages", follow="tail").load(str(mixed))
     made = str(tmp_path / "made")
     messages.replace({"orders": "7"}, subset=["destination"]).write.partitionBy("destination").parquet(made)
-    command = ["pipeline", "replay", made, "--out", str(tmp_path / "out"), "--to", url(*pair), "--destination", "7"]
+    command = [
+        "pipeline",
+        "replay",
+        made,
+        "--out",
+        str(tmp_path / "out"),
+        "--to",
+        failover_url(*pair),
+        "--destination",
+        "7",
+    ]
     wanted = ["--as", "again", "--expired", "keep", "--where", "message_id NOT LIKE '%:5'", "--unordered"]
     done = CliRunner().invoke(main, [*command, *wanted])
     assert done.exit_code == 0, done.output
     assert "3 messages were sent" in done.output
-    found = taken(url(*pair), "/queue/again")
+    found = taken(failover_url(*pair), "/queue/again")
     assert [each["body"] for each in found] == [b"one", b"two", b"three"]
     assert found[0]["colour"] == "red"
     assert found[1]["correlation-id"] == "c"

@@ -19,12 +19,13 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: the extra spark
 import pyarrow as pa
 from pyarrow import parquet
 
-from bench.peers.server import HOST, Server
+from bench.peers.server import Server
 from bench.peers.tandemmq import TandemMQ
 from broker.client import Client
 from broker.pipeline.sending.ledger import InUse, Ledger, LedgerError, Progress, Round, Run, Slice
 from broker.pipeline.sending.slices import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, REFUSED_MAX, chunks, send_task
 from store.settings import StoreSettings
+from tests.services.pairs import failover_url
 
 PATIENCE_SECONDS = 60.0
 
@@ -33,10 +34,6 @@ PATIENCE_SECONDS = 60.0
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with TandemMQ(tmp_path_factory.mktemp("broker")) as server:
         yield server
-
-
-def url(*servers: Server) -> str:
-    return f"failover:({','.join(f'stomp://{HOST}:{server.port}' for server in servers)})?maxReconnectDelay=50"
 
 
 def row(number: int, destination: str, **others: Any) -> dict[str, Any]:
@@ -104,17 +101,17 @@ def duplicates(*servers: Server) -> int:
 
 
 def test_a_slice_is_sent_in_its_order_and_not_again(broker: Server, prepared: Prepared) -> None:
-    ledger = prepared([row(number, "slices.order") for number in range(1, 1201)], url(broker))
+    ledger = prepared([row(number, "slices.order") for number in range(1, 1201)], failover_url(broker))
     assert send_task(str(ledger.directory), 0) == 1200
     assert send_task(str(ledger.directory), 0) == 0
-    assert [body for _, body in taken(url(broker), "slices.order")] == [b"body %d" % n for n in range(1, 1201)]
+    assert [body for _, body in taken(failover_url(broker), "slices.order")] == [b"body %d" % n for n in range(1, 1201)]
     assert ledger.progress(0).confirmed == 1200
 
 
 def test_a_killed_sender_is_gone_on_from_though_consumers_were_quick(broker: Server, prepared: Prepared) -> None:
     """What it sent is taken at once, so that only the broker's memory of ids knows it."""
     rows = [row(number, "slices.killed") for number in range(1, 3001)]
-    ledger = prepared(rows, url(broker), rate=1500)
+    ledger = prepared(rows, failover_url(broker), rate=1500)
     context = multiprocessing.get_context("spawn")
     found: list[tuple[str, bytes]] = []
     kills = 0
@@ -125,22 +122,22 @@ def test_a_killed_sender_is_gone_on_from_though_consumers_were_quick(broker: Ser
         until = time.monotonic() + PATIENCE_SECONDS
         while len(found) - before < 150 and sender.is_alive():
             assert time.monotonic() < until
-            found += asyncio.run(_taken(url(broker), "slices.killed", 0.02))
+            found += asyncio.run(_taken(failover_url(broker), "slices.killed", 0.02))
         assert sender.pid is not None
         if sender.is_alive():
             os.kill(sender.pid, signal.SIGKILL)
             kills += 1
         sender.join()
     assert kills, "the first one at least was in the middle of it"
-    found += taken(url(broker), "slices.killed")
+    found += taken(failover_url(broker), "slices.killed")
     # The worst of all: everything of the last chunk is there, and none of it was noted.
     progress = ledger.progress(0)
     send_task(str(ledger.directory), 0)
-    found += taken(url(broker), "slices.killed")
+    found += taken(failover_url(broker), "slices.killed")
     ledger.note(0, Progress(max(progress.confirmed, 3000 - CHUNK_MESSAGES_MAX)))
     before = duplicates(broker)
     send_task(str(ledger.directory), 0)
-    found += taken(url(broker), "slices.killed")
+    found += taken(failover_url(broker), "slices.killed")
     assert duplicates(broker) - before == 3000 - max(progress.confirmed, 3000 - CHUNK_MESSAGES_MAX)
     assert sorted(number for number, _ in found) == sorted(each["message_id"] for each in rows)
 
@@ -149,21 +146,21 @@ def test_what_the_broker_refuses_is_told_and_stops_nothing_else(broker: Server, 
     rows = [row(number, "slices.refused") for number in range(1, 11)]
     rows[3]["properties"] = [("long", "x" * 20_000)]  # longer than a line of a header may be
     rows[6]["body_kind"] = "object"
-    ledger = prepared(rows, url(broker))
+    ledger = prepared(rows, failover_url(broker))
     assert send_task(str(ledger.directory), 0) == 8
     progress = ledger.progress(0)
     assert set(progress.refused) == {4, 7}
     assert "header" in progress.refused[4]
     assert "object" in progress.refused[7]
     assert (progress.confirmed, progress.sent(ledger.run().slices[0])) == (10, 8)  # type: ignore[union-attr]
-    assert len(taken(url(broker), "slices.refused")) == 8
+    assert len(taken(failover_url(broker), "slices.refused")) == 8
     assert send_task(str(ledger.directory), 0) == 0, "they are tried again, and nothing else is"
-    assert taken(url(broker), "slices.refused") == []
+    assert taken(failover_url(broker), "slices.refused") == []
 
 
 def test_a_broker_that_refuses_everything_ends_the_task(broker: Server, prepared: Prepared) -> None:
     rows = [row(number, "slices.all?refused=1") for number in range(1, REFUSED_MAX + 50)]
-    ledger = prepared(rows, url(broker))
+    ledger = prepared(rows, failover_url(broker))
     with pytest.raises(Exception, match="were refused") as raised:
         send_task(str(ledger.directory), 0)
     assert "options" in str(raised.value)
@@ -174,7 +171,7 @@ def test_of_two_tasks_with_one_slice_one_sends(
     broker: Server, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.pipeline.sending.ledger.LOCK_SECONDS_MAX", 0.3)
-    ledger = prepared([row(1, "slices.alone")], url(broker))
+    ledger = prepared([row(1, "slices.alone")], failover_url(broker))
 
     async def hold() -> None:
         async with ledger.alone_with(0):
@@ -195,7 +192,7 @@ def test_of_two_runs_in_one_directory_one_runs(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_is_not_whole_is_told(broker: Server, prepared: Prepared) -> None:
-    ledger = prepared([row(1, "slices.part"), row(2, "slices.part")], url(broker))
+    ledger = prepared([row(1, "slices.part"), row(2, "slices.part")], failover_url(broker))
     run = ledger.run()
     assert run is not None
     ledger.begin(Run(run.run_id, {}, run.addresses, (Slice(0, "queue", "slices.part", 1, 3, 0, "", ""),)))
