@@ -56,7 +56,7 @@ _OWN_KEYS: Final = sorted({key for keys in KEYS.values() for key in keys} | set(
 PERIODS: Final = {
     DATABASE: (500, 500),
     LEASE_DATABASE: (2_000, 500),
-    ZOOKEEPER: (2_000, 500),
+    ZOOKEEPER: (4_000, 500),
     KUBERNETES: (15_000, 2_000),
 }
 
@@ -156,7 +156,7 @@ class LockerSettings(Section):
         50,
         ge=1,
         description="Between a standby's attempts; a random tenth more or less. For kinds with a lease, its length. "
-        "Default by kind: `database` 500ms, `lease-database` and `zookeeper` 2s, `kubernetes-lease` 15s.",
+        "Default by kind: `database` 500ms, `lease-database` 2s, `zookeeper` 4s, `kubernetes-lease` 15s.",
     )
     lock_keep_alive_period: Milliseconds = Field(
         500,

@@ -115,7 +115,7 @@ class Proof:
     valid_for_seconds: float
 
     def holds_at(self, now_seconds: float) -> bool:
-        return now_seconds - self.known_at_seconds < self.valid_for_seconds
+        return now_seconds - self.known_at_seconds < self.valid_for_seconds  # prove: proof-grows-old
 
 
 #: What one who owns nothing can show.

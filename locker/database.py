@@ -97,7 +97,8 @@ class DatabaseLocker(Locker):
             self._session.rollback()
             raise
         self._stamp, self._is_lost, self._file = stamp, False, self._inode()
-        self._proof = Proof(known_at, proof_seconds_of(self.request))
+        seconds = proof_seconds_of(self.request)
+        self._proof = Proof(known_at, seconds)  # prove: row-locked-before "known_at" -> "self.clock.now()"
         holder = replace(self.request.holder, since_ms=stamp)
         nonce = new_nonce(self.request.random)
         self._signature = signature_of(holder, holder.name, nonce, self._name_valid_ms)
@@ -122,7 +123,7 @@ class DatabaseLocker(Locker):
         else:
             update = f"UPDATE {self._said.table} SET {self._said.time} = :stamp WHERE {self._said.the_row}"
             hit = self._session.execute(update, {"stamp": stamp}).count
-        if hit != 1:
+        if hit != 1:  # prove: one-row-is-locked
             raise LockRefused(f"{self.where}: writing to the locked row hit {hit} rows, and not one")
         return stamp
 
@@ -144,7 +145,9 @@ class DatabaseLocker(Locker):
             return False
         known_at = self.clock.now()
         self._is_lost = not self._is_still_mine(self._stamp)
-        self._proof = NO_PROOF if self._is_lost else Proof(known_at, proof_seconds_of(self.request))
+        seconds = proof_seconds_of(self.request)
+        proof = Proof(known_at, seconds)  # prove: row-proved-before "known_at" -> "self.clock.now()"
+        self._proof = NO_PROOF if self._is_lost else proof
         if not self._is_lost and known_at - self._name_written_at > self._name_valid_ms / 2000:
             self._write_name()
         return not self._is_lost
@@ -152,7 +155,7 @@ class DatabaseLocker(Locker):
     def _is_still_mine(self, stamp: int) -> bool:
         """Our transaction still sees what it wrote. Whoever lost the connection or the transaction lost the lock."""
         if not self._session.is_connected:
-            return False
+            return False  # prove: lost-connection-is-a-lost-lock
         try:
             rows = self._session.execute(
                 f"SELECT {self._said.time} FROM {self._said.table} WHERE {self._said.the_row}"
@@ -160,7 +163,9 @@ class DatabaseLocker(Locker):
         except LockError as error:
             logger.warning("the transaction is gone: %s", error)
             return False
-        return len(rows) == 1 and rows[0][0] is not None and int(rows[0][0]) == stamp and self._inode() == self._file
+        # prove: own-stamp-is-seen " and int(rows[0][0]) == stamp"
+        is_ours = len(rows) == 1 and rows[0][0] is not None and int(rows[0][0]) == stamp
+        return is_ours and self._inode() == self._file  # prove: same-database-file " and self._inode() == self._file"
 
     def _inode(self) -> Inode | None:
         """Of SQLite's file: one who deletes or replaces it takes the lock away from its holder."""

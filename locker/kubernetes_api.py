@@ -121,7 +121,8 @@ class LeaseApi:
     def replace(self, lease: Lease, seconds_max: float) -> Lease | None:
         """As it stands now; None: it is not there, or was changed since it was read."""
         status, answer = self._ask("PUT", f"{self._path}/{self._name}", lease, seconds_max)
-        return None if status in (http.client.CONFLICT, http.client.NOT_FOUND) else Lease(answer)
+        is_ours = status not in (http.client.CONFLICT, http.client.NOT_FOUND)  # prove: replaced-what-was-read
+        return Lease(answer) if is_ours else None
 
     def close(self) -> None:
         """Hang up. Never raises."""

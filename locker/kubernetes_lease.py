@@ -121,7 +121,8 @@ class _Watch:
     def has_ended(self, lease: Lease, now_seconds: float, usual_seconds: float) -> bool:
         """This Lease, as it stands, is nobody's any more."""
         length = usual_seconds if lease.duration_seconds is None else lease.duration_seconds
-        return lease.renewal == self.renewal and now_seconds - self.since_seconds > length
+        is_same = lease.renewal == self.renewal
+        return is_same and now_seconds - self.since_seconds > length  # prove: kubernetes-lease-stood-unchanged
 
 
 class KubernetesLeaseLocker(LeasedLocker):
@@ -198,7 +199,7 @@ class KubernetesLeaseLocker(LeasedLocker):
         if written is None:
             return False
         self._lease, self._holder, self._is_mine, self._is_lost = written, holder, True, False
-        self._proof = self._proof_since(known_at)
+        self._proof = self._proof_since(known_at)  # prove: kubernetes-taken-before "known_at" -> "self.clock.now()"
         return True
 
     def _stand_behind(self, lease: Lease) -> None:
@@ -226,6 +227,7 @@ class KubernetesLeaseLocker(LeasedLocker):
         """When it was asked that made it ours for another while; None: it is not ours."""
         assert self._holder is not None, "an owner has said who it is"
         for _ in range(WRITES_MAX):
+            # prove: kubernetes-renews-own " or self._lease.identity != self._identity"
             if self._lease is None or self._lease.identity != self._identity:
                 return None
             known_at = self.clock.now()
@@ -233,7 +235,7 @@ class KubernetesLeaseLocker(LeasedLocker):
             written = self._api.replace(wanted, self.call_seconds_max)
             if written is not None:
                 self._lease = written
-                return known_at
+                return known_at  # prove: kubernetes-renewed-before "known_at" -> "self.clock.now()"
             self._lease = self._api.read(self.call_seconds_max) or new_lease("", "")
         raise LockUnavailable(f"{self.where} cannot be asked: it is changed by somebody else all the time")
 

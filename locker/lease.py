@@ -42,7 +42,7 @@ class LeaseRow:
 
     @property
     def is_free(self) -> bool:
-        return self.ends_ms is None or self.ends_ms <= self.now_ms
+        return self.ends_ms is None or self.ends_ms <= self.now_ms  # prove: lease-has-ended
 
     @property
     def remaining_seconds(self) -> float:
@@ -155,7 +155,7 @@ class Watch:
         is_known = self.nonce is not None and signature is not None and signature.nonce == self.nonce
         self.renewals = self.renewals + 1 if is_known else 0
         self.nonce = signature.nonce if signature is not None else None
-        self.name, self.ends_ms, self.since_seconds = row.name, row.ends_ms, now_seconds
+        self.name, self.ends_ms, self.since_seconds = row.name, row.ends_ms, now_seconds  # prove: watch-begins-anew
 
     def unchanged_seconds(self, now_seconds: float) -> float:
         return now_seconds - self.since_seconds

@@ -139,7 +139,7 @@ class LeaseDatabaseLocker(LeasedLocker):
             taken = False
         if taken:
             self._is_mine, self._is_lost = True, False
-            self._proof = self._proof_since(known_at)
+            self._proof = self._proof_since(known_at)  # prove: lease-taken-before "known_at" -> "self.clock.now()"
         else:
             self._wait_for(row)
         return taken
@@ -166,7 +166,8 @@ class LeaseDatabaseLocker(LeasedLocker):
         signature = read_signature(row.name or "")
         if signature is None:
             return False
-        return self._watch.unchanged_seconds(self.clock.now()) > signature.lease_ms / 1000 * (1 + SLACK)
+        patience_seconds = signature.lease_ms / 1000 * (1 + SLACK)  # prove: slack-of-a-left-lease " * (1 + SLACK)"
+        return self._watch.unchanged_seconds(self.clock.now()) > patience_seconds  # prove: left-lease-stood-unchanged
 
     def _wait_for(self, row: LeaseRow) -> None:
         """Somebody else has it. Raises LockRefused, at this poll or the next, when that is a living namesake."""
@@ -185,9 +186,9 @@ class LeaseDatabaseLocker(LeasedLocker):
         known_at = self.clock.now()
         if self._table.renew(self._signature.text, self._lease_ms, self._known_as):
             self._known_as = (self._signature.text,)
-            self._proof = self._proof_since(known_at)
+            self._proof = self._proof_since(known_at)  # prove: lease-renewed-before "known_at" -> "self.clock.now()"
         else:
-            self._is_lost, self._proof = True, NO_PROOF
+            self._is_lost, self._proof = True, NO_PROOF  # prove: lost-lease-is-lost
         return not self._is_lost
 
     def announce(self, epoch: int, admin: str | None = None) -> None:

@@ -57,7 +57,8 @@ class LeasedLocker(Locker):
 
     def _proof_since(self, known_at_seconds: float) -> Proof:
         """What an answer proves that was asked for then."""
-        return Proof(known_at_seconds, self.lease_seconds * (1 - MARGIN))
+        seconds = self.lease_seconds * (1 - MARGIN)  # prove: proof-ends-before-lease " * (1 - MARGIN)"
+        return Proof(known_at_seconds, seconds)
 
     def _finds(self, is_namesake: bool) -> None:
         """To be said at each poll that found somebody else in front: whether all of them have our own name."""

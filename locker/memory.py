@@ -79,7 +79,7 @@ class MemoryLock:
         with self._guard:
             self._answer()
             others = [other for other, lease in self._leases.items() if lease.expires_at_seconds > now_seconds]
-            if others and not self._grants_left:
+            if others and not self._grants_left:  # prove: memory-lock-goes-to-one
                 return False
             if others:
                 self._grants_left -= 1
@@ -92,7 +92,7 @@ class MemoryLock:
         with self._guard:
             self._answer()
             lease = self._leases.get(who)
-            if lease is None or lease.expires_at_seconds <= now_seconds:
+            if lease is None or lease.expires_at_seconds <= now_seconds:  # prove: memory-renews-before-end
                 return False
             lease.expires_at_seconds = now_seconds + self.lease_seconds
             return True
@@ -150,7 +150,7 @@ class MemoryLocker(Locker):
         if not self.lock.take(self, holder, known_at):
             return False
         self._holder = holder
-        self._proof = self._proof_since(known_at)
+        self._proof = self._proof_since(known_at)  # prove: memory-taken-before "known_at" -> "self.clock.now()"
         return True
 
     def keep_alive(self) -> bool:
@@ -158,7 +158,8 @@ class MemoryLocker(Locker):
             return False
         known_at = self.clock.now()
         self._is_lost = not self.lock.renew(self, known_at)
-        self._proof = NO_PROOF if self._is_lost else self._proof_since(known_at)
+        proof = self._proof_since(known_at)  # prove: memory-renewed-before "known_at" -> "self.clock.now()"
+        self._proof = NO_PROOF if self._is_lost else proof
         return not self._is_lost
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
@@ -178,4 +179,5 @@ class MemoryLocker(Locker):
         return self.lock.holder(self.clock.now())
 
     def _proof_since(self, known_at_seconds: float) -> Proof:
-        return Proof(known_at_seconds, self.lock.lease_seconds * (1 - MARGIN))
+        seconds = self.lock.lease_seconds * (1 - MARGIN)  # prove: memory-proof-ends-before-lease " * (1 - MARGIN)"
+        return Proof(known_at_seconds, seconds)

@@ -29,6 +29,7 @@ from typing import Final
 from locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
 from locker.options import Options
 from locker.volume import Inode, inode_of
+from tandemmq.disk import write_fully
 
 FILE_NAME: Final = "lock"
 ACTIVEMQ: Final = "an ActiveMQ broker"
@@ -37,6 +38,11 @@ CONTENT_BYTES_MAX: Final = 4096
 NONCE_BITS: Final = 64
 #: A file replaced between opening and locking it is opened anew; so often a poll, then it counts as held.
 REPLACED_MAX: Final = 3
+
+#: An NFS server gives the locks of a client away that it has heard nothing of for its lease: 90 s on Linux, hardly
+#: anywhere less than this. It heard of us at a keep-alive, so a proof lasts no longer; but for so many keep-alives.
+PROOF_SECONDS_MAX: Final = 30.0
+PROOF_KEEP_ALIVES_MIN: Final = 2
 
 # What the kernel says of a file that went away under an open descriptor, on NFS in particular.
 _GONE: Final = frozenset({errno.ENOENT, errno.ESTALE, errno.ENOTDIR})
@@ -94,13 +100,23 @@ class SharedFileLocker(Locker):
     def where(self) -> str:
         return f"the lock file {self.path}"
 
+    @property
+    def unsafe(self) -> str | None:
+        period = self.settings.lock_keep_alive_period_seconds
+        if PROOF_KEEP_ALIVES_MIN * period > PROOF_SECONDS_MAX:
+            return (
+                f"lock_keep_alive_period is {period:g} s: on NFS the lock of a broker that was cut off may be "
+                f"another's before it knows; up to {PROOF_SECONDS_MAX / PROOF_KEEP_ALIVES_MIN:g} s is safe"
+            )
+        return super().unsafe
+
     def try_acquire(self) -> bool:
         if self._mine is not None:
             return not self._is_lost
         try:
             with self._volume.guard:
                 for _ in range(REPLACED_MAX):
-                    if self._is_taken_here():
+                    if self._is_taken_here():  # prove: file-of-this-process-is-taken
                         return False
                     is_mine = self._take()
                     if is_mine is not None:
@@ -118,7 +134,8 @@ class SharedFileLocker(Locker):
             self._is_lost = not self._is_still_mine(mine)
         except OSError as error:
             raise self._unavailable("cannot be checked", error) from error
-        self._proof = NO_PROOF if self._is_lost else Proof(known_at, self._proof_seconds())
+        proof = Proof(known_at, self._proof_seconds())  # prove: file-proved-before "known_at" -> "self.clock.now()"
+        self._proof = NO_PROOF if self._is_lost else proof
         return not self._is_lost
 
     def announce(self, epoch: int, admin: str | None = None) -> None:
@@ -169,11 +186,11 @@ class SharedFileLocker(Locker):
         known_at = self.clock.now()
         descriptor = self._open()
         try:
-            if not self._volume.lock(descriptor):
+            if not self._volume.lock(descriptor):  # prove: locked-file-is-taken
                 return False
             inode = inode_of(self._volume.fstat(descriptor))
             # Whoever replaced the file between our opening and locking it has the lock that others will see.
-            if inode_of(self._volume.stat(self.path)) != inode:
+            if inode_of(self._volume.stat(self.path)) != inode:  # prove: locked-file-has-its-name
                 return None
             mine = _Held(
                 descriptor, inode, b"", self.request.holder, f"{self.request.random.getrandbits(NONCE_BITS):016x}"
@@ -181,7 +198,8 @@ class SharedFileLocker(Locker):
             self._write(mine, replace(mine.holder, epoch=None))
             self._volume.held[inode] = mine
             self._mine, self._is_lost, descriptor = mine, False, -1
-            self._proof = Proof(known_at, self._proof_seconds())
+            seconds = self._proof_seconds()
+            self._proof = Proof(known_at, seconds)  # prove: file-locked-before "known_at" -> "self.clock.now()"
             return True
         except FileNotFoundError:
             return None
@@ -204,12 +222,14 @@ class SharedFileLocker(Locker):
         return f"{self.request.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}"
 
     def _write(self, mine: _Held, holder: Holder) -> None:
-        """Put our name into the file that we own, synced, as one write: a reader meets the old content or the new."""
+        """Put our name into the file that we own, synced.
+
+        As a rule by one write. Who reads between two may take us for an ActiveMQ broker; names decide nothing.
+        """
         now_ms = self._volume.wall_ms()
         content = encode(replace(holder, since_ms=now_ms), mine.nonce)
         size = self._volume.fstat(mine.descriptor).st_size
-        if self._volume.pwrite(mine.descriptor, content, 0) != len(content):
-            raise OSError(errno.ENOSPC, "the lock file was written in part only")
+        write_fully(self._volume, mine.descriptor, content, 0)
         if size > len(content):
             self._volume.ftruncate(mine.descriptor, len(content))
         self._volume.fsync(mine.descriptor)
@@ -226,9 +246,10 @@ class SharedFileLocker(Locker):
         """
         try:
             return (
-                self._volume.lock(mine.descriptor)
-                and inode_of(self._volume.stat(self.path)) == mine.inode
-                and self._volume.pread(mine.descriptor, CONTENT_BYTES_MAX, 0) == mine.content
+                self._volume.lock(mine.descriptor)  # prove: file-is-locked-again
+                and inode_of(self._volume.stat(self.path)) == mine.inode  # prove: file-kept-its-name
+                and self._volume.pread(mine.descriptor, CONTENT_BYTES_MAX, 0)
+                == mine.content  # prove: file-kept-our-words
             )
         except OSError as error:
             if error.errno in _GONE:
@@ -250,6 +271,12 @@ class SharedFileLocker(Locker):
             return replace(holder, pid=pid) if holder.pid is None and pid > 0 else holder
         finally:
             self._volume.close(descriptor)
+
+    def _proof_seconds(self) -> float:
+        period = self.settings.lock_keep_alive_period_seconds
+        if period <= 0:
+            return super()._proof_seconds()
+        return min(super()._proof_seconds(), max(PROOF_SECONDS_MAX, PROOF_KEEP_ALIVES_MIN * period))
 
     def _unavailable(self, what: str, error: OSError) -> LockUnavailable:
         return LockUnavailable(f"{self.where} {what}: {error.strerror or error}", error.errno)

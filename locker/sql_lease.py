@@ -54,13 +54,14 @@ class SqlLeaseTable:
         override = self._said.overrides.get("lease_update_statement")
         if override is not None:
             row = self.read()
-            if row.is_free or row.name not in known_as:
+            if row.is_free or row.name not in known_as:  # prove: override-renews-own-live-lease
                 return False
             return self._hits(override, name, _end_ms(row.now_ms, lease_ms), row.name)
         said = self._said
         return self._update(
             f"{said.name} = :name, {said.time} = {self._now} + :lease",
-            f"{self._is_one_of(known_as)} AND {said.time} > {self._now}",
+            f"{self._is_one_of(known_as)}"  # prove: renew-own-lease "{self._is_one_of(known_as)}" -> "1 = 1"
+            f" AND {said.time} > {self._now}",  # prove: renew-before-end " AND {said.time} > {self._now}"
             {**self._names(known_as), "name": name, "lease": lease_ms},
         )
 
@@ -69,7 +70,8 @@ class SqlLeaseTable:
             return self._obtain(name, lease_ms, seen)
         return self._update(
             f"{self._said.name} = :name, {self._said.time} = {self._now} + :lease",
-            f"{self._said.name} = :seen AND {self._said.time} = :ends",
+            f"{self._said.name} = :seen"  # prove: take-over-from-whom-was-seen "{self._said.name} = :seen" -> "1 = 1"
+            f" AND {self._said.time} = :ends",  # prove: take-over-what-stands " AND {self._said.time} = :ends"
             {"name": name, "lease": lease_ms, "seen": seen.name, "ends": seen.ends_ms},
         )
 
@@ -121,7 +123,7 @@ class SqlLeaseTable:
         said = self._said
         return self._update(
             f"{said.name} = :name, {said.time} = {self._now} + :lease",
-            f"({said.time} IS NULL OR {said.time} <= {self._now})",
+            f"({said.time} IS NULL OR {said.time} <= {self._now})",  # prove: obtain-if-ended "<= {self._now}" -> "> 0"
             {"name": name, "lease": lease_ms},
         )
 
@@ -132,10 +134,11 @@ class SqlLeaseTable:
             parameters = {**parameters, "now": now}
             if "lease" in parameters:
                 parameters["lease"] = _end_ms(now, int(str(parameters["lease"]))) - now
-        return self._session.execute(sql, parameters).count == 1
+        return self._session.execute(sql, parameters).count == 1  # prove: one-row-was-hit
 
     def _hits(self, override: Override, *values: object) -> bool:
-        return self._session.execute(override.sql, override.parameters(*values)).count == 1
+        count = self._session.execute(override.sql, override.parameters(*values)).count
+        return count == 1  # prove: override-hit-one-row
 
     def _is_one_of(self, known_as: Sequence[str]) -> str:
         return f"{self._said.name} IN ({', '.join(f':known{number}' for number in range(len(known_as)))})"
@@ -160,7 +163,8 @@ class SqlLeaseTable:
 def _end_ms(now_ms: int, lease_ms: int) -> int:
     """When a lease ends that begins now. A clock that shows whole seconds may be late by one: what it hides is added,
     or the lease would end before the proof that rests on it."""
-    return now_ms + lease_ms + (SECOND_MS - 1 if now_ms % SECOND_MS == 0 else 0)
+    hidden_ms = SECOND_MS - 1 if now_ms % SECOND_MS == 0 else 0  # prove: whole-seconds-hide-some "SECOND_MS - 1" -> "0"
+    return now_ms + lease_ms + hidden_ms
 
 
 def create_schema(session: Session, statements: Statements) -> None:

@@ -23,6 +23,8 @@ from portalocker import LockFlags
 from portalocker.exceptions import AlreadyLocked, LockException
 from portalocker.portalocker import LockfLocker
 
+from tandemmq.disk import Bytes
+
 # struct flock of fcntl(2): l_type, l_whence, l_start, l_len, l_pid. Linux, where off_t has 64 bits.
 _FLOCK: Final = struct.Struct("hhqqi4x")
 
@@ -69,7 +71,7 @@ class LockVolume(Protocol):
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes: ...
 
-    def pwrite(self, descriptor: int, data: bytes, offset: int) -> int: ...
+    def pwrite(self, descriptor: int, data: Bytes, offset: int, /) -> int: ...
 
     def ftruncate(self, descriptor: int, size: int) -> None: ...
 

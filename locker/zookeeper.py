@@ -7,11 +7,30 @@ A node lives as long as its session, and a session as long as the servers hear o
 within the bounds of the servers (by default not under twice, nor over twenty times their tickTime of 2 s). Who is
 first stays first until its node goes: numbers only grow, and a node before ours can only vanish.
 
+Only a listing that contains our own node says who is before us: all numbers lower than ours were given before it was
+made, so whoever is not in that listing has gone, or is behind us.
+
 **Proof** is a write to our own node, since a write goes by the leader, which refuses those of an ended session. A
 read would be answered by any server, also by one that was cut off and does not know yet that we are deposed.
-How long it holds: a server tells the leader of its clients every half tick, so the leader may count from half a tick
-before our write; a tick is at most half of the session's length, so three quarters of it are safe. Sessions end by
-themselves while a broker sleeps, and what it proved is older than that when it wakes up.
+
+How long it holds. The leader ends a session when it has heard nothing of it for its length. The write does not count
+as hearing; that we asked for something, our server tells the leader with its next answer to a PING, every half tick
+(locker.zookeeper_touches). In the worst case it is cut off from the leader right after it has passed our write on. So a
+renewal is a `sync` and then the write, begun at t:
+
+1. The leader's answer to the sync comes to our server behind a PING that left the leader at t - half a tick or later.
+2. Our server answered that PING before it answered us, and so before it passed the write on, by the same connection:
+   the leader has read it. It names all that we asked for before t - half a tick.
+3. So the leader counts from the last request that was answered before t - half a tick, or a later one; or from when we
+   connected. Of requests we have kept the times, and know that one: it is not assumed that our calls came in time.
+
+    until = (the last request answered before t - session / 4) + session x (1 - MARGIN)
+
+A session is two ticks or longer (minSessionTimeout), so half a tick is a quarter of it at most. MARGIN is for clocks
+that run unlike ours and a leader that is late with its PINGs. Where renewals come in time the last request is the
+renewal before, so until = t + session x (1 - 1/4 - MARGIN) - lock_keep_alive_period. A proof has to outlast one more
+period and the renewal behind it (session / 8): that is what a period is allowed to be. Sessions end by themselves
+while a broker sleeps, and what it proved is older than that when it wakes up.
 """
 
 from __future__ import annotations
@@ -32,12 +51,16 @@ from locker.contract import (
     LockUnavailable,
     Proof,
 )
-from locker.leased import CALL_SECONDS_MAX, LeasedLocker
+from locker.leased import CALL_SECONDS_MAX, MARGIN, LeasedLocker
 from locker.options import Options
 from locker.zookeeper_session import ZooKeeperSession
 
-#: So much of a session's length a write to our own node proves; why, says the top of this file.
-PROVED: Final = 0.75
+#: Our server tells the leader of us every half tick, which is this part of a session at most; see the top of this file.
+HALF_TICK: Final = 1 / 4
+#: A renewal takes this part of a session at most.
+RENEWAL: Final = 1 / 8
+#: Of a session, this may lie between two renewals: a proof outlasts the next one.
+PERIOD_MAX: Final = (1 - MARGIN - HALF_TICK - RENEWAL) / 2
 #: A session that outlives its process ends after its length, rounded up to a tick: behind twice that somebody lives.
 NAMESAKE_LEASES: Final = 2
 #: A foreign write to our node changes its version; so often a call we look whether our content is still there.
@@ -84,6 +107,9 @@ class ZooKeeperLocker(LeasedLocker):
         super().__init__(request)
         self._zookeeper = ZooKeeperSettings.of(request)
         self._session = self._new_session()
+        lease = self.settings.lock_acquire_sleep_interval_seconds
+        if not self._outlasts_a_period(lease):
+            raise LockSettingsError("lock_keep_alive_period", self._period_ms, _expected_period(lease))
         self._nonce = ""
         self._left = ""  # of the former life, whose node may outlive a release that did not reach the servers
         self._holder: Holder | None = None  # as it stands in our node; None: we have none
@@ -112,19 +138,38 @@ class ZooKeeperLocker(LeasedLocker):
         if self._session.is_lost:
             self._begin_anew()
         self._session.connect(self._zookeeper.connect_seconds)
+        self._refuse_a_short_session()
         queue = self._queue()
-        mine = self._find_mine(queue) or self._enter()
+        mine = self._find_mine(queue)
+        if mine is None:
+            self._enter()  # prove: enters-before-listing order listing-with-own-node
+            queue = self._queue()  # prove: listing-with-own-node
+            mine = self._find_mine(queue)
+        if mine is None:
+            return False  # our node went between two calls: the next poll enters anew
         ahead = [node for node in queue if _number(node) < _number(mine)]
-        if ahead:
+        if ahead:  # prove: first-in-the-queue
             self._stand_behind([node for node in ahead if not self._remove_left(node)])
             return False
         assert self._holder is not None, "who is in the queue has said who it is"
         self._node, self._version = f"{self._zookeeper.path}/{mine}", -1
         known_at = self.clock.now()
-        if not self._write(replace(self._holder, since_ms=time.time_ns() // 1_000_000)):
-            return False  # our node went between two calls: the next poll enters anew
-        self._is_mine, self._is_lost, self._proof = True, False, self._proof_since(known_at)
+        if not self._renew(replace(self._holder, since_ms=time.time_ns() // 1_000_000), CALL_SECONDS_MAX):
+            return False  # as above
+        proof = self._proof_since(known_at)  # prove: node-written-before "known_at" -> "self.clock.now()"
+        if self._session.is_lost or not proof.holds_at(self.clock.now()):  # prove: node-proved-when-taken
+            return False  # or after a silence the leader may not have been told of us: the next polls will have been
+        self._is_mine, self._is_lost, self._proof = True, False, proof
         return True
+
+    def _refuse_a_short_session(self) -> None:
+        """What we asked for is long enough; the servers have bounds of their own."""
+        lease = self.lease_seconds
+        if not self._outlasts_a_period(lease):
+            raise LockRefused(
+                f"{self.where} grants us sessions of {lease:g} s. "
+                f"{LockSettingsError('lock_keep_alive_period', self._period_ms, _expected_period(lease))}"
+            )
 
     def _queue(self) -> list[str]:
         from kazoo.exceptions import NoNodeError
@@ -139,11 +184,11 @@ class ZooKeeperLocker(LeasedLocker):
         """The first of ours, also one whose making was answered to nobody: then there may even be two."""
         return next((node for node in queue if self._nonce and f"-{self._nonce}-" in node), None)
 
-    def _enter(self) -> str:
+    def _enter(self) -> None:
         """Make our node, behind all others."""
         self._nonce = self._nonce or f"{self.request.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}"
         self._holder = replace(self.request.holder, epoch=None, since_ms=None)
-        made = self._session.call(
+        self._session.call(
             "create",
             f"{self._zookeeper.path}/broker-{self._nonce}-",
             encode(self._holder, self._nonce),
@@ -152,7 +197,6 @@ class ZooKeeperLocker(LeasedLocker):
             makepath=True,
             seconds_max=CALL_SECONDS_MAX,
         )
-        return str(made).rpartition("/")[2]
 
     def _remove_left(self, node: str) -> bool:
         """True: it was ours, in a session that we have let go."""
@@ -185,30 +229,34 @@ class ZooKeeperLocker(LeasedLocker):
         assert self._holder is not None, "an owner has said who it is"
         known_at = self.clock.now()
         try:
-            self._is_lost = self._session.is_lost or not self._write(self._holder)
+            is_renewed = not self._session.is_lost and self._renew(self._holder, self._renewal_seconds_max)
+            self._is_lost = not is_renewed or self._session.is_lost
         except (LockUnavailable, LockRefused) as error:
             if not self._session.is_lost:  # also when rights were taken away: they do not hold a lock
                 raise LockUnavailable(str(error)) from error
             self._is_lost = True
-        self._proof = NO_PROOF if self._is_lost else self._proof_since(known_at)
+        proof = self._proof_since(known_at)  # prove: node-renewed-before "known_at" -> "self.clock.now()"
+        self._proof = NO_PROOF if self._is_lost else proof
         return not self._is_lost
 
-    def _write(self, holder: Holder) -> bool:
+    def _renew(self, holder: Holder, seconds_max: float) -> bool:
         """Write our node through the leader. False: it is gone, or another's."""
         from kazoo.exceptions import BadVersionError, NoNodeError
 
+        until = self.clock.now() + seconds_max
+        # What the leader has said before this is answered, our server has heard; see the top of this file.
+        self._session.call("sync", self._node, seconds_max=seconds_max)  # prove: leader-heard-before-write
         content = encode(holder, self._nonce)
         for _ in range(WRITES_MAX):
+            rest = max(until - self.clock.now(), 0.0)
             try:
-                status = self._session.call(
-                    "set", self._node, content, version=self._version, seconds_max=self.call_seconds_max
-                )
+                status = self._session.call("set", self._node, content, version=self._version, seconds_max=rest)
             except NoNodeError:
                 return False
             except BadVersionError:
                 # A write of ours that was answered to nobody, or somebody else's: the content says which.
                 found = self._read(self._node)
-                if found is None or nonce_in(found[0]) != self._nonce:
+                if found is None or nonce_in(found[0]) != self._nonce:  # prove: node-is-still-ours
                     return False
                 self._version = found[1]
             else:
@@ -247,7 +295,7 @@ class ZooKeeperLocker(LeasedLocker):
 
     def _new_session(self) -> ZooKeeperSession:
         lease = self.settings.lock_acquire_sleep_interval_seconds
-        return ZooKeeperSession(self.where, self._zookeeper.hosts, lease, self._zookeeper.digest)
+        return ZooKeeperSession(self.where, self._zookeeper.hosts, lease, self._zookeeper.digest, self.clock)
 
     # Telling
 
@@ -281,7 +329,33 @@ class ZooKeeperLocker(LeasedLocker):
         return self._known[node]
 
     def _proof_since(self, known_at_seconds: float) -> Proof:
-        return Proof(known_at_seconds, self.lease_seconds * PROVED)
+        """What a renewal proves that was begun then; the top of this file says why."""
+        lease = self.lease_seconds
+        told_at = known_at_seconds - lease * HALF_TICK  # prove: half-a-tick-before " - lease * HALF_TICK"
+        until = self._session.counted_since(told_at) + lease * (1 - MARGIN)  # prove: node-margin " * (1 - MARGIN)"
+        return Proof(known_at_seconds, until - known_at_seconds)
+
+    # How long a session has to be
+
+    @property
+    def _renewal_seconds_max(self) -> float:
+        return min(self.lease_seconds * RENEWAL, CALL_SECONDS_MAX)
+
+    def _outlasts_a_period(self, lease_seconds: float) -> bool:
+        """In a session of this length a proof lasts until the next one is there."""
+        return self.settings.lock_keep_alive_period_seconds <= lease_seconds * PERIOD_MAX
+
+    @property
+    def _period_ms(self) -> int:
+        return round(self.settings.lock_keep_alive_period_seconds * 1000)
+
+
+def _expected_period(lease_seconds: float) -> str:
+    return (
+        f"at most {lease_seconds * PERIOD_MAX * 1000:.0f} ms for sessions of {lease_seconds:g} s "
+        "(lock_acquire_sleep_interval asks for longer ones): a proof of ownership has to last until the next, and of a "
+        f"session {1 - MARGIN - HALF_TICK:.0%} less one period is proved"
+    )
 
 
 def encode(holder: Holder, nonce: str) -> bytes:

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from locker.contract import Event, LockRefused, LockSettingsError, LockUnavailable, UnknownLocker
+from locker.contract import Clock, Event, LockRefused, LockSettingsError, LockUnavailable, UnknownLocker
+from locker.zookeeper_touches import Touches
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -32,9 +33,11 @@ logger.setLevel(logging.ERROR)
 class ZooKeeperSession:
     """One client of ZooKeeper. Any thread may ask; nothing happens before `connect`."""
 
-    def __init__(self, where: str, hosts: str, timeout_seconds: float, digest: str | None) -> None:
+    def __init__(self, where: str, hosts: str, timeout_seconds: float, digest: str | None, clock: Clock) -> None:
         """`timeout_seconds` is what we ask for; the servers have bounds of their own, see `timeout_seconds`."""
         self._where = where
+        self._clock = clock
+        self._touches = Touches()
         self._client = _client(hosts, timeout_seconds, digest)
         self._guard = threading.Lock()
         self._live: Event | None = None
@@ -54,6 +57,10 @@ class ZooKeeperSession:
         """The session ended, and its nodes with it, or cannot go on. It does not come back."""
         return self._lost.is_set()
 
+    def counted_since(self, told_at_seconds: float) -> float:
+        """See locker.zookeeper_touches; by the clock that was given."""
+        return self._touches.counted_since(told_at_seconds)
+
     def connect(self, seconds_max: float) -> None:
         """Wait until there is a connection. Raises LockUnavailable after `seconds_max`, sooner when it was there before
         or has been waited for; kazoo goes on trying."""
@@ -72,9 +79,11 @@ class ZooKeeperSession:
         from kazoo import exceptions
         from kazoo.handlers.threading import KazooTimeoutError
 
+        asked_at = self._clock.now()
         try:
-            return getattr(self._client, f"{verb}_async")(*arguments, **options).get(timeout=seconds_max)
+            answer = getattr(self._client, f"{verb}_async")(*arguments, **options).get(timeout=seconds_max)
         except (exceptions.NoNodeError, exceptions.BadVersionError):
+            self._touches.answered(asked_at, self._clock.now(), self.timeout_seconds)
             raise
         except (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError) as error:
             raise LockRefused(f"{self._where} refuses us: {type(error).__name__} at {verb} {arguments[0]}") from error
@@ -82,6 +91,8 @@ class ZooKeeperSession:
             raise LockUnavailable(f"{self._where} cannot be asked: no answer within {seconds_max:g} s") from error
         except exceptions.KazooException as error:
             raise LockUnavailable(f"{self._where} cannot be asked: {type(error).__name__}") from error
+        self._touches.answered(asked_at, self._clock.now(), self.timeout_seconds)
+        return answer
 
     def close(self) -> None:
         """End the session, and with it all its nodes, at once where a server can be reached. Never raises."""
@@ -109,7 +120,10 @@ class ZooKeeperSession:
         connect: Callable[..., tuple[float, float]] = connection._connect
 
         def listening(host: str, host_ip: str, port: int) -> tuple[float, float]:
+            asked_at = self._clock.now()
             read_timeout_ms, connect_timeout_ms = connect(host, host_ip, port)
+            if not self.is_lost:  # else kazoo has begun another session, which says nothing of this one
+                self._touches.connected(asked_at)
             self._negotiated_seconds = read_timeout_ms * 1.5 / 1000
             return read_timeout_ms, connect_timeout_ms
 

@@ -10,6 +10,10 @@ to rewrite one's own file with the next `beat`. Nobody compares clocks: a standb
 unchanged for longer than its lease, by its own boot clock, takes the next number. The holder's proof counts from
 before it wrote.
 
+Between a standby's last look at the file and its link lies time, in which the holder may rewrite the file and find no
+next number. So a renewal that is not complete within a lease from the one before is none: a standby has waited longer
+than that when it decides, and one that was complete before that it has seen.
+
 A slow standby may take a number that others have long passed and removed: so one looks again for higher ones after the
 link. The highest file is never removed, hence there is always one to be seen.
 """
@@ -42,6 +46,8 @@ LEASE_MS_MIN: Final = 100.0
 #: Of a lease, its holder does not rely on this part, and a standby waits that part longer.
 MARGIN: Final = 0.1
 SLACK: Final = 0.25
+#: A file that is swept before it is read is looked for anew; so often a question.
+LOOKS_MAX: Final = 5
 #: So many beats of a file that has our name are a living namesake; one may be the last word of a former life.
 NAMESAKE_BEATS: Final = 2
 NONCE_BITS: Final = 64
@@ -181,11 +187,15 @@ class LeaseFilesLocker(LeasedLocker):
         try:
             claim.line["beat"] += 1
             _write(claim.descriptor, claim.line)
-            self._is_lost = not self._is_highest(claim)
+            self._is_lost = not self._is_highest(claim) or self._has_ended()
         except OSError as error:
             raise self._unavailable(error) from error
         self._proof = NO_PROOF if self._is_lost else self._proof_since(known_at)
         return not self._is_lost
+
+    def _has_ended(self) -> bool:
+        """Asked behind a renewal: whoever saw none since the one before may have decided by now."""
+        return self.clock.now() - self._proof.known_at_seconds >= self.lease_seconds
 
     def _is_highest(self, claim: _Claim) -> bool:
         """After writing: no next one is there, and ours still is. If the next came and went, ours went before it."""
@@ -243,11 +253,17 @@ class LeaseFilesLocker(LeasedLocker):
 
     def _highest(self) -> tuple[int, bytes]:
         """Number and content of the lease; 0 and nothing when there never was one."""
-        number = max(self._numbers(), default=0)
-        if number == 0:
-            return 0, b""
-        with open(self._path(number), "rb") as file:
-            return number, file.read(CONTENT_BYTES_MAX)
+        for tries_left in reversed(range(LOOKS_MAX)):
+            number = max(self._numbers(), default=0)
+            if number == 0:
+                break
+            try:
+                with open(self._path(number), "rb") as file:
+                    return number, file.read(CONTENT_BYTES_MAX)
+            except FileNotFoundError:  # between listing and opening somebody took the next number, and swept
+                if not tries_left:
+                    raise
+        return 0, b""
 
     def _numbers(self) -> list[int]:
         return [int(name.removeprefix(PREFIX)) for name in os.listdir(self._directory) if name.startswith(PREFIX)]

@@ -20,6 +20,8 @@ from sqlalchemy import make_url
 from locker.contract import Locker, LockRequest
 from locker.kinds import create
 from tests.locker.conftest import OtherProcess
+from tests.locker.interleaved import Interleaved, InterleavedLease
+from tests.locker.stepped_sql import sqlite_goes_by, statements_are_steps
 from tests.locker.test_contract import BetweenProcesses, Leased, OutOfReach, Refusing
 
 DATABASE = "contract"
@@ -29,7 +31,7 @@ _prepared: list[Postgres | MariaDB] = []
 FREE = "UPDATE {} SET BROKER_NAME = NULL, TIME = 0"
 
 
-class _Database(BetweenProcesses, Refusing):
+class _Database(BetweenProcesses, Refusing, Interleaved):
     """A database of its own for each test, reached through a proxy."""
 
     kind: ClassVar[str]
@@ -48,6 +50,14 @@ class _Database(BetweenProcesses, Refusing):
     def options(self) -> dict[str, object]:
         # Patience: of tests that run beside others.
         return {"data_source": self.url, "query_timeout": 5_000}
+
+    @pytest.fixture
+    def place(self) -> Iterator[None]:
+        with statements_are_steps():
+            yield
+
+    def stepped(self, request: LockRequest) -> Locker:
+        return self.build(request)
 
     def build_as_configured(self, request: LockRequest) -> Locker:
         return create(self.kind, request)
@@ -73,6 +83,8 @@ class _OnServer(_Database):
     """A table of its own for each test, in one database, which is reached through a proxy."""
 
     pytestmark = pytest.mark.service
+    switches_max = 1
+    switches_of_three_max = 1
 
     def serve(self, server: Postgres | MariaDB) -> Iterator[None]:
         if server not in _prepared:
@@ -87,6 +99,9 @@ class _OnServer(_Database):
     def options(self) -> dict[str, object]:
         return {**super().options(), "lock_table_name": self.table}
 
+    def anew(self) -> None:
+        self.server.sql(f"DROP TABLE IF EXISTS {self.table}", database=DATABASE)
+
     def out_of_reach(self, locker: Locker) -> AbstractContextManager[None]:
         return self.proxy.cut()
 
@@ -100,6 +115,14 @@ class _OnPostgres(_OnServer):
 class _OnMariaDB(_OnServer):
     has_children = PROVES_ALL
 
+    # Each life of a lock connects anew, which takes a tenth of a second here.
+    switches_of_three_max = 1 if PROVES_ALL else 0
+    switches_of_many_max = 2 if PROVES_ALL else 1
+
+    def anew(self) -> None:
+        if PROVES_ALL:
+            super().anew()
+
     @pytest.fixture(autouse=True)
     def _fresh_table(self, mariadb: MariaDB) -> Iterator[None]:
         yield from self.serve(mariadb)
@@ -107,6 +130,8 @@ class _OnMariaDB(_OnServer):
 
 class _OnSQLite(_Database):
     has_children = PROVES_ALL
+    switches_max = 3
+    switches_of_three_max = 1
 
     @pytest.fixture(autouse=True)
     def _fresh_database(self, tmp_path: Path) -> None:
@@ -115,6 +140,10 @@ class _OnSQLite(_Database):
 
     def options(self) -> dict[str, object]:
         return {"data_source": self.url, "query_timeout": 1_000}
+
+    def anew(self) -> None:
+        for path in self.path.parent.glob(f"{self.path.name}*"):
+            path.unlink()
 
     def refused(self, request: LockRequest) -> Locker:
         options = {**request.options, "data_source": "sqlite:////no/such/directory/lock.db"}
@@ -138,7 +167,12 @@ class TestLeaseOnMariaDB(_OnMariaDB, _Lease):
         self.server.sql(FREE.format(self.table), database=DATABASE)
 
 
-class TestLeaseOnSQLite(_OnSQLite, _Lease):
+class TestLeaseOnSQLite(_OnSQLite, _Lease, InterleavedLease):
+    @pytest.fixture
+    def place(self) -> Iterator[None]:
+        with statements_are_steps(), sqlite_goes_by(lambda: self.clock.now()):
+            yield
+
     def steal(self, locker: Locker) -> None:
         with sqlite3.connect(self.path) as connection:
             connection.execute(FREE.format("ACTIVEMQ_LOCK"))

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import pytest
+from proxy import Proxy
 
 from bench.peers.ports import free_port
 from locker.contract import Holder, Locker, LockRefused, LockRequest, LockSettingsError, LockUnavailable
-from locker.kubernetes_api import Lease, micro_time
+from locker.kubernetes_api import Lease, LeaseApi, micro_time
 from locker.kubernetes_lease import KubernetesLeaseLocker, KubernetesSettings, encode, holder_in
 from locker.memory import HandClock
+from tests.locker.interleaved import InterleavedLease
 from tests.locker.pair import assert_the_standby_follows, running_pair
+from tests.locker.steps import Stepping
 from tests.locker.test_contract import Leased, OutOfReach, Refusing
 from tests.services.kubernetes_api import KubernetesApi, make_certificate
 
@@ -72,17 +77,44 @@ def build(
         locker.release()
 
 
-class TestContract(Leased, OutOfReach, Refusing):
+class _Direct(LeaseApi):
+    """Without the wire: a schedule makes thousands of requests."""
+
+    api: KubernetesApi
+
+    def _ask(self, verb: str, path: str, lease: Lease | None, seconds_max: float) -> tuple[int, dict[str, Any]]:
+        body = json.dumps(lease.content).encode() if lease is not None else b""
+        return self.api.answer(verb, path, f"Bearer {self.api.token}", body)
+
+
+class _SteppedLocker(KubernetesLeaseLocker):
+    """Stands still before each request to the server."""
+
+    def _open(self) -> LeaseApi:
+        direct = _Direct(self.where, "https://-", KubernetesApi.namespace, self._kubernetes.lease, "", "")
+        return Stepping(direct, {"read", "create", "replace"})  # type: ignore[return-value]
+
+
+class TestContract(Leased, OutOfReach, Refusing, InterleavedLease):
     factory = "locker.kubernetes_lease:KubernetesLeaseLocker"
     settings: ClassVar = {"lock_acquire_sleep_interval_seconds": 5.0}
     short: ClassVar = {"lock_acquire_sleep_interval_seconds": 1.0, "lock_keep_alive_period_seconds": 0.1}
+    switches_of_time_max = 4
+    polls_of_time = 2
 
     @pytest.fixture(autouse=True)
-    def _api(self, api: KubernetesApi) -> None:
+    def _api(self, api: KubernetesApi, monkeypatch: pytest.MonkeyPatch) -> None:
         self.api = api
+        monkeypatch.setattr(_Direct, "api", api, raising=False)
 
     def options(self) -> dict[str, object]:
         return options_of(self.api)
+
+    def stepped(self, request: LockRequest) -> Locker:
+        return _SteppedLocker(request)
+
+    def anew(self) -> None:
+        self.api.leases.clear()
 
     def steal(self, locker: Locker) -> None:
         self.api.give_to(NAME, "")
@@ -258,6 +290,39 @@ def test_a_renewal_whose_answer_was_lost_is_no_loss(
         a.keep_alive()
     api.loses_replies_to = set()
     assert a.keep_alive()
+
+
+def test_a_proof_counts_from_before_the_server_was_asked(
+    api: KubernetesApi, build: Callable[..., KubernetesLeaseLocker]
+) -> None:
+    clock = HandClock()
+    proxy = Proxy(urlsplit(api.server).port or 0, asked=lambda: clock.advance(1.0))
+    try:
+        a = build("a", clock, server=f"https://127.0.0.1:{proxy.port}")
+        assert a.try_acquire()
+        assert a.proof().known_at_seconds <= clock.now() - 1.0
+        asked_at = clock.now()
+        assert a.keep_alive()
+        assert a.proof().known_at_seconds == asked_at < clock.now()
+    finally:
+        proxy.close()
+
+
+def test_what_was_changed_since_it_was_read_is_not_written_over(
+    api: KubernetesApi, build: Callable[..., KubernetesLeaseLocker]
+) -> None:
+    """Two standbys find the Lease at its end, and both write."""
+    clock = HandClock()
+    a, b = build("a", clock), build("b", clock)
+    assert a.try_acquire()
+    assert not b.try_acquire()
+    clock.advance(11.0)
+    found = b._api.read(1.0)
+    assert found is not None
+    api.give_to(NAME, "c_1")
+    assert not b._take(found, is_new=False)
+    assert not b.proof().holds_at(clock.now())
+    assert api.leases[NAME]["spec"]["holderIdentity"] == "c_1"
 
 
 def test_a_lease_that_was_deleted_is_lost(api: KubernetesApi, build: Callable[..., KubernetesLeaseLocker]) -> None:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from locker.contract import Holder, LockRequest, LockSettings, LockUnavailable
+from locker.contract import NO_PROOF, Holder, LockRequest, LockSettings, LockUnavailable, Proof
 from locker.memory import HandClock, MemoryLock, MemoryLocker
 
 WAIT_SECONDS_MAX = 20.0
@@ -58,6 +58,12 @@ def test_a_lease_that_ran_out_is_not_renewed() -> None:
     assert a.try_acquire()
     clock.advance(2.0)
     assert not a.keep_alive()
+
+
+def test_a_proof_ends_at_its_end() -> None:
+    assert Proof(10.0, 2.0).holds_at(11.9)
+    assert not Proof(10.0, 2.0).holds_at(12.0)
+    assert not NO_PROOF.holds_at(0.0)
 
 
 def test_a_lock_without_a_lease_proves_itself_for_ever() -> None:

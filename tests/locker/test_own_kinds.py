@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,39 @@ import pytest
 from locker.contract import Holder, Locker, LockRequest
 from locker.memory import MemoryLock, MemoryLocker
 from locker.shared_file import SharedFileLocker
+from tests.conftest import IS_THOROUGH
+from tests.locker.interleaved import Interleaved, InterleavedLease
+from tests.locker.stepped_volume import Elsewhere, SteppedVolume, here
+from tests.locker.steps import Stepping
 from tests.locker.test_contract import BetweenProcesses, OutOfReach
 
 
-class TestSharedFile(BetweenProcesses, OutOfReach):
+class TestSharedFile(BetweenProcesses, OutOfReach, Interleaved):
     factory = "locker.shared_file:SharedFileLocker"
+    switches_max = None if IS_THOROUGH else 3
+    switches_of_three_max = 1
+
+    @pytest.fixture(params=["one process", "a process each"])
+    def place(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        """POSIX gives locks to processes, which are kept apart by another rule than brokers of one."""
+        shared, opened = SteppedVolume(here), list[Elsewhere]()
+
+        def elsewhere() -> SteppedVolume:
+            opened.append(Elsewhere())
+            return SteppedVolume(opened[-1])
+
+        self.volume = elsewhere if request.param == "a process each" else lambda: shared
+        yield
+        for process in opened:
+            process.close()
+
+    def stepped(self, request: LockRequest) -> Locker:
+        locker = SharedFileLocker(replace(request, volume=self.volume()))
+        self.path = Path(locker.path)
+        return locker
+
+    def anew(self) -> None:
+        self.path.unlink(missing_ok=True)
 
     def steal(self, locker: Locker) -> None:
         assert isinstance(locker, SharedFileLocker)
@@ -37,7 +66,7 @@ class TestSharedFile(BetweenProcesses, OutOfReach):
             away.rename(path)
 
 
-class TestMemory(OutOfReach):
+class TestMemory(OutOfReach, Interleaved):
     factory = "locker.memory:MemoryLocker"
 
     @pytest.fixture(autouse=True)
@@ -46,6 +75,9 @@ class TestMemory(OutOfReach):
 
     def build(self, request: LockRequest) -> Locker:
         return MemoryLocker(request, self.lock)
+
+    def stepped(self, request: LockRequest) -> Locker:
+        return MemoryLocker(request, Stepping(self.lock, {"take", "renew", "rename", "drop"}))  # type: ignore[arg-type]
 
     def steal(self, locker: Locker) -> None:
         self.lock.steal()
@@ -57,7 +89,7 @@ class TestMemory(OutOfReach):
         self.lock.fail(None)
 
 
-class TestMemoryThatRunsOut(TestMemory):
+class TestMemoryThatRunsOut(TestMemory, InterleavedLease):
     @pytest.fixture(autouse=True)
     def _lock(self) -> None:
         self.lock = MemoryLock(lease_seconds=60.0)

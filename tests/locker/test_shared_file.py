@@ -15,6 +15,10 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "crash"))
+
+from unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
+
 from locker.contract import Holder, Locker, LockRequest, LockSettingsError, LockUnavailable
 from locker.memory import HandClock
 from locker.shared_file import ACTIVEMQ, CONTENT_BYTES_MAX, STAMP, SharedFileLocker, decode, encode
@@ -344,6 +348,36 @@ def test_a_lock_that_cannot_be_written_is_not_kept(request_for: Callable[..., Lo
     assert other.say("try") == "True"
 
 
+class Unwilling(OsVolume):
+    """A volume that takes writes in part, or not at all."""
+
+    def __init__(self, mood: str) -> None:
+        super().__init__()
+        self._disk = UnwillingDisk(mood)
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:  # type: ignore[override]
+        return self._disk.pwrite(fd, data, offset)
+
+
+@pytest.mark.parametrize("mood", MOODS)
+def test_the_name_in_a_lock_file_is_written_as_a_whole_or_the_lock_is_not_kept(
+    request_for: Callable[..., LockRequest], other, mood: str
+) -> None:
+    locker = SharedFileLocker(replace(request_for("a"), volume=Unwilling(mood)))
+    if mood in ENDS_WITH:
+        with pytest.raises(LockUnavailable) as failure:
+            locker.try_acquire()
+        assert failure.value.errno == ENDS_WITH[mood]
+        assert other.say("try") == "True"
+        return
+    assert locker.try_acquire()
+    locker.announce(7)
+    assert locker.keep_alive()
+    locker.release()
+    with open(locker.path, "rb") as file:  # not before: closing it would let go of the lock
+        assert decode(file.read()).epoch == 7
+
+
 def test_a_volume_that_hangs_makes_the_proof_old_and_nothing_else(request_for: Callable[..., LockRequest]) -> None:
     class Hanging(OsVolume):
         answers = threading.Event()
@@ -479,3 +513,21 @@ def test_a_longer_line_that_a_former_holder_left_behind_ours_does_not_matter() -
 @pytest.mark.parametrize("content", [b"", b"1234567", STAMP.pack(5) + b"[]\n", STAMP.pack(5) + b"{}\n", b"\xff" * 99])
 def test_any_content_of_a_held_file_is_somebody(content: bytes) -> None:
     assert decode(content).name
+
+
+# How long a proof holds
+
+
+@pytest.mark.parametrize(
+    ("period_seconds", "proved_seconds", "is_safe"),
+    [(0.1, 5.0, True), (0.5, 5.0, True), (2.0, 20.0, True), (15.0, 30.0, True), (20.0, 40.0, False)],
+)
+def test_a_proof_ends_before_a_server_of_nfs_gives_the_lock_of_a_silent_client_away(
+    request_for: Callable[..., LockRequest], period_seconds: float, proved_seconds: float, is_safe: bool
+) -> None:
+    a = SharedFileLocker(request_for("a", lock_keep_alive_period_seconds=period_seconds))
+    assert a.try_acquire()
+    assert a.keep_alive()
+    assert a.proof().valid_for_seconds == proved_seconds
+    assert (a.unsafe is None) == is_safe
+    a.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,9 +17,13 @@ import pytest
 from locker.contract import Locker, LockRequest, LockSettingsError
 from locker.kinds import create, names
 from locker.memory import HandClock
+from tests.locker.interleaved import InterleavedLease
 from tests.locker.pair import assert_a_frozen_master_is_followed, assert_the_standby_follows, running_pair
+from tests.locker.steps import Stepping, stepping
 from tests.locker.test_contract import Leased, OutOfReach
 
+#: What it asks of what others see; to ftruncate and fsync its own file, which nobody reads half, adds no order.
+FILE_CALLS = ("makedirs", "listdir", "link", "unlink", "stat", "open", "pwrite")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "lease-files-locker"
 
 
@@ -47,8 +52,12 @@ def leases(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("site")
-class TestContract(Leased, OutOfReach):
+class TestContract(Leased, OutOfReach, InterleavedLease):
     factory = "tandemmq_lease_files:LeaseFilesLocker"
+    switches_max = 2
+    switches_of_three_max = 1
+    switches_of_many_max = 1
+    switches_of_time_max = 1
     short: ClassVar = {"lock_keep_alive_period_seconds": 0.1}
     lease_ms = 5_000
 
@@ -59,6 +68,19 @@ class TestContract(Leased, OutOfReach):
 
     def options(self) -> dict[str, object]:
         return {"directory": str(self.leases), "lease": str(self.lease_ms)}
+
+    @pytest.fixture
+    def place(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # It asks the operating system itself.
+        module = import_module("tandemmq_lease_files")
+        monkeypatch.setattr(module, "os", Stepping(os, FILE_CALLS))
+        monkeypatch.setattr(module, "open", stepping(open, "open"), raising=False)
+
+    def stepped(self, request: LockRequest) -> Locker:
+        return self.build(request)
+
+    def anew(self) -> None:
+        shutil.rmtree(self.leases, ignore_errors=True)
 
     def steal(self, locker: Locker) -> None:
         # Whoever wants the lock makes the next file, and need not ask.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -18,10 +20,26 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 from bench.peers.ports import free_port
-from locker.contract import Holder, Locker, LockRequest, LockSettingsError, LockUnavailable
-from locker.zookeeper import PROVED, ZooKeeperLocker, ZooKeeperSettings, decode, encode
+from config.locker import PERIODS
+from locker.contract import (
+    NO_PROOF,
+    Clock,
+    Holder,
+    Locker,
+    LockRefused,
+    LockRequest,
+    LockSettingsError,
+    LockUnavailable,
+)
+from locker.leased import MARGIN
+from locker.memory import HandClock
+from locker.zookeeper import HALF_TICK, RENEWAL, ZooKeeperLocker, ZooKeeperSettings, decode, encode
+from locker.zookeeper_session import ZooKeeperSession
+from tests.locker.interleaved import InterleavedLease
 from tests.locker.pair import assert_the_standby_follows, running_pair
-from tests.locker.test_contract import Leased, OutOfReach, Refusing, answers, eventually
+from tests.locker.steps import Stepping
+from tests.locker.test_contract import WAIT_SECONDS_MAX, Leased, OutOfReach, Refusing, answers, eventually
+from tests.services.proxy import Proxy
 from tests.services.zookeeper import ZooKeeperServer, zookeeper, zookeeper_ensemble
 
 pytestmark = pytest.mark.service
@@ -56,8 +74,18 @@ def build(
     """Lockers on one path, by broker name, session length in seconds and options."""
     built: list[ZooKeeperLocker] = []
 
-    def make(name: str, lease_seconds: float = 30.0, **options: object) -> ZooKeeperLocker:
-        asked = request_for(name, lock_acquire_sleep_interval_seconds=lease_seconds)
+    def make(
+        name: str,
+        lease_seconds: float = 30.0,
+        *,
+        period_seconds: float = 0.5,
+        clock: Clock | None = None,
+        **options: object,
+    ) -> ZooKeeperLocker:
+        asked = request_for(
+            name, lock_acquire_sleep_interval_seconds=lease_seconds, lock_keep_alive_period_seconds=period_seconds
+        )
+        asked = replace(asked, clock=clock or asked.clock)
         built.append(ZooKeeperLocker(replace(asked, options={"hosts": server.hosts, "path": path, **options})))
         return built[-1]
 
@@ -66,14 +94,40 @@ def build(
         locker.release()
 
 
-class TestContract(Leased, OutOfReach, Refusing):
+def end_session(session: ZooKeeperSession, server: ZooKeeperServer) -> None:
+    """Another connection with the session's number and password closes it under its owner."""
+    thief = KazooClient(server.hosts, client_id=session._client.client_id, timeout=session.timeout_seconds)
+    thief.start()
+    thief.stop()
+    thief.close()
+    assert eventually(lambda: session.is_lost)
+
+
+class _SteppedLocker(ZooKeeperLocker):
+    """Stands still before each call of its session, and before it closes it."""
+
+    def _new_session(self) -> ZooKeeperSession:
+        self._unstepped = super()._new_session()
+        return Stepping(self._unstepped, {"call", "close"})  # type: ignore[return-value]
+
+    def speak(self) -> None:
+        """What kazoo does by itself, by another clock."""
+        if self._unstepped.counted_since(math.inf) > -math.inf:
+            self._unstepped.call("sync", "/", seconds_max=WAIT_SECONDS_MAX)
+
+
+class TestContract(Leased, OutOfReach, Refusing, InterleavedLease):
     factory = "locker.zookeeper:ZooKeeperLocker"
+    switches_of_three_max = 1
+    switches_of_many_max = 1
+    switches_of_time_max = 1
     settings: ClassVar = {"lock_acquire_sleep_interval_seconds": 15.0}
-    short: ClassVar = {"lock_acquire_sleep_interval_seconds": 1.0, "lock_keep_alive_period_seconds": 0.1}
+    short: ClassVar = {"lock_acquire_sleep_interval_seconds": 3.0, "lock_keep_alive_period_seconds": 0.1}
 
     @pytest.fixture(autouse=True)
     def _server(self, server: ZooKeeperServer, admin: KazooClient, path: str) -> None:
         self.server, self.admin, self.path = server, admin, path
+        self.made: list[_SteppedLocker] = []
 
     def options(self) -> dict[str, object]:
         return {"hosts": self.server.hosts, "path": self.path, "connect_timeout": 1_000}
@@ -87,9 +141,45 @@ class TestContract(Leased, OutOfReach, Refusing):
         with self.server.paused():
             yield
 
+    def stepped(self, request: LockRequest) -> Locker:
+        self.made.append(_SteppedLocker(request))
+        return self.made[-1]
+
+    def let_pass(self, seconds: float) -> None:
+        """As if the servers went by the same clock, and the first of the lockers said nothing but what it asks."""
+        super().let_pass(seconds)
+        silent, *others = self.made
+        session = silent._session
+        silence_seconds = self.clock.now() - session.counted_since(math.inf)
+        if silent.lease_seconds <= silence_seconds < math.inf and not session.is_lost:
+            end_session(session, self.server)
+        for locker in others:
+            locker.speak()
+
     def refused(self, request: LockRequest) -> Locker:
         self.admin.create(self.path, makepath=True, acl=[make_digest_acl("somebody", "else", all=True)])
         return ZooKeeperLocker(request)
+
+
+# What is proved
+
+
+def test_a_proof_counts_from_before_the_servers_were_asked(
+    server: ZooKeeperServer, path: str, request_for: Callable[..., LockRequest]
+) -> None:
+    clock = HandClock()
+    proxy = Proxy(server.port, asked=lambda: clock.advance(1.0))
+    asked = request_for("a", lock_acquire_sleep_interval_seconds=40.0)
+    options = {"hosts": f"127.0.0.1:{proxy.port}", "path": path}
+    a = ZooKeeperLocker(replace(asked, options=options, clock=clock))
+    try:
+        assert a.try_acquire()
+        assert a.proof().known_at_seconds <= clock.now() - 1.0
+        assert a.keep_alive()
+        assert a.proof().known_at_seconds <= clock.now() - 1.0
+    finally:
+        a.release()
+        proxy.close()
 
 
 # Who waits
@@ -176,18 +266,31 @@ def test_a_release_that_did_not_reach_the_servers_is_made_up_for(
 def test_a_session_that_the_servers_ended_is_a_lost_lock(
     build: Callable[..., ZooKeeperLocker], admin: KazooClient, server: ZooKeeperServer
 ) -> None:
-    a = build("a", 1.0)
+    a = build("a", 2.0)
     assert a.try_acquire()
-    # Another connection with the session's number and password closes it under its owner.
-    number, password = a._session._client.client_id
-    thief = KazooClient(server.hosts, client_id=(number, password), timeout=1.0)
-    thief.start()
-    thief.stop()
-    thief.close()
+    end_session(a._session, server)
     assert eventually(lambda: is_lost(a))
     assert not a.keep_alive()
     a.release()
     assert a.try_acquire()
+
+
+def test_a_session_that_ended_right_after_our_node_was_written_has_not_taken_the_lock(
+    build: Callable[..., ZooKeeperLocker], server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = build("a")
+    session = a._session
+    call = session.call
+
+    def written_and_ended(verb: str, *arguments: object, **options: Any) -> object:
+        answer = call(verb, *arguments, **options)
+        if verb == "set":
+            end_session(session, server)
+        return answer
+
+    monkeypatch.setattr(session, "call", written_and_ended)
+    assert not a.try_acquire()
+    assert a.proof() == NO_PROOF
 
 
 def is_lost(locker: Locker) -> bool:
@@ -203,10 +306,13 @@ def test_a_pair_of_brokers_elects_by_it(server: ZooKeeperServer, path: str, tmp_
         assert_the_standby_follows(*pair)
 
 
-@pytest.mark.prove
-@pytest.mark.skipif(
+_proves_locks = pytest.mark.skipif(
     os.environ.get("TANDEMMQ_PROVE_LOCKS", "0") in ("", "0"), reason="three servers: with TANDEMMQ_PROVE_LOCKS=1"
 )
+
+
+@pytest.mark.prove
+@_proves_locks
 def test_the_leader_of_the_servers_may_die(
     require_service: Callable[[object, str], None], build: Callable[..., ZooKeeperLocker]
 ) -> None:
@@ -228,6 +334,45 @@ def test_the_leader_of_the_servers_may_die(
         b.release()
 
 
+@pytest.mark.prove
+@_proves_locks
+def test_a_proof_ends_before_the_session_of_one_whose_server_was_cut_off_right_after_the_renewal(
+    require_service: Callable[[object, str], None], build: Callable[..., ZooKeeperLocker], path: str
+) -> None:
+    lease_seconds, silence_seconds = 10.0, 2.9  # kazoo speaks by itself after 2.93 s at the earliest
+    ways: dict[ZooKeeperServer, list[Proxy]] = {}
+
+    def lay_ways(servers: list[ZooKeeperServer]) -> None:
+        for server in servers:
+            ways[server] = [Proxy(peer.quorum_port) for peer in servers if peer is not server]
+            server.ways = {way.to_port: way.port for way in ways[server]}
+
+    def is_leading(server: ZooKeeperServer) -> bool:
+        return server.is_serving("Mode: leader")
+
+    with zookeeper_ensemble(require_service, prepare=lay_ways) as servers, ExitStack() as cuts:
+        assert eventually(lambda: any(is_leading(server) for server in servers))
+        leader = next(server for server in servers if is_leading(server))
+        follower = next(server for server in servers if server is not leader)
+        assert eventually(follower.is_serving)
+        a, b = (build(name, lease_seconds, hosts=server.hosts) for name, server in (("a", follower), ("b", leader)))
+        assert a.try_acquire()
+        assert not b.try_acquire()
+        time.sleep(lease_seconds * HALF_TICK)
+        assert a.keep_alive()
+        silent_since = a.proof().known_at_seconds
+        time.sleep(silence_seconds)
+        assert a.keep_alive()
+        for way in ways[follower]:
+            cuts.enter_context(way.cut())
+        assert a.proof().known_at_seconds - silent_since >= silence_seconds
+        assert eventually(b.try_acquire)
+        assert proved_until(a) < b.proof().known_at_seconds
+        b.release()
+    for way in (way for laid in ways.values() for way in laid):
+        way.close()
+
+
 # What can happen to a node
 
 
@@ -239,6 +384,23 @@ def test_a_write_that_was_not_answered_is_found_to_be_ours(
     content, _ = admin.get(a._node)
     admin.set(a._node, content)
     assert a.keep_alive()
+
+
+def test_a_node_that_went_after_somebody_wrote_it_is_not_ours(
+    build: Callable[..., ZooKeeperLocker], admin: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = build("a")
+    assert a.try_acquire()
+    admin.set(a._node, b"somebody else's")
+    call = a._session.call
+
+    def go_before_it_is_read(verb: str, *arguments: object, **options: Any) -> object:
+        if verb == "get":
+            admin.delete(a._node)
+        return call(verb, *arguments, **options)
+
+    monkeypatch.setattr(a._session, "call", go_before_it_is_read)
+    assert not a.keep_alive()
 
 
 def test_a_node_that_says_another_name_is_not_ours(build: Callable[..., ZooKeeperLocker], admin: KazooClient) -> None:
@@ -286,18 +448,47 @@ def test_a_queue_whose_nodes_have_gone_is_entered_anew(
     assert b.try_acquire()
 
 
+def test_who_does_not_find_itself_in_the_queue_does_not_own_it(
+    build: Callable[..., ZooKeeperLocker], admin: KazooClient, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = build("a")
+    enter = a._enter
+
+    def enter_and_vanish() -> None:
+        enter()
+        admin.delete(path, recursive=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(a, "_enter", enter_and_vanish)
+        assert not a.try_acquire()
+        assert a.proof() == NO_PROOF
+    assert a.try_acquire()
+
+
 # Sessions and rights
 
 
 def test_the_proof_goes_by_what_the_servers_granted(build: Callable[..., ZooKeeperLocker]) -> None:
     # Our servers take sessions of 0.2 s to 60 s.
-    long, short = build("a", 3_600.0), build("b", 0.01, path="/tests/short")
+    long = build("a", 3_600.0)
     assert long.lease_seconds == 3_600.0
     assert long.try_acquire()
     assert long.lease_seconds == 60.0
-    assert long.proof().valid_for_seconds == 60.0 * PROVED
-    short._session.connect(10.0)
-    assert short.lease_seconds == pytest.approx(0.2)
+    assert long.proof().valid_for_seconds <= 60.0 * (1 - MARGIN)
+
+
+def test_a_session_that_the_servers_make_too_short_for_the_settings_is_refused(
+    build: Callable[..., ZooKeeperLocker],
+) -> None:
+    a = build("a", 3_600.0, period_seconds=900.0)
+    with pytest.raises(LockRefused) as refusal:
+        a.acquire(threading.Event())
+    assert "grants us sessions of 60 s" in str(refusal.value)
+    assert "locker.lock_keep_alive_period = 900000: expected at most 15750 ms for sessions of 60 s" in str(
+        refusal.value
+    )
+    assert a.proof() == NO_PROOF
+    assert a.waiters() == []
 
 
 def test_with_a_password_nobody_else_touches_the_nodes(
@@ -341,16 +532,108 @@ def test_settings_are_read_from_text(request_for: Callable[..., LockRequest]) ->
     assert settings == ZooKeeperSettings("h:1,i:2", "/tandemmq/lock", None, 0.25)
 
 
-def test_a_lease_not_longer_than_the_pause_between_renewals_is_unsafe(request_for: Callable[..., LockRequest]) -> None:
-    def unsafe(lease_seconds: float, period_seconds: float) -> str | None:
+def test_a_period_that_no_proof_outlasts_is_refused_with_the_reason(request_for: Callable[..., LockRequest]) -> None:
+    def locker(lease_seconds: float, period_seconds: float) -> ZooKeeperLocker:
         asked = request_for(
             "a", lock_acquire_sleep_interval_seconds=lease_seconds, lock_keep_alive_period_seconds=period_seconds
         )
-        return ZooKeeperLocker(replace(asked, options={"hosts": "h:1"})).unsafe
+        return ZooKeeperLocker(replace(asked, options={"hosts": "h:1"}))
 
-    assert unsafe(2.0, 0.5) is None
-    assert "not longer than lock_keep_alive_period" in str(unsafe(2.0, 2.0))
-    assert "lock_keep_alive_period is 0" in str(unsafe(2.0, 0.0))
+    # Of 2 s, 65 % less one period are proved; for another period and the renewal, 0.25 s, that is enough up to 0.525 s.
+    assert locker(2.0, 0.525).unsafe is None
+    with pytest.raises(LockSettingsError) as refusal:
+        locker(2.0, 0.526)
+    assert refusal.value.key == "lock_keep_alive_period"
+    assert str(refusal.value) == (
+        "locker.lock_keep_alive_period = 526: expected at most 525 ms for sessions of 2 s (lock_acquire_sleep_interval "
+        "asks for longer ones): a proof of ownership has to last until the next, and of a session 65% less one period "
+        "is proved"
+    )
+    assert "lock_keep_alive_period is 0" in str(locker(2.0, 0.0).unsafe)
+
+
+def test_the_default_settings_leave_room_for_renewals_that_fail() -> None:
+    lease_ms, period_ms = PERIODS["zookeeper"]
+    proved_ms = lease_ms * (1 - MARGIN - HALF_TICK) - period_ms
+    assert proved_ms - 3 * period_ms > lease_ms * RENEWAL
+
+
+# How long a proof holds
+
+
+def test_a_proof_counts_from_the_last_touch_that_the_leader_was_told_of_in_the_worst_case(
+    build: Callable[..., ZooKeeperLocker],
+) -> None:
+    clock = HandClock(0.0)
+    a = build("a", 40.0, period_seconds=10.0, clock=clock)
+    assert a.try_acquire()
+    assert proved_until(a) == 36.0  # since it connected
+    clock.advance(9.0)
+    assert a.keep_alive()
+    # A server that tells its leader every 10 s may not have told it of anything since.
+    assert proved_until(a) == 36.0
+    clock.advance(9.9)
+    assert a.keep_alive()
+    assert proved_until(a) == 36.0
+    clock.advance(0.1)
+    assert a.keep_alive()
+    assert proved_until(a) == 45.0  # since the renewal at 9 s, of which it was told after 9 s and before 19 s
+    assert a.proof().known_at_seconds == 19.0
+
+
+def test_a_renewal_after_a_silence_proves_no_more_than_the_touch_before_it(
+    build: Callable[..., ZooKeeperLocker],
+) -> None:
+    # A machine that slept: the settings promise a renewal every half second, and there was none.
+    clock = HandClock(0.0)
+    a = build("a", 40.0, clock=clock)
+    assert a.try_acquire()
+    clock.advance(1.0)
+    assert a.keep_alive()
+    clock.advance(29.0)
+    assert a.keep_alive()
+    assert proved_until(a) == 37.0
+
+
+def test_a_renewal_syncs_before_it_writes(
+    build: Callable[..., ZooKeeperLocker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without the sync it would be assumed, not known, that our server has lately told the leader of us.
+    a = build("a")
+    assert a.try_acquire()
+    asked: list[str] = []
+    call = a._session.call
+
+    def noting(verb: str, *arguments: object, **options: Any) -> object:
+        asked.append(verb)
+        return call(verb, *arguments, **options)
+
+    monkeypatch.setattr(a._session, "call", noting)
+    assert a.keep_alive()
+    assert asked == ["sync", "set"]
+
+
+def test_who_cannot_prove_it_yet_after_a_silence_has_it_a_few_polls_later(
+    build: Callable[..., ZooKeeperLocker],
+) -> None:
+    clock = HandClock(0.0)
+    a, b = build("a", 40.0, clock=clock), build("b", 40.0, clock=clock)
+    assert a.try_acquire()
+    assert not b.try_acquire()
+    clock.advance(50.0)
+    a.release()
+    assert not b.try_acquire()
+    assert b.proof() == NO_PROOF
+    clock.advance(9.9)
+    assert not b.try_acquire()
+    clock.advance(0.1)
+    assert b.try_acquire()
+    assert proved_until(b) == 86.0
+
+
+def proved_until(locker: Locker) -> float:
+    proof = locker.proof()
+    return proof.known_at_seconds + proof.valid_for_seconds
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"{}"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _CHUNK = 65_536
 
@@ -15,10 +15,13 @@ class Proxy:
 
     `cut`        connections end at once and new ones are refused
     `swallow`    whatever is sent, either way, arrives nowhere; connections stay, and new ones are taken
+
+    `asked` is called before anything that the client sent goes on to the server.
     """
 
-    def __init__(self, to_port: int) -> None:
+    def __init__(self, to_port: int, asked: Callable[[], object] = lambda: None) -> None:
         self.to_port = to_port
+        self._asked = asked
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port: int = self._listening.getsockname()[1]
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
@@ -77,13 +80,14 @@ class Proxy:
                 continue
             with self._guard:
                 self._pairs.add((client, server))
-            for source, target in ((client, server), (server, client)):
-                threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
+            for source, target, told in ((client, server, self._asked), (server, client, lambda: None)):
+                threading.Thread(target=self._forward, args=(source, target, told), daemon=True).start()
 
-    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket, told: Callable[[], object]) -> None:
         with contextlib.suppress(OSError):
             while chunk := source.recv(_CHUNK):
                 if not self._swallows.is_set():
+                    told()
                     target.sendall(chunk)
         for end in (source, target):
             with contextlib.suppress(OSError):

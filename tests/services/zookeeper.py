@@ -26,6 +26,7 @@ class ZooKeeperServer(ServerProcess):
         super().__init__()
         self.peers: list[ZooKeeperServer] = []  # of an ensemble, itself included; alone without
         self.quorum_port, self.election_port = free_port(), free_port()
+        self.ways: dict[int, int] = {}  # to the quorum ports of its peers, where it does not reach them by these
 
     @property
     def hosts(self) -> str:
@@ -38,7 +39,7 @@ class ZooKeeperServer(ServerProcess):
             f"dataDir={self.directory / 'data'}\nclientPortAddress=127.0.0.1\nclientPort={self.port}\n"
             "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\ninitLimit=100\nsyncLimit=20\n"
             + "".join(
-                f"server.{number}=127.0.0.1:{peer.quorum_port}:{peer.election_port}\n"
+                f"server.{number}=127.0.0.1:{self.ways.get(peer.quorum_port, peer.quorum_port)}:{peer.election_port}\n"
                 for number, peer in enumerate(self.peers, 1)
             )
         )
@@ -93,11 +94,14 @@ def zookeeper(require_service: Callable[[object, str], None]) -> Iterator[ZooKee
 
 @contextmanager
 def zookeeper_ensemble(
-    require_service: Callable[[object, str], None], size: int = 3
+    require_service: Callable[[object, str], None],
+    size: int = 3,
+    prepare: Callable[[list[ZooKeeperServer]], object] = lambda servers: None,
 ) -> Iterator[list[ZooKeeperServer]]:
-    """So many servers that elect a leader among themselves."""
+    """So many servers that elect a leader among themselves; `prepare` sees them before they start."""
     require_service(JAR.exists() and shutil.which("java"), WANT)
     servers = [ZooKeeperServer() for _ in range(size)]
+    prepare(servers)
     try:
         for server in servers:
             server.peers = servers

@@ -1,0 +1,195 @@
+"""Every order in which the steps of several threads can come.
+
+Each actor runs in a thread of its own, which stands still before every step (`step`) until the schedule lets it go on;
+so one of them runs at a time, and the same choices make the same run. What is tried is every order, or every order in
+which an actor that could have gone on is left for another at most `switches_max` times.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+#: A step that takes longer waits for somebody who stands still: patience, far beyond every time limit of a lock.
+STEP_SECONDS_MAX: Final = 60.0
+#: More steps in one run than this: somebody asks for ever.
+STEPS_MAX: Final = 300
+#: More orders than this, and the test has to name a bound for the switches.
+ORDERS_MAX: Final = 20_000
+
+Act = Callable[[], object]
+
+logger = logging.getLogger(__name__)
+
+_here = threading.local()
+
+
+def step(what: str, can_go_on: Callable[[], bool] = lambda: True) -> None:
+    """The calling actor stands still here until it is its turn; never before `can_go_on`. Of others: nothing."""
+    actor: _Actor | None = getattr(_here, "actor", None)
+    if actor is not None:
+        actor.stand(what, can_go_on)
+
+
+class Stepping:
+    """The same object, of whose methods those that are named are steps."""
+
+    def __init__(self, target: object, verbs: Iterable[str]) -> None:
+        self._target, self._verbs = target, frozenset(verbs)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        return stepping(found, name) if name in self._verbs else found
+
+
+def stepping(function: Callable[..., Any], what: str) -> Callable[..., Any]:
+    """The same function, before which its caller stands still, and behind which where answers are steps."""
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        named = f"{what} {arguments[0]}" if arguments and isinstance(arguments[0], str) else what
+        step(named)
+        try:
+            return function(*arguments, **options)
+        finally:
+            answered(named)
+
+    return called
+
+
+def answered(what: str) -> None:
+    """The call is done, and its answer on its way: a step of its own where the run asks for it."""
+    actor: _Actor | None = getattr(_here, "actor", None)
+    if actor is not None and actor.answers_are_steps:
+        actor.stand(f"{what} answered", lambda: True)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of one order. `results` has what each actor returned."""
+
+    results: Mapping[str, Any]
+    order: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Choice:
+    chosen: str
+    could: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Schedule:
+    """Who goes on, by the choices that were made before; then whoever went on last, as long as it can."""
+
+    prefix: tuple[str, ...]
+    choices: list[_Choice] = field(default_factory=list)
+
+    def next(self, could: tuple[str, ...]) -> str:
+        at = len(self.choices)
+        if at < len(self.prefix):
+            chosen = self.prefix[at]
+            assert chosen in could, f"the same choices made another run: {chosen} cannot go on after {at} steps"
+        else:
+            last = self.choices[-1].chosen if self.choices else None
+            chosen = last if last in could else could[0]
+        self.choices.append(_Choice(chosen, could))
+        return chosen
+
+    def others(self, switches_max: int | None) -> Iterator[tuple[str, ...]]:
+        """The runs that part from this one behind its prefix."""
+        made: list[str] = []
+        switches = 0
+        for at, choice in enumerate(self.choices):
+            for other in choice.could if at >= len(self.prefix) else ():
+                leaves = bool(made) and other != made[-1] and made[-1] in choice.could
+                if other != choice.chosen and (switches_max is None or switches + leaves <= switches_max):
+                    yield (*made, other)
+            switches += bool(made) and choice.chosen != made[-1] and made[-1] in choice.could
+            made.append(choice.chosen)
+
+
+class _Actor:
+    def __init__(self, name: str, act: Act, answers_are_steps: bool) -> None:
+        self.name = name
+        self.answers_are_steps = answers_are_steps
+        self.stands_before: str | None = "its first step"
+        self.can_go_on: Callable[[], bool] = lambda: True
+        self.result: object = None
+        self.error: BaseException | None = None
+        self._act = act
+        self._may_go, self._stands = threading.Semaphore(0), threading.Semaphore(0)
+        threading.Thread(target=self._run, name=f"actor {name}", daemon=True).start()
+        self._wait_until_it_stands()
+
+    def stand(self, what: str, can_go_on: Callable[[], bool]) -> None:
+        """Of its own thread."""
+        self.stands_before, self.can_go_on = what, can_go_on
+        self._stands.release()
+        self._may_go.acquire()
+
+    def go_on(self) -> None:
+        """One step; returns when it stands before the next, or has ended."""
+        self._may_go.release()
+        self._wait_until_it_stands()
+
+    def _wait_until_it_stands(self) -> None:
+        before = self.stands_before
+        assert self._stands.acquire(timeout=STEP_SECONDS_MAX), f"{self.name} hangs in {before}"
+
+    def _run(self) -> None:
+        _here.actor = self
+        try:
+            self.result = self._act()
+        except BaseException as error:
+            self.error = error
+        self.stands_before = None
+        self._stands.release()
+
+
+def each_order(
+    acts: Callable[[], Mapping[str, Act]],
+    check: Callable[[Run], None],
+    *,
+    switches_max: int | None = None,
+    answers_are_steps: bool = False,
+) -> int:
+    """Make the acts anew, run them in an order, check what came of it; for each order. How many there were.
+
+    What an act raises is raised here. The order in which it happened is noted on whatever goes wrong.
+    """
+    waiting: list[tuple[str, ...]] = [()]
+    count = 0
+    while waiting:
+        count += 1
+        assert count <= ORDERS_MAX, f"more than {ORDERS_MAX} orders: name a bound for the switches"
+        schedule = _Schedule(waiting.pop())
+        steps: list[str] = []
+        try:
+            check(_run(acts(), schedule, steps, answers_are_steps))
+        except BaseException as error:
+            error.add_note(f"order {count}: {', '.join(steps)}")
+            raise
+        waiting.extend(schedule.others(switches_max))
+    logger.info("%d orders, %d steps in the last", count, len(steps))
+    return count
+
+
+def _run(acts: Mapping[str, Act], schedule: _Schedule, steps: list[str], answers_are_steps: bool) -> Run:
+    actors = {name: _Actor(name, act, answers_are_steps) for name, act in acts.items()}
+    while True:
+        acting = [actor for actor in actors.values() if actor.stands_before is not None]
+        could = tuple(actor.name for actor in acting if actor.can_go_on())
+        if not could:
+            assert not acting, f"nobody can go on: {[(actor.name, actor.stands_before) for actor in acting]}"
+            break
+        assert len(steps) < STEPS_MAX, f"somebody asks for ever, {STEPS_MAX} steps long"
+        actor = actors[schedule.next(could)]
+        steps.append(f"{actor.name}: {actor.stands_before}")
+        actor.go_on()
+    for actor in actors.values():
+        if actor.error is not None:
+            raise actor.error
+    return Run({name: actor.result for name, actor in actors.items()}, tuple(steps))
