@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from store.threads import OS_THREADS, Threads
+from tandemmq.disk import Writable, read_fully, write_fully
 
 log = logging.getLogger(__name__)
 
@@ -148,11 +149,18 @@ class EventRing:
     """
 
     def __init__(
-        self, name: str, path: str | None, *, clock: Clock | None = None, threads: Threads = OS_THREADS
+        self,
+        name: str,
+        path: str | None,
+        *,
+        clock: Clock | None = None,
+        threads: Threads = OS_THREADS,
+        disk: Writable = os,
     ) -> None:
         self.name = name
         self.clock = clock or Clock()
         self._path = path
+        self._disk = disk
         self._former: tuple[Event, ...] = ()
         self._own: deque[Event] = deque(maxlen=CAPACITY)
         self._unwritten: deque[Event] = deque(maxlen=CAPACITY)
@@ -246,11 +254,11 @@ class EventRing:
             while True:
                 must_end = self._must_end
                 while self._unwritten:
-                    _put(descriptor, SLOTS_OFFSET + number % CAPACITY * SLOT_BYTES, _event_bytes(number, self._take()))
+                    self._put(descriptor, number, self._take())
                     number += 1
                 if self._alive is not None and (must_end or self._alive is not said):
                     said = self._alive
-                    _put(descriptor, SIGN_OFFSET, _json(self._sign(said, must_end)))
+                    _put(self._disk, descriptor, SIGN_OFFSET, _json(self._sign(said, must_end)))
                 if must_end:
                     return
                 self._wake.wait(SIGN_SECONDS)
@@ -272,17 +280,22 @@ class EventRing:
         former = _read(descriptor)
         if former is None:
             os.ftruncate(descriptor, 0)
-            _put(descriptor, 0, _json({"format": FORMAT, "name": self.name, "slots": CAPACITY, "bytes": SLOT_BYTES}))
+            header = {"format": FORMAT, "name": self.name, "slots": CAPACITY, "bytes": SLOT_BYTES}
+            _put(self._disk, descriptor, 0, _json(header))
             return 0
         number = former.next_number
         events = former.events
         if former.end is not None:
             events = (*events, former.end)
-            _put(descriptor, SLOTS_OFFSET + number % CAPACITY * SLOT_BYTES, _event_bytes(number, former.end))
+            self._put(descriptor, number, former.end)
             number += 1
         with self._guard:
             self._former = events
         return number
+
+    def _put(self, descriptor: int, number: int, event: Event) -> None:
+        slot = SLOTS_OFFSET + number % CAPACITY * SLOT_BYTES
+        _put(self._disk, descriptor, slot, _event_bytes(number, event))
 
     def _sign(self, alive: Moment, has_ended: bool) -> dict[str, Any]:
         receipt = self._last_receipt
@@ -351,9 +364,7 @@ def last_takeover_seconds(events: Sequence[Event]) -> float | None:
 
 
 def _read(descriptor: int) -> FormerRing | None:
-    content = b""
-    while chunk := os.pread(descriptor, FILE_BYTES_MAX - len(content), len(content)):
-        content += chunk
+    content = read_fully(os, descriptor, FILE_BYTES_MAX, 0)
     header = _frame_at(content, 0)
     if header is None or header.get("format") != FORMAT:
         return None
@@ -395,9 +406,9 @@ def _open(path: str) -> int:
     return descriptor
 
 
-def _put(descriptor: int, offset: int, payload: bytes) -> None:
+def _put(disk: Writable, descriptor: int, offset: int, payload: bytes) -> None:
     body = len(payload).to_bytes(2, "big") + payload
-    os.pwrite(descriptor, zlib.crc32(body).to_bytes(4, "big") + body, offset)
+    write_fully(disk, descriptor, zlib.crc32(body).to_bytes(4, "big") + body, offset)
 
 
 def _frame_at(content: bytes, offset: int) -> dict[str, Any] | None:

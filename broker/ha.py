@@ -5,8 +5,8 @@
     master -> (a handover) -> handing over -> starting; the lock is left to the others for a while
     any -> (stop asked) -> ended; a master hands over first
 
-The phases, and what each kind of failure leads to in each, are tables in broker.states. This module decides nothing
-about messages. It owns the order of things, the thread that may hang while the store is opened, and the role that
+The phases, and what each kind of failure leads to in each, are tables in broker.states; each wait and its bound is a
+row of broker.waits. This module decides nothing about messages. It owns the order of things, and the role that
 everybody is told.
 """
 
@@ -15,12 +15,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, TypeVar
 
+from broker.life_thread import LifeThread
 from broker.lock_thread import LockThread
 from broker.service import AnyStandby, AnyStore, Record, Service, unrecorded
+from broker.stall_detector import loop_watched
 from broker.states import (
     ANSWERS,
     LEAVES_THE_LOCK,
@@ -33,13 +36,13 @@ from broker.states import (
     NotMaster,
     Phase,
     Role,
+    ServiceHung,
     StorageHung,
     Trouble,
     classify,
 )
-from broker.vigil import LOOK_SECONDS, Vigil
-from locker.contract import Holder, Locker, LockError, LockLost, LockUnavailable
-from store.pulse import Pulse
+from broker.waits import BOUNDS, Bound, Wait
+from locker.contract import Holder, Locker, LockError, LockUnavailable
 from store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
@@ -48,15 +51,10 @@ FOLLOW_INTERVAL_SECONDS = 0.1
 # After a demotion or a failed promotion: a moment for the other broker, longer each time, with jitter.
 BACK_OFF_SECONDS_MIN = 0.2
 BACK_OFF_SECONDS_MAX = 10.0
-DROP_SECONDS_MAX = 1.0
-# A lock whose server or volume hangs is waited for so long when it is let go.
-RELEASE_SECONDS_MAX = 2.0
 # A lock that is free is had within this; only then it is said that this broker stands by.
 FIRST_POLL_SECONDS = 0.05
-# A handover waits so long for the checkpoint that it makes before it hangs up on clients.
-CHECKPOINT_SECONDS_MAX = 5.0
-# A promotion whose thread computes nothing for so long hangs in its volume.
-PROMOTION_HUNG_SECONDS = 30.0
+# Whether somebody shows life is looked at this often.
+LOOK_SECONDS = 0.5
 # After a handover the lock is the others' to take for so long.
 HANDS_OFF_SECONDS = 3.0
 
@@ -82,6 +80,7 @@ class Mastership:
         chance: random.Random | None = None,
         back_off_seconds_max: float = BACK_OFF_SECONDS_MAX,
         hands_off_seconds: float = HANDS_OFF_SECONDS,
+        bounds: Mapping[Wait, Bound] = BOUNDS,
     ) -> None:
         self.phase = Phase.STARTING
         self.reason = ""
@@ -103,6 +102,7 @@ class Mastership:
         self._chance = chance or random.Random()
         self._back_off_max = back_off_seconds_max
         self._hands_off_seconds = hands_off_seconds
+        self._bounds = bounds
         self._hands_off = 0.0  # for the next time that it stands by
         self._has_stood = False
         self._stop = asyncio.Event()
@@ -112,11 +112,30 @@ class Mastership:
         self._back_off = BACK_OFF_SECONDS_MIN
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock: LockThread | None = None
-        self._store_thread = threads.executor(1, "tandemmq-opening")
+        self._life: LifeThread | None = None
+        self._overdue: asyncio.Future[None] | None = None  # a release
 
     @property
     def role(self) -> Role:
         return self.phase.role
+
+    # ---- is it well
+
+    def storage_seen_alive(self) -> float:
+        """When, on the monotonic clock, that of those who work on the volume which was silent longest showed life; now,
+        when nobody does."""
+        now = self._threads.monotonic()
+        store, life = self.store, self._life
+        return min(now if store is None else store.seen_alive(), now if life is None else life.seen_alive())
+
+    def lock_seen_alive(self) -> float:
+        """When the lock was asked what it has not answered yet; now, when nothing is asked."""
+        return self._threads.monotonic() if self._lock is None else self._lock.seen_alive()
+
+    @property
+    def is_release_overdue(self) -> bool:
+        """Whether the lock was let go, and did not answer in time: it may be ours as long as this process lives."""
+        return self._overdue is not None and not self._overdue.done()
 
     def stop(self) -> None:
         """Ask ``run`` to end in order: a master hands over. On the loop; at once."""
@@ -156,24 +175,39 @@ class Mastership:
                 self._move(Event.STOP_ASKED, "ended before it was master")
         finally:
             self._lock.end()
-            self._store_thread.shutdown(wait=False)
             self._record("ended", reason=self.reason)
 
     async def _one_life(self, lock: LockThread) -> None:
         self._lost = asyncio.get_running_loop().create_future()
-        self.standby = standby = await self._in_store_thread(self._open_standby)
-        try:
-            if not await self._stand_by(lock, standby):
-                return
-            store = await self._promote(standby)
-            self.standby = None  # what it had, the store has
-            await self._be_master(store)
-        finally:
-            self.store = None
-            if self.standby is not None:
-                self.standby = None
-                await self._in_store_thread(standby.close)
-            await self._release(lock)
+        self._life = life = LifeThread(self._threads, self._call_soon)
+        async with self._loop_watched(lock, life):
+            try:
+                self.standby = standby = await self._open(life)
+                if standby is None or not await self._stand_by(lock, life, standby):
+                    return
+                store = await self._promote(life, standby)
+                self.store, self.standby = store, None  # what the one had, the other has
+                began = await self._be_master(life, store)
+            finally:
+                await self._let_go(lock, life)
+        self._handed_over(store, began)
+
+    async def _open(self, life: LifeThread) -> AnyStandby | None:
+        """None: a stop was asked for. Nothing is held meanwhile, so a volume that hangs may take its time."""
+        opening = life.do(self._open_standby, close_by=lambda standby: standby.close)
+        return opening.result() if await self._unless_stopped(opening) else None
+
+    async def _let_go(self, lock: LockThread, life: LifeThread) -> None:
+        """Of the store, and then of the lock; who hangs is left behind."""
+        life.leave()
+        self.store = self.standby = None
+        if not await self._in_time(Wait.DROP, life.has_ended.wait()):
+            log.error("a call hangs in the volume: when it comes back, what is open is closed, and not before")
+        releasing = asyncio.wrap_future(lock.release())
+        if not await self._in_time(Wait.RELEASE, releasing):
+            self._overdue = releasing
+            log.error("%s does not answer: it is let go when it does, or when this process ends", self._locker.where)
+            self._record("lock-not-released")
 
     async def _answer(self, error: Exception) -> None:
         """Do what the table says; raises ``error`` when that is to end."""
@@ -181,8 +215,12 @@ class Mastership:
             raise error
         if self.phase is not Phase.DEMOTED:
             self._demote(error)
-        await self._wait_or_stop(self._back_off * self._chance.uniform(0.5, 1.5))
+        pause = self._back_off * self._chance.uniform(0.5, 1.5)
         self._back_off = min(self._back_off * 2, self._back_off_max)
+        await self._unless_stopped(asyncio.sleep(pause))
+        # Two lives of one broker are never over one volume.
+        if self._life is not None:
+            await self._unless_stopped(self._life.has_ended.wait())
         if not self._stop.is_set():
             self._record("rested")
             self._move(Event.RESTED, "opening the store to stand by")
@@ -214,22 +252,22 @@ class Mastership:
 
     # ---- standing by
 
-    async def _stand_by(self, lock: LockThread, standby: AnyStandby) -> bool:
+    async def _stand_by(self, lock: LockThread, life: LifeThread, standby: AnyStandby) -> bool:
         """Follow the journal until the lock is ours (True) or a stop is asked (False)."""
         started = self._locker.clock.now()
         hands_off, self._hands_off = self._hands_off, 0.0
-        acquiring = asyncio.wrap_future(lock.acquire(hands_off))
+        acquiring = asyncio.wrap_future(lock.acquire(hands_off, partial(self._on_lost, life)))
         if self._stop.is_set():
             lock.stop_waiting()
         await asyncio.wait([acquiring], timeout=FIRST_POLL_SECONDS)
         if not acquiring.done():
-            await self._follow_until(acquiring, lock, standby)
+            await self._follow_until(acquiring, lock, life, standby)
         try:
             is_ours = await acquiring
         except LockError:  # only a first poll raises: what it says is the operator's to mend, though it took a while
             self._has_stood = False
             raise
-        if not is_ours:
+        if not is_ours or self._stop.is_set():
             return False
         self._record(
             "lock-taken",
@@ -238,7 +276,9 @@ class Mastership:
         )
         return True
 
-    async def _follow_until(self, acquiring: asyncio.Future[bool], lock: LockThread, standby: AnyStandby) -> None:
+    async def _follow_until(
+        self, acquiring: asyncio.Future[bool], lock: LockThread, life: LifeThread, standby: AnyStandby
+    ) -> None:
         stop_following = self._threads.event()
 
         def follow() -> None:
@@ -246,7 +286,7 @@ class Mastership:
                 standby.follow()
                 stop_following.wait(FOLLOW_INTERVAL_SECONDS)
 
-        following = asyncio.ensure_future(self._in_store_thread(follow))
+        following = life.do(follow)
         stopping = asyncio.create_task(self._stop.wait(), name="stop")
         try:
             waiting: list[asyncio.Future[Any]] = [acquiring, following, stopping]
@@ -257,8 +297,9 @@ class Mastership:
             standby.halt()
             if not acquiring.done():  # a standby that cannot follow must not become master by and by
                 lock.stop_waiting()
-                await asyncio.wait([acquiring], timeout=RELEASE_SECONDS_MAX)
-        await following
+                await self._in_time(Wait.RELEASE, acquiring)
+        if following.done() or not self._stop.is_set():
+            await self._within(Wait.FOLLOW, following, life.seen_alive, StorageHung)
         if not acquiring.done():  # what it gets when it wakes up is released by the request that stands behind
             raise LockUnavailable(f"{self._locker.where} does not answer")
 
@@ -274,41 +315,31 @@ class Mastership:
         self._record("standby", holder=None if holder is None else holder.name)
         self._move(Event.LOCK_BUSY, f"standing by {whom}; the lock is {self._locker.where}")
 
-    def lock_is_lost(self, reason: LockLost) -> None:
-        """What the lock thread noticed (broker.lock_thread.Listener)."""
-        self._on_lost(reason)
-
     # ---- being master
 
-    async def _promote(self, standby: AnyStandby) -> AnyStore:
+    async def _promote(self, life: LifeThread, standby: AnyStandby) -> AnyStore:
         self.holder = None
         self._move(Event.LOCK_TAKEN, "the lock is ours; fencing the journal and reading its end")
         locker = self._locker
         now = locker.clock.now
+        loop = asyncio.get_running_loop()
 
         def has_proof() -> bool:
-            return locker.proof().holds_at(now())
-
-        assert self._loop is not None, "a promotion runs on the loop"
-        call_later_this_turn = self._loop.call_soon
-        pulses: list[Pulse] = []
-        started = self._threads.monotonic()
+            """What a life that is over shows is another's proof."""
+            return not life.is_over and locker.proof().holds_at(now())  # prove: proof-of-this-life
 
         def promote() -> AnyStore:
-            pulses.append(Pulse(self._threads, self._threads.native_id()))
             return standby.promote(
                 has_proof=has_proof,
                 call_soon=self._call_soon,
-                call_later_this_turn=call_later_this_turn,
-                on_lost=self._on_lost,
+                call_later_this_turn=loop.call_soon,
+                on_lost=partial(self._on_lost, life),
                 told=self._record,
             )
 
+        promoting = life.do(promote, close_by=lambda store: store.drop, seen_alive=standby.seen_busy)
         # Who has the lock and does not get on keeps everybody from being master: a volume may hang for us alone.
-        async with self._watched(
-            lambda: pulses[0].seen_busy() if pulses else started, lambda: None, PROMOTION_HUNG_SECONDS
-        ):
-            store = await self._in_store_thread(promote)
+        store = await self._within(Wait.PROMOTE, promoting, life.seen_alive, StorageHung)
         self.epoch = store.epoch
         self._record(
             "store-open",
@@ -318,35 +349,38 @@ class Mastership:
         )
         return store
 
-    async def _be_master(self, store: AnyStore) -> None:
-        assert self._lost is not None, "a master can lose what it has"
-        self.store = store
+    async def _be_master(self, life: LifeThread, store: AnyStore) -> float:
+        """Until all is handed over but the lock; when that began. Raises what is lost before."""
         self._handover = asyncio.get_running_loop().create_future()
         try:
-            if self._lost.done():
-                raise self._lost.result()
             await self._serve(store)
-            await self._until_over(self._lost, self._handover)
-            await self._checkpoint_first(store)
-            if self._lost.done():
-                raise self._lost.result()
+            await self._until_over(store, self._handover)
+            return await self._hand_over(life, store)
         except BaseException as error:
             self._record("lost", trouble=classify(error).name, reason=str(error))
+            life.halt()
             store.halt()
             if not self._is_the_end(error):
                 self._demote(error)  # said at once: letting everything go may take a while
-            await self._service.abort()
-            await self._in_store_thread(lambda: store.drop(DROP_SECONDS_MAX))
-            self._handover = None
+            try:
+                async with asyncio.timeout(self._bounds[Wait.ABORT].seconds):
+                    await self._service.abort()  # not by a task: it hangs up in this very turn of the loop
+            except TimeoutError:
+                log.error("clients are not hung up on in time")
             self._tell_who_asked(NotMaster(f"the handover came to nothing: {error}"))
             raise
-        await self._hand_over(store)
+        finally:
+            self._handover = None
 
     async def _serve(self, store: AnyStore) -> None:
         assert self._lock is not None, "a master has a lock"
         # Not waited for: clients are, and a lock that is slow to take our name is ours all the same.
         self._lock.announce(store.epoch, self._admin_url)
-        await self._service.serve(store)
+        serving = asyncio.ensure_future(self._service.serve(store))
+        if not await self._in_time(Wait.SERVE, serving):
+            serving.cancel()
+            raise ServiceHung(f"not done in {self._bounds[Wait.SERVE].seconds:g} s: {Wait.SERVE.value}")
+        serving.result()
         self.promotions += 1
         self._back_off = BACK_OFF_SECONDS_MIN
         self._record("master", epoch=store.epoch)
@@ -355,50 +389,45 @@ class Mastership:
             f"master of epoch {store.epoch}; {store.records_replayed} records read in {store.recovery_seconds:.3f} s",
         )
 
-    async def _until_over(self, lost: asyncio.Future[BaseException], asked: asyncio.Future[None]) -> None:
-        """Serve until a handover or a stop is asked for; raises what is lost before."""
-        assert self.store is not None, "a master has a store"
-        stopping = asyncio.create_task(self._stop.wait(), name="stop")
-        try:
-            async with self._watched(self.store.seen_alive, self.store.halt):
-                waiting: list[asyncio.Future[Any]] = [lost, asked, stopping]
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-        if lost.done():
-            raise lost.result()
+    async def _until_over(self, store: AnyStore, asked: asyncio.Future[None]) -> None:
+        """Serve until a handover or a stop is asked for, and a checkpoint is made; raises what is lost before."""
 
-    async def _hand_over(self, store: AnyStore) -> None:
-        """Finish what was begun, make a checkpoint, let the lock go: in this order, since the lock goes last."""
-        assert self._lock is not None, "a master has a lock"
-        started = self._threads.monotonic()
+        async def serve() -> None:
+            await self._unless_stopped(asked)
+            # While clients are still served: the last checkpoint, for which they wait, then has little to do.
+            self._record("handover-asked", reason="stop" if self._stop.is_set() else "asked for")
+            done = [asyncio.wrap_future(each) for each in store.checkpoint()]
+            await self._in_time(Wait.CHECKPOINT, asyncio.wait(done))
+
+        await self._within(Wait.STORAGE, serve(), store.seen_alive, StorageHung)
+
+    async def _hand_over(self, life: LifeThread, store: AnyStore) -> float:
+        """Finish what was begun, make a checkpoint; the lock goes after that. When it began."""
+        began = self._threads.monotonic()
         self._record("draining")
         self._move(Event.HANDOVER_ASKED, "handing over")
-        try:
-            await self._service.finish()
-            self._record("drained")
-            await self._in_store_thread(store.close)
-            self._record("store-closed")
-            await self._release(self._lock)
-        except BaseException as error:
-            self._tell_who_asked(NotMaster(f"the handover came to nothing: {error}"))
-            raise
-        seconds = self._threads.monotonic() - started
-        self._record("lock-released", seconds=round(seconds, 4))
-        self.handovers += 1
-        self._tell_who_asked(HandedOver(store.epoch, seconds))
+        await self._within(Wait.FINISH, self._service.finish(), None, ServiceHung)
+        self._record("drained")
+        closing = life.do(store.close, seen_alive=store.seen_alive)
+        await self._within(Wait.CLOSE, closing, store.seen_alive, StorageHung)
+        self._record("store-closed")
+        return began
+
+    def _handed_over(self, store: AnyStore, began: float) -> None:
+        """Say so, when the lock is let go."""
+        seconds = self._threads.monotonic() - began
+        if self.is_release_overdue:
+            self._tell_who_asked(NotMaster(f"the store is handed over, but {self._locker.where} does not answer"))
+        else:
+            self._record("lock-released", seconds=round(seconds, 4))
+            self.handovers += 1
+            self._tell_who_asked(HandedOver(store.epoch, seconds))
         reason = f"handed over in {seconds:.3f} s"
         if self._stop.is_set():
             self._move(Event.STOP_ASKED, reason)
         else:
             self._hands_off = self._hands_off_seconds
             self._move(Event.LET_GO, f"{reason}; the lock is left to the others for {self._hands_off:g} s")
-
-    async def _checkpoint_first(self, store: AnyStore) -> None:
-        """While clients are still served: the last checkpoint, for which they wait, then has little to do."""
-        self._record("handover-asked", reason="stop" if self._stop.is_set() else "asked for")
-        done = [asyncio.wrap_future(each) for each in store.checkpoint()]
-        await asyncio.wait(done, timeout=CHECKPOINT_SECONDS_MAX)
 
     def _tell_who_asked(self, outcome: HandedOver | NotMaster) -> None:
         asking, self._asking = self._asking, []
@@ -410,66 +439,90 @@ class Mastership:
             else:
                 asked.set_exception(outcome)
 
-    def _on_lost(self, reason: BaseException) -> None:
-        """The store must not go on (on the loop). From this moment nobody is told anything."""
-        if self._lost is not None and not self._lost.done():
+    def _on_lost(self, life: LifeThread, reason: BaseException) -> None:
+        """The store of this life must not go on (on the loop). From this moment nobody is told anything."""
+        if life is self._life and self._lost is not None and not self._lost.done():
             if self.store is not None:
-                self.store.halt()
+                self.store.halt()  # prove: lost-store-is-halted
             self._lost.set_result(reason)
 
-    # ---- when a thread hangs
+    # ---- waiting, and what hangs
 
-    @asynccontextmanager
-    async def _watched(
-        self, storage_seen_alive: Callable[[], float], halt: Callable[[], None], seconds_min: float | None = None
-    ) -> AsyncIterator[None]:
-        """Somebody watches over the loop and a thread meanwhile; ``halt`` is called, on any thread, if one hangs."""
+    async def _within(
+        self,
+        wait: Wait,
+        work: asyncio.Future[T] | Coroutine[Any, Any, T],
+        seen_alive: Callable[[], float] | None,
+        hung: Callable[[str], Exception],
+    ) -> T:
+        """The outcome of ``work``. Raises what is lost meanwhile, and ``hung`` at the bound of this wait.
 
-        def loop_hung(reason: LoopHung) -> None:
-            """On the thread of the vigil: what the loop cannot do is done without it."""
-            halt()
+        ``seen_alive`` says when those who work last showed life; None: they are on the loop.
+        """
+        assert self._lost is not None, "whoever waits lives"
+        bound, lost = self._bounds[wait], self._lost
+        working = asyncio.ensure_future(work)
+        began = self._threads.monotonic()
+        try:
+            while not working.done() and not lost.done():
+                now = self._threads.monotonic()
+                silence_max = bound.silence_seconds(self._locker.proof().valid_for_seconds)
+                if bound.seconds is not None and now - began >= bound.seconds:
+                    raise hung(f"not done in {bound.seconds:g} s: {wait.value}")
+                if silence_max is not None and seen_alive is not None and now - seen_alive() >= silence_max:
+                    raise hung(f"no sign of life for {now - seen_alive():.1f} s: {wait.value}")
+                look = min([LOOK_SECONDS, *[limit / 4 for limit in (bound.seconds, silence_max) if limit is not None]])
+                waiting: list[asyncio.Future[Any]] = [working, lost]
+                await asyncio.wait(waiting, timeout=look, return_when=asyncio.FIRST_COMPLETED)
+            if lost.done():
+                raise lost.result()
+            return working.result()
+        finally:
+            working.cancel()
+
+    async def _in_time(self, wait: Wait, work: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
+        """Whether it was done, or failed, within the bound of this wait. A future goes on, a coroutine is cancelled."""
+        working = asyncio.ensure_future(work)
+        done, _ = await asyncio.wait([working], timeout=self._bounds[wait].seconds)
+        if not done and working is not work:
+            working.cancel()
+        return bool(done)
+
+    async def _unless_stopped(self, work: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
+        """Whether it was done, or failed, before a stop was asked for; as ``_in_time`` else."""
+        working = asyncio.ensure_future(work)
+        stopping = asyncio.create_task(self._stop.wait(), name="stop")
+        try:
+            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+            return working.done()
+        finally:
+            stopping.cancel()
+            if working is not work:
+                working.cancel()
+
+    def _loop_watched(self, lock: LockThread, life: LifeThread) -> AbstractAsyncContextManager[None]:
+        """Somebody watches over the loop meanwhile."""
+
+        def on_hung(reason: LoopHung) -> None:
+            """On a thread of its own: what the loop cannot do is done without it."""
+            life.halt()
+            store = self.store
+            if store is not None:
+                store.halt()
             self._service.cut()
-            if self._lock is not None:
-                self._lock.release()
+            lock.release()
             self._record("cut", reason=str(reason))
             log.error("%s: its clients are cut off and the lock is let go", reason)
-            self._call_soon(lambda: self._on_lost(reason))
+            self._call_soon(partial(self._on_lost, life, reason))
 
-        vigil = Vigil(
-            self._threads,
-            storage_seen_alive,
-            lambda: self._locker.proof().valid_for_seconds,
-            hung_seconds_min=seconds_min,
-            on_loop_hung=loop_hung,
-            on_storage_hung=lambda reason: self._call_soon(lambda: self._storage_hung(reason)),
-        )
-        living = asyncio.create_task(_show_life(vigil), name="signs of life")
-        try:
-            yield
-        finally:
-            vigil.end()
-            living.cancel()
+        def silence_seconds_max() -> float:
+            proof_seconds = self._locker.proof().valid_for_seconds
+            wait = Wait.BEGIN if self.phase is Phase.PROMOTING else Wait.LOOP
+            return self._bounds[wait].silence_seconds(proof_seconds) or LOOK_SECONDS
 
-    def _storage_hung(self, reason: StorageHung) -> None:
-        """The loop is well. A promotion cannot be given up while its thread hangs, but its lock can."""
-        self._on_lost(reason)
-        if self.phase is Phase.PROMOTING and self._lock is not None:
-            log.error("%s: the lock is let go", reason)
-            self._lock.release()
+        return loop_watched(self._threads, silence_seconds_max, lambda: lock.is_ours, on_hung)
 
     # ---- steps
-
-    async def _release(self, lock: LockThread) -> None:
-        released = asyncio.wrap_future(lock.release())
-        done, _ = await asyncio.wait([released], timeout=RELEASE_SECONDS_MAX)
-        if not done:
-            log.error("%s does not answer: it is let go when it does", self._locker.where)
-
-    async def _wait_or_stop(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._stop.wait(), seconds)
-        except TimeoutError:
-            pass
 
     def _move(self, event: Event, reason: str) -> None:
         phase = TRANSITIONS.get((self.phase, event))
@@ -486,12 +539,3 @@ class Mastership:
         except RuntimeError:  # a thread that hung in the volume woke up when the loop had ended: nobody listens
             if not self._loop.is_closed():
                 raise
-
-    def _in_store_thread(self, function: Callable[[], T]) -> Awaitable[T]:
-        return asyncio.get_running_loop().run_in_executor(self._store_thread, function)
-
-
-async def _show_life(vigil: Vigil) -> None:
-    while True:
-        vigil.loop_is_alive()
-        await asyncio.sleep(LOOK_SECONDS)

@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty
 from typing import Any, Protocol
 
 from locker.contract import Holder, Locker, LockError, LockLost, LockRefused, LockUnavailable
-from store.threads import Threads
+from store.threads import Event, Threads
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +29,6 @@ class Listener(Protocol):
     """Who is told, on the loop."""
 
     def lock_is_held_by(self, holder: Holder | None, waiters: list[Holder] | None) -> None: ...
-
-    def lock_is_lost(self, reason: LockLost) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +50,29 @@ class LockThread:
         self._locker = locker
         self._listener = listener
         self._call_soon = call_soon
+        self._threads = threads
         self._stop_waiting = threads.event()
+        self._asked_at: float | None = None
         self._requests = threads.inbox()
         self._is_ours = False
         self._keep_alive_at = 0.0
         self._looked_at = float("-inf")
         self._announcement: tuple[int, str | None] | None = None
         self._silence = ""
+        self._on_lost: Callable[[LockLost], None] = lambda reason: None
         self._thread = threads.thread(self._run, "tandemmq-lock")
         self._thread.start()
 
     # ---- from other threads
 
-    def acquire(self, hands_off_seconds: float) -> Future[bool]:
+    def acquire(self, hands_off_seconds: float, on_lost: Callable[[LockLost], None]) -> Future[bool]:
         """Wait for the lock; True: ours, and kept alive from now on. False: ``stop_waiting`` was called.
 
         For ``hands_off_seconds`` it is left to others, unless one takes it before. Raises what the locker raises at
-        its first poll.
+        its first poll. ``on_lost`` is called on the loop when what was had so is lost.
         """
         self._stop_waiting.clear()
-        return self._ask(lambda: self._acquire(hands_off_seconds))
+        return self._ask(lambda: self._acquire(hands_off_seconds, on_lost))
 
     def stop_waiting(self) -> None:
         """Let an ``acquire`` that still waits come back. It may have succeeded meanwhile."""
@@ -79,6 +81,16 @@ class LockThread:
     def announce(self, epoch: int, admin: str | None) -> None:
         """Have our epoch and admin URL told to whoever asks the lock, now or as soon as it answers."""
         self._ask(lambda: self._announce(epoch, admin))
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it was had, and is neither known to be lost nor let go."""
+        return self._is_ours
+
+    def seen_alive(self) -> float:
+        """When, on the monotonic clock, the lock was asked what it has not answered yet; now, when nothing is asked."""
+        asked_at = self._asked_at
+        return self._threads.monotonic() if asked_at is None else asked_at
 
     def release(self) -> Future[None]:
         """Let go; nothing is kept alive any more."""
@@ -103,16 +115,21 @@ class LockThread:
                 request = self._requests.get(timeout=self._patience())
             except Empty:
                 if self._patience() == 0.0:
+                    self._asked_at = self._threads.monotonic()
                     self._keep_alive_or_lose()
+                    self._asked_at = None
                 continue
             if request is None:
                 return
             if not request.answer.set_running_or_notify_cancel():
                 continue
+            self._asked_at = self._threads.monotonic()
             try:
                 request.answer.set_result(request.function())
             except BaseException as error:
                 request.answer.set_exception(error)
+            finally:
+                self._asked_at = None
 
     def _patience(self) -> float | None:
         """Seconds until the next keep-alive; None: none is due."""
@@ -120,14 +137,16 @@ class LockThread:
             return None
         return max(0.0, self._keep_alive_at - self._locker.clock.now())
 
-    def _acquire(self, hands_off_seconds: float) -> bool:
+    def _acquire(self, hands_off_seconds: float, on_lost: Callable[[LockLost], None]) -> bool:
+        self._on_lost = on_lost
         clock = self._locker.clock
+        between_polls = _BetweenPolls(self, self._stop_waiting)
         until = clock.now() + hands_off_seconds
         while clock.now() < until and self._look() is None:
-            if clock.wait(self._stop_waiting, HANDS_OFF_INTERVAL_SECONDS):
+            if clock.wait(between_polls, HANDS_OFF_INTERVAL_SECONDS):
                 return False
         self._looked_at = float("-inf")
-        self._is_ours = self._locker.acquire(self._stop_waiting, self._look_sometimes)
+        self._is_ours = self._locker.acquire(between_polls, self._look_sometimes)
         self._keep_alive_at = clock.now() + self._locker.settings.lock_keep_alive_period_seconds
         return self._is_ours
 
@@ -188,8 +207,28 @@ class LockThread:
 
     def _lost(self, reason: LockLost) -> None:
         self._is_ours = False
-        self._call_soon(lambda: self._listener.lock_is_lost(reason))
+        self._call_soon(partial(self._on_lost, reason))
 
     def _release(self) -> None:
         self._is_ours, self._announcement, self._silence = False, None, ""
         self._locker.release()
+
+
+class _BetweenPolls:
+    """What a locker waits with between two polls (locker.contract.Event): meanwhile nothing is asked."""
+
+    __slots__ = ("_stop", "_thread")
+
+    def __init__(self, thread: LockThread, stop: Event) -> None:
+        self._thread = thread
+        self._stop = stop
+
+    def is_set(self) -> bool:
+        return self._stop.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._thread._asked_at = None
+        try:
+            return self._stop.wait(timeout)
+        finally:
+            self._thread._asked_at = self._thread._threads.monotonic()

@@ -98,7 +98,11 @@ class LoopHung(Exception):
 
 
 class StorageHung(Exception):
-    """The storage thread showed no life for longer than a proof of ownership lasts: the volume may hang."""
+    """Who works on the volume showed no life for too long, or was not done in time (broker.waits): it may hang."""
+
+
+class ServiceHung(Exception):
+    """Clients could not be begun to serve, or let go, in time (broker.waits)."""
 
 
 class Trouble(Enum):
@@ -108,7 +112,8 @@ class Trouble(Enum):
     LOCK_LOST = "the lock is not ours any more: changed, deleted, expired or taken"
     PROOF_EXPIRED = "nobody could confirm for too long that the lock is ours"
     LOOP_HUNG = "the event loop hung longer than a proof lasts"
-    STORAGE_HUNG = "the storage thread hung longer than a proof lasts"
+    STORAGE_HUNG = "who works on the volume hung, or was not done in time"
+    SERVICE_HUNG = "the ports did not open, or did not close, in time"
     LOCK_HELD = "somebody else has the lock, and fail_if_locked is set"
     LOCK_REFUSED = "the lock's server refuses us, or our name is another broker's too"
     LOCK_SILENT = "the lock cannot be asked"
@@ -145,6 +150,7 @@ RECOGNISED: Final[tuple[Sign, ...]] = (
     Sign(Trouble.PROOF_EXPIRED, (NoProof,)),
     Sign(Trouble.LOOP_HUNG, (LoopHung,)),
     Sign(Trouble.STORAGE_HUNG, (StorageHung,)),
+    Sign(Trouble.SERVICE_HUNG, (ServiceHung,)),
     Sign(Trouble.LOCK_HELD, (LockHeld,)),
     Sign(Trouble.LOCK_REFUSED, (LockRefused,)),
     Sign(Trouble.LOCK_SILENT, (LockUnavailable,)),
@@ -201,6 +207,7 @@ ANSWERS: Final[Mapping[Trouble, Mapping[Moment, Answer]]] = {
     Trouble.PROOF_EXPIRED: _ALWAYS,
     Trouble.LOOP_HUNG: _ALWAYS,
     Trouble.STORAGE_HUNG: _ALWAYS,
+    Trouble.SERVICE_HUNG: _ALWAYS,
     Trouble.LOCK_HELD: dict.fromkeys(Moment, Answer.END),
     Trouble.LOCK_REFUSED: _PATIENT,
     Trouble.LOCK_SILENT: _PATIENT,
@@ -222,6 +229,7 @@ LEAVES_THE_LOCK: Final = frozenset(
     {
         Trouble.LOOP_HUNG,
         Trouble.STORAGE_HUNG,
+        Trouble.SERVICE_HUNG,
         Trouble.NO_SPACE,
         Trouble.READ_ONLY,
         Trouble.GONE,

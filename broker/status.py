@@ -15,8 +15,10 @@ from broker.engine import Engine
 from broker.events import EventRing, last_takeover_seconds
 from broker.flow import sentence
 from broker.ha import Mastership
+from broker.loop_lag import LoopLag
 from broker.server import Server
 from broker.service import AnyStore
+from broker.waits import LOCK_SILENCE_SECONDS_MAX
 from locker.contract import JITTER, Locker
 from store.several.stores import SeveralStores
 
@@ -40,13 +42,8 @@ class Report:
     engine: Callable[[], Engine | None]
     ring: EventRing
     warnings: Sequence[str] = ()
-    loop_pause_max_seconds: float = 0.0  # how late the loop came to its own sign of life
+    loop_lag: LoopLag = field(default_factory=LoopLag)  # how late the loop came to its own sign of life
     started: float = field(default_factory=time.time)
-
-    def storage_seen_alive(self) -> float:
-        """When the storage thread last showed life, on the monotonic clock; now, when there is none."""
-        store = self.mastership.store
-        return time.monotonic() if store is None else store.seen_alive()
 
     def status(self) -> Answer:
         """What ``GET /status`` answers."""
@@ -66,6 +63,7 @@ class Report:
             "last_takeover_seconds": last_takeover_seconds(self.ring.events()),
             "demotions": {trouble.name: times for trouble, times in mastership.demotions.items()},
         }
+        answer["loop_lag_seconds"] = self.loop_lag.figures()
         if mastership.holder is not None:
             answer["holder"] = asdict(mastership.holder)
         if mastership.standby is not None:
@@ -79,7 +77,8 @@ class Report:
         counts: Answer = {
             "promotions_total": mastership.promotions,
             "handovers_total": mastership.handovers,
-            "loop_pause_max_ms": round(self.loop_pause_max_seconds * 1000, 1),
+            "loop_pause_max_ms": round(self.loop_lag.max_seconds * 1000, 1),
+            "overlong_steps_total": self.server.overlong_steps,
         }
         store, engine = mastership.store, self.engine()
         if store is not None and engine is not None:
@@ -128,10 +127,16 @@ class Report:
 
     def _problems(self, store: AnyStore | None) -> list[str]:
         problems = []
-        silence = time.monotonic() - self.storage_seen_alive()
+        mastership, where = self.mastership, self.locker.where
+        silence = time.monotonic() - mastership.storage_seen_alive()
         period = self.locker.settings.lock_keep_alive_period_seconds
         if silence > max(SILENCE_SECONDS_MAX, SILENT_LOOKS_MAX * period):
             problems.append(f"the storage thread has shown no life for {silence:.0f} s: the volume may hang")
+        silence = time.monotonic() - mastership.lock_seen_alive()
+        if mastership.is_release_overdue:
+            problems.append(f"{where} was let go, and does not answer: it may be ours as long as this process lives")
+        elif silence > LOCK_SILENCE_SECONDS_MAX:
+            problems.append(f"{where} has not answered for {silence:.0f} s: it may be ours meanwhile")
         damaged = 0 if store is None else store.figures.damaged
         if damaged:
             problems.append(f"{damaged} times a damaged message was met, and given to nobody (see the log)")

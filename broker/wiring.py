@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import uvloop
@@ -23,10 +24,12 @@ from broker.admin.several_store_pages import SeveralStorePages
 from broker.admin.store_pages import StorePages
 from broker.connectors import make_connector
 from broker.core.settings import EngineSettings
+from broker.descriptors import connections_max, raise_limit
 from broker.engine import Engine
 from broker.events import SUFFIX as EVENTS_SUFFIX
 from broker.events import EventRing
 from broker.ha import Mastership
+from broker.hung_threads import hung_threads
 from broker.local_zone import LocalZone
 from broker.locking import make_locker
 from broker.protocols.openwire.advisories import Advisories
@@ -58,7 +61,8 @@ LOOK_SECONDS_MAX = 2.0
 LIFE_SECONDS = 0.05
 # At a handover receipts that are on their way are waited for, so long at most.
 PENDING_SECONDS_MAX = 1.0
-
+# Pages of the admin server that read the volume, at the same time.
+ASKING_THREADS = 4
 
 # Messages and what goes with them make no cycles: reference counts free them, and the collector only has to be rare
 # enough not to look through a full window for nothing.
@@ -67,12 +71,19 @@ GC_YOUNGER_ROUNDS = 20
 
 
 def run_broker(settings: Settings) -> None:
-    """Run a broker until SIGTERM or SIGINT; returns after the handover. Raises what the operator must mend."""
+    """Run a broker until SIGTERM or SIGINT; returns after the handover. Raises what the operator must mend.
+
+    Threads that hang may be left (broker.hung_threads).
+    """
     # What is there before the first message stays, and need not be looked through again and again.
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, GC_YOUNGER_ROUNDS, GC_YOUNGER_ROUNDS)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    try:
         runner.run(Broker(settings).run())
+    finally:
+        if not hung_threads():  # else it would wait for them
+            runner.close()
 
 
 def milliseconds() -> int:
@@ -95,6 +106,8 @@ class Broker:
         self._engine: Engine | None = None
         self._last_life = time.monotonic()
         self._awaited: set[str] = set()  # what is noted once a term
+        self._working = ThreadPoolExecutor(1, "tandemmq-working")  # for what takes too long for the loop
+        self._asking = ThreadPoolExecutor(ASKING_THREADS, "tandemmq-asking")  # for pages that read the volume
         # Higher than all that a former term gave, as long as the clock does not go back by months.
         self._sequences = itertools.count(milliseconds() << SEQUENCE_BITS)
         self._server = Server(
@@ -103,7 +116,8 @@ class Broker:
                     each, settings.broker, milliseconds, self._sequences, tls, settings.tls.handshake_timeout / 1000
                 )
                 for each, tls in zip(settings.connectors, self._tls, strict=True)
-            ]
+            ],
+            connections_max(raise_limit()),
         )
         self._notifier = Notifier.from_environment()
         admin = settings.admin.address
@@ -141,6 +155,7 @@ class Broker:
         self._report.warnings = self._objections()
         self._ring.start()
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(self._asking)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop, signal.Signals(number).name)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -153,7 +168,11 @@ class Broker:
         helpers = [asyncio.create_task(self._live(), name="life")]
         period = watchdog_period_seconds()
         if period is not None:
-            signs = {"event loop": lambda: self._last_life, "storage thread": self._report.storage_seen_alive}
+            signs = {
+                "event loop": lambda: self._last_life,
+                "storage thread": self._mastership.storage_seen_alive,
+                "lock": self._mastership.lock_seen_alive,
+            }
             helpers.append(asyncio.create_task(Watchdog(self._notifier, period, signs).run(), name="watchdog"))
         try:
             await self._mastership.run()
@@ -167,6 +186,8 @@ class Broker:
             self._notifier.close()
             self._ring.close()
             self._access.close()
+            self._asking.shutdown(wait=False, cancel_futures=True)
+            self._working.shutdown(wait=False, cancel_futures=True)
         log.info("%s ended", self._name)
 
     def _asked_to_stop(self, name: str) -> None:
@@ -202,11 +223,11 @@ class Broker:
     async def _live(self) -> None:
         """The loop's sign of life, and the engine's clock for what expires."""
         last_tick = time.monotonic()
-        report = self._report
+        lag = self._report.loop_lag
         while True:
             await asyncio.sleep(LIFE_SECONDS)
             now = time.monotonic()
-            report.loop_pause_max_seconds = max(report.loop_pause_max_seconds, now - self._last_life - LIFE_SECONDS)
+            lag.note(now - self._last_life - LIFE_SECONDS)
             self._last_life = now
             store = self._mastership.store
             confirmed = 0 if store is None else store.figures.confirmed
@@ -250,11 +271,16 @@ class Broker:
                 broker_url=" ".join(f"{each.scheme}://{each.address}" for each in self._settings.connectors),
             ),
             zone=LocalZone(),
+            in_thread=self._in_thread,
         )
         store.start(engine)
         await self._server.listen(engine, f"ID:{self._name}-{store.epoch}")
         self._ring.record("listening")
         self._awaited = {"first-client", "first-receipt"}
+
+    def _in_thread(self, work: Callable[[], object], then: Callable[[], None]) -> None:
+        working = asyncio.get_running_loop().run_in_executor(self._working, work)
+        working.add_done_callback(lambda _: then())
 
     async def abort(self) -> None:
         engine, self._engine = self._engine, None

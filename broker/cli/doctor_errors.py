@@ -1,7 +1,8 @@
-"""``tandemmq doctor errors``: which failure is known by what, what it leads to, and what an operator does then.
+"""``tandemmq doctor errors``: which failure is known by what, what it leads to, how long anything is waited for by one
+who holds the lock, and what an operator does then.
 
-Everything but the advice is printed from the tables that the broker lives by (broker.states); docs/failures.md holds
-what ``--markdown`` prints.
+Everything but the advice is printed from the tables that the broker lives by (broker.states, broker.waits);
+docs/failures.md holds what ``--markdown`` prints.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from broker.states import ANSWERS, LEAVES_THE_LOCK, RECOGNISED, TRANSITIONS, Answer, Moment, Phase, Sign, Trouble
+from broker.waits import BOUNDS, Wait
 from locker.sql_states import (
     BUSY_STATES,
     MYSQL_BUSY,
@@ -52,7 +54,12 @@ ADVICE: Final[Mapping[Trouble, Advice]] = {
     ),
     Trouble.STORAGE_HUNG: Advice(
         "`/health` said before that the storage thread shows no life.",
-        "The volume hangs: `dmesg`, the mount, the file server. The broker stands by until it answers.",
+        "The volume hangs: `dmesg`, the mount, the file server. The broker stands by again when the call "
+        "that hung has come back, or when its supervisor has started it anew.",
+    ),
+    Trouble.SERVICE_HUNG: Advice(
+        "The log names what was not done in time.",
+        "A name server that does not answer for a connector's host, most likely: give the connector an address.",
     ),
     Trouble.LOCK_HELD: Advice(
         "The broker ends with 1 and names the holder.",
@@ -182,6 +189,16 @@ def tables() -> dict[str, Any]:
             for trouble in Trouble
         ],
         "databases": [database._asdict() for database in DATABASES],
+        "waits": [
+            {
+                "phases": [phase.value for phase in BOUNDS[wait].phases],
+                "awaited": wait.value,
+                "bound": str(BOUNDS[wait]),
+                "at_bound": BOUNDS[wait].at_bound,
+                "noticed_by": BOUNDS[wait].notices.value,
+            }
+            for wait in Wait
+        ],
     }
 
 
@@ -199,7 +216,7 @@ def _paragraph(trouble: Trouble) -> Iterator[str]:
 
 def markdown() -> str:
     """The tables of docs/failures.md."""
-    return "\n".join([*_phases(), "", *_answers(), "", *_known_by(), "", *_advice()]) + "\n"
+    return "\n".join([*_phases(), "", *_answers(), "", *_waits(), "", *_known_by(), "", *_advice()]) + "\n"
 
 
 def _phases() -> Iterator[str]:
@@ -230,6 +247,19 @@ def _answers() -> Iterator[str]:
     yield ""
     leaving = ", ".join(f"`{trouble.name}`" for trouble in Trouble if trouble in LEAVES_THE_LOCK)
     yield f"After {leaving} the lock is left to the other broker for a while, as after a handover: it may fare better."
+
+
+def _waits() -> Iterator[str]:
+    yield '## Waits between "lock granted" and "lock released"'
+    yield ""
+    yield "Nobody keeps the lock who does not get on. Who computes shows life, who waits for a volume does not."
+    yield ""
+    yield "| phase | what is waited for | bound | what happens at the bound | who notices |"
+    yield "| --- | --- | --- | --- | --- |"
+    for wait in Wait:
+        bound = BOUNDS[wait]
+        phases = ", ".join(f"`{phase.value}`" for phase in bound.phases) or "any"
+        yield f"| {phases} | {wait.value} | {bound} | {bound.at_bound} | {bound.notices.value} |"
 
 
 _WORDS: Final = {Answer.GO_ON: "goes on", Answer.DEMOTE: "demotes", Answer.END: "ends"}

@@ -40,10 +40,13 @@ def run(settings: Settings, log_level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(LOG_FORMAT))
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
+    from broker.hung_threads import end_despite_them
     from broker.wiring import run_broker
 
+    code = 1
     try:
         run_broker(settings)
+        code = 0
     except (LockSettingsError, UnknownLocker, SettingsError) as error:
         raise WrongSettings(str(error)) from error
     except (
@@ -57,4 +60,6 @@ def run(settings: Settings, log_level: str) -> None:
         UnsafeVolume,
     ) as error:
         logging.getLogger(__name__).error("the broker ends: %s", error)
-        sys.exit(1)
+        sys.exit(code)
+    finally:
+        end_despite_them(code)

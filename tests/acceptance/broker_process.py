@@ -43,11 +43,12 @@ class BrokerProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.leaves_stomp_to_settings = False
         self.environment: dict[str, str] = {}  # beside that of the test
+        self.runs_under: tuple[str, ...] = ()  # a command that becomes the one behind it
 
     def start(self) -> BrokerProcess:
         assert self.process is None, "it runs already"
         command = [
-            sys.executable, "-m", "tandemmq", "run", "--data", self.data, "--name", self.name,
+            *self.runs_under, sys.executable, "-m", "tandemmq", "run", "--data", self.data, "--name", self.name,
             "--admin", f"127.0.0.1:{self.admin}", *self.options,
         ]  # fmt: skip
         if not self.leaves_stomp_to_settings:

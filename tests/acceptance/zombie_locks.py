@@ -13,6 +13,8 @@ from zombie_shim import Shim
 KEEP_ALIVE = "150ms"
 # Short, so that rounds are; long enough for a machine that has much to do.
 LEASE = "1s"
+# Of a session of ZooKeeper less is proved than of a lease.
+SESSION = "2s"
 
 
 class Lock:
@@ -157,7 +159,7 @@ class ZooKeeperLock(RemoteLock):
         return {
             "locker.type": "zookeeper",
             "locker.zookeeper.hosts": f"127.0.0.1:{self.port_for(broker)}",
-            "locker.lock_acquire_sleep_interval": LEASE,
+            "locker.lock_acquire_sleep_interval": SESSION,
             "locker.lock_keep_alive_period": KEEP_ALIVE,
         }
 

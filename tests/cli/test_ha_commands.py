@@ -21,6 +21,7 @@ from broker.cli import main
 from broker.cli.doctor_errors import ADVICE, markdown, tables
 from broker.events import EventRing
 from broker.states import ANSWERS, RECOGNISED, TRANSITIONS, HandedOver, Moment, NotMaster, Phase, Trouble
+from broker.waits import BOUNDS, Wait
 from config.load import load
 from locker.contract import Holder, LockRequest, LockSettings
 from locker.kinds import create
@@ -365,6 +366,15 @@ def test_every_failure_has_an_answer_at_every_moment_and_advice() -> None:
         assert list(one["answers"]) == [moment.value for moment in Moment]
         assert one["seen"]
         assert one["do"]
+
+
+def test_every_wait_of_one_who_has_the_lock_stands_on_the_page_with_its_bound() -> None:
+    page = (ROOT / "docs" / "failures.md").read_text()
+    said = tables()["waits"]
+    assert [one["awaited"] for one in said] == [wait.value for wait in Wait]
+    for wait in Wait:
+        bound = BOUNDS[wait]
+        assert f"| {wait.value} | {bound} | {bound.at_bound} | {bound.notices.value} |" in page
 
 
 def test_doctor_errors_prints_them() -> None:

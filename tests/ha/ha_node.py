@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from broker.ha import Mastership
+from broker.service import AnyStandby
 from broker.states import Role
 from locker.contract import BootClock, Clock, Holder, LockRequest, LockSettings
 from locker.memory import MemoryLock, MemoryLocker
@@ -21,13 +23,24 @@ from store.standby import Standby
 from store.store import Store
 
 Q = Destination(DestinationKind.QUEUE, "Q")
+STORE_SETTINGS = StoreSettings(look_interval=0.05)
 
 
 class Node:
     """A mastership with a service that only keeps what it was served with."""
 
     def __init__(
-        self, name: str, directory: str, lock: MemoryLock, clock: Clock | None = None, *, disk: Any = os, **options: Any
+        self,
+        name: str,
+        directory: str,
+        lock: MemoryLock,
+        clock: Clock | None = None,
+        *,
+        disk: Any = os,
+        make_locker: Callable[[LockRequest, MemoryLock], MemoryLocker] = MemoryLocker,
+        store_settings: StoreSettings = STORE_SETTINGS,
+        make_standby: Callable[..., AnyStandby] = Standby,
+        **options: Any,
     ) -> None:
         self.name = name
         self.roles: list[Role] = []
@@ -39,9 +52,10 @@ class Node:
         self.events: list[str] = []
         settings = LockSettings(lock_acquire_sleep_interval_seconds=0.02, lock_keep_alive_period_seconds=0.05)
         request = LockRequest(directory, Holder(name), settings, clock=clock or BootClock())
+        self.locker = make_locker(request, lock)
         self.mastership = Mastership(
-            MemoryLocker(request, lock),
-            lambda: Standby(directory, f"{directory}/index", name, StoreSettings(look_interval=0.05), disk=disk),
+            self.locker,
+            lambda: make_standby(directory, f"{directory}/index", name, store_settings, disk=disk),
             self,
             admin_url=None,
             on_role=lambda role, reason: self.roles.append(role),
@@ -89,10 +103,10 @@ class Node:
     async def become(self, role: Role) -> None:
         await until(lambda: self.mastership.role is role, f"{self.name} is {role.value}")
 
-    def send(self) -> str:
+    def send(self, body: bytes = b"x") -> str:
         assert self.store is not None, "a master has a store"
         self.sent += 1
-        message = Message(Q, f"ID:{self.name}-{self.store.epoch}:1:1:{self.sent}", b"x", persistent=True)
+        message = Message(Q, f"ID:{self.name}-{self.store.epoch}:1:1:{self.sent}", body, persistent=True)
         payload = encode_add(message, encode_message(message))
         self.store.append(AddMessage(message, (self.store.queue(Q),), payload))
         return message.message_id
@@ -105,6 +119,37 @@ class Node:
         assert self.task is not None, "it was started"
         self.mastership.stop()
         await asyncio.wait_for(self.task, 5)
+
+
+class InItsOwnLoop:
+    """A broker on another thread: it lives while the loop of the test hangs."""
+
+    def __init__(self, name: str, directory: str, lock: MemoryLock) -> None:
+        self._node: Node | None = None
+        self._ready = threading.Event()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(name, directory, lock)))
+        self._thread.start()
+        assert self._ready.wait(10), "the other loop begins"
+
+    async def _live(self, name: str, directory: str, lock: MemoryLock) -> None:
+        self._node = Node(name, directory, lock).start()
+        self._ready.set()
+        while not self._end.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await self._node.stop()
+
+    def until_role(self, role: Role) -> None:
+        """Blocks the caller's thread."""
+        assert self._node is not None, "it is ready"
+        deadline = time.monotonic() + 10
+        while self._node.mastership.role is not role:
+            assert time.monotonic() < deadline, f"not in time: the other is {self._node.mastership.role.value}"
+            time.sleep(0.01)
+
+    def end(self) -> None:
+        self._end.set()
+        self._thread.join()
 
 
 async def until(condition: Callable[[], bool], what: str, seconds: float = 10.0) -> None:

@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "crash"))
+
+from unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
+
 from broker import events
 from broker.events import CAPACITY, FILE_BYTES_MAX, Clock, Event, EventRing, Moment, read_ring, rings_in
 from store.why.inventory import inventory
@@ -286,3 +290,27 @@ def test_an_event_survives_its_json() -> None:
     event = Event(Moment(5, 1.25, "boot"), "fenced", 4, {"file": 7})
     assert events.event_of(event.as_json()) == event
     assert events.event_of({"kind": "fenced"}) is None
+
+
+@pytest.mark.parametrize("mood", MOODS)
+def test_events_are_written_as_a_whole_or_it_is_said_that_they_are_not(
+    path: str, mood: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = UnwillingDisk(mood)
+    ring = EventRing("a", path, disk=disk)
+    ring.start()
+    for number in range(20):
+        ring.record("told", number=number)
+    if mood in ENDS_WITH:
+        until(lambda: "events are kept in memory only" in caplog.text, "the failure is told")
+        assert f"errno {ENDS_WITH[mood]}" in caplog.text
+        calls = disk.calls
+    ring.close()
+    assert [event.facts["number"] for event in ring.events()] == list(range(20))
+    if mood in ENDS_WITH:
+        assert disk.calls == calls, "nothing is tried again"
+    else:
+        former = read_ring(path)
+        assert former is not None
+        assert [event.facts["number"] for event in former.events] == list(range(20))
+        assert former.end is None

@@ -8,37 +8,20 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-from ha_node import Node, until
+from ha_node import InItsOwnLoop, Node, until
+from hanging import HangingDisk
 
-from broker import vigil
 from broker.states import Role, Trouble
+from broker.waits import BOUNDS, Wait
 from locker.memory import MemoryLock, MemoryLocker
 from store.check import check
-
-
-class HangingDisk:
-    """The real disk, but for a sync that hangs as long as ``hangs`` is set."""
-
-    def __init__(self) -> None:
-        self.goes_on = threading.Event()
-        self.goes_on.set()
-
-    def fsync(self, descriptor: int) -> None:
-        self.goes_on.wait(30)
-        os.fsync(descriptor)
-
-    def fdatasync(self, descriptor: int) -> None:
-        self.goes_on.wait(30)
-        os.fdatasync(descriptor)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(os, name)
 
 
 @pytest.fixture
@@ -48,17 +31,13 @@ def directory(tmp_path: Path) -> Iterator[str]:
     assert report.is_clean, report.problems
 
 
-@pytest.fixture(autouse=True)
-def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vigil, "HUNG_SECONDS_MIN", 0.6)
-    monkeypatch.setattr(vigil, "HUNG_SECONDS_MAX", 0.6)
-    monkeypatch.setattr(vigil, "LOOK_SECONDS", 0.05)
+SHORT = {**BOUNDS, **{wait: replace(BOUNDS[wait], silence=(0.6, 0.6)) for wait in (Wait.LOOP, Wait.STORAGE)}}
 
 
 async def test_a_loop_that_hangs_is_cut_off_and_the_lock_goes_to_the_standby(directory: str) -> None:
     """The second broker lives in a loop and a thread of its own."""
     lock = MemoryLock()
-    first = Node("a", directory, lock).start()
+    first = Node("a", directory, lock, bounds=SHORT).start()
     await first.become(Role.MASTER)
     await first.send_and_wait()
     confirmed = len(first.receipts)
@@ -83,55 +62,24 @@ async def test_a_loop_that_hangs_is_cut_off_and_the_lock_goes_to_the_standby(dir
 async def test_a_sync_that_hangs_demotes_and_the_same_process_is_master_again(directory: str) -> None:
     disk = HangingDisk()
     lock = MemoryLock()
-    first = Node("a", directory, lock, disk=disk).start()
+    first = Node("a", directory, lock, disk=disk, bounds=SHORT).start()
     await first.become(Role.MASTER)
     await first.send_and_wait()
     second = Node("b", directory, lock).start()
     await second.become(Role.STANDBY)
-    disk.goes_on.clear()
+    disk.gate.close("fsync", "fdatasync")
     unsure = first.send()
     await second.become(Role.MASTER)
     assert first.mastership.demotions == {Trouble.STORAGE_HUNG: 1}
     assert unsure not in first.receipts
     await second.send_and_wait()
-    disk.goes_on.set()
+    disk.gate.open()
     await first.become(Role.STANDBY)
     assert unsure not in first.receipts, "what hung is never confirmed"
     await second.stop()
     await first.become(Role.MASTER)
     await first.send_and_wait()
     await first.stop()
-
-
-class InItsOwnLoop:
-    """A broker on another thread."""
-
-    def __init__(self, name: str, directory: str, lock: MemoryLock) -> None:
-        self._node: Node | None = None
-        self._ready = threading.Event()
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(name, directory, lock)))
-        self._thread.start()
-        assert self._ready.wait(10), "the other loop begins"
-
-    async def _live(self, name: str, directory: str, lock: MemoryLock) -> None:
-        self._node = Node(name, directory, lock).start()
-        self._ready.set()
-        while not self._end.is_set():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        await self._node.stop()
-
-    def until_role(self, role: Role) -> None:
-        """Blocks the caller's thread."""
-        assert self._node is not None, "it is ready"
-        deadline = time.monotonic() + 10
-        while self._node.mastership.role is not role:
-            assert time.monotonic() < deadline, f"not in time: the other is {role.value}"
-            time.sleep(0.01)
-
-    def end(self) -> None:
-        self._end.set()
-        self._thread.join()
 
 
 async def test_a_standby_whose_lock_does_not_answer_can_be_stopped(

@@ -12,11 +12,14 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-from ha_node import Node, until
+from ha_node import Node, Q, until
 
 from broker.states import NotMaster, Phase, Role, Trouble
+from locker.contract import LockLost
 from locker.memory import HandClock, MemoryLock, MemoryLocker
 from store.check import check
+from store.operations import AddMessage
+from store.records.message import Message
 
 
 @pytest.fixture
@@ -197,3 +200,36 @@ async def test_a_fault_in_a_locker_costs_the_lock_and_not_the_broker(
     await node.become(Role.MASTER)
     await node.send_and_wait()
     await node.stop()
+
+
+async def test_a_life_that_is_over_shows_no_proof_whatever_the_lock_says(directory: str) -> None:
+    """What hung in it may wake up when this very process is master again: the proof is that of another life."""
+    a = Node("a", directory, MemoryLock()).start()
+    await a.become(Role.MASTER)
+    first, life = a.store, a.mastership._life
+    assert first is not None
+    assert life is not None
+    assert first.may_speak()
+    life.halt()
+    assert not first.may_speak()
+    await until(lambda: a.store is not None and a.store is not first, "a is master again")
+    assert a.store is not None
+    assert a.store.may_speak()
+    assert not first.may_speak()
+    await a.stop()
+
+
+async def test_who_is_lost_reports_nothing_from_the_first_moment_on(directory: str) -> None:
+    """The storage thread comes to the end of a batch before the loop has had another turn."""
+    a = Node("a", directory, MemoryLock()).start()
+    await a.become(Role.MASTER)
+    await a.send_and_wait()
+    store, life = a.store, a.mastership._life
+    assert store is not None
+    assert life is not None
+    before = store.figures.confirmed
+    a.mastership._on_lost(life, LockLost("stolen"))
+    store._thread._report([AddMessage(Message(Q, "ID:late", b"x"), (1,), b"")])
+    assert store.figures.confirmed == before
+    await until(lambda: a.aborts == 1, "its clients are hung up on")
+    await a.stop()

@@ -1,0 +1,221 @@
+"""A volume that hangs under a real process while it stands by, hands over, or holds a lock that lies on that volume.
+
+tests/ha/test_waits.py hangs each wait of the table in docs/failures.md; here are the stories of whole processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from broker_process import BrokerProcess, wait_until
+from stomp_wire import Wire
+from zombie_locks import FileLock, Lock, SqliteLease
+from zombie_pair import Pair
+from zombie_shim import Area, Shim, Verb, built, compiler
+
+from store.check import check
+
+pytestmark = [pytest.mark.thorough, pytest.mark.service, pytest.mark.timeout(240)]
+
+QUEUE = "/queue/q"
+# The longest bound of the table, and what follows on it.
+SECONDS_MAX = 90.0
+
+
+@pytest.fixture(scope="module")
+def library(require_service: Callable[[object, str], None]) -> Iterator[Path]:
+    require_service(compiler(), "no C compiler (cc, gcc, clang)")
+    with built() as made:
+        yield made
+
+
+@pytest.fixture
+def make_pair(tmp_path: Path, library: Path) -> Iterator[Callable[[Lock], Pair]]:
+    made: list[Pair] = []
+
+    def make(lock: Lock) -> Pair:
+        made.append(Pair(tmp_path / "data", lock, library))
+        made[0].start()
+        return made[0]
+
+    yield make
+    for pair in made:
+        pair.stop()
+        report = check(str(pair.data))
+        assert report.is_clean, report.problems
+
+
+async def confirm(broker: BrokerProcess, body: str) -> None:
+    wire = await Wire.open(broker.stomp)
+    wire.send("SEND", {"destination": QUEUE, "persistent": "true", "receipt": body}, body.encode())
+    await wire.flush()
+    assert (await asyncio.wait_for(wire.read(), SECONDS_MAX)).headers["receipt-id"] == body
+    wire.close()
+
+
+async def bodies(broker: BrokerProcess, count: int) -> list[str]:
+    wire = await Wire.open(broker.stomp)
+    wire.send("SUBSCRIBE", {"id": "0", "destination": QUEUE, "ack": "client-individual"})
+    found = [(await asyncio.wait_for(wire.read(), SECONDS_MAX)).body.decode() for _ in range(count)]
+    wire.close()
+    return found
+
+
+def ask(broker: BrokerProcess, page: str, body: bytes | None = None) -> tuple[int, dict[str, Any]]:
+    request = urllib.request.Request(f"http://127.0.0.1:{broker.admin}{page}", body)
+    request.add_header("Content-Type", "application/json")
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
+
+
+def is_unwell(broker: BrokerProcess, why: str) -> bool:
+    code, answer = ask(broker, "/health/live")
+    return code == 503 and any(why in problem for problem in answer["problems"])
+
+
+def has_lock(broker: BrokerProcess) -> bool:
+    return "proof_age_seconds" in (broker.status() or {}).get("lock", {})
+
+
+async def test_a_standby_that_hangs_when_it_gets_the_lock_lets_it_go(
+    make_pair: Callable[[Lock], Pair], tmp_path: Path
+) -> None:
+    pair = await asyncio.to_thread(make_pair, SqliteLease(tmp_path))
+    master, standby = await asyncio.to_thread(pair.settled)
+    pid, shim = standby.pid, pair.shims[standby.name]
+    await confirm(master, "before")
+
+    before = shim.held
+    shim.hold(Verb.STAT | Verb.OPEN | Verb.READ)
+    await asyncio.to_thread(wait_until, lambda: shim.held > before, "it hangs")
+    await asyncio.to_thread(wait_until, lambda: is_unwell(standby, "the volume may hang"), "it says so")
+    master.kill()
+    await asyncio.to_thread(wait_until, lambda: has_lock(standby), "it gets the lock")
+    await asyncio.to_thread(
+        wait_until, lambda: (standby.status() or {}).get("demotions") == {"STORAGE_HUNG": 1}, "it gives up", SECONDS_MAX
+    )
+
+    await asyncio.to_thread(master.start().wait_role, "master", SECONDS_MAX)
+    await confirm(master, "after")
+    shim.let_go()
+    await asyncio.to_thread(standby.wait_role, "standby")
+    assert standby.pid == pid
+    assert (await asyncio.to_thread(ask, standby, "/health/live"))[0] == 200
+    assert await bodies(master, 2) == ["before", "after"]
+
+
+async def test_a_handover_that_hangs_lets_the_lock_go(make_pair: Callable[[Lock], Pair], tmp_path: Path) -> None:
+    pair = await asyncio.to_thread(make_pair, SqliteLease(tmp_path))
+    master, standby = await asyncio.to_thread(pair.settled)
+    pid, shim = master.pid, pair.shims[master.name]
+    await confirm(master, "before")
+
+    shim.hold(Verb.SYNC, Area.INDEX)
+    code, answer = await asyncio.to_thread(ask, master, "/handover", b"{}")
+    assert code == 409, answer
+    assert "came to nothing" in answer["error"]
+    await asyncio.to_thread(standby.wait_role, "master", SECONDS_MAX)
+    await confirm(standby, "after")
+    assert (master.status() or {})["demotions"] == {"STORAGE_HUNG": 1}
+    shim.let_go()
+    await asyncio.to_thread(master.wait_role, "standby")
+    assert master.pid == pid
+    assert await bodies(standby, 2) == ["before", "after"]
+
+
+async def test_a_lock_on_the_volume_that_hangs_is_free_when_the_process_ends(
+    make_pair: Callable[[Lock], Pair], tmp_path: Path
+) -> None:
+    """The broker cannot let go, and says so; whoever supervises it ends it, and it ends though its threads hang."""
+    pair = await asyncio.to_thread(make_pair, FileLock(tmp_path / "data"))
+    master, standby = await asyncio.to_thread(pair.settled)
+    shim = pair.shims[master.name]
+    await confirm(master, "before")
+
+    before = shim.held
+    shim.hold(Verb.ALL, Area.VOLUME)
+    await asyncio.to_thread(wait_until, lambda: shim.held > before, "it hangs")
+    why = "was let go, and does not answer"
+    await asyncio.to_thread(wait_until, lambda: is_unwell(master, why), "it says so", SECONDS_MAX)
+    assert (standby.status() or {})["role"] == "standby"
+    master.kill(signal.SIGTERM)
+    assert await asyncio.to_thread(master.wait, SECONDS_MAX) == 0
+    await asyncio.to_thread(standby.wait_role, "master")
+    await confirm(standby, "after")
+    assert await bodies(standby, 2) == ["before", "after"]
+
+
+class LockElsewhere(FileLock):
+    """`shared-file` on a volume of its own."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self.place = place
+
+    def settings(self, broker: str) -> dict[str, str]:
+        return {**super().settings(broker), "locker.directory": str(self.place)}
+
+
+async def test_a_broker_that_cannot_let_go_of_its_lock_starves_the_watchdog(tmp_path: Path, library: Path) -> None:
+    """Nothing else of it hangs: loop and storage are well."""
+    place, period_seconds = tmp_path / "locks", 2.0
+    place.mkdir()
+    pair = Pair(tmp_path / "data", LockElsewhere(place), library)
+    shim = Shim(library, tmp_path / "lock.shim", place)
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(str(tmp_path / "notify"))
+    manager.setblocking(False)
+    master, standby = pair.brokers.values()
+    master.environment = {
+        **shim.environment,
+        "NOTIFY_SOCKET": str(tmp_path / "notify"),
+        "WATCHDOG_USEC": str(int(period_seconds * 1e6)),
+    }
+    try:
+        await asyncio.to_thread(pair.start)
+        await confirm(master, "before")
+        await asyncio.to_thread(wait_until, lambda: is_fed(manager), "the watchdog is fed")
+
+        shim.hold(Verb.ALL, Area.VOLUME)
+        why = "was let go, and does not answer"
+        await asyncio.to_thread(wait_until, lambda: is_unwell(master, why), "it says so", SECONDS_MAX)
+        await asyncio.sleep(period_seconds)
+        is_fed(manager)
+        await asyncio.sleep(2 * period_seconds)
+        assert not is_fed(manager), "systemd would not end it"
+        assert (standby.status() or {})["role"] == "standby"
+        master.kill()  # as systemd does
+        await asyncio.to_thread(standby.wait_role, "master")
+        assert await bodies(standby, 1) == ["before"]
+    finally:
+        shim.close()
+        pair.stop()
+        manager.close()
+
+
+def is_fed(manager: socket.socket) -> bool:
+    """Whether the watchdog was fed since the last question."""
+    heard = []
+    while True:
+        try:
+            heard.append(manager.recv(4096))
+        except BlockingIOError:
+            return b"WATCHDOG=1" in heard
