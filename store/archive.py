@@ -20,12 +20,12 @@ from contextlib import closing
 from typing import Final, Protocol
 
 from journal.disk import Disk as JournalDisk
-from journal.disk import read_at, write_at
 from journal.errors import JournalMissing
 from journal.files import JournalFiles, identity_of
 from journal.scan import FileSource
 from store.header_reader import HeaderReader
 from store.manifest import SUFFIX, Manifest, describe, encode_manifest
+from tandemmq.disk import read_fully, write_fully
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Archive:
         """
         waiting = sorted({*self._waiting, *files})
         try:
-            while waiting and not self._is_latched:
+            while waiting and not self._is_latched:  # prove: no-archiving-after-failed-sync " and not self._is_latched"
                 self._move(waiting[0])
                 del waiting[0]
             if not self._is_latched:
@@ -98,11 +98,11 @@ class Archive:
                 if error.errno not in _NEEDS_COPY:
                     raise
                 archived = self._copy(source, name)
-            self._sync_archive()
+            self._sync_archive()  # prove: archived-before-removed
             manifest = self._describe(file, archived)
             if manifest is not None:
                 self._write(manifest)
-                self._sync_archive()
+                self._sync_archive()  # prove: manifest-before-removed
         self._files.remove([file])
 
     def _describe(self, file: int, archived: str) -> Manifest | None:
@@ -138,8 +138,8 @@ class Archive:
         try:
             fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             try:
-                write_at(disk, fd, encode_manifest(manifest), 0)
-                disk.fsync(fd)
+                write_fully(disk, fd, encode_manifest(manifest), 0)
+                disk.fsync(fd)  # prove: manifest-sync
             finally:
                 disk.close(fd)
             disk.replace(path, os.path.join(self.directory, manifest.name + SUFFIX))
@@ -151,14 +151,14 @@ class Archive:
         try:
             self._sync(self.directory)
         except OSError:
-            self._is_latched = True
+            self._is_latched = True  # prove: archive-latches
             raise
 
     def _make_directory(self) -> None:
         if not self._exists(self.directory):
             self._disk.makedirs(self.directory, exist_ok=True)
             # Its name must be as durable as what it is to hold.
-            self._sync(os.path.dirname(self.directory))
+            self._sync(os.path.dirname(self.directory))  # prove: archive-name-durable
 
     def _copy(self, source: str, name: str) -> str:
         disk = self._disk
@@ -170,9 +170,9 @@ class Archive:
                 offset = 0
                 with closing(self._chunks(source)) as chunks:
                     for data in chunks:
-                        write_at(disk, fd, data, offset)
+                        write_fully(disk, fd, data, offset)
                         offset += len(data)
-                disk.fsync(fd)
+                disk.fsync(fd)  # prove: archived-copy-sync
             finally:
                 disk.close(fd)
             return self._give_name(copy, name)
@@ -189,7 +189,7 @@ class Archive:
                 self._disk.link(path, target)
                 return archived
             except FileExistsError:
-                if self._is_same(path, target):
+                if self._is_same(path, target):  # prove: archive-keeps-what-is-there
                     return archived  # a crash came before the name in the journal was taken away
         raise FileExistsError(errno.EEXIST, f"{SAME_NAME_MAX} files of that name are there", name)
 
@@ -207,7 +207,7 @@ class Archive:
         fd = self._disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             offset = 0
-            while data := read_at(self._disk, fd, offset, CHUNK_BYTES):
+            while data := read_fully(self._disk, fd, CHUNK_BYTES, offset):
                 yield data
                 offset += len(data)
         finally:

@@ -155,11 +155,35 @@ def _replay(files: JournalFiles, index: Index, root: str, report: Report, steps:
             f"db-{torn.file}.log is torn at offset {torn.start}: {torn.reason}; its bytes show {ids}. The next start "
             f"forgets them, and leaves them where they are"
         )
+    _check_fences(files, follower, report)
     report.bytes = sum({**ends, **follower.chronicle.ends}.get(file, 0) for file in files.list())
     report.records = follower.replay.records
     report.owners = len(follower.state.owners)
     report.messages = sum(owner.count for owner in follower.state.owners.values())
     return follower
+
+
+def _check_fences(files: JournalFiles, follower: Follower, report: Report) -> None:
+    """A file whose maker died before its header is a fence, and goes after the files before it."""
+    existing = files.list()
+    chronicle = follower.chronicle
+    for file in existing:
+        if chronicle.ends.get(file) == 0:
+            report.notes.append(
+                f"db-{file}.log has no header that counts: a promotion or rotation came to nothing there. It is a "
+                f"fence, and stays until all files before it are gone"
+            )
+    # One that was given up, and is there, goes soon, or was put up by who found himself deposed at once.
+    there = set(existing) - follower.state.given_up
+    for file in chronicle.missing_fences(there):
+        # So was one that was not there when the fence was found without a header.
+        found = max(number for number, header in chronicle.headers.items() if file in header.ends)
+        if not there.intersection(other for other in chronicle.headers[found].files if other < file):
+            continue
+        report.problem(
+            f"db-{file}.log is gone, which had no header, though files before it stay: a broker that still sleeps as "
+            f"master of one of those does not see that it was deposed"
+        )
 
 
 def _check_counts(state: State, report: Report) -> None:

@@ -168,6 +168,7 @@ class Compaction:
             if not self._has_moved_records and file not in self._state.files:
                 self._files.popleft()  # by a checkpoint of meanwhile nothing needed it any more, and it went
                 continue
+            # prove: damage-is-not-copied "self._journal.is_damaged(file)" -> "False"
             if not self._has_moved_records and self._journal.is_damaged(file):
                 self.unfit.add(self._files.popleft())
                 self.files = tuple(each for each in self.files if each != file)
@@ -218,6 +219,7 @@ class Compaction:
                 if order_key >> 32 > record:
                     break
                 self._after = order_key
+                # prove: pending-behind-its-subscription "entry.location < record" -> "False"
                 if entry.location < record:
                     chunk.append((order_key, entry))
                     size += entry.size
@@ -247,7 +249,8 @@ class Compaction:
             version = self._journal.version_at(entry.location >> 32)
             if version != OPENWIRE_VERSION:
                 frame = encode_message(decode_message(frame, version))
-            copy = encode(UpdateMessage(add._replace(message=frame, transaction=None)))
+            add = add._replace(message=frame, transaction=None)  # prove: copy-unbound ", transaction=None"
+            copy = encode(UpdateMessage(add))
             holders = [(owner, order_key)]
             others: list[bytes] = []
             for subscription in state.topics.get(add.destination, ()) if add.destination.is_topic else ():
@@ -255,11 +258,13 @@ class Compaction:
                     continue
                 held = state.entry(subscription, order_key)
                 if held is not None and held.message_id == entry.message_id:
+                    # prove: shared-record-moves-for-all "held.location == entry.location" -> "False"
                     if held.location == entry.location:
                         holders.append((subscription, order_key))
                 else:
                     key = state.owners[subscription].key
-                    others.append(encode_remove(add.destination, add.message_id, None, key))
+                    remove = encode_remove(add.destination, add.message_id, None, key)
+                    others.append(remove)  # prove: copy-removes-for-others
             moves.append((len(payloads), holders))
             payloads.append(with_copy_hint(copy, order_key, entry.location))
             payloads += others
@@ -283,7 +288,9 @@ class Compaction:
                 written += self._move_subscription(owner.id)
         for key, transaction in list(state.transactions.items()):
             places = {operation.location >> 32 for operation in transaction.operations}
-            if transaction.is_prepared and file in places | {transaction.prepared_at >> 32}:
+            places.add(transaction.prepared_at >> 32)
+            # prove: prepared-transaction-moves "transaction.is_prepared" -> "False"
+            if transaction.is_prepared and file in places:
                 written += self._move_transaction(key, transaction)
         return written
 
@@ -298,7 +305,7 @@ class Compaction:
         location = self._journal.write_copies([copy])[0]
         state.subscribe(owner, known.destination, command.info, location)
         if known.record_location != location:
-            self._moving.append((owner, location))
+            self._moving.append((owner, location))  # prove: pending-follows-its-subscription
         return len(copy)
 
     def _move_transaction(self, key: str, transaction: Transaction) -> int:
@@ -309,7 +316,7 @@ class Compaction:
             with_operation_hint(self._plain(record, operation), operation.location)
             for operation, record in zip(operations, records, strict=True)
         ]
-        payloads.append(encode_prepare(transaction_of_key(key)))
+        payloads.append(encode_prepare(transaction_of_key(key)))  # prove: prepare-follows-its-operations
         locations = self._journal.write_copies(payloads)
         for operation, payload, location in zip(operations, payloads[:-1], locations[:-1], strict=True):
             state.enlist(key, operation._replace(location=location, size=len(payload) + 5), operation.location)

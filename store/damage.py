@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from journal.disk import write_at
 from journal.errors import JournalCorrupt, JournalError, JournalMissing
 from journal.files import JournalFiles
 from journal.scan import FileSource, Scan
@@ -28,6 +27,7 @@ from store.marks import NEXT
 from store.records.commands import Trace, decode, encode_trace
 from store.salvage import Shown, differences, salvage
 from store.state import State
+from tandemmq.disk import write_fully
 
 # Ids that an error or a line of the log names; the report in quarantine has them all.
 IDS_TOLD_MAX = 20
@@ -258,7 +258,7 @@ def _write_once(files: JournalFiles, path: str, pieces: Iterable[bytes]) -> None
     try:
         offset = 0
         for piece in pieces:
-            write_at(disk, fd, piece, offset)
+            write_fully(disk, fd, piece, offset)
             offset += len(piece)
         disk.fsync(fd)
     finally:

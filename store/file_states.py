@@ -87,13 +87,13 @@ def reclaimable(
     gone: set[int] = set()
     is_oldest_kept = False
     for file in sorted(files):
-        if file >= before:
+        if file >= before:  # prove: current-file-stays
             break
         held = files[file]
         stays = (
-            (file not in emptied and (held.live > 0 or file in held_by_records))
-            or any(pin in files and pin not in gone for pin in held.pins)
-            or (is_oldest_kept and first_of_epoch(file))
+            (file not in emptied and (held.live > 0 or file in held_by_records))  # prove: live-file-stays
+            or any(pin in files and pin not in gone for pin in held.pins)  # prove: pins-stay
+            or (is_oldest_kept and first_of_epoch(file))  # prove: fence-stays
         )
         if stays:
             is_oldest_kept = True

@@ -103,6 +103,8 @@ class Follower:
             raise IndexNotOfThisJournal("it is of another store of this broker") from error
         if not self.state.knows_ranks:
             raise IndexNotOfThisJournal("it was made by a version that did not keep the priorities of messages")
+        if not self.state.knows_later_records:
+            raise IndexNotOfThisJournal("it was made by a version that did not keep all records of subscriptions")
         self.load_seconds = self._clock() - started  # that the last checkpoint took to read
         self.replay = Replay(self.state)
         self.records_per_checkpoint = records_per_checkpoint
@@ -156,13 +158,16 @@ class Follower:
         except JournalMissing:
             self._standing = None  # reclaimed while we looked
 
-    def read_headers(self) -> Sequence[int]:
-        """Look which files exist and what their headers say; returns the ids. Names no end that is not named."""
-        ids = self._headers.look()
+    def read_headers(self, *, at_disk: bool = False) -> Sequence[int]:
+        """Look which files exist and what their headers say; returns the ids. Names no end that is not named.
+
+        ``at_disk``: a header that may never have been synced is read from the disk.
+        """
+        ids = self._headers.look_at_disk() if at_disk else self._headers.look()
         position = self.state.position
         if position is not None:
             end = self.chronicle.ends.get(position.file)
-            if end is not None and position.offset > end:
+            if end is not None and position.offset > end:  # prove: index-behind-end "position.offset > end" -> "False"
                 raise IndexNotOfThisJournal(f"it stands behind the end of file {position.file} ({end})")
         return ids
 
@@ -189,7 +194,7 @@ class Follower:
         self.has_caught_up = False
         self._at_end = (0, 0, 0)
         started = self._clock()
-        ids = self.read_headers()
+        ids = self.read_headers(at_disk=is_final and not self._is_trial)
         state = self.state
         found: dict[int, int] = {}
         if self._standing is not None and (is_final or self._clock() - self._judged_at > JUDGE_SECONDS):
@@ -222,18 +227,18 @@ class Follower:
             position = state.position
             if file < position.file:
                 if is_final and file not in self.chronicle.ends and file not in self._headers.misplaced:
-                    found[file] = self._ends_seen.get(file) or self._end_of(file)
+                    found[file] = self._ends_seen.get(file) or self._end_left_at(file, ids)
                 continue
             if file > position.file:
                 state.position = position = Position(file, 0)
             end = self.chronicle.ends.get(file)
             if file in self._headers.misplaced and end is None:
                 found[file] = 0
+            # prove: misplaced-is-not-read " or file in self._headers.misplaced"
             if end == 0 or file in self._headers.misplaced:
                 continue
-            has_successor = number + 1 < len(ids)
-            # A file is settled when its end is named, or when ActiveMQ, which names none, has gone on to the next.
-            is_settled = is_final or end is not None or (has_successor and self._headers.has_batches(ids[number + 1]))
+            # A file is settled when its end is named, or when whoever wrote it has gone on to the next.
+            is_settled = is_final or end is not None or self._has_gone_on(ids[number + 1 :])
             if not self._read(file, position.offset, end, is_settled=is_settled, is_final=is_final):
                 return found
             if is_settled and end is None:
@@ -252,12 +257,33 @@ class Follower:
             self.pin_for_repairs(ids[-1])
         return found
 
+    def _has_gone_on(self, later: Sequence[int]) -> bool:
+        """Whether somebody wrote into the next of these files, past those that failed promotions left.
+
+        ActiveMQ names no ends, and the header that named one may be reclaimed before the file that it is about.
+        """
+        ends = self.chronicle.ends
+        # prove: standby-passes-empty-fences "ends.get(file) != 0" -> "True"
+        following = next((file for file in later if ends.get(file) != 0), None)
+        return following is not None and self._headers.has_batches(following)
+
     def _hole_before_us(self, position: Position) -> int | None:
         """A file whose bytes we miss, and of which it is not known yet that nobody needs them: they may still come."""
         headers = self.chronicle.headers
         named = headers[max(headers)].files if headers else ()
         holes = (file for file in self._headers.listed if file >= position.file and file not in self._headers.ids)
         return next((file for file in holes if file in named and file not in self.state.given_up), None)
+
+    def _end_left_at(self, file: int, ids: Sequence[int]) -> int:
+        """Where a file ends that was read before this life. ActiveMQ went on from it, and named no end.
+
+        Raises IndexNotOfThisJournal when nobody went on: the header that named the end never reached the disk.
+        """
+        end = self._end_of(file)
+        went_on = any(self._headers.has_batches(other) for other in ids if other > file)
+        if end and not went_on:  # prove: end-never-on-disk " and not went_on" -> " and False"
+            raise IndexNotOfThisJournal(f"it went on from db-{file}.log, and no header names the end of that")
+        return end
 
     def _end_of(self, file: int) -> int:
         end = 0
@@ -279,11 +305,19 @@ class Follower:
             self._on_corrupt(damage)
 
         # At a promotion the disk is read, not what this host remembers: after a failed sync the two may differ.
-        batches = scan(self.files, file, start, end, is_live=not is_settled, drop_cache=is_final, on_corrupt=on_corrupt)
+        batches = scan(
+            self.files,
+            file,
+            start,
+            end,  # prove: read-up-to-the-end "end" -> "None"
+            is_live=not is_settled,
+            drop_cache=is_final,  # prove: promotion-drops-cache
+            on_corrupt=on_corrupt,
+        )
         try:
             if is_final and end is None and not self._is_trial:
                 # A checkpoint of this index may come in the middle: what it covers must be on the disk.
-                self.files.sync(file)
+                self.files.sync(file)  # prove: sync-before-reading
             if not self._settle_all(file, batches, is_settled, is_final):
                 return False
         except _Hole as hole:
@@ -300,7 +334,7 @@ class Follower:
         records = self.replay.records
         held: Batch | None = None
         for batch in batches:
-            if is_settled:
+            if is_settled:  # prove: last-batch-is-only-seen
                 self._settle(file, batch, is_final)
             elif held is not None:
                 self._settle(file, held, is_final)
@@ -355,7 +389,7 @@ class Follower:
     def begin_checkpoint(self) -> None:
         """Of what is true now, unless one is under way, or nothing was read yet."""
         if not self._checkpoint.is_under_way and self.state.position is not None:
-            self.state.epoch = self.chronicle.epoch_at(self.state.position.file)
+            self.state.epoch = self.chronicle.epoch_at(self.state.position.file)  # prove: index-names-its-epoch
             self._checkpoint.begin(self.chronicle.first_of_epoch)
 
     def work_on_checkpoint(self, seconds: float) -> None:
@@ -371,6 +405,9 @@ class Follower:
         operations = self.state.tail.operations
         if is_final:
             if operations >= TAILS_MAX_FINAL * self._tail_records:
+                if not self._is_trial and self.state.position is not None:
+                    # A deposed master may have written since the file was synced.
+                    self.files.sync(self.state.position.file)  # prove: checkpoint-while-reading-syncs
                 self.checkpoint()
             return
         self.begin_checkpoint()
@@ -438,11 +475,15 @@ class Follower:
                 is_needed = held is not None and (held.live > 0 or file in held_by_records)
                 reason = "messages or transactions in it are needed"
             else:
-                # Of files that the index could know it knows those that were not given up before.
+                # Of files that the index could know it knew those that were not given up before. One that was there
+                # when we listed the files, and went since, is known by now for that alone.
                 was_given_up = file in state.given_up or (
-                    held is None and began is not None and file <= began.file and file not in self._known_then
+                    began is not None
+                    and file not in self._known_then
+                    and (file < began.file or (file == began.file and held is None))
                 )
-                is_needed = file in newest.files and not was_given_up
+                # What a header ends at 0 holds nothing: it may be gone, put up in the place of one that was given up.
+                is_needed = file in newest.files and not was_given_up and self.chronicle.ends.get(file) != 0
                 reason = f"db-{max(headers)}.log names it, and nobody gave it up"
             if is_needed:
                 lost.append(Damage(file, 0, WHOLE_FILE, reason, is_lost=True))

@@ -1,7 +1,8 @@
 """The files of a journal directory and what their headers say, asked again and again by one who follows it.
 
-A first batch that is good does not change any more: it is read once, and a look at a journal of thousands of files
-costs the listing of its directory.
+A first batch that is good does not change any more, but for that of a file whose end no header names: it may never have
+been synced. So it is read once, a look at a journal of thousands of files costs the listing of its directory, and a
+promotion reads again what may have been in this host's memory only.
 """
 
 from __future__ import annotations
@@ -44,8 +45,34 @@ class HeaderReader:
             return self.ids  # nothing can have changed
         present = set(ids)
         self._first = {file: header for file, header in self._first.items() if file in present}
+        self.listed = ids
+        return self._read_chronicle()
+
+    def look_at_disk(self) -> Sequence[int]:
+        """As ``look``, and what no header names the end of is synced, and its header read from the disk.
+
+        A header whose sync failed stands in the memory of the host where it was written, and is gone with that memory:
+        then it named nothing. The files of failed promotions may stand behind it.
+        """
+        self.look()
+        seen: set[int] = set()
+        while unsettled := [file for file in self.listed if file not in self.chronicle.ends and file not in seen]:
+            for file in unsettled:
+                try:
+                    self._files.sync(file)  # prove: header-sync-before-reading
+                except FileNotFoundError:
+                    pass  # removed while we listed
+                self._first.pop(file, None)  # prove: header-read-anew
+                payload = self._first_payload(file, drop_cache=True)  # prove: header-drops-cache "True" -> "False"
+                if payload is not None:
+                    self._first[file] = decode_header(payload)
+            seen.update(unsettled)
+            self._read_chronicle()
+        return self.ids
+
+    def _read_chronicle(self) -> Sequence[int]:
         self.misplaced = {}
-        self.listed = self.ids = ids
+        self.ids = ids = self.listed
         self.chronicle = read_chronicle(ids, self._header_of)
         ends = self.chronicle.ends
         if any(ends.get(file) and file not in self._first for file in ids):
@@ -69,18 +96,19 @@ class HeaderReader:
             if payload is None:
                 return None
             header = decode_header(payload)
-            if header is not None or file != self.ids[-1]:  # of the last one, what is there may never have been synced
+            if header is not None or file != self.ids[-1]:  # of the last one, what is there may be half of it
                 self._first[file] = header
         else:
             header = self._first[file]
+        # prove: header-of-this-file "not _is_of(header, file)" -> "False"
         if header is not None and not _is_of(header, file):
             self.misplaced[file] = header.files[-1]
             return None
         return header
 
-    def _first_payload(self, file: int) -> bytes | None:
+    def _first_payload(self, file: int, *, drop_cache: bool = False) -> bytes | None:
         """The first record of a file, None if it has no good batch."""
-        source = partial(FileSource, self._files, file)
+        source = partial(FileSource, self._files, file, drop_cache)
         try:
             batch = next(iter(Scan(source, file, is_live=True, chunk_bytes=HEADER_BYTES)), None)
         except JournalMissing:

@@ -8,7 +8,7 @@ Pure; docs/formats/journal.md argues why this is enough.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,14 +135,25 @@ class Chronicle:
         header = self.headers.get(file)
         return header is not None and header.sync != "always"
 
-    def is_reclaimed(self, file: int) -> bool:
-        """Whether ``file``, which is not there, was gone already when the newest header was written."""
-        return bool(self.headers) and file not in self.headers[max(self.headers)].files
-
     def first_of_epoch(self, file: int) -> bool:
-        """Whether ``file`` fenced off an epoch: it may not go before every file that precedes it."""
+        """Whether ``file`` fenced off an epoch, or may have: it may not go before every file that precedes it.
+
+        One without a valid header that a header ends at 0 may be the fence of a promotion that died before its header.
+        Nothing in it counts, but the master before it looks for this name, and for no other.
+        """
         header = self.headers.get(file)
-        return header is not None and header.reason == "promotion"
+        if header is None:
+            return self.ends.get(file) == 0  # prove: headless-file-may-be-a-fence
+        return header.reason == "promotion"  # prove: promotion-begins-an-epoch
+
+    def missing_fences(self, files: Collection[int]) -> list[int]:
+        """Which files without header went although one before them stays in ``files``: a master that sleeps in that one
+        finds no fence when it wakes."""
+        return sorted(
+            file
+            for file, end in self.ends.items()
+            if end == 0 and file not in files and any(other < file for other in files)
+        )
 
 
 def read_chronicle(files: Iterable[int], header_of: Callable[[int], Header | None]) -> Chronicle:
@@ -152,13 +163,14 @@ def read_chronicle(files: Iterable[int], header_of: Callable[[int], Header | Non
     """
     ends: dict[int, int] = {}
     headers: dict[int, Header] = {}
-    for file in sorted(files, reverse=True):
-        if ends.get(file) == 0:
+    for file in sorted(files, reverse=True):  # prove: newest-header-first ", reverse=True"
+        if ends.get(file) == 0:  # prove: end-hides-header
             continue
         header = header_of(file)
         if header is None:
             continue
         headers[file] = header
         for earlier, end in header.ends.items():
-            ends.setdefault(earlier, end)
+            if earlier not in ends:  # prove: newest-end-counts
+                ends[earlier] = end
     return Chronicle(ends, headers)

@@ -25,6 +25,8 @@ DIRECTORIES_MAX = 8
 STALE_SECONDS = 7 * 24 * 3600.0
 DATA = "db.data"
 ASIDE = ".aside-"
+# Below it lie the temporary indexes of take-overs.
+TAKEOVER = ".takeover"
 
 
 def open_index(
@@ -52,6 +54,16 @@ def open_index(
     raise IndexInUse(f"all {DIRECTORIES_MAX} index directories of {broker} are in use")
 
 
+def takeover_path(path: str) -> str:
+    """Where the broker whose index is ``path`` has a temporary one: where nobody looks for indexes.
+
+    A crash may leave it there. Its keys and its position are its own; a neighbour that began with a copy of it would
+    miss what the journal does not tell yet, and never say it.
+    """
+    root, name = os.path.split(path)
+    return os.path.join(root, TAKEOVER, name)
+
+
 def set_aside(path: str, reason: str, disk: Disk = os, threads: Threads = OS_THREADS) -> str:
     """Rename an index directory that cannot be trusted, so that the next ``open_index`` begins anew."""
     aside = f"{path}{ASIDE}{int(threads.wall() * 1e9)}"
@@ -67,7 +79,7 @@ def remove_stale(root: str, own: str, disk: Disk = os, threads: Threads = OS_THR
     """
     removed = []
     now = threads.wall()
-    for path in _indexes(disk, root):
+    for path in (*_indexes(disk, root), *_indexes(disk, os.path.join(root, TAKEOVER))):
         if path == own or now - _modified(disk, path) < STALE_SECONDS:
             continue
         try:
@@ -75,21 +87,24 @@ def remove_stale(root: str, own: str, disk: Disk = os, threads: Threads = OS_THR
         except IndexInUse:
             continue
         try:
-            _remove(disk, path)
+            remove(disk, path)
             removed.append(path)
         finally:
             disk.close(lock)
     return removed
 
 
-def _remove(disk: Disk, path: str) -> None:
-    """An index directory has files only. What cannot be removed stays, and does no harm."""
+def remove(disk: Disk, path: str) -> None:
+    """Remove an index directory, which has files only, if it is there. What cannot be removed stays, and does no
+    harm."""
     try:
         for name in disk.listdir(path):
             disk.unlink(os.path.join(path, name))
         disk.rmdir(path)
+    except FileNotFoundError:
+        pass
     except OSError as reason:
-        log.info("the stale index %s cannot be removed: %s", path, reason)
+        log.info("the index %s cannot be removed: %s", path, reason)
 
 
 def _copy_neighbour(root: str, path: str, disk: Disk) -> None:

@@ -69,11 +69,13 @@ def judge(
         return _behind_the_last(files, present, state, position)
     epoch = chronicle.epoch_at(position.file)
     is_headless = position.file not in chronicle.headers and not starts_whole(position.file)
+    # prove: index-of-this-epoch "state.epoch != epoch" -> "False"
     if state.epoch != epoch and not (is_headless and position.offset):
         raise IndexNotOfThisJournal(f"it was made in epoch {state.epoch}, file {position.file} is of {epoch}")
     if position.offset == 0:
         return None
     found = next(iter(scan(files, position.file, position.batch, position.offset, is_live=True)), None)
+    # prove: index-batch "found.checksum == position.checksum" -> "True"
     if found is not None and found.end == position.offset and found.checksum == position.checksum:
         return None
     return _batch_is_gone(files, chronicle, state, position)

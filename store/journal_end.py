@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 
 from journal.writer import JournalWriter
+from store.background import Background
 from store.damage import encode_next
 from store.figures import Figures
 from store.headers import Header, encode_header
@@ -39,7 +40,7 @@ class JournalEnd:
         broker: str,
         epoch: int,
         has_proof: Callable[[], bool],
-        background: Executor,
+        background: Background,
         clock: Callable[[], float],
         threads: Threads = OS_THREADS,
     ) -> None:
@@ -79,15 +80,15 @@ class JournalEnd:
             size += len(mark)
             marks = 1
         locations = writer.append(payloads)
-        self.is_unsynced = True
+        self.is_unsynced = True  # prove: written-is-unsynced
         strategy = self._settings.journal_disk_sync_strategy
-        if (
-            must_sync
-            or strategy == "always"
+        if (  # prove: sync-before-look order look-before-answer
+            must_sync  # prove: what-must-be-synced-is
+            or strategy == "always"  # prove: every-batch-is-synced
             or (strategy == "periodic" and self._clock() - self._last_sync >= self._settings.journal_disk_sync_interval)
         ):
             self.sync()
-        self.look()
+        self.look()  # prove: look-before-answer
         file, end = writer.position
         self._state.position = Position(file, end, start, writer.checksum)
         self._figures.batches += 1
@@ -105,11 +106,11 @@ class JournalEnd:
 
     def look(self) -> None:
         """Raises Deposed when another broker is master, NoProof when nobody can tell that it is still this one."""
-        looked_at = self._threads.boottime()
-        self.writer.look()
-        if not self._has_proof():
+        looked_at = self._threads.boottime()  # prove: look-time-from-before order look-asks-the-files
+        self.writer.look()  # prove: look-asks-the-files
+        if not self._has_proof():  # prove: no-proof-no-receipt
             raise NoProof("the locker's last proof of ownership is too old")
-        self._figures.last_look = looked_at
+        self._figures.last_look = looked_at  # prove: look-time-noted
         if (
             self.is_unsynced
             and self._settings.journal_disk_sync_strategy == "periodic"
@@ -120,25 +121,26 @@ class JournalEnd:
     def settle(self) -> None:
         """Whatever the strategy: all that was written is durable on return, and was looked at."""
         if self.is_unsynced:
-            self.sync()
-            self.look()
+            self.sync()  # prove: settling-syncs order settling-looks
+            self.look()  # prove: settling-looks
 
     def _rotate(self) -> None:
         """Begin the next file as a promotion does, after the old file's last sync and look."""
         writer = self.writer
-        if self.is_unsynced:
-            self.sync()
-        self.look()
         if self.preparing is not None:
-            self._threads.wait([self.preparing])  # if it failed, the rotation tries itself, and fails for good
+            self._background.wait(self.preparing)  # if it failed, the rotation tries itself, and fails for good
             self.preparing = None
         self._is_next_ready = False
+        if self.is_unsynced:
+            self.sync()
+        # After what may take long: who has lost the lock meanwhile makes no file.
+        self.look()  # prove: rotation-needs-proof
         file, end = writer.position
         header = Header(
             self._epoch,
             self._broker,
             "rotation",
-            {file: end},
+            {file: end},  # prove: rotation-names-the-end "file: end"
             # Not what the directory lists: a file that was given up may not be unlinked yet.
             (*sorted(self._state.files.keys() | {file}), file + 1),
             sync=self._settings.journal_disk_sync_strategy,
@@ -146,7 +148,7 @@ class JournalEnd:
         )
         writer.rotate(encode_header(header), encode_next(file + 1))
         # By itself: were it torn and the next batch whole, that would look like damage in the middle.
-        self.sync()
+        self.sync()  # prove: rotation-header-sync
         self._state.know_file(writer.position[0])
         self._mark_due = self._first_mark
 

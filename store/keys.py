@@ -10,6 +10,7 @@
     | 'O' owner u32                                   | JSON: what the owner is, how many messages and bytes    |
     | 'P' owner u32, rank u8, order key (12 bytes)    | 01: this message has that rank                          |
     | 'R' owner u32                                   | file u32: what came behind its start has a rank         |
+    | 'S' owner u32, location u64                     | 01: a later record of a durable subscription            |
     | 'X' chunk u32                                   | a piece of the JSON list of open transactions           |
 
 An order key is the place where a message took effect: file u32, offset u32, number of the operation in its
@@ -51,6 +52,7 @@ MESSAGE = b"M"
 OWNER = b"O"
 RANK = b"P"
 RANKED = b"R"
+LATER_RECORD = b"S"
 TRANSACTIONS = b"X"
 
 # Set in a stored size: another owner of the same record counts its bytes.
@@ -66,6 +68,7 @@ _MOVED = 1
 _OWNER = struct.Struct(">cI")
 _FILE = struct.Struct(">cIH")
 _HOLDER = struct.Struct(">cII")
+_LATER_RECORD = struct.Struct(">cIQ")
 _LIVE = struct.Struct(">Q")
 _HELD = struct.Struct(">QQ")
 _RANK = struct.Struct(">cIB")
@@ -285,6 +288,16 @@ def owner_of(key: bytes, value: bytes) -> tuple[int, OwnerRecord]:
     if record.terms is not None:
         record = record._replace(terms=Terms(*record.terms))
     return _OWNER.unpack(key)[1], record
+
+
+def later_record_key(owner: int, location: int) -> bytes:
+    return _LATER_RECORD.pack(LATER_RECORD, owner, location)
+
+
+def later_record_of(key: bytes) -> tuple[int, int]:
+    """(owner, location)."""
+    _, owner, location = _LATER_RECORD.unpack(key)
+    return owner, location
 
 
 def chunk_key(kind: bytes, chunk: int) -> bytes:

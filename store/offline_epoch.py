@@ -19,6 +19,7 @@ from store.contents import Contents
 from store.damage import encode_next
 from store.follow import Follower
 from store.headers import Header, encode_header
+from store.journal_end import NoProof
 from store.kahadb.minimal import has_foreign_index
 from store.promotion import Promotion
 from store.standby import Disk
@@ -30,16 +31,11 @@ BATCH_BYTES = 1 << 20
 RECORDS_PER_CHECKPOINT = 100_000
 
 
-class LockGone(Exception):
-    """The lock is not ours any more: nothing further is written."""
-
-
 class OfflineEpoch:
     """``contents`` says what the directory holds, the records written here included once they are flushed.
 
     ``scratch`` is where the index goes, which serves this epoch only. ``on_read`` is told how far the journal was read.
-    Raises as ``store.promotion.promote`` does;
-    JournalFailed and Deposed end it, as they end any writer.
+    Raises as ``store.promotion.Promotion`` does; JournalFailed, Deposed and NoProof end it, as they end any writer.
     """
 
     def __init__(
@@ -81,7 +77,7 @@ class OfflineEpoch:
     def _promote(self, scratch: str, disk: Disk) -> JournalWriter:
         follower = self._follower
         promotion = Promotion(self._files, broker=self._name, max_file_length=self._max_file_length, sync="always")
-        promotion.fence()
+        promotion.fence(self._has_proof)
         promotion.read(follower)
         takeover = prepare_takeover(self._files, follower, scratch=scratch, disk=disk)
         if takeover is None:
@@ -114,19 +110,19 @@ class OfflineEpoch:
         self._follower.checkpoint()
 
     def look(self) -> None:
-        """Raises LockGone or Deposed when the directory is not ours to change any more."""
+        """Raises NoProof or Deposed when the directory is not ours to change any more."""
         if not self._has_proof():
-            raise LockGone(f"the lock on {self._files.directory} is not ours any more")
+            raise NoProof(f"the lock on {self._files.directory} is not ours any more")
         self._writer.look()
 
     def _append(self, payloads: list[bytes]) -> None:
         if not self._has_proof():
-            raise LockGone(f"the lock on {self._files.directory} is not ours any more")
+            raise NoProof(f"the lock on {self._files.directory} is not ours any more")
         writer = self._writer
         start = writer.offset
         locations = writer.append(payloads)
-        writer.sync()
-        writer.look()
+        writer.sync()  # prove: offline-sync-before-look order offline-look
+        writer.look()  # prove: offline-look
         for location, payload in zip(locations, payloads, strict=True):
             self._follower.replay.apply(location, payload)
         self._follower.state.position = Position(writer.file, writer.offset, start, writer.checksum)

@@ -84,7 +84,7 @@ class OpenTransactions:
                 if known.location == replaces or (
                     known.location < replaces and known.kind == operation.kind and _name(known) == _name(operation)
                 ):
-                    self._pin(operation.location >> 32, known.location >> 32)
+                    self._pin(operation.location >> 32, known.location >> 32)  # prove: copied-operation-pins-the-old
                     transaction.operations[number] = operation._replace(owner=known.owner, order_key=known.order_key)
                     return
         transaction.operations.append(operation)
@@ -94,7 +94,7 @@ class OpenTransactions:
         its operations that removes a message which is there."""
         transaction = self.by_key.setdefault(key, Transaction())
         if transaction.prepared_at and transaction.prepared_at != location:
-            self._pin(location >> 32, transaction.prepared_at >> 32)
+            self._pin(location >> 32, transaction.prepared_at >> 32)  # prove: new-prepare-pins-the-old
         transaction.is_prepared = True
         transaction.prepared_at = location
         transaction.operations = [
@@ -151,20 +151,20 @@ class OpenTransactions:
         file = location >> 32
         for operation in transaction.operations:
             # Without this record the operation would be in doubt again, or forgotten.
-            self._pin(file, operation.location >> 32)
+            self._pin(file, operation.location >> 32)  # prove: outcome-pins-its-operations
             if operation.order_key:
                 self.withheld.get(operation.owner, set()).discard(operation.order_key)
             elif operation.kind == REMOVE:
                 self.unresolved.pop(_name(operation), None)
         if transaction.prepared_at:
-            self._pin(file, transaction.prepared_at >> 32)
+            self._pin(file, transaction.prepared_at >> 32)  # prove: outcome-pins-its-prepare
         return transaction
 
     def files(self, transaction: Transaction) -> set[int]:
         """The files in which something of it stands."""
         found = {operation.location >> 32 for operation in transaction.operations}
         if transaction.prepared_at:
-            found.add(transaction.prepared_at >> 32)
+            found.add(transaction.prepared_at >> 32)  # prove: prepare-holds-its-file
         return found
 
     def encode(self) -> bytes:

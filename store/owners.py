@@ -12,6 +12,7 @@ class OwnerState:
 
     A subscription's record at ``record_location`` is older than all it holds, so it is needed; ``latest_record`` says
     what the subscription is now, and ``terms`` what it says; None: that is not known, the record has to be read.
+    ``later_records``: of its records in the files behind that of ``record_location``, the first in each, in order.
     """
 
     __slots__ = (
@@ -20,6 +21,7 @@ class OwnerState:
         "count",
         "destination",
         "id",
+        "later_records",
         "latest_record",
         "record_location",
         "subscription_name",
@@ -44,6 +46,7 @@ class OwnerState:
         self.subscription_name = subscription_name
         self.record_location = record_location
         self.latest_record = latest_record or record_location
+        self.later_records: tuple[int, ...] = ()
         self.terms = terms
         self.count = count
         self.bytes = bytes

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from journal.errors import Deposed, JournalError, JournalMissing
 from journal.files import JournalFiles
@@ -19,6 +20,7 @@ from journal.writer import JournalWriter
 from store.damage import JournalLost, encode_next
 from store.follow import Follower
 from store.headers import Header, encode_header
+from store.journal_end import NoProof
 from store.records.commands import encode_commit, encode_rollback
 from store.records.transactions import TransactionId, transaction_of_key
 from store.tail import Position
@@ -32,6 +34,8 @@ FIRST_FILE_BYTES = 64 << 10
 BATCH_BYTES = 4 << 20
 # So many times a file may go while it is read; a deposed master removes a few at most.
 REMOVED_MAX = 100
+
+T = TypeVar("T")
 
 # What becomes of a prepared transaction: True commit, False roll back, None leave it to who prepared it.
 Outcome = Callable[[TransactionId], bool | None]
@@ -64,7 +68,8 @@ class Promotion:
     """The way of one journal into a new epoch: ``fence``, ``read``, ``begin``, in this order; blocking.
 
     Needs the lock. Each raises FenceTaken or Deposed when another broker got there first (try again for the lock),
-    OSError as the volume gives it.
+    OSError as the volume gives it. What fails after ``fence`` leaves a file without header behind: its end is 0 in the
+    next header, and it stays a fence.
     """
 
     def __init__(
@@ -81,18 +86,25 @@ class Promotion:
         self.records_read = 0
         self._seconds = 0.0
 
-    def fence(self) -> None:
-        """Make the next journal file appear: from here on nothing that others write can be promised by them."""
+    def fence(self, has_proof: Callable[[], bool]) -> None:
+        """Make the next journal file appear: from here on nothing that others write can be promised by them.
+
+        ``has_proof`` is asked at the last moment: is the lock still known to be ours? Raises NoProof if not, for a
+        promotion that hung until somebody else became master would depose the rightful one. When the file is there
+        it does not matter any more who has the lock.
+        """
         started = self._clock()
         files = self._files
         # First, for a fence by an old list could stand in the place of a file that came and went since.
-        self._prepare()
+        self._prepare()  # prove: prepared-before-listing
         ids = files.list()
         self._last = ids[-1] if ids else 0
         self._first = first = self._last + 1
-        files.publish(self._broker, first)
+        if not has_proof():  # prove: no-proof-no-fence
+            raise NoProof("the locker's last proof of ownership is too old to put up a fence")
+        files.publish(self._broker, first)  # prove: fence-before-second-listing
         highest = files.list()[-1]
-        if highest > first:
+        if highest > first:  # prove: fence-second-listing
             raise Deposed(first, f"db-{highest}.log exists")
         self._seconds += self._clock() - started
 
@@ -104,9 +116,9 @@ class Promotion:
     def _look(self) -> None:
         """As a writer looks: is there a successor, or is our own file gone? Raises Deposed."""
         if self._files.exists(self._first + 1):
-            raise Deposed(self._first, f"db-{self._first + 1}.log exists")
+            raise Deposed(self._first, f"db-{self._first + 1}.log exists")  # prove: promotion-sees-successor
         if not self._files.exists(self._first):
-            raise Deposed(self._first, "its name is gone")
+            raise Deposed(self._first, "its name is gone")  # prove: promotion-sees-own-file-gone
 
     def read(self, follower: Follower) -> None:
         """Read what was written before the fence, to the end: afterwards ``follower.state`` is exact.
@@ -116,39 +128,52 @@ class Promotion:
         """
         started = self._clock()
         before = follower.replay.records
-        try:
-            self._ends = self._advance(follower)
-            describe_subscriptions(follower.state, self._files)
-        finally:
-            self._files.abandon(self._broker)
-        # A successor may have put up its fence before we came to read; what it has is none of our header's business.
-        self._ends = {file: end for file, end in self._ends.items() if file < self._first}
-        if self._last:
-            self._files.sync(self._last)  # a batch that was written and never synced counts now, and must survive
+        self._ends = self.undisturbed(lambda: follower.advance(is_final=True))
+        describe_subscriptions(follower.state, self._files)
+        # A successor may have put up its fence before we came to read: what it has is none of our header's business.
+        earlier = {file: end for file, end in self._ends.items() if file < self._first}
+        self._ends = earlier  # prove: ends-of-earlier-files
+        # A batch that was written and never synced counts now, and must survive; it need not stand in the last file,
+        # for that may be the fence of a promotion that came to nothing.
+        for file in self._ends:
+            self._sync_file(file)  # prove: sync-of-each-ended-file
         self.records_read += follower.replay.records - before
         self._seconds += self._clock() - started
 
-    def _advance(self, follower: Follower) -> dict[int, int]:
-        """To the end. What others remove meanwhile is no damage: a successor of ours, or one whom our fence deposed and
-        who still removes what it gave up before."""
+    def _sync_file(self, file: int) -> None:
+        try:
+            self._files.sync(file)
+        except FileNotFoundError:
+            self._look()  # whom our fence deposed still removes what it gave up before: nobody needs that
+
+    def undisturbed(self, read: Callable[[], T]) -> T:
+        """What ``read`` returns, which reads journal files. What others remove meanwhile is no damage: a successor of
+        ours (Deposed is raised), or one whom our fence deposed and who still removes what it gave up before."""
         removed = 0
-        while True:
-            try:
-                return follower.advance(is_final=True)
-            except JournalMissing:
-                self._look()
-                removed += 1
-                if removed > REMOVED_MAX:
+        try:
+            while True:
+                try:
+                    return read()
+                except JournalMissing:
+                    self._look()  # prove: missing-while-reading-looks
+                    removed += 1
+                    if removed > REMOVED_MAX:
+                        raise
+                    self._prepare()  # so that the directory is listed anew
+                except (JournalError, JournalLost):
+                    self._look()  # prove: damage-while-reading-looks
                     raise
-                self._prepare()  # so that the directory is listed anew
-            except (JournalError, JournalLost):
-                self._look()
-                raise
+        finally:
+            self._files.abandon(self._broker)
 
     def next_epoch(self, follower: Follower) -> int:
         """The least that the new epoch can be; to be asked after ``read``."""
         # Also beyond an index whose journal lost its last file: ids of messages contain the epoch.
-        return max(self._first, follower.chronicle.epoch + 1, follower.state.epoch + 1)
+        return max(
+            self._first,  # prove: epoch-not-below-its-file "self._first" -> "0"
+            follower.chronicle.epoch + 1,  # prove: epoch-above-headers " + 1"
+            follower.state.epoch + 1,  # prove: epoch-above-index " + 1"
+        )
 
     def begin(
         self,
@@ -170,22 +195,23 @@ class Promotion:
         if epoch is None:
             epoch = self.next_epoch(follower)
         assert epoch >= self.next_epoch(follower), "epochs grow"
+        # Who slept since the fence writes nothing, and may not find its file.
+        self._look()  # prove: look-before-header
         writer = JournalWriter(self._files, self._broker, self._first, file_length_max=self._max_file_length)
         try:
-            self._look()  # who slept since the fence writes nothing
             files = tuple(file for file in self._files.list() if file <= self._first)
             length = min(self._max_file_length, FIRST_FILE_BYTES)
             header = Header(
                 epoch,
                 self._broker,
                 "promotion",
-                self._ends,
+                self._ends,  # prove: promotion-names-the-ends "self._ends" -> "{}"
                 files,
                 sync=self._sync,
                 length=length,
                 foreign_openwire=foreign_openwire,
             )
-            _write(writer, follower, [encode_header(header)])
+            _write(writer, follower, [encode_header(header)])  # prove: header-before-epoch
             follower.state.epoch = epoch
             follower.read_headers()
             for batch in _batches(follower.repairs):
@@ -217,7 +243,7 @@ class Promotion:
             epoch,
             self._broker,
             "rotation",
-            {file: end},
+            {file: end},  # prove: promotions-rotation-names-the-end "file: end"
             (*sorted(follower.state.files.keys() | {file}), file + 1),
             sync=self._sync,
             length=self._max_file_length,
@@ -226,21 +252,6 @@ class Promotion:
         writer.sync()
         follower.state.know_file(file + 1)
         follower.read_headers()
-
-
-def promote(
-    files: JournalFiles,
-    follower: Follower,
-    *,
-    broker: str,
-    max_file_length: int,
-    sync: str,
-) -> Promoted:
-    """All three steps for a store that stands alone. On return ``follower.state`` is exact, and the epoch ours."""
-    promotion = Promotion(files, broker=broker, max_file_length=max_file_length, sync=sync)
-    promotion.fence()
-    promotion.read(follower)
-    return promotion.begin(follower)
 
 
 def _outcomes(follower: Follower, outcome_of: Outcome) -> tuple[list[bytes], list[bytes]]:
@@ -252,7 +263,7 @@ def _outcomes(follower: Follower, outcome_of: Outcome) -> tuple[list[bytes], lis
     rollbacks: list[bytes] = []
     for key, transaction in follower.state.transactions.items():
         identity = transaction_of_key(key)
-        outcome = outcome_of(identity) if transaction.is_prepared else False
+        outcome = outcome_of(identity) if transaction.is_prepared else False  # prove: unprepared-ends "False" -> "None"
         if outcome is not None:
             (commits if outcome else rollbacks).append((encode_commit if outcome else encode_rollback)(identity))
     return commits, rollbacks
@@ -274,8 +285,8 @@ def _batches(payloads: Sequence[bytes]) -> Iterator[list[bytes]]:
 def _write(writer: JournalWriter, follower: Follower, payloads: Sequence[bytes]) -> None:
     file, start = writer.position
     locations = writer.append(payloads)
-    writer.sync()
-    writer.look()
+    writer.sync()  # prove: promotions-sync-before-look order promotions-look
+    writer.look()  # prove: promotions-look
     for location, payload in zip(locations, payloads, strict=True):
         follower.replay.apply(location, payload)
     file, end = writer.position

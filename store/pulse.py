@@ -1,6 +1,10 @@
-"""Whether a thread that says nothing still works: one that computes is busy, one that waits for a disk is not."""
+"""Whether threads that say nothing still work: one that computes is busy, one that waits for a disk is not."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from store.threads import Threads
 
@@ -23,3 +27,29 @@ class Pulse:
             self._cpu_seconds = cpu_seconds
             self._seen_busy = self._threads.monotonic()
         return self._seen_busy
+
+
+class Pulses:
+    """Of several threads that work for one who waits for them. Any thread may ask, and join in."""
+
+    __slots__ = ("_seen_busy", "_threads", "_working")
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._working: dict[int, Pulse] = {}
+        self._seen_busy = -math.inf
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """The thread that enters works for the one who waits, until it leaves."""
+        native_id = self._threads.native_id()
+        self._working[native_id] = Pulse(self._threads, native_id)
+        try:
+            yield
+        finally:
+            del self._working[native_id]
+            self._seen_busy = self._threads.monotonic()
+
+    def seen_busy(self) -> float:
+        """When one of them was last found to have computed something; -inf if none ever was."""
+        return max((pulse.seen_busy() for pulse in tuple(self._working.values())), default=self._seen_busy)

@@ -19,6 +19,7 @@ from journal.errors import JournalCorrupt
 from journal.files import JournalFiles, file_id
 from store.contents import Contents
 from store.follow import Follower
+from store.index_trust import is_blank
 from store.inspect import read_headers
 from store.kahadb.minimal import has_foreign_index, is_minimal
 from store.kahadb.page_file import DATA, FREE, REDO
@@ -97,7 +98,11 @@ def _is_foreign(files: JournalFiles) -> bool:
     if is_minimal(files.directory):
         return False
     chronicle = read_headers(files)
-    return any(file not in chronicle.headers and chronicle.ends.get(file) != 0 for file in files.list())
+    # A blank one is nobody's: the fence of a promotion of ours that came to nothing.
+    return any(
+        file not in chronicle.headers and chronicle.ends.get(file) != 0 and not is_blank(files, file)
+        for file in files.list()
+    )
 
 
 def _view(files: JournalFiles, scratch: str, on_read: OnRead) -> Contents:

@@ -37,11 +37,11 @@ class SealedFiles:
             try:
                 if not self._look(file):
                     self._whole.add(file)
-            except (FileNotFoundError, JournalMissing):
+            except JournalMissing:
                 pass  # reclaimed since it was listed
 
     def damage_in(self, file: int) -> list[Damage]:
-        """What is wrong with ``file``, unless it was looked at before."""
+        """What is wrong with ``file``, unless it was looked at before. Raises JournalMissing when it is gone."""
         return [] if file in self._whole else self._look(file)
 
     def _look(self, file: int) -> list[Damage]:
@@ -50,7 +50,13 @@ class SealedFiles:
         if end == 0 or file in headers.misplaced:
             return []  # nothing counts in it
         is_headless = file not in headers.chronicle.headers and not headers.has_batches(file)
-        is_short = end is not None and self._files.size(file) < end
+        is_short = end is not None and self._size(file) < end
         if not (self._checks_all or is_headless or is_short):
             return []
         return [Damage(file, *found, "it does not verify") for found in damage_in(self._files, file, end)]
+
+    def _size(self, file: int) -> int:
+        try:
+            return self._files.size(file)
+        except FileNotFoundError as error:
+            raise JournalMissing(file, 0) from error

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from zlib import adler32
 
-from index.disk import sync_directory, write_fully
+from index.disk import sync_directory
 from journal.files import JournalFiles
 from journal.format import (
     CONTROL,
@@ -25,6 +25,7 @@ from journal.format import (
 from journal.scan import FileSource, scan
 from store.records.commands import COMMIT, REMOVE, REWRITTEN, TRACE, Rewritten, decode
 from store.standby import Disk
+from tandemmq.disk import write_fully
 
 QUARANTINE = "quarantine"
 NEW = ".new"
@@ -110,13 +111,13 @@ def _put_in_place(files: JournalFiles, file: int, end: int, head: bytes, disk: D
             write_fully(disk, fd, source.read(start, min(CHUNK_BYTES, end - start)), start)
         write_fully(disk, fd, END_RECORD, end)
         disk.ftruncate(fd, max(source.size(), end + END_RECORD_SIZE))
-        disk.fsync(fd)
+        disk.fsync(fd)  # prove: sealed-copy-sync
     finally:
         disk.close(fd)
         source.close()
     aside = _keep(files, file, disk)
     disk.replace(new, path)
-    sync_directory(disk, files.directory)
+    sync_directory(disk, files.directory)  # prove: sealed-name-durable
     return aside
 
 
@@ -132,6 +133,6 @@ def _keep(files: JournalFiles, file: int, disk: Disk) -> str:
             break
         except FileExistsError:
             number += 1
-    sync_directory(disk, quarantine)
+    sync_directory(disk, quarantine)  # prove: original-kept-before-replaced
     sync_directory(disk, files.directory)
     return aside

@@ -15,7 +15,7 @@ from journal.disk import Disk as JournalDisk
 from journal.files import JournalFiles
 from store.audit import ProducerAudit
 from store.follow import Follower, IndexNotOfThisJournal
-from store.index_directory import open_index, remove_stale, set_aside
+from store.index_directory import open_index, remove_stale, set_aside, takeover_path
 from store.kahadb.minimal import has_foreign_index
 from store.kahadb.page_file import DATA
 from store.lag import Lag
@@ -202,6 +202,10 @@ class Standby:
         """Messages held, as far as the journal was read."""
         return sum(owner.count for owner in list(self._follower.state.owners.values()))
 
+    def seen_busy(self) -> float:
+        """As ``SeveralStandbys.seen_busy``: nobody helps here."""
+        return -math.inf
+
     def halt(self) -> None:
         """Make a running ``follow`` return soon. Any thread."""
         self._halted.set()
@@ -225,9 +229,9 @@ class Standby:
         """Fence, read the rest, begin the epoch. Needs the lock; afterwards the Store owns everything.
 
         ``told`` hears, on this thread, of each step that is done: "fenced", "replayed" (records, seconds), "header".
-        Raises as ``store.promotion.promote`` does; this standby is then of no more use but to be closed.
+        Raises as ``store.promotion.Promotion`` does; this standby is then of no more use but to be closed.
         """
-        self.fence()
+        self.fence(has_proof)
         told("fenced")
         started = self._threads.monotonic()
         self.read()
@@ -238,9 +242,10 @@ class Standby:
         told("header")
         return store
 
-    def fence(self) -> None:
-        """The first step of three, for one of several stores: all are fenced before any is read."""
-        self._promotion.fence()
+    def fence(self, has_proof: Callable[[], bool]) -> None:
+        """The first step of three, for one of several stores: all are fenced before any is read. Raises as
+        ``store.promotion.Promotion.fence`` does."""
+        self._promotion.fence(has_proof)
 
     def read(self) -> None:
         """The second: to the end of what counts. Raises as ``store.promotion.Promotion.read`` does."""
@@ -279,13 +284,15 @@ class Standby:
 
         ``outcome_of`` says what becomes of prepared transactions; by default what the settings say of them.
         """
-        takeover = prepare_takeover(
-            self._files,
-            self._follower,
-            scratch=f"{self._path}.takeover",
-            index_directory=self._foreign_directory(),
-            disk=self._disk,
-            ignores_missing=self.settings.ignore_missing_journalfiles,
+        takeover = self._promotion.undisturbed(
+            lambda: prepare_takeover(
+                self._files,
+                self._follower,
+                scratch=takeover_path(self._path),
+                index_directory=self._foreign_directory(),
+                disk=self._disk,
+                ignores_missing=self.settings.ignore_missing_journalfiles,
+            )
         )
         promoted = self._promotion.begin(
             self._follower,
@@ -296,7 +303,7 @@ class Standby:
         )
         if takeover is not None:
             try:
-                takeover.finish()
+                takeover.finish()  # prove: takeover-is-finished
             except BaseException:
                 promoted.writer.close()
                 raise

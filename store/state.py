@@ -67,6 +67,7 @@ class State:
         self.ranked: dict[int, int] = {}
         self._ranked_touched: set[int] = set()
         self.knows_ranks = True  # the index was made by a version that keeps them
+        self.knows_later_records = True  # so was it in this, or there are none
         self._ids = KnownIds()
         self.position: Position | None = None
         self.epoch = 0  # in which the file of ``position`` was written
@@ -91,9 +92,15 @@ class State:
         for key, value in self.index.scan(keys.OWNER, b"P"):
             owner, record = keys.owner_of(key, value)
             self._know(OwnerState(owner, *record))
-        for key, value in self.index.scan(keys.RANKED, b"S"):
+        for key, value in self.index.scan(keys.RANKED, keys.LATER_RECORD):
             owner, first_file = keys.ranked_of(key, value)
             self.ranked[owner] = first_file
+        for key, _ in self.index.scan(keys.LATER_RECORD, b"T"):
+            owner, location = keys.later_record_of(key)
+            self.owners[owner].later_records += (location,)
+        self.knows_later_records = body.get("later_records", False) or all(
+            owner.latest_record >> 32 == owner.record_location >> 32 for owner in self.owners.values()
+        )
         for key, value in self.index.scan(keys.FILE, b"G"):
             file, live_bytes, pins = keys.file_of_entry(key, value)
             self.files.setdefault(file, FileState(live_bytes)).pins.update(pins)
@@ -157,10 +164,12 @@ class State:
             self.next_owner = max(self.next_owner, owner + 1)
         elif known.latest_record != location:
             # Were the newer record gone and the older one left, the older would count again.
-            self.pin(location >> 32, known.latest_record >> 32)
+            self.pin(location >> 32, known.latest_record >> 32)  # prove: new-record-pins-the-old
             known.latest_record = location
             if known.count == 0:
                 self.settle_record(owner)
+            elif location >> 32 > (known.later_records or (known.record_location,))[-1] >> 32:
+                self._set_later_records(known, (*known.later_records, location))
         self.describe(owner, info)
 
     def describe(self, owner: int, info: SubscriptionInfo) -> None:
@@ -172,9 +181,15 @@ class State:
     def settle_record(self, owner: int) -> None:
         """All that the subscription holds stands behind its newest record: the older ones are not needed."""
         known = self.owners[owner]
-        self.pin(known.latest_record >> 32, known.record_location >> 32)
+        self.pin(known.latest_record >> 32, known.record_location >> 32)  # prove: settled-record-pins-the-first
         known.record_location = known.latest_record
+        self._set_later_records(known, ())
         self.tail.touched_owners.add(owner)
+
+    def _set_later_records(self, known: OwnerState, locations: tuple[int, ...]) -> None:
+        if locations != known.later_records:
+            known.later_records = locations
+            self.tail.touched_records.add(known.id)
 
     def drop_owner(self, owner: int, file: int) -> None:
         """A queue or subscription ends with all it holds; the record that says so stands in ``file``."""
@@ -193,12 +208,14 @@ class State:
             self.subscriptions.pop((state.destination, state.key), None)
             self.topics[state.destination] = tuple(o for o in self.topics[state.destination] if o != owner)
             for location in {state.record_location, state.latest_record}:
-                self.pin(file, location >> 32)
+                self.pin(file, location >> 32)  # prove: unsubscribe-pins-its-records
         self.tail.added.pop(owner, None)
         self.tail.order.pop(owner, None)
         self._drop_ranks(owner)
         self.tail.touched_owners.discard(owner)
         self.tail.dropped_owners.add(owner)
+        if state.later_records:
+            self.tail.touched_records.add(owner)
         self.tail.operations += 1
         self.open.withheld.pop(owner, None)
 
@@ -453,7 +470,7 @@ class State:
             held.live_bytes -= size
         self.tail.touched_files.add(file)
         if file != by_file:
-            self.pin(by_file, file)
+            self.pin(by_file, file)  # prove: removal-pins-its-message
 
     def pin(self, file: int, pinned: int) -> None:
         """A record in ``file`` killed something in ``pinned``: it must stay as long as that can come back."""
@@ -641,13 +658,16 @@ class State:
         assert self.position is not None, "a checkpoint names the place up to which it is true"
         tail, self.tail = self.tail, Tail()
         self.frozen = tail
-        reclaimable = self.reclaimable(first_of_epoch, min(current_file, self.position.file))
+        before = min(current_file, self.position.file)  # prove: only-covered-files-go ", self.position.file"
+        reclaimable = self.reclaimable(first_of_epoch, before)
         small: list[tuple[bytes, bytes | None]] = []
         for file in sorted(tail.touched_files):
             small.extend(file_changes(self.index, file, self.files.get(file)))
         for owner in tail.touched_owners | tail.dropped_owners:
             state = self.owners.get(owner)
             small.append((keys.owner_key(owner), None if state is None else keys.owner_value(state.record())))
+        for owner in tail.touched_records:
+            small.extend(self._later_record_changes(owner))
         if self.open.is_touched:
             blob = self.open.encode()
             changes, self.transaction_chunks = _chunk_changes(keys.TRANSACTIONS, blob, self.transaction_chunks)
@@ -667,6 +687,7 @@ class State:
                 "first_owner": self.first_owner,
                 "given_up": sorted(self.given_up),
                 "ranks": True,
+                "later_records": True,
                 "next_owner": self.next_owner,
                 "transaction_chunks": self.transaction_chunks,
                 "audit_chunks": self.audit_chunks,
@@ -675,6 +696,14 @@ class State:
             separators=(",", ":"),
         ).encode()
         return Frozen(tail, small, meta, self.position, reclaimable)
+
+    def _later_record_changes(self, owner: int) -> Iterator[tuple[bytes, bytes | None]]:
+        state = self.owners.get(owner)
+        wanted = set() if state is None else {keys.later_record_key(owner, place) for place in state.later_records}
+        prefix = keys.owner_prefix(keys.LATER_RECORD, owner)
+        stored = {key for key, _ in self.index.scan(prefix, keys.owner_prefix(keys.LATER_RECORD, owner + 1))}
+        yield from ((key, b"\1") for key in wanted - stored)
+        yield from ((key, None) for key in stored - wanted)
 
     def _ranked_changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         for owner in list(self.ranked):
@@ -695,10 +724,14 @@ class State:
 
     def held_by_records(self) -> set[int]:
         """The files that hold a subscription's record or something of an open transaction."""
-        held = {state.record_location >> 32 for state in self.owners.values() if state.record_location}
-        held.update(state.latest_record >> 32 for state in self.owners.values() if state.latest_record)
+        held: set[int] = set()
+        for state in self.owners.values():
+            if state.record_location:
+                held.add(state.record_location >> 32)  # prove: first-record-stays
+            if state.latest_record:
+                held.add(state.latest_record >> 32)  # prove: newest-record-stays
         for transaction in self.transactions.values():
-            held.update(self.open.files(transaction))
+            held.update(self.open.files(transaction))  # prove: open-transaction-holds-its-files
         return held
 
     def reclaimable(
@@ -716,8 +749,9 @@ class State:
     def lose_file(self, file: int, *, is_damage: bool = False) -> list[tuple[int, int, Entry]]:
         """``file`` is not there any more. Messages that we still believe to live in it are let go of, and returned as
         (owner, order key, entry), subscriptions and transactions too: a master gave the file up after all that had
-        ended, or was written elsewhere and read there. Unless ``is_damage``, a subscription whose older record went
-        holds nothing from before its newest one: it was moved behind that, or had ended and began anew there."""
+        ended, or was written elsewhere and read there. Unless ``is_damage``, a subscription whose oldest record went
+        holds nothing from before the first one that is left: it was moved behind that, or had ended and began anew
+        there. Which of its records those were may be told nowhere any more, so that is as much as can be said."""
         held = self.files.get(file)
         if held is None:
             return []
@@ -727,16 +761,28 @@ class State:
                 dropped += [(owner.id, order_key, entry) for order_key, entry in self.entries(owner.id, 0)]
                 self.drop_owner(owner.id, file)
             elif owner.record_location and owner.record_location >> 32 == file:
-                if not is_damage:
-                    for order_key, entry in list(self.entries(owner.id, 0)):
-                        if entry.location < owner.latest_record:
-                            self.remove(owner.id, order_key, entry.location, entry.size, entry.message_id, file)
-                            dropped.append((owner.id, order_key, entry))
-                self.settle_record(owner.id)
+                if is_damage:
+                    self.settle_record(owner.id)
+                else:
+                    dropped += self._begin_at_next_record(owner, file)
+            elif owner.later_records:
+                self._set_later_records(owner, tuple(place for place in owner.later_records if place >> 32 != file))
         for key, transaction in list(self.transactions.items()):
             if file in self.open.files(transaction):
                 self.end_transaction(key, file << 32)
         self.forget_files((file,))
+        return dropped
+
+    def _begin_at_next_record(self, known: OwnerState, file: int) -> list[tuple[int, int, Entry]]:
+        """The record by which a subscription began went with ``file``; what it lets go of, as ``lose_file`` says it."""
+        known.record_location = known.later_records[0]  # prove: begins-at-its-next-record "[0]" -> "[-1]"
+        self._set_later_records(known, known.later_records[1:])
+        self.tail.touched_owners.add(known.id)
+        dropped = []
+        for order_key, entry in list(self.entries(known.id, 0)):
+            if entry.location < known.record_location:
+                self.remove(known.id, order_key, entry.location, entry.size, entry.message_id, file)
+                dropped.append((known.id, order_key, entry))
         return dropped
 
     def drop_range(self, file: int, start: int, stop: int) -> list[tuple[int, int, Entry]]:

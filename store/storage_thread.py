@@ -10,7 +10,7 @@ why. No sync is ever retried.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from index.index import Index
 from journal.errors import JournalError, JournalMissing
 from journal.files import JournalFiles
 from journal.writer import JournalWriter
+from store.background import Background
 from store.batch import Batch, NewQueue
 from store.compaction import CompactionReport
 from store.figures import Figures
@@ -92,10 +93,11 @@ class StorageThread:
         self._failed = failed
         self._clock = clock
         self._is_dropped = False
+        self._has_let_go = False
         self._threads = threads
         # Of list[Operation | NewQueue], _Stop, CheckpointDone, _Question and Failed
         self._inbox: Inbox = threads.inbox()
-        self._background = background = threads.executor(2, "tandemmq-background")
+        self._background = background = Background(threads)
         self._end = JournalEnd(
             writer,
             state,
@@ -140,11 +142,15 @@ class StorageThread:
         self._background.submit(chore)
 
     def seen_alive(self) -> float:
-        """When, on the clock, the thread last said that it lives or was last found at work. Any thread."""
+        """When, on the clock, the thread last said that it lives or was last found at work, or those that it waits for.
+
+        Who is over is well: now. Any thread."""
+        if self._has_let_go:
+            return self._clock()
         if self._pulse is None and self._thread.native_id is not None:
             self._pulse = Pulse(self._threads, self._thread.native_id)
         seen_busy = float("-inf") if self._pulse is None else self._pulse.seen_busy()
-        return max(self.figures.last_seen_alive, seen_busy)
+        return max(self.figures.last_seen_alive, seen_busy, self._background.seen_alive())
 
     def put(self, operations: list[Operation | NewQueue]) -> None:
         """Hand over operations, in order. Never blocks; the caller bounds what waits."""
@@ -182,7 +188,7 @@ class StorageThread:
         """Write what is waiting, make a last checkpoint, let go of the files. Blocking; durable unless ``error``."""
         self._inbox.put(_Stop())
         self._thread.join()
-        self._background.shutdown()
+        self._background.finish()
         self._let_go()
 
     def halt(self) -> None:
@@ -190,45 +196,29 @@ class StorageThread:
         self._is_dropped = True
         self._upkeep.is_halted = True
 
-    def drop(self, wait_seconds: float) -> None:
-        """Let go without writing anything. Blocking, about ``wait_seconds`` at most.
+    def drop(self) -> None:
+        """Let go without writing anything. Also after ``close``, and after one that failed.
 
-        A thread that hangs in the volume is left behind; when it wakes it finds itself dropped or deposed, and ends.
+        Blocking: who hangs in the volume is waited for; when it wakes it finds itself dropped or deposed, and ends.
         """
         self.halt()
         if self._thread.native_id is not None:  # else it never served anybody
             self._inbox.put(_Stop())
-            self._thread.join(wait_seconds)
-        self._background.shutdown(wait=False, cancel_futures=True)
-        background = self._upkeep.background_work
-        if self._end.preparing is not None:
-            background = (*background, self._end.preparing)
-        working = [future for future in background if not future.cancelled()]
-        is_idle = self._threads.wait(working, wait_seconds)
-        if is_idle and not self._thread.is_alive():
-            self._let_go()
-        else:
-            self._threads.thread(lambda: self._let_go_later(working), "tandemmq-leaving").start()
-
-    def _let_go_later(self, working: Sequence[Future[Any]]) -> None:
-        """When those that hang wake up: else this process keeps the index from its own next life."""
-        self._thread.join()
-        self._threads.wait(working)
-        try:
-            self._let_go()
-        except OSError as error:
-            log.warning("what a dropped store had open is not closed: %s", error)
+            self._thread.join()
+        self._background.finish(cancel=True)
+        self._let_go()
 
     def _let_go(self) -> None:
         self._end.writer.close()
         self._pages.close()
         self._index.close()
+        self._has_let_go = True
 
     # ---- the thread
 
     def _run(self) -> None:
         try:
-            self._end.look()  # from here on what is said rests on it
+            self._end.look()  # prove: first-look-before-work
             while self._once():
                 pass
         except BaseException as reason:
@@ -242,7 +232,7 @@ class StorageThread:
         """What really ended this thread: a master misses files that its successor removed, and that is no damage."""
         if isinstance(reason, JournalMissing):
             try:
-                self._end.writer.look()
+                self._end.writer.look()  # prove: missing-file-may-be-deposition
             except JournalError as deposed:
                 return deposed
         return reason
@@ -285,7 +275,7 @@ class StorageThread:
         if operations:
             self._process(operations)
         else:
-            self._end.look()
+            self._end.look()  # prove: idle-master-looks
             self._space.note_written(0)  # time passes: space may be back
         if must_stop:
             self._upkeep.finish()
@@ -348,6 +338,6 @@ class StorageThread:
         self._report(batch.reported())
 
     def _report(self, operations: list[Operation]) -> None:
-        if operations and not self._is_dropped:
+        if operations and not self._is_dropped:  # prove: halted-reports-nothing " and not self._is_dropped"
             self.figures.confirmed += len(operations)
             self._report_durable(operations)

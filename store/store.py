@@ -178,14 +178,16 @@ class Store:
         and what is known here may be undone there. The loop asks once a turn. With several stores one look is enough,
         since a successor fences all before it reads any.
         """
-        return self._threads.boottime() - self.figures.last_look < self._look_age_max and self._has_proof()
+        # prove: last-look-is-young "self._look_age_max" -> "1e9"
+        is_young = self._threads.boottime() - self.figures.last_look < self._look_age_max
+        return is_young and self._has_proof()  # prove: no-proof-no-word
 
     def look_soon(self) -> None:
         """Have the storage thread look, if it does not anyway."""
         self._thread.ask(lambda: None)
 
     def seen_alive(self) -> float:
-        """When, on the monotonic clock, the storage thread last showed life. Any thread."""
+        """When, on the monotonic clock, the storage thread last showed life; now, when it is over. Any thread."""
         return self._thread.seen_alive()
 
     def checkpoint(self) -> Sequence[Future[None]]:
@@ -296,10 +298,13 @@ class Store:
         self._is_halted = True
         self._thread.halt()
 
-    def drop(self, wait_seconds: float = 1.0) -> None:
-        """Let go without writing anything: another broker may be master. Blocking, about ``wait_seconds`` at most."""
+    def drop(self) -> None:
+        """Let go without writing anything: another broker may be master.
+
+        Blocking, until what hangs in the volume has come back; nothing is left open then. Also after ``close``.
+        """
         self.halt()
-        self._thread.drop(wait_seconds)
+        self._thread.drop()
 
 
 def _bytes_of(operations: Sequence[Operation | NewQueue]) -> int:

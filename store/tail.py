@@ -42,6 +42,7 @@ class Tail:
         "removed",
         "touched_files",
         "touched_owners",
+        "touched_records",
         "unranked",
     )
 
@@ -54,6 +55,7 @@ class Tail:
         self.rank_order: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         self.unranked: list[tuple[int, int, int]] = []
         self.touched_owners: set[int] = set()
+        self.touched_records: set[int] = set()  # subscriptions whose later records changed
         self.touched_files: set[int] = set()
         self.dropped_owners: set[int] = set()
         self.operations = 0
@@ -96,7 +98,7 @@ def _behind(order: Sequence[int], after: int) -> Iterator[int]:
 
 
 def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
-    """Everything a checkpoint writes, in key order: A, F, H, I, L, M, O, P, R, X."""
+    """Everything a checkpoint writes, in key order: A, F, H, I, L, M, O, P, R, S, X."""
     tail = frozen.tail
     small = frozen.small
     files = [change for change in small if change[0] < keys.ID]

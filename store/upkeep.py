@@ -10,7 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from itertools import accumulate, chain
 from typing import cast
 
@@ -18,6 +18,7 @@ from index.index import Index
 from journal.files import JournalFiles
 from store.archive import DEFAULT_NAME, Archive
 from store.archive import Disk as ArchiveDisk
+from store.background import Background
 from store.compaction import Compaction, CompactionReport, plan, sparse
 from store.figures import Figures
 from store.headers import Chronicle
@@ -38,8 +39,6 @@ log = logging.getLogger(__name__)
 # share one interpreter with it.
 CHECKPOINT_SLICE_SECONDS = 0.001
 CHECKPOINT_PAUSE_SECONDS = 0.001
-# Who waits for the background passes its signs of life on, so often.
-LIFE_SECONDS = 0.5
 
 
 class CheckpointDone:
@@ -101,7 +100,7 @@ class Upkeep:
         *,
         checkpoint_records: int,
         unfinished: Frozen | None = None,
-        background: Executor,
+        background: Background,
         tell: Callable[[CheckpointDone | Failed], object],
         clock: Callable[[], float],
         threads: Threads = OS_THREADS,
@@ -137,7 +136,6 @@ class Upkeep:
         self._is_in_a_hurry = False
         self._wanted_by: list[Future[None]] = []  # who asked for a checkpoint that has not begun
         self._awaited_by: list[Future[None]] = []  # who asked for the one that is under way
-        self._background_seen_alive = threads.monotonic()
         self._last_checkpoint = clock()
         # With an interval of 0 (infinite) at a stop only; else the first checkpoint may.
         self._last_cleanup = clock() if math.isinf(settings.cleanup_interval) else -math.inf
@@ -152,11 +150,6 @@ class Upkeep:
     def next_work(self) -> float | None:
         """When there is something to do again, by the clock; None: after the next batch."""
         return None if self._compaction is None else self._next_step
-
-    @property
-    def background_work(self) -> tuple[Future[None], ...]:
-        """What may be under way in the background."""
-        return tuple(future for future in (self._checkpoint, self._unlinking) if future is not None)
 
     def compact(self, report: Future[CompactionReport]) -> None:
         """Begin to empty all files in which more than a little is dead. ``report`` is told when they are gone."""
@@ -217,7 +210,8 @@ class Upkeep:
             self._checkpoint = self._background.submit(self._write_checkpoint, self._freeze())
 
     def _freeze(self) -> Frozen:
-        self._end.settle()  # a checkpoint covers only what is on the disk, whatever the strategy
+        # A checkpoint covers only what is on the disk, whatever the strategy.
+        self._end.settle()  # prove: checkpoint-covers-what-was-looked-at
         self._last_checkpoint = self._clock()
         self._bytes_at_checkpoint = self._figures.bytes_written
         return self._state.freeze(self._chronicle.first_of_epoch, self._end.writer.position[0])
@@ -232,8 +226,7 @@ class Upkeep:
             for _ in steps:
                 if self.is_halted:
                     return
-                self._background_seen_alive = now = threads.monotonic()
-                if now > slice_end and not self._is_in_a_hurry:
+                if threads.monotonic() > slice_end and not self._is_in_a_hurry:
                     threads.sleep(CHECKPOINT_PAUSE_SECONDS)
                     slice_end = threads.monotonic() + CHECKPOINT_SLICE_SECONDS
             self._figures.checkpoint_seconds += threads.monotonic() - started
@@ -246,7 +239,7 @@ class Upkeep:
         """The checkpoint that was under way ended; raises what ended it, if it failed."""
         self._checkpoint = None
         if done.error is not None:
-            raise done.error
+            raise done.error  # prove: failed-checkpoint-is-final
         self._is_in_a_hurry = False
         self._state.thaw()
         self._figures.checkpoints += 1
@@ -271,7 +264,7 @@ class Upkeep:
 
     def _reclaim(self, files: tuple[int, ...]) -> None:
         """Remove files that nothing needs: first said in the journal, then done, oldest first."""
-        records = [encode_gone(files)]
+        records = [encode_gone(files)]  # prove: gone-names-the-files "files" -> "()"
         state = self._state
         audit = state.audit
         must_tell = audit is not None and len(audit) > 0
@@ -282,11 +275,11 @@ class Upkeep:
         locations = self._end.write(records, sum(map(len, records)), is_upkeep=True)
         if audit is not None and len(records) > 1:
             state.audit_record = (locations[0], audit.revision)
-        self._end.settle()
+        self._end.settle()  # prove: gone-is-durable-before-unlink
         self._pages.forget(files)
         # A removal that failed is final as a failed write is: what pins a file that is still there must stay.
         if self._unlinking is not None:
-            self._await(self._unlinking)
+            self._await(self._unlinking)  # prove: one-removal-after-the-other
         state.forget_files(files)
         for file in files:
             self._sizes.pop(file, None)
@@ -296,22 +289,22 @@ class Upkeep:
         log.info("reclaimed %d journal files (%d to %d)", len(files), files[0], files[-1])
 
     def _await(self, work: Future[None]) -> None:
-        """Wait for background work; raises what it raised. Its signs of life are ours meanwhile."""
-        while not self._threads.wait([work], LIFE_SECONDS):
-            self._figures.last_seen_alive = max(self._figures.last_seen_alive, self._background_seen_alive)
+        """Wait for background work; raises what it raised."""
+        self._background.wait(work)
         work.result()
 
     def _unlink(self, files: tuple[int, ...]) -> None:
         for file in files:
             # One at a time, each with a sync of the directory: a removed acknowledgement must not be gone while the
             # message that it killed comes back after a power loss.
-            self._remover.remove([file])
-            self._background_seen_alive = self._threads.monotonic()
+            # Who hung in the volume meanwhile removes no more: a successor does.
+            if self.is_halted:  # prove: halted-removes-no-more
+                return
+            self._remover.remove([file])  # prove: directory-sync-after-each-unlink "[file]" -> "files"
 
     def _breathe(self) -> None:
         """In the background, between chunks of a file that goes to the archive: the loop and the storage thread share
         one interpreter with it."""
-        self._background_seen_alive = self._threads.monotonic()
         if not self.is_halted:
             self._threads.sleep(CHECKPOINT_PAUSE_SECONDS)
 
@@ -319,7 +312,7 @@ class Upkeep:
         """In the background: a failure is the storage thread's to raise."""
         error = None if unlinking.cancelled() else unlinking.exception()
         if error is not None:
-            self._tell(Failed(error))
+            self._tell(Failed(error))  # prove: failed-unlink-is-final
 
     # ---- compaction
 
@@ -406,7 +399,7 @@ class Upkeep:
                 self._background.submit(_tell, self._threads, self._unlinking, compaction.reports, report)
 
     def finish(self) -> None:
-        """A last checkpoint; durable on return."""
+        """A last checkpoint; durable on return, unless halted meanwhile."""
         if self._checkpoint is not None:
             self._is_in_a_hurry = True
             self._await(self._checkpoint)
@@ -416,16 +409,19 @@ class Upkeep:
             if self._unfinished is not None:
                 self._write_at_once(self._unfinished)
                 self._unfinished = None
+            if self.is_halted:
+                return
             frozen = self._freeze()
             self._write_at_once(frozen)
-            if self._settings.cleanup_on_stop and frozen.reclaimable:
+            if self._settings.cleanup_on_stop and frozen.reclaimable and not self.is_halted:
                 self._reclaim(frozen.reclaimable)
         else:
             self._end.settle()
 
     def _write_at_once(self, frozen: Frozen) -> None:
         for _ in self._index.checkpoint(changes(frozen), frozen.meta):
-            pass
+            if self.is_halted:
+                return
         self._state.thaw()
 
 

@@ -1,8 +1,9 @@
 """The broker's word to systemd: READY=1, STATUS=, WATCHDOG=1, STOPPING=1 (sd_notify(3), protocol section).
 
 It promises: no call blocks or raises; without $NOTIFY_SOCKET every call does nothing. The watchdog is fed only
-while both the event loop and the storage thread show life: a process whose loop turns while its disk hangs is not
-well, and systemd is to know. It refuses to know what a sign of life is: whoever builds it hands in a callable each.
+while the event loop, the storage thread and the lock's thread show life: a process whose loop turns while its disk
+hangs is not well, nor is one that cannot let go of its lock, and systemd is to know. It refuses to know what a sign of
+life is: whoever builds it hands in a callable each.
 """
 
 from __future__ import annotations

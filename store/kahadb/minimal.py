@@ -14,10 +14,11 @@ from __future__ import annotations
 import os
 import struct
 
-from index.disk import Disk, exists, sync_directory, write_fully
+from index.disk import Disk, exists, sync_directory
 from store.kahadb.errors import KahaIndexDamaged
 from store.kahadb.index import VERSION_LATEST, read_index
 from store.kahadb.page_file import DATA, FREE, HEADER_COPY_BYTES, PAGE_BYTES_DEFAULT, PAGE_END, PAGE_HEAD, REDO
+from tandemmq.disk import write_fully
 
 MINIMAL_BYTES = 12_288
 ASIDE = ".aside-"
@@ -79,11 +80,11 @@ def write_minimal(directory: str, openwire_version: int, disk: Disk = os) -> Non
     fd = disk.open(path + NEW, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         write_fully(disk, fd, encode_minimal(openwire_version), 0)
-        disk.fsync(fd)
+        disk.fsync(fd)  # prove: minimal-index-sync
     finally:
         disk.close(fd)
     disk.replace(path + NEW, path)
-    sync_directory(disk, directory)
+    sync_directory(disk, directory)  # prove: minimal-index-name-durable
 
 
 def set_index_aside(directory: str, time_ns: int, disk: Disk = os) -> tuple[str, ...]:
@@ -100,6 +101,6 @@ def set_index_aside(directory: str, time_ns: int, disk: Disk = os) -> tuple[str,
             disk.replace(path, aside)
         except FileNotFoundError:
             continue
-        sync_directory(disk, directory)
+        sync_directory(disk, directory)  # prove: aside-name-durable
         moved.append(aside)
     return tuple(moved)

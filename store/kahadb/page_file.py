@@ -15,8 +15,9 @@ import os
 import struct
 from zlib import adler32
 
-from index.disk import Disk, read_fully
+from index.disk import Disk
 from store.kahadb.errors import KahaIndexDamaged
+from tandemmq.disk import read_fully
 
 DATA = "db.data"
 REDO = "db.redo"

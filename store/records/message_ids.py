@@ -8,8 +8,12 @@ ActiveMQ makes for STOMP and MQTT clients. So the id alone tells, in ActiveMQ's 
 
 from __future__ import annotations
 
+import hashlib
+import re
+
 SEQUENCE_MAX = (1 << 63) - 1  # a signed 64-bit number in OpenWire and in Java
 _BROKER_SESSION = "-1"
+_PLAIN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BROKER_SESSION_WITHIN = f":{_BROKER_SESSION}:"
 
 
@@ -18,9 +22,18 @@ def broker_producer(connection_id: str) -> str:
     return f"{connection_id}:{_BROKER_SESSION}:1"
 
 
-def client_message_id(producer: str, sequence: int) -> str:
-    """The id of the message that a client calls ``sequence`` of ``producer``, a name without a colon."""
-    return f"ID:{producer}:1:1:{sequence}"
+def client_message_id(producer: str, sequence: int, user: str | None = None) -> str:
+    """The id of the message that a client calls ``sequence`` of ``producer``, a name of letters, digits, dots, hyphens
+    and underscores. Users have producers of their own: nobody can use up the numbers of another."""
+    if user is None:
+        return f"ID:{producer}:1:1:{sequence}"
+    plain = user if _PLAIN.fullmatch(user) else f"~{hashlib.sha256(user.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return f"ID:{producer}@{plain}:1:1:{sequence}"
+
+
+def is_of_broker(session: int) -> bool:
+    """Whether ids of this session are a broker's, so that no client may make them."""
+    return session < 0
 
 
 def is_made_by_broker(message_id: str) -> bool:

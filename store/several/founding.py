@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 
+from store.pulse import Pulses
 from store.several.member import Member
 from store.store import Store
+from store.threads import Threads
 
 
 class Founding:
@@ -23,6 +24,7 @@ class Founding:
         *,
         made: Callable[[Member], None],
         on_lost: Callable[[BaseException], None],
+        threads: Threads,
     ) -> None:
         self._make_store = make_store
         self._call_soon = call_soon
@@ -30,28 +32,45 @@ class Founding:
         self._on_lost = on_lost
         self._unopened: dict[Member, Store] = {}
         self._is_over = False
-        self._thread = ThreadPoolExecutor(1, "tandemmq-founding")
+        self._threads = threads
+        self._thread = threads.executor(1, "tandemmq-founding")
+        self._pulses = Pulses(threads)
+        self._making: set[Future[Store]] = set()
+        self._making_since = 0.0
 
     def begin(self, member: Member) -> None:
         """Have the store of ``member`` made. On the loop; at once."""
-        making = self._thread.submit(self._make_store, member.name)
+        if not self._making:
+            self._making_since = self._threads.monotonic()
+        making = self._thread.submit(self._make, member.name)
+        self._making.add(making)
         making.add_done_callback(partial(self._done, member))
+
+    def _make(self, name: str) -> Store:
+        with self._pulses.beating():
+            return self._make_store(name)
+
+    def seen_alive(self) -> float:
+        """When, on the monotonic clock, the thread was last found at work; now, when there is nothing to do. Any
+        thread."""
+        return max(self._making_since, self._pulses.seen_busy()) if self._making else self._threads.monotonic()
 
     def _done(self, member: Member, making: Future[Store]) -> None:
         """On the thread."""
+        self._making.discard(making)
         if making.cancelled():
             return
         error = making.exception()
         if error is not None:
             self._call_soon(partial(self._on_lost, error))
         elif self._is_over:
-            making.result().drop(0.0)
+            making.result().drop()
         else:
             self._call_soon(partial(self._there, member, making.result()))
 
     def _there(self, member: Member, store: Store) -> None:
         if self._is_over:
-            store.drop(0.0)
+            self._threads.thread(store.drop, "tandemmq-dropping").start()  # the loop never waits
             return
         self._unopened[member] = store
         self._made(member)
@@ -64,12 +83,10 @@ class Founding:
         """What is being made is dropped when it is there. Any thread; at once."""
         self._is_over = True
 
-    def end(self, wait_seconds: float | None = None) -> None:
-        """Drop what nobody took. Blocking, until nothing is being made, or for ``wait_seconds``: a volume may hang."""
+    def end(self) -> None:
+        """Drop what nobody took. Blocking, until nothing is being made."""
         self._is_over = True
-        ending = threading.Thread(target=lambda: self._thread.shutdown(cancel_futures=True), daemon=True)
-        ending.start()
+        self._thread.shutdown(cancel_futures=True)
         unopened, self._unopened = self._unopened, {}
         for store in unopened.values():
-            store.drop(0.0)
-        ending.join(wait_seconds)
+            store.drop()

@@ -21,9 +21,11 @@ from store.filters import DIRECTORY_NAME_MAX, MATCH_ALL_DIRECTORY, OUTCOMES_DIRE
 from store.index_trust import numbering_of
 from store.settings import StoreSettings
 from store.standby import Disk, Standby
+from store.threads import OS_THREADS, Threads
 
 # The name of the store that lies in the directory itself.
 ROOT = "."
+LISTING_PREFIX = ".listing-"
 
 # An owner's id tells its store: number of the store << OWNER_BITS | the store's own number for it. The index has 32
 # bits for the id.
@@ -47,11 +49,13 @@ class Layout:
         filters: Filters,
         *,
         disk: Disk = os,
+        threads: Threads = OS_THREADS,
     ) -> None:
         self.directory = directory
         self.broker = broker
         self.filters = filters
         self.disk = disk
+        self.threads = threads
         self._index_directory = index_directory
         self._settings = settings
         self._numbers: dict[str, int] = {}
@@ -86,7 +90,7 @@ class Layout:
 
     def refresh(self) -> None:
         """See to it that the next listing is a true one: NFS answers from memory unless this host changed something."""
-        path = os.path.join(self.directory, f".listing-{self.broker}")
+        path = os.path.join(self.directory, LISTING_PREFIX + self.broker)
         self.disk.close(self.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
         self.disk.unlink(path)
 
@@ -116,7 +120,13 @@ class Layout:
         if self._index_directory is not None:
             index_root = self._index_directory if name == ROOT else os.path.join(self._index_directory, name)
         return Standby(
-            self.path(name), index_root, self.broker, self.settings(name), disk=self.disk, number_owners=number_owners
+            self.path(name),
+            index_root,
+            self.broker,
+            self.settings(name),
+            disk=self.disk,
+            threads=self.threads,
+            number_owners=number_owners,
         )
 
     def number(self, name: str) -> int:

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from store.filters import OUTCOMES_DIRECTORY, Filters, StoresClash
@@ -23,6 +21,7 @@ from store.lag import Lag
 from store.lag import together as together_behind
 from store.prediction import Prediction, together
 from store.promotion import Outcome, Told, untold
+from store.pulse import Pulses
 from store.records.message import Destination
 from store.records.transactions import TransactionId, transaction_of_key
 from store.settings import StoreSettings
@@ -32,6 +31,7 @@ from store.several.stores import SeveralStores, Term
 from store.standby import Disk, Standby, outcome_by
 from store.state import State
 from store.store import Store
+from store.threads import OS_THREADS, Threads
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +60,16 @@ class SeveralStandbys:
         filters: Filters,
         *,
         disk: Disk = os,
+        threads: Threads = OS_THREADS,
     ) -> None:
         self.directory = directory
         self.settings = settings
         self.broker = broker
-        self._layout = Layout(directory, index_directory, broker, settings, filters, disk=disk)
+        self._layout = Layout(directory, index_directory, broker, settings, filters, disk=disk, threads=threads)
+        self._threads = threads
         self._standbys: dict[str, Standby] = {}
         self._is_halted = False
+        self._pulses = Pulses(threads)
         try:
             self._open_found()
         except BaseException:
@@ -112,6 +115,10 @@ class SeveralStandbys:
         """Messages held, as far as the journals were read."""
         return sum(standby.messages for standby in list(self._standbys.values()))
 
+    def seen_busy(self) -> float:
+        """When, on the monotonic clock, one of the threads that help to promote was last found at work. Any thread."""
+        return self._pulses.seen_busy()
+
     def halt(self) -> None:
         """Make a running ``follow`` return soon. Any thread."""
         self._is_halted = True
@@ -141,7 +148,7 @@ class SeveralStandbys:
         ``told`` hears of the steps as of one (``Standby.promote``). Raises as ``store.promotion.Promotion`` does, for
         any store, and DestinationInTwoStores; this is then of no more use but to be closed.
         """
-        started = time.monotonic()
+        started = self._threads.monotonic()
         stores: dict[str, Store] = {}
         lost = _First(on_lost, stores)
 
@@ -157,24 +164,24 @@ class SeveralStandbys:
             stores[name] = store
             return store
 
-        outcomes = self._fence_all()
+        outcomes = self._fence_all(has_proof)  # prove: all-fenced-before-any-is-read order all-read
         told("fenced")
-        fenced = time.monotonic()
-        _each(Standby.read, self._standbys.values())
+        fenced = self._threads.monotonic()
+        self._each(Standby.read, self._standbys.values())  # prove: all-read
         records = sum(standby.records_read for standby in self._standbys.values())
-        told("replayed", records=records, seconds=time.monotonic() - fenced)
+        told("replayed", records=records, seconds=self._threads.monotonic() - fenced)
         epoch = max(standby.next_epoch for standby in self._standbys.values())
         outcome_of = _outcomes(outcomes.state, outcome_by(self.settings))
         states = {name: standby.state for name, standby in self._standbys.items() if standby is not outcomes}
         try:
-            _each(lambda name: begin(name, self._standbys[name], epoch, outcome_of), states)
+            self._each(lambda name: begin(name, self._standbys[name], epoch, outcome_of), states)
             homes = _homes(states)
             # Not before every store is free of what was decided.
             begin(OUTCOMES_DIRECTORY, outcomes, epoch, _complete)
             told("header")
         except BaseException:
             for name, store in stores.items():
-                store.drop(0.0)
+                store.drop()
                 del self._standbys[name]  # its index went with the store
             raise
         self._standbys = {}
@@ -183,7 +190,7 @@ class SeveralStandbys:
             self._layout.make(name)
             standby = self._layout.open(name)
             try:
-                standby.fence()
+                standby.fence(has_proof)
                 standby.read()
                 return begin(name, standby, max(epoch, standby.next_epoch), outcome_of)
             except BaseException:
@@ -192,7 +199,7 @@ class SeveralStandbys:
 
         term = Term(
             epoch,
-            time.monotonic() - started,
+            self._threads.monotonic() - started,
             {name: stores[name] for name in sorted(states)},
             stores[OUTCOMES_DIRECTORY],
             homes,
@@ -200,29 +207,34 @@ class SeveralStandbys:
         )
         return SeveralStores(self._layout, term, make_store=make_store, call_soon=call_soon, on_lost=lost)
 
-    def _fence_all(self) -> Standby:
+    def _fence_all(self, has_proof: Callable[[], bool]) -> Standby:
         """Every journal is ours; returns that of outcomes."""
         layout = self._layout
         if OUTCOMES_DIRECTORY not in self._standbys:
             layout.make(OUTCOMES_DIRECTORY)
             self._standbys[OUTCOMES_DIRECTORY] = layout.open(OUTCOMES_DIRECTORY)
         outcomes = self._standbys[OUTCOMES_DIRECTORY]
-        outcomes.fence()
+        outcomes.fence(has_proof)
         layout.refresh()
         for name in sorted(layout.wanted() - layout.found()):
             layout.make(name)
             self._standbys[name] = layout.open(name)
         self._open_found()
-        _each(Standby.fence, [standby for standby in self._standbys.values() if standby is not outcomes])
+        others = [standby for standby in self._standbys.values() if standby is not outcomes]
+        self._each(lambda standby: standby.fence(has_proof), others)
         return outcomes
 
+    def _each(self, step: Callable[[T], object], items: Iterable[T]) -> None:
+        """One step of the promotion for each store; mostly waiting for the disk. All are done on return, or raising."""
 
-def _each(step: Callable[[T], object], items: Iterable[T]) -> None:
-    """One step of the promotion for each store; mostly waiting for the disk. All are done on return, or raising."""
-    with ThreadPoolExecutor(PROMOTING_THREADS, "tandemmq-promoting") as pool:
-        done = [pool.submit(step, item) for item in items]
-    for each in done:
-        each.result()
+        def take(item: T) -> None:
+            with self._pulses.beating():
+                step(item)
+
+        with self._threads.executor(PROMOTING_THREADS, "tandemmq-promoting") as pool:
+            done = [pool.submit(take, item) for item in items]
+        for each in done:
+            each.result()
 
 
 class _First:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,7 +103,10 @@ class SeveralStores:
         self._under_way = 0  # joint operations and markers that have not come back
         self._numbers = 0
         self._opening: dict[Joint, Member] = {}  # new stores, while txStore is looked at
-        self._founding = Founding(make_store, call_soon, made=self._look_before_opening, on_lost=on_lost)
+        self._threads = layout.threads
+        self._founding = Founding(
+            make_store, call_soon, made=self._look_before_opening, on_lost=on_lost, threads=self._threads
+        )
 
     def _know(self, member: Member) -> None:
         self._members[member.name] = member
@@ -180,8 +183,9 @@ class SeveralStores:
         self.outcomes.look_soon()
 
     def seen_alive(self) -> float:
-        """As ``Store.seen_alive``: of the one that was silent for the longest."""
-        return min(store.seen_alive() for store in (*self.members().values(), self.outcomes))
+        """As ``Store.seen_alive``: of the one that was silent for the longest, or who makes a new one."""
+        stores = (*self.members().values(), self.outcomes)
+        return min(self._founding.seen_alive(), *(store.seen_alive() for store in stores))
 
     def checkpoint(self) -> Sequence[Future[None]]:
         """As ``Store.checkpoint``, in all stores."""
@@ -455,7 +459,7 @@ class SeveralStores:
         Raises what stopped a store, if something did.
         """
         self._founding.end()
-        with ThreadPoolExecutor(CLOSING_THREADS, "tandemmq-closing") as closing:
+        with self._threads.executor(CLOSING_THREADS, "tandemmq-closing") as closing:
             closed = [closing.submit(store.close) for store in self.members().values()]
         self.outcomes.close()
         for each in closed:
@@ -467,14 +471,14 @@ class SeveralStores:
         for store in (*self.members().values(), self.outcomes):
             store.halt()
 
-    def drop(self, wait_seconds: float = 1.0) -> None:
-        """Let go without writing anything: another broker may be master. Blocking, about ``wait_seconds`` at most."""
+    def drop(self) -> None:
+        """As ``Store.drop``, of all of them."""
         self.halt()
         stores = [*self.members().values(), self.outcomes]
-        with ThreadPoolExecutor(max(CLOSING_THREADS, len(stores) + 1), "tandemmq-dropping") as dropping:
-            dropping.submit(self._founding.end, wait_seconds)
+        with self._threads.executor(max(CLOSING_THREADS, len(stores) + 1), "tandemmq-dropping") as dropping:
+            dropping.submit(self._founding.end)
             for store in stores:
-                dropping.submit(store.drop, wait_seconds)
+                dropping.submit(store.drop)
 
 
 class _Ear:

@@ -76,8 +76,8 @@ class Takeover:
     def finish(self) -> Report:
         """Set ActiveMQ's index aside and write the minimal one; durable on return. Logs the report."""
         work = self._work
-        aside = set_index_aside(work.directory, time.time_ns(), work.disk)
-        write_minimal(work.directory, max(work.openwire_version, OPENWIRE_VERSION), work.disk)
+        aside = set_index_aside(work.directory, time.time_ns(), work.disk)  # prove: aside-first order minimal-left
+        write_minimal(work.directory, max(work.openwire_version, OPENWIRE_VERSION), work.disk)  # prove: minimal-left
         state = work.follower.state
         self.report = report = replace(
             self.report,

@@ -9,7 +9,6 @@ messages have keys of their own: only their order means something.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Set
 from heapq import merge
 from itertools import chain, repeat
@@ -21,6 +20,7 @@ from journal.files import JournalFiles
 from journal.format import Location, file_of, location
 from journal.scan import scan
 from store.headers import Chronicle
+from store.index_directory import remove
 from store.kahadb.index import KahaDestination, KahaEntry, KahaIndex, KahaSubscription
 from store.keys import Entry
 from store.open_transactions import PendingOperation
@@ -122,7 +122,8 @@ class Truth:
         self._files = files
         self._chronicle = chronicle
         self._scratch = scratch
-        shutil.rmtree(scratch, ignore_errors=True)  # of a take-over that crashed
+        self._disk = disk
+        remove(disk, scratch)  # of a take-over that crashed
         self._index = Index.open(scratch, disk)
         self.state = State(self._index, self._index.meta)
         self._replay = Replay(self.state)
@@ -133,7 +134,7 @@ class Truth:
 
     def close(self) -> None:
         self._index.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        remove(self._disk, self._scratch)
 
     def read(
         self,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from journal.files import NEXT_PREFIX, file_id
+from store.several.layout import LISTING_PREFIX
 
 UNKNOWN: Final = "unknown"
 
@@ -31,6 +32,7 @@ class Thing:
 _FILES: Final[tuple[tuple[str, str, str], ...]] = (
     (r"lock", "lock", "the lock file, and who holds it"),
     (re.escape(NEXT_PREFIX) + r".+", "next", "made ahead, to become the next journal file of that broker"),
+    (re.escape(LISTING_PREFIX) + r".+", "listing", "left by a promotion that failed; that broker's next removes it"),
     (r"db\.(data|redo|free)", "activemq", "ActiveMQ's index, for its next start: it rebuilds it from the journal"),
     (r"(db\.(data|redo|free)|scheduleDB\..+)[.-].+", "aside", "set aside when the directory was taken over; not read"),
     (r"tx-.+\.tmp", "activemq", "ActiveMQ's spilled index pages, left by a crash; not read"),
@@ -46,6 +48,7 @@ _DIRECTORIES: Final[tuple[tuple[str, str, str], ...]] = (
     (r"txStore", "transactions", "outcomes of transactions over several stores"),
     (r"scheduler", "activemq", "ActiveMQ's scheduled messages; not read"),
     (r".+[.-]aside.*|.+\.aside-.+", "aside", "set aside; not read"),
+    (r"\.doctor-.+", "doctor", "left by a `doctor storage` that was killed; not read, and safe to remove"),
     (r"lost\+found", "volume", "the file system's own"),
 )
 

@@ -113,7 +113,7 @@ def _waits(why: FileWhy) -> str:
         parts.append(f"its acknowledgements and deletions hold down what died in {names(why.pins)}")
     if why.fences_before:
         parts.append(
-            f"it began epoch {why.epoch}, so it goes after all older files, "
+            f"it is the fence of a promotion, so it goes after all older files, "
             f"{counted(len(why.fences_before), 'file')} from {names(why.fences_before[:1])} on"
         )
     return "; ".join(parts)

@@ -7,6 +7,7 @@ import queue
 import time
 from collections.abc import Callable
 
+from journal.format import END_RECORD_SIZE, encode_batch, location
 from store.operations import AddMessage, Operation, Owner, Page, PagedMessage, RemoveMessage
 from store.records.commands import encode_add, encode_remove
 from store.records.message import BodyKind, Destination, DestinationKind, Message
@@ -72,7 +73,7 @@ class Term:
         for function in turn:
             function()
 
-    def wait(self, until: Callable[[], bool], seconds: float = 10.0) -> None:
+    def wait(self, until: Callable[[], bool], seconds: float = 30.0) -> None:
         """Run the loop until something holds; fails when it does not in time, or when the store is lost."""
         deadline = time.monotonic() + seconds
         while not until():
@@ -87,7 +88,7 @@ class Term:
     def wait_durable(self, count: int) -> None:
         self.wait(lambda: len(self.durable_operations) >= count)
 
-    def wait_lost(self, seconds: float = 10.0) -> BaseException:
+    def wait_lost(self, seconds: float = 30.0) -> BaseException:
         deadline = time.monotonic() + seconds
         while self.lost is None:
             self.end_turn()
@@ -137,6 +138,19 @@ class Term:
         self.wait_durable(before + count)
         return added
 
+    def write_late(self, count: int = 1) -> None:
+        """What a master that was stopped in its write writes when it wakes: a batch for each message, and no look."""
+        writer = self.store._thread._end.writer
+        file, offset = writer.position
+        path = writer._files.path(file)
+        with open(path, "r+b") as stream:
+            for _ in range(count):
+                message = self.message()
+                batch, _ = encode_batch([encode_add(message, encode_message(message))], location(file, offset))
+                stream.seek(offset)
+                stream.write(batch)
+                offset += len(batch) - END_RECORD_SIZE
+
     def page(self, owner: int, after: int = 0, count: int = 1000, bytes_max: int = 1 << 30) -> Page:
         page = Page(owner, after, count, bytes_max)
         self.store.append(page)
@@ -161,4 +175,4 @@ class Term:
 
     def crash(self) -> None:
         """Stop as kill -9 does: nothing more is written."""
-        self.store.drop(5.0)
+        self.store.drop()

@@ -50,7 +50,7 @@ def take_over(
     follower = Follower(files, Index.open(f"{directory}/index/{broker}"), records_per_checkpoint=100_000)
     try:
         promotion = Promotion(files, broker=broker, max_file_length=FILE_BYTES_MAX, sync="always")
-        promotion.fence()
+        promotion.fence(lambda: True)
         promotion.read(follower)
         takeover = prepare_takeover(files, follower, scratch=f"{directory}/index/{broker}.takeover")
         batches = [] if takeover is None else list(takeover.batches())

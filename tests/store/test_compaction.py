@@ -15,11 +15,15 @@ sys.path.insert(0, os.path.dirname(__file__))
 from store_harness import KIB, Q, Term
 
 from journal.files import JournalFiles
+from journal.scan import scan
 from store.check import check
 from store.compaction import CompactionReport
 from store.operations import AddMessage, AddSubscription, EndTransaction, PrepareTransaction, RemoveOwner
+from store.records.commands import AddMessage as AddCommand
 from store.records.commands import (
+    UpdateMessage,
     XaTransactionId,
+    decode,
     encode_add,
     encode_commit,
     encode_prepare,
@@ -31,6 +35,7 @@ from store.records.commands import (
 from store.records.message import Destination, DestinationKind
 from store.records.openwire import encode_message
 from store.settings import StoreSettings
+from store.standby import Standby
 
 T = Destination(DestinationKind.TOPIC, "T.A")
 SETTINGS = StoreSettings(
@@ -302,6 +307,55 @@ def test_a_prepared_transaction_moves_and_waits_for_its_outcome(directory: str, 
         assert check(directory).problems == []
 
 
+def copies(directory: str) -> list[AddCommand]:
+    """What the journal has of messages that were copied."""
+    files = JournalFiles(directory)
+    batches = (batch for file in files.list() for batch in scan(files, file, on_corrupt=lambda _: None))
+    records = (decode(payload) for batch in batches for _, payload in batch.records)
+    return [record.add for record in records if isinstance(record, UpdateMessage)]
+
+
+def test_the_copy_of_a_message_that_a_transaction_brought_is_in_no_transaction(directory: str) -> None:
+    """The transaction has ended: nobody says its outcome again."""
+    term = Term(directory, settings=OFF)
+    message = term.message(body=b"prepared")
+    payload = encode_add(message, encode_message(message), XID)
+    prepare = PrepareTransaction(XID, [AddMessage(message, (term.store.queue(Q),), payload)], encode_prepare(XID))
+    term.store.append(prepare)
+    end = EndTransaction(XID, True, encode_commit(XID))
+    term.store.append(end)
+    term.wait(lambda: end in term.durable_operations)
+    fill_sparsely(term, 3)
+    term.close()
+    term = Term(directory, settings=SETTINGS)
+    compact(term)
+    term.close()
+    copied = copies(directory)
+    assert message.message_id in [add.message_id for add in copied]
+    assert {add.transaction for add in copied} == {None}
+    assert check(directory).problems == []
+
+
+def test_a_file_with_damage_is_left_as_it_is(directory: str) -> None:
+    """A copy has a checksum of its own, and would pass for what was sent."""
+    term = Term(directory, settings=OFF)
+    kept = fill_sparsely(term, 6)
+    term.close()
+    spoilt = kept[2]
+    files = JournalFiles(directory)
+    file, start = spoilt.location >> 32, spoilt.location & 0xFFFFFFFF
+    content = Path(files.path(file)).read_bytes()
+    at = content.index(b"xxxx", start)
+    Path(files.path(file)).write_bytes(content[:at] + b"y" + content[at + 1 :])
+    term = Term(directory, settings=SETTINGS)
+    report = compact(term)
+    term.close()
+    assert file not in report.files
+    assert len(report.files) >= 4
+    assert file in files.list()
+    assert spoilt.message.message_id not in [add.message_id for add in copies(directory)]
+
+
 def test_an_old_index_knows_a_prepared_transaction_that_moved_twice(directory: str) -> None:
     """The copies between what it knows and what is there went before it read them."""
     term = Term(directory, settings=OFF)
@@ -361,6 +415,52 @@ def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory:
     term = Term(directory, "old", settings=OFF)
     held = {owner.subscription_name: owner.count for owner in term.owners if owner.subscription_name}
     assert held == {"one": 2, "two": 5}
+    term.close()
+    assert check(directory).problems == []
+
+
+def on_other_terms(term: Term, owner: int, name: str, selector: str) -> None:
+    operation = AddSubscription(owner, encode_subscription(T, "c", name, selector))
+    term.store.append(operation)
+    term.wait(lambda: operation in term.durable_operations)
+
+
+@pytest.mark.parametrize("standby_checkpoints", [False, True])
+def test_an_old_index_knows_one_that_ended_and_began_again_and_was_told_other_terms(
+    directory: str, standby_checkpoints: bool
+) -> None:
+    """It holds what came since it began, not only since its newest record: no file tells any more that it ended."""
+    term = Term(directory, "old", settings=OFF)
+    subscribed(term, "one")
+    term.close()
+    term = Term(directory, settings=OFF)
+    one = next(owner.id for owner in term.owners if owner.subscription_name == "one")
+    ended = RemoveOwner(one, encode_unsubscribe(T, "c", "one"))
+    term.store.append(ended)
+    term.wait(lambda: ended in term.durable_operations)
+    dense = fill_sparsely(term, 3)
+    begins = JournalFiles(directory).list()[-2]
+    two = subscribed(term, "two")
+    term.add(T, owners=(two,))
+    one = subscribed(term, "one")
+    for number in range(3):  # in a file each
+        last = term.add(T, owners=(two, one))
+        term.wait(lambda last=last: last in term.durable_operations)  # type: ignore[misc]
+        dense += fill_sparsely(term, 2)
+        on_other_terms(term, one, "one", f"price > {number}")
+    if standby_checkpoints:
+        standby = Standby(directory, f"{directory}/index", "old", OFF)
+        for _ in range(10):  # and makes checkpoints
+            standby.follow()
+        standby.close()
+    for operation in dense:
+        term.remove(operation, term.store.queue(Q))
+    term.store.checkpoint()[0].result(20)
+    term.close()
+    assert JournalFiles(directory).list()[0] >= begins, "what told of its end is gone"
+    term = Term(directory, "old", settings=OFF)
+    held = {owner.subscription_name: owner.count for owner in term.owners if owner.subscription_name}
+    assert held == {"one": 3, "two": 4}
     term.close()
     assert check(directory).problems == []
 

@@ -23,8 +23,8 @@ from journal.format import encode_batch
 from store.check import check
 from store.handback import hand_back, is_handed_back, rehearse
 from store.inspect import read_headers
+from store.journal_end import NoProof
 from store.kahadb.minimal import is_minimal
-from store.offline_epoch import LockGone
 from store.operations import AddSubscription, PrepareTransaction, RemoveMessage
 from store.reading import read_contents
 from store.records.commands import (
@@ -230,7 +230,7 @@ def test_a_lock_that_is_lost_ends_it(spoilt: Path, tmp_path: Path) -> None:
     mine = contents(spoilt, tmp_path / "scratch")
     answers = iter([True, False])
 
-    with pytest.raises(LockGone):
+    with pytest.raises(NoProof):
         hand_back(str(spoilt), str(tmp_path / "work"), has_proof=lambda: next(answers))
 
     assert contents(spoilt, tmp_path / "scratch") == mine

@@ -1,4 +1,4 @@
-"""A storage thread that was left behind hanging in its volume."""
+"""A store that is dropped while its storage thread hangs in the volume."""
 
 from __future__ import annotations
 
@@ -60,11 +60,23 @@ def test_it_lets_go_of_everything_when_it_wakes_up(tmp_path: Path) -> None:
     term.add()
     term.end_turn()
     assert disk.hangs.wait(10), "the sync is asked for"
-    term.store.drop(0.2)
+    dropping = threading.Thread(target=term.store.drop)
+    dropping.start()
+    dropping.join(0.2)
+    assert dropping.is_alive(), "it waits for the thread that hangs"
     assert is_locked(index)
     disk.goes_on.set()
-    deadline = time.monotonic() + 10
-    while is_locked(index):
-        assert time.monotonic() < deadline, "the thread woke up and holds its index all the same"
-        time.sleep(0.01)
+    dropping.join(10)
+    assert not dropping.is_alive()
+    assert not is_locked(index)
     assert check(str(tmp_path)).is_clean
+
+
+def test_a_store_that_is_closed_is_never_silent(tmp_path: Path) -> None:
+    """Of several that are being closed, the one that is done first is not taken for hung."""
+    term = Term(str(tmp_path), "a")
+    term.add_durably(3)
+    term.store.close()
+    closed = time.monotonic()
+    time.sleep(0.05)
+    assert term.store.seen_alive() > closed

@@ -19,6 +19,7 @@ from store_harness import KIB, SMALL, Q, Term
 
 from journal.files import JournalFiles
 from store.filters import FilteredStore
+from store.journal_end import NoProof
 from store.operations import (
     AddSubscription,
     Atomic,
@@ -180,6 +181,36 @@ def test_a_deposed_master_confirms_nothing_in_any_store(directory: str) -> None:
     zombie.crash()
     assert len(successor.bodies(A)) == 3
     successor.close()
+
+
+@pytest.mark.parametrize("fences", [0, 1, 2, 3])
+def test_a_promotion_that_dies_between_the_fences_of_two_stores_harms_no_promise(directory: str, fences: int) -> None:
+    """It lost the lock when so many of four journals were fenced; the master before it sleeps meanwhile."""
+    sleeper = SeveralTerm(directory)
+    kept = [sleeper.add_durably(2, destination) for destination in (A, B, REST)]
+    late = standbys(directory, broker="b")
+    answers = [True] * fences
+    with pytest.raises(NoProof):
+        late.promote(
+            has_proof=lambda: bool(answers) and answers.pop(),
+            call_soon=lambda _: None,
+            call_later_this_turn=lambda _: None,
+            on_lost=lambda _: None,
+        )
+    late.close()
+    journals = [JournalFiles(os.path.join(directory, name)) for name in stores_in(directory)]
+    headless = sum(len(journal.list()) == 2 for journal in journals)
+    assert headless == fences
+    third = SeveralTerm(directory, broker="c")
+    sleeper.durable_operations.clear()
+    for destination in (A, B, REST):
+        sleeper.add(destination)
+    sleeper.wait_lost()
+    assert sleeper.durable_operations == []
+    sleeper.crash()
+    for destination, added in zip((A, B, REST), kept, strict=True):
+        assert third.bodies(destination) == [operation.message.body for operation in added]
+    third.close()
 
 
 # ---- filters change

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 from store_harness import KIB, SMALL, Q, Term
 
 from store.check import check
+from store.index_trust import IndexNotOfThisJournal, judge
 from store.promotion import FIRST_FILE_BYTES
 from store.settings import StoreSettings
 from store.standby import Standby
@@ -124,6 +128,61 @@ def test_an_index_that_tells_of_another_journal_is_set_aside(directory: str) -> 
     assert len(again.bodies()) == 3
     assert any(".aside-" in name for name in os.listdir(f"{directory}/index"))
     again.close()
+
+
+def test_an_index_that_holds_what_a_later_header_cut_off_is_set_aside(directory: str) -> None:
+    """A zombie writes while its successor has read and not said so yet; a third broker follows, and keeps it."""
+    zombie = Term(directory, "a", replace(SMALL, look_interval=3600.0))
+    zombie.add_durably(2)
+    successor = standby(directory, "b")
+    successor.fence(lambda: True)
+    successor.read()
+    zombie.write_late(3)
+    third = standby(directory, "c")
+    third.follow()
+    third._follower.checkpoint()
+    assert third.messages == 4, "the last batch is only seen; of the two before it cannot know"
+    successor.begin(
+        has_proof=lambda: True, call_soon=lambda _: None, call_later_this_turn=lambda _: None, on_lost=lambda _: None
+    ).drop()
+    zombie.crash()
+    third.close()
+    again = Term(directory, "c")
+    assert len(again.bodies()) == 2
+    again.close()
+
+
+def test_an_index_of_another_epoch_is_set_aside_though_its_last_batch_reads_the_same(directory: str) -> None:
+    """A backup was restored, and another broker wrote the same batch to the same place."""
+    master = Term(directory, "a")
+    master.add_durably(3)
+    follower = standby(directory)
+    follower.follow()
+    master.close()
+    follower.follow()
+    known = follower._follower
+    known.checkpoint()
+    ids = known.read_headers()
+    assert judge(known.files, ids, known.chronicle, follower.state, lambda _: True) is None
+    follower.state.epoch += 1
+    with pytest.raises(IndexNotOfThisJournal, match="it was made in epoch 2"):
+        judge(known.files, ids, known.chronicle, follower.state, lambda _: True)
+    follower.close()
+
+
+def test_an_index_whose_last_batch_reads_differently_is_set_aside(tmp_path: Path) -> None:
+    """Another journal, to the byte as long: only what the batch says tells them apart."""
+    for name, body in (("one", b"one"), ("two", b"two")):
+        (tmp_path / name).mkdir()
+        term = Term(str(tmp_path / name), "a", replace(SMALL, clock_mark_interval=math.inf))
+        term.add_durably(1, body=body)
+        term.close()
+    shutil.rmtree(tmp_path / "two" / "index")
+    shutil.copytree(tmp_path / "one" / "index", tmp_path / "two" / "index")
+    term = Term(str(tmp_path / "two"), "a")
+    assert term.bodies() == [b"two"]
+    term.close()
+    assert any(".aside-" in name for name in os.listdir(tmp_path / "two" / "index"))
 
 
 def test_a_promotion_leaves_a_short_file() -> None:

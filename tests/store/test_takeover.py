@@ -5,18 +5,21 @@ The real ActiveMQ is in tests/interop/test_takeover.py; here each case is built 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
 import shutil
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
 from foreign_store import HIGH, LOW, ForeignStore, queue, topic
+from store_harness import Term
 from takeover_harness import Held, Taken, replayed, take_over
 
 from index.index import Index
@@ -25,10 +28,12 @@ from journal.reader import JournalReader
 from store.check import check
 from store.damage import JournalLost
 from store.follow import Follower
+from store.index_directory import remove_stale
 from store.kahadb.minimal import is_minimal
 from store.records.commands import LocalTransactionId, XaTransactionId
 from store.records.message import Message
 from store.records.openwire import decode_message
+from store.standby import Disk
 from store.takeover import records, truth
 from store.takeover.records import added_at
 
@@ -235,6 +240,12 @@ def test_a_store_of_ours_gets_a_minimal_index(tmp_path: Path) -> None:
     assert take_over(directory).report is None
 
 
+def test_a_broker_that_becomes_master_ends_the_take_over_before_it_serves(tmp_path: Path) -> None:
+    term = Term(str(tmp_path))
+    assert is_minimal(str(tmp_path))
+    term.close()
+
+
 def test_a_take_over_that_crashed_between_its_batches_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,3 +401,53 @@ def test_random_lives_are_taken_over_exactly(tmp_path: Path, monkeypatch: pytest
         directory.mkdir()
         run_random_life(SEED + life, directory)
         shutil.rmtree(directory)
+
+
+class Killed:
+    """The system's disk, of a process that is killed when it is about to remove a directory that holds an index."""
+
+    def __init__(self) -> None:
+        self.is_dead = False
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if not callable(real):
+            return real
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            if name == "unlink" and os.path.exists(f"{os.path.dirname(arguments[0])}/db.free"):
+                self.is_dead = True
+            if self.is_dead and name != "close":
+                raise OSError(errno.EIO, "killed")
+            return real(*arguments, **keywords)
+
+        return call
+
+
+def test_nobody_believes_what_a_take_over_that_was_killed_leaves(tmp_path: Path) -> None:
+    """Its temporary index knows what is not in the journal yet: a neighbour that began with it would never say it."""
+    store = store_in(tmp_path, records_per_file=3)
+    store.send(Q)
+    store.send(Q, transaction=LOCAL)
+    dead = store.send(Q)
+    store.commit(LOCAL)  # file 2
+    store.send(R, message_id="ID:x:1:1:1")
+    store.remove(R, "ID:x:1:1:1")
+    store.remove(Q, dead)  # file 3
+    store.send(Q)
+    store.checkpoint()
+    store.write()
+    store.collect({2})
+    directory = str(store.directory)
+    disk = Killed()
+    with pytest.raises(OSError, match="killed"):
+        Term(directory, "a", disk=cast(Disk, disk))
+    assert disk.is_dead
+    assert check(directory).is_clean
+    Term(directory, "b").close()
+    assert with_messages(alone(store.directory)) == store.deliverable()
+    assert check(directory).is_clean
+    left = f"{directory}/index/.takeover/a"
+    assert os.path.exists(left)
+    os.utime(f"{left}/db.data", (0, 0))
+    assert remove_stale(f"{directory}/index", f"{directory}/index/b") == [left]

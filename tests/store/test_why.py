@@ -239,7 +239,7 @@ def test_the_first_file_of_an_epoch_waits_for_all_before_it(directory: str) -> N
 
     assert found.fences_before == [kept.location >> 32]
     assert found.roots == [kept.location >> 32]
-    assert f"it began epoch {first}, so it goes after all older files" in found.action
+    assert "it is the fence of a promotion, so it goes after all older files" in found.action
     term.close()
     assert check(directory).is_clean
 
@@ -265,7 +265,16 @@ def test_every_byte_of_the_directory_is_explained(directory: str) -> None:
     term.add_durably(3)
     term.close()
     Placed(directory, "b").close()
-    for name in ("lock", "db.data", "db.redo", ".next-gone", "quarantine/db-3.log.0", "data-archive/db-1.log"):
+    names = (
+        "lock",
+        "db.data",
+        "db.redo",
+        ".next-gone",
+        ".listing-gone",
+        "quarantine/db-3.log.0",
+        "data-archive/db-1.log",
+    )
+    for name in (*names, f".doctor-{0:032x}/synced"):
         path = Path(directory, name)
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"1234567")
@@ -283,6 +292,7 @@ def test_every_byte_of_the_directory_is_explained(directory: str) -> None:
     assert kinds["index/a.aside-1/"] == "aside"
     assert kinds["data-archive/"] == "archive"
     assert kinds[".next-gone"] == "next"
+    assert kinds[".listing-gone"] == "listing"
 
 
 def test_reading_changes_nothing_and_says_what_the_running_store_says(directory: str) -> None:

@@ -20,6 +20,7 @@ from journal.errors import JournalError
 from journal.files import JournalFiles
 from store.compaction import CompactionReport
 from store.damage import JournalLost
+from store.journal_end import NoProof
 from store.offline import OFFLINE, OfflineStore
 from store.records.errors import RecordDamaged
 from store.settings import StoreSettings
@@ -103,7 +104,7 @@ def _by_us(
                 live = offline.result(offline.store.ask(_live_bytes))
                 with watched("copying", live, lambda: offline.store.figures.bytes_copied):
                     report = offline.result(offline.store.compact())
-        except (JournalError, JournalLost, RecordDamaged, IndexTrouble) as error:
+        except (JournalError, JournalLost, RecordDamaged, IndexTrouble, NoProof) as error:
             raise click.ClickException(f"{error}; `tandemmq store check {directory}` says more") from error
         except OSError as error:
             raise click.ClickException(str(error)) from error

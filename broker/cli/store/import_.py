@@ -19,13 +19,13 @@ from journal.files import JournalFiles
 from store.contents import NotTransferable
 from store.damage import JournalLost
 from store.inspect import read_headers
-from store.offline_epoch import LockGone
+from store.journal_end import NoProof
 from store.records.errors import RecordDamaged, Unencodable
 from store.survey import Survey, survey
 from store.takeover.scheduler import find_scheduled_jobs
 from store.transfer import carry_over
 
-FAILURES = (JournalError, IndexTrouble, JournalLost, RecordDamaged, Unencodable, NotTransferable, LockGone, OSError)
+FAILURES = (JournalError, IndexTrouble, JournalLost, RecordDamaged, Unencodable, NotTransferable, NoProof, OSError)
 
 
 @click.command("import")

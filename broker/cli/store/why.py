@@ -174,7 +174,7 @@ def _print_file(file: FileWhy, notes: list[str]) -> None:
     if file.pinned_by:
         click.echo(f"  keeps {names(file.pinned_by)}, where stands what died here")
     if file.fences_before:
-        click.echo(f"  began epoch {file.epoch}: goes after {counted(len(file.fences_before), 'older file')}")
+        click.echo(f"  is the fence of a promotion: goes after {counted(len(file.fences_before), 'older file')}")
     if file.roots and file.roots != [file.file]:
         click.echo(f"  goes when {names(file.roots)} are emptied")
     click.echo(f"  => {file.action}")
