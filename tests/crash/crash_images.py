@@ -56,16 +56,22 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Contents by path, None for a directory. Two are equal when they hold the same, however they came about."""
+    """Contents by path, None for a directory. Two are equal when they hold the same, however they came about.
+
+    ``second_names`` are paths of files that have another one before, and which: there is one content for both.
+    """
 
     entries: tuple[tuple[str, Content | None], ...]
     names_lost: str = ""
+    second_names: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> bytes:
         digest = hashlib.blake2b(digest_size=16)
         for path, content in self.entries:
             digest.update(path.encode() + b"\0" + (b"" if content is None else content.digest))
+        for path, first in self.second_names:
+            digest.update(f"{path}\0{first}\0".encode())
         return digest.digest()
 
     @property
@@ -75,10 +81,14 @@ class Image:
 
     def put(self, directory: str) -> None:
         """Make it below ``directory``, which must exist."""
+        first_names = dict(self.second_names)
         for path, content in self.entries:
             target = os.path.join(directory, path)
             if content is None:
                 os.makedirs(target, exist_ok=True)
+                continue
+            if path in first_names:
+                os.link(os.path.join(directory, first_names[path]), target)
                 continue
             with open(target, "wb") as file:
                 file.write(content.data)
@@ -169,10 +179,9 @@ class Disk:
         """The images that are possible now, at most MOMENT_IMAGES_MAX; some may be equal."""
         for names, lost in self._namings():
             visible = list(self._walk(names, ROOT, ""))
-            contents = [[None] if node is None else self._contents(node) for _, node in visible]
-            paths = [path for path, _ in visible]
-            for choice in self._bounded(contents, MOMENT_IMAGES_MAX):
-                yield Image(tuple(zip(paths, choice, strict=True)), lost)
+            nodes = list(dict.fromkeys(node for _, node in visible if node is not None))
+            for choice in self._bounded([self._contents(node) for node in nodes], MOMENT_IMAGES_MAX):
+                yield _image(visible, dict(zip(nodes, choice, strict=True)), lost)
 
     def image(self) -> Image:
         """One of the images that are possible now, by the dice; without looking at all of them."""
@@ -186,10 +195,7 @@ class Disk:
                 break
         names, lost = found
         visible = list(self._walk(names, ROOT, ""))
-        return Image(
-            tuple((path, None if node is None else self._random_content(node)) for path, node in visible),
-            lost,
-        )
+        return _image(visible, {node: self._random_content(node) for _, node in visible if node is not None}, lost)
 
     def _namings(self) -> Iterator[tuple[dict[int, dict[str, int]], str]]:
         """What the directories may hold, and in words what was lost."""
@@ -244,7 +250,7 @@ class Disk:
             fate[torn] = self.dice.choice(_tears(file.operations[torn][0]) or [DROPPED])
         return _content(file, fate)
 
-    def _bounded(self, choices: list[list[Content | None]], limit: int) -> Iterator[tuple[Content | None, ...]]:
+    def _bounded(self, choices: list[list[Content]], limit: int) -> Iterator[tuple[Content, ...]]:
         """All combinations, or a sample of so many."""
         count = 1
         for choice in choices:
@@ -255,6 +261,17 @@ class Disk:
         self.is_capped = True
         for _ in range(limit):
             yield tuple(self.dice.choice(choice) for choice in choices)
+
+
+def _image(visible: list[tuple[str, int | None]], contents: dict[int, Content], lost: str) -> Image:
+    first_names: dict[int, str] = {}
+    second_names = [
+        (path, first)
+        for path, node in visible
+        if node is not None and (first := first_names.setdefault(node, path)) != path
+    ]
+    entries = tuple((path, None if node is None else contents[node]) for path, node in visible)
+    return Image(entries, lost, tuple(second_names))
 
 
 WHOLE = "whole"

@@ -7,10 +7,12 @@ says whether it does. Images lie in memory, and are opened in a tmpfs where ther
 from __future__ import annotations
 
 import glob
+import multiprocessing
 import os
 import random
 import shutil
 import tempfile
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,14 +23,16 @@ from recording_disk import Event, Note, RecordingDisk
 from store_harness import Q, Term
 
 from index.index import Index
-from store.check import check
 from store.records.message import Destination, DestinationKind
 from store.settings import StoreSettings
+from store.several.check import check_all
 
 TMPFS = "/dev/shm"
 # One image in so many is lived on with until its files are gone, and then opened without an index.
 LIVES_ON_EVERY = 4
 ROUNDS_OF_FILLER = 6
+# What a pipe takes while nobody reads it, shared by all processes.
+FAILURE_CHARACTERS_MAX = 8_000
 FILLER = Destination(DestinationKind.QUEUE, "filler")
 
 
@@ -61,10 +65,10 @@ def explore(
     dice: random.Random,
     *,
     before: frozenset[State] = frozenset([()]),
-    must_last: bool = True,
+    ledger_of: Callable[[frozenset[State]], Ledger] = Ledger,
 ) -> Exploration:
     """All images that a power loss after each event from ``start`` on may leave. ``before``: what held at the start."""
-    disk, ledger, found = Disk(dice), Ledger(before, must_last), Exploration()
+    disk, ledger, found = Disk(dice), ledger_of(before), Exploration()
     known: dict[bytes, Candidate] = {}
     now: list[Candidate] = []
     for number, event in enumerate(events):
@@ -109,6 +113,23 @@ def sampled(
             ledger.apply(event)
 
 
+@dataclass(frozen=True, slots=True)
+class House:
+    """What lives in a directory: how it is opened, with and without its promises being noted, and what it promises."""
+
+    open: Callable[[str, str, StoreSettings], Term]
+    begin: type[PromisingTerm]
+    ledger: Callable[[frozenset[State]], Ledger]
+
+
+ONE_STORE = House(Term, PromisingTerm, Ledger)
+
+
+def index_directories(directory: str) -> list[str]:
+    """Where the indexes of the brokers are, of one store or of several."""
+    return glob.glob(f"{directory}/index") + glob.glob(f"{directory}/*/index")
+
+
 class Judge:
     """Opens images below ``scratch`` with a store of these settings, as one of these brokers after the other.
 
@@ -121,7 +142,9 @@ class Judge:
         settings: StoreSettings,
         also: Callable[[str], None] = lambda directory: None,
         brokers: Sequence[str] = ("a", "b"),
+        house: House = ONE_STORE,
     ) -> None:
+        self.house = house
         self.scratch = scratch
         self.settings = settings
         self.also = also
@@ -145,22 +168,23 @@ class Judge:
                 self._go_on(again)
             else:
                 kept = self._live_on(again)
-                shutil.rmtree(f"{directory}/index")
+                _lose_indexes(directory)
                 self._open(directory, "c", frozenset([drained(state, kept)])).close()
             self._sound(directory, "after it was opened twice")
-            assert not [name for name in os.listdir(f"{directory}/index") if ".aside-" in name], "an index is set aside"
+            names = [name for place in index_directories(directory) for name in os.listdir(place)]
+            assert not [name for name in names if ".aside-" in name], "an index is set aside"
         return state
 
     def recovery(self, candidate: Candidate, *, has_index: bool = True) -> RecordingDisk:
         """Open the image and record that: what a crash in the middle may leave is to be explored like a life."""
         with self._directory(candidate, has_index) as directory:
             disk = RecordingDisk(directory)
-            term = PromisingTerm(directory, self.brokers[self.opened % len(self.brokers)], self.settings, disk)
+            term = self.house.begin(directory, self.brokers[self.opened % len(self.brokers)], self.settings, disk)
             term.close()
             return disk
 
     def _open(self, directory: str, broker: str, allowed: Iterable[State]) -> Term:
-        term = Term(directory, broker, self.settings)
+        term = self.house.open(directory, broker, self.settings)
         try:
             state = seen(term)
             assert state in allowed, difference(state, allowed)
@@ -212,7 +236,7 @@ class Judge:
         return "" if kept is None else words_of(kept)
 
     def _sound(self, directory: str, when: str) -> None:
-        report = check(directory, scratch=self.scratch)
+        report = check_all(directory, scratch=self.scratch)
         assert report.is_clean, f"{when}: {report.problems}"
         self.also(directory)
 
@@ -224,11 +248,12 @@ class Judge:
         try:
             candidate.image.put(directory)
             if not has_index:
-                shutil.rmtree(f"{directory}/index", ignore_errors=True)
+                _lose_indexes(directory)
             self._sound(directory, "as the crash left it")
-            for data in glob.glob(f"{directory}/index/*/db.data"):
-                with Index.open(os.path.dirname(data)) as index:
-                    assert not index.needs_free_page_recovery, "the crash costs a walk through the pages"
+            for place in index_directories(directory):
+                for data in glob.glob(f"{place}/*/db.data"):
+                    with Index.open(os.path.dirname(data)) as index:
+                        assert not index.needs_free_page_recovery, "the crash costs a walk through the pages"
             yield directory
         except BaseException as error:
             error.add_note(f"after event {candidate.moment}, index {'there' if has_index else 'lost'}")
@@ -236,6 +261,44 @@ class Judge:
             raise
         finally:
             shutil.rmtree(directory)
+
+
+def _lose_indexes(directory: str) -> None:
+    for place in index_directories(directory):
+        shutil.rmtree(place)
+
+
+# ---- with all processors
+
+
+def hold_all(judge: Judge, images: Sequence[tuple[Candidate, bool]]) -> None:
+    """Each candidate, with its index or without, opened by as many processes as there are processors.
+
+    Raises AssertionError with what the first of them found. ``judge.opened`` counts them afterwards.
+    """
+    fork = multiprocessing.get_context("fork")  # so that nobody copies the images
+    count = min(len(os.sched_getaffinity(0)), len(images))
+    failures = fork.SimpleQueue()
+
+    def work(first: int) -> None:
+        for number in range(first, len(images), count):
+            candidate, has_index = images[number]
+            judge.opened = opened + number
+            try:
+                judge.hold(candidate, has_index=has_index)
+            except BaseException:
+                failures.put(traceback.format_exc()[-FAILURE_CHARACTERS_MAX:])
+                return
+
+    opened = judge.opened
+    workers = [fork.Process(target=work, args=(first,)) for first in range(count)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    judge.opened = opened + len(images)
+    assert failures.empty(), failures.get()
+    assert all(worker.exitcode == 0 for worker in workers), [worker.exitcode for worker in workers]
 
 
 @contextmanager

@@ -57,6 +57,9 @@ State = tuple[tuple[str, tuple[str, ...]], ...]
 
 PREPARED = "prepared "
 
+# Bodies of messages that others wrote; ours begin with their id.
+FOREIGN_BODIES: dict[str, bytes] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Effect:
@@ -73,11 +76,12 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Handed to the store in life ``life``; all effects happen, or none."""
+    """Handed to the store in life ``life``; all effects happen, or none. ``stores``: of several, those concerned."""
 
     life: int
     number: int
     effects: tuple[Effect, ...]
+    stores: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +225,8 @@ def seen(term: Term) -> State:
         page = term.page(owner.id)
         for paged in page.messages:
             message_id = paged.message.message_id
-            assert paged.message.body.startswith(message_id.encode() + b" "), f"{message_id} has another body"
+            wanted = FOREIGN_BODIES.get(message_id, message_id.encode() + b" ")
+            assert paged.message.body.startswith(wanted), f"{message_id} has another body"
         owners[words_of(owner)] = [paged.message.message_id for paged in page.messages]
     for transaction, added, removed, *_ in term.store.prepared():
         owners[prepared_in_words(transaction)] = [figures_in_words(added, removed)]
@@ -264,12 +269,19 @@ class PromisingTerm(Term):
         self.names: dict[int, str] = {}
         self._numbers: dict[Any, int] = {}
         self._asked = 0
-        super().__init__(directory, broker, settings, disk=disk if own is None else own)
+        self._open(directory, broker, settings, disk if own is None else own)
         PromisingTerm._lives += 1
         self.life = PromisingTerm._lives
         for owner in self.owners:
             self.names[owner.id] = words_of(owner)
         disk.note(Began(self.life, seen(self)))
+
+    def _open(self, directory: str, broker: str, settings: StoreSettings, disk: Disk) -> None:
+        Term.__init__(self, directory, broker, settings, disk=disk)
+
+    def stores_of(self, operation: Operation) -> frozenset[int]:
+        """Of several stores, those that the operation concerns."""
+        return frozenset()
 
     def durable(self, operations: list[Operation]) -> None:
         for operation in operations:
@@ -282,7 +294,7 @@ class PromisingTerm(Term):
         self.store.append(operation)  # it may be refused; the turn is not over yet
         self._asked += 1
         self._numbers[operation] = self._asked
-        self.disk.note(Asked(self.life, self._asked, effects))
+        self.disk.note(Asked(self.life, self._asked, effects, self.stores_of(operation)))
 
     def wait_all(self) -> None:
         """Until every promise is made."""

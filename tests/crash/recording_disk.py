@@ -5,7 +5,9 @@ What such a record may leave behind when the power goes is told in ``crash_image
 
 from __future__ import annotations
 
+import hashlib
 import os
+import random
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +79,7 @@ class RecordingDisk:
     """``os`` for the files below ``root``, which must exist. What is there already is taken to be durable.
 
     The events from ``start`` on are what was done through this object. Calls of several threads happen one at a time,
-    under ``lock``.
+    under ``lock``. Chance is drawn from what is there: where the same lies, the same life leaves the same bytes.
     """
 
     def __init__(self, root: str) -> None:
@@ -89,21 +91,34 @@ class RecordingDisk:
         self._count = ROOT
         self._adopt()
         self.start = len(self.events)
+        found = b"".join(event.data for event in self.events if isinstance(event, Write))
+        self._chance = random.Random(hashlib.blake2b(found).digest())
 
     def _adopt(self) -> None:
+        known: dict[tuple[int, int], int] = {}
         for directory, directories, names in os.walk(self.root):
             for name in directories:
                 self._known(os.path.join(directory, name), is_directory=True)
             for name in names:
                 path = os.path.join(directory, name)
+                status = os.stat(path)
+                inode = status.st_dev, status.st_ino
+                if inode in known:  # by another name
+                    self._named(path, known[inode])
+                    continue
                 node = self._known(path)
                 assert node is not None
+                known[inode] = node
                 with open(path, "rb") as file:
                     self.events.append(Write(node, 0, file.read()))
         self.events += [Sync(node) for node in self._nodes.values()]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
+
+    def urandom(self, size: int) -> bytes:
+        with self.lock:
+            return self._chance.randbytes(size)
 
     def note(self, what: Any) -> None:
         with self.lock:
@@ -160,12 +175,16 @@ class RecordingDisk:
     def link(self, source: str, target: str) -> None:
         with self.lock:
             os.link(source, target)
-            place = self._place(target)
-            if place is not None:
-                node = self._known(source)
-                assert node is not None
-                self._nodes[os.path.abspath(target)] = node
-                self.events.append(Link(*place, node))
+            node = self._known(source)
+            assert node is not None
+            self._named(target, node)
+
+    def _named(self, path: str, node: int) -> None:
+        """A file that is known has one name more."""
+        place = self._place(path)
+        if place is not None:
+            self._nodes[os.path.abspath(path)] = node
+            self.events.append(Link(*place, node))
 
     def unlink(self, path: str) -> None:
         with self.lock:

@@ -11,10 +11,17 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-from crash_images import SECTOR_BYTES, Disk
+from crash_images import SECTOR_BYTES, Disk, Image
 from recording_disk import RecordingDisk, Sync
 
 S = SECTOR_BYTES
+
+
+def images_of(disk: RecordingDisk) -> list[Image]:
+    model = Disk(random.Random(1))
+    for event in disk.events:
+        model.apply(event)
+    return list(model.images())
 
 
 def possible(disk: RecordingDisk) -> set[tuple[tuple[str, bytes | None], ...]]:
@@ -119,6 +126,22 @@ def test_a_directory_that_is_lost_takes_along_what_is_in_it(disk: RecordingDisk)
     disk.fsync(fd)
     names = {tuple(path for path, _ in image) for image in possible(disk)}
     assert names == {("old",), ("index", "old"), ("index", "index/db.data", "old")}
+
+
+def test_two_names_of_a_file_have_one_content(disk: RecordingDisk, tmp_path_factory: pytest.TempPathFactory) -> None:
+    fd = make(disk, "old")
+    disk.pwrite(fd, b"1", 0)
+    disk.link(f"{disk.root}/old", f"{disk.root}/too")
+    both = [image for image in images_of(disk) if len(image.entries) == 2]
+    assert {tuple(content.data for _, content in image.entries if content) for image in both} == {
+        (b"1ld", b"1ld"),
+        (b"old", b"old"),
+    }
+    copy = tmp_path_factory.mktemp("image")
+    both[0].put(str(copy))
+    assert os.path.samefile(copy / "old", copy / "too")
+    again = images_of(RecordingDisk(str(copy)))
+    assert [image.second_names for image in again] == [(("too", "old"),)]
 
 
 def test_no_sync_makes_up_for_one_that_failed(disk: RecordingDisk) -> None:
