@@ -9,17 +9,18 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
 from broker.cli.options import WrongSettings, settings_options
+from broker.simulate.tally import Tally
 from config.settings import Settings
 
 SEEDS_PER_TASK = 10
 SEEDS_PER_LINE = 500
 """How often a long run says on standard error where it is."""
-FAULTS = "nfs-pause,lock-steal,clock-step,disk-full,partition,kill"
+MIXTURES = ("named", "all", "storms", "mixed")
 EXIT_BROKEN = 1
 
 
@@ -27,8 +28,10 @@ EXIT_BROKEN = 1
 class _Task:
     settings: Settings
     seeds: range
-    kinds: tuple[str, ...]
-    brokers: int
+    kinds: tuple[str, ...] | None
+    """None: those of the mixture."""
+    mixture: str
+    brokers: int | None
     seconds: float
     is_traced: bool
 
@@ -43,14 +46,22 @@ class _Told:
     virtual_seconds: float
     faults: list[str]
     figures: dict[str, int]
+    counts: dict[str, dict[str, int]]
     trace: list[str]
 
 
 @click.command()
 @click.option("--seed", type=click.IntRange(min=0), help="One seed; its faults are told.")
 @click.option("--seeds", metavar="A..B", help="All seeds from A to B.")
-@click.option("--faults", default=FAULTS, show_default=True, metavar="LIST", help="Kinds of faults, or `none`.")
-@click.option("--brokers", type=click.IntRange(2, 3), default=2, show_default=True)
+@click.option(
+    "--mixture",
+    type=click.Choice(MIXTURES),
+    default=MIXTURES[0],
+    show_default=True,
+    help="Of faults: those that are named most, all, the worst; or by turns, every other seed a storm.",
+)
+@click.option("--faults", metavar="LIST", help="Kinds of faults instead of a mixture, or `none`.")
+@click.option("--brokers", type=click.IntRange(2, 9), help="Default: 2, 3 or 5, as the seed says.")
 @click.option("--seconds", type=click.FloatRange(min=1), help="Virtual seconds in which faults come.")
 @click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
 @click.option("--trace", "is_traced", is_flag=True, help="Everything that brokers did and told, with --seed.")
@@ -60,8 +71,9 @@ def simulate(
     settings: Settings,
     seed: int | None,
     seeds: str | None,
-    faults: str,
-    brokers: int,
+    mixture: str,
+    faults: str | None,
+    brokers: int | None,
     seconds: float | None,
     jobs: int,
     is_traced: bool,
@@ -73,15 +85,15 @@ def simulate(
     lie. A seed always gives the same run. Exit code 1 when a promise was broken, with the seed that shows it.
     """
     try:
-        from broker.simulate.faults import KINDS
+        from broker.simulate.kinds import KINDS
         from broker.simulate.parts import NotSimulated, parts_of
         from broker.simulate.simulation import STORM_SECONDS
     except ModuleNotFoundError as error:
         raise click.ClickException(
             f"the simulator needs greenlet ({error}): pip install 'tandemmq[simulate]'"
         ) from error
-    kinds = () if faults == "none" else tuple(faults.split(","))
-    unknown = [kind for kind in kinds if kind not in KINDS]
+    kinds = None if faults is None else () if faults == "none" else tuple(faults.split(","))
+    unknown = [kind for kind in kinds or () if kind not in KINDS]
     if unknown:
         raise click.UsageError(f"--faults: {', '.join(unknown)} unknown; there is {', '.join(KINDS)}")
     try:
@@ -89,11 +101,14 @@ def simulate(
     except NotSimulated as reason:
         raise WrongSettings(str(reason)) from reason
     chosen = _seeds(seed, seeds)
-    task = _Task(settings, chosen, kinds, brokers, seconds or STORM_SECONDS, is_traced)
+    task = _Task(settings, chosen, kinds, mixture, brokers, seconds or STORM_SECONDS, is_traced)
     began = time.monotonic()
     broken: list[_Told] = []
     told = None
+    tally = Tally()
     for told in _all(task, jobs):
+        tally.take(told.counts)
+        tally.take({"figures": told.figures})
         if told.problems:
             broken.append(told)
         if not is_json:
@@ -104,8 +119,10 @@ def simulate(
             )
     elapsed = time.monotonic() - began
     if is_json:
-        _show_json(chosen, broken, told if len(chosen) == 1 else None, elapsed)
+        _show_json(chosen, broken, told if len(chosen) == 1 else None, tally, elapsed)
     else:
+        for group, names in tally.counts().items():
+            click.echo(f"{group}: " + ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in names.items()))
         click.echo(
             f"{len(chosen)} seeds, {len(broken)} with broken promises; "
             f"{elapsed:.1f} s, {elapsed / len(chosen):.3f} s a seed"
@@ -131,10 +148,7 @@ def _all(task: _Task, jobs: int) -> Iterator[_Told]:
     if jobs == 1 or len(seeds) == 1:
         yield from _some(task)
         return
-    tasks = [
-        _Task(task.settings, seeds[at : at + SEEDS_PER_TASK], task.kinds, task.brokers, task.seconds, task.is_traced)
-        for at in range(0, len(seeds), SEEDS_PER_TASK)
-    ]
+    tasks = [replace(task, seeds=seeds[at : at + SEEDS_PER_TASK]) for at in range(0, len(seeds), SEEDS_PER_TASK)]
     with ProcessPoolExecutor(jobs) as pool:
         for told in pool.map(_listed, tasks):
             yield from told
@@ -145,16 +159,18 @@ def _listed(task: _Task) -> list[_Told]:
 
 
 def _some(task: _Task) -> Iterator[_Told]:
+    from broker.simulate.kinds import MIXTURES, mixture_of
     from broker.simulate.parts import parts_of
     from broker.simulate.simulation import Simulation
 
     parts = parts_of(task.settings)
     with _quiet():
         for seed in task.seeds:
+            mixture = mixture_of(seed, task.mixture)
             outcome = Simulation(
                 seed,
                 parts,
-                task.kinds,
+                MIXTURES[mixture] if task.kinds is None else task.kinds,
                 brokers=task.brokers,
                 storm_seconds=task.seconds,
                 is_traced=task.is_traced,
@@ -166,6 +182,7 @@ def _some(task: _Task) -> Iterator[_Told]:
                 outcome.virtual_seconds,
                 outcome.faults,
                 outcome.figures,
+                {**outcome.counts, "seeds": {mixture if task.kinds is None else "chosen faults": 1}},
                 outcome.trace,
             )
 
@@ -190,23 +207,22 @@ def _show(told: _Told, *, is_alone: bool) -> None:
     for problem in told.problems:
         click.echo(f"seed {told.seed}: {problem}")
     if is_alone:
-        figures = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in told.figures.items())
-        click.echo(f"seed {told.seed}: {told.virtual_seconds:.1f} virtual s, {figures}; fingerprint {told.fingerprint}")
+        click.echo(f"seed {told.seed}: {told.virtual_seconds:.1f} virtual s; fingerprint {told.fingerprint}")
 
 
-def _show_json(chosen: range, broken: list[_Told], alone: _Told | None, elapsed: float) -> None:
+def _show_json(chosen: range, broken: list[_Told], alone: _Told | None, tally: Tally, elapsed: float) -> None:
     answer: dict[str, object] = {
         "first_seed": chosen[0],
         "last_seed": chosen[-1],
         "seeds": len(chosen),
         "broken": [{"seed": told.seed, "problems": told.problems, "faults": told.faults} for told in broken],
+        "happened": tally.counts(),
         "seconds": round(elapsed, 3),
     }
     if alone is not None:
         answer |= {
             "fingerprint": alone.fingerprint,
             "virtual_seconds": round(alone.virtual_seconds, 3),
-            "figures": alone.figures,
             "faults": alone.faults,
         }
     click.echo(json.dumps(answer, indent=2))

@@ -110,7 +110,8 @@ class Client:
 
 
 class Producer(Client):
-    """Sends numbered messages to one queue, alone or a few in a transaction, some at a time without a receipt yet.
+    """Sends numbered messages, alone to the first of its queues or a few in a transaction to all of them by turns, some
+    at a time without a receipt yet.
 
     ``interval_seconds`` between them. Of its transactions ``abandons`` (a share) are not asked for again when their
     outcome is unknown.
@@ -123,13 +124,13 @@ class Producer(Client):
         nodes: Sequence[Node],
         promises: Promises,
         *,
-        queue: str,
+        queues: Sequence[str],
         interval_seconds: float,
         window: int,
         transacted: float,
         abandons: float,
     ) -> None:
-        self._queue = queue
+        self._queues = queues
         self._interval = interval_seconds
         self._window = window
         self._transacted = transacted
@@ -155,10 +156,11 @@ class Producer(Client):
         chance = self.world.random
         count = chance.randint(2, 4) if chance.random() < self._transacted else 1
         ids = []
-        for _ in range(count):
+        for number in range(count):
             self._sequence += 1
             message_id = client_message_id(self.name, self._sequence)
-            self.promises.will_send(message_id, self._queue, self.name, self._sequence)
+            queue = self._queues[number % len(self._queues)]
+            self.promises.will_send(message_id, queue, self.name, self._sequence)
             ids.append(message_id)
         self._units += 1
         name = f"send {self._units} {' '.join(ids)}"
@@ -169,12 +171,15 @@ class Producer(Client):
         ids = self._waiting.get(name)
         if ids is None:
             return
-        destination = queue_named(self._queue)
-        if len(ids) == 1:
-            self.send(Send(Message(destination, ids[0], BODY, persistent=True), None, name))
+        messages = [
+            Message(queue_named(self.promises.sent[message_id][0]), message_id, BODY, persistent=True)
+            for message_id in ids
+        ]
+        if len(messages) == 1:
+            self.send(Send(messages[0], None, name))
             return
         transaction = f"{name} {self.world.now}"
-        sends = [Send(Message(destination, message_id, BODY, persistent=True), transaction) for message_id in ids]
+        sends = [Send(message, transaction) for message in messages]
         self.send(Begin(transaction), *sends, Commit(transaction, name))
 
     def connected(self) -> None:

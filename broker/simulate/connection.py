@@ -97,7 +97,7 @@ class Connection:
     def is_writable(self) -> bool:
         return True
 
-    def connected(self, command: Connect, session_id: str) -> None:
+    def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
         """Nobody waits for CONNECTED here."""
 
     def receipt(self, receipt: str) -> None:

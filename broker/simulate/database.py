@@ -1,91 +1,165 @@
-"""A database with one row, the lease (locker.lease.LeaseTable), and a clock that somebody may set.
+"""A database with a clock that somebody may set, and the way to it: what a lease's SQL (locker.sql_lease) runs on.
 
-Each verb takes place at one moment of the database's clock. An answer that does not come in time leaves open whether
-the verb took place, or will.
+SQLite in memory, one for all brokers of a simulation. Each statement takes place at one moment of the database's clock.
+An answer that does not come in time leaves open whether the statement took place, or will.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy.pool import NullPool
 
 from broker.simulate.kernel import Process, World
 from broker.simulate.link import Link, NoAnswer
-from locker.contract import LockUnavailable
-from locker.lease import LeaseRow
+from locker import sql
+from locker.sql_dialects import SQLITE, Bounds
+from locker.sql_statements import Statements
 
-T = TypeVar("T")
+URL: Final = make_url("sqlite:///simulated")
+#: SQLite's, but for its clock.
+DIALECT: Final = replace(SQLITE, now_ms="simulated_now_ms()", prepare=lambda bounds, is_mariadb: [])
+#: What a link does not bound by itself is not bounded here.
+BOUNDS: Final = Bounds(1.0, 1.0, 1.0)
+LEASE: Final = Statements()
 
-#: SQLSTATE of a connection that failed.
-CONNECTION_FAILURE = "08006"
+
+class Result(NamedTuple):
+    """What a statement came to."""
+
+    rows: list[tuple[Any, ...]]
+    description: Any
+    rowcount: int
 
 
 class Database:
-    """The row, and the clock in ms since 1970."""
+    """The server. ``wall_offset``: of its clock, which somebody may set."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.wall_offset = 1_700_000_000.0
-        self.name: str | None = None
-        self.ends_ms: int | None = None
-        self.loses_row = False
+        self._sqlite = sqlite3.connect(":memory:", isolation_level=None)
+        self._sqlite.create_function("simulated_now_ms", 0, self.now_ms)
 
     def now_ms(self) -> int:
         return int((self.wall_offset + self.world.now) * 1000)
 
+    def execute(self, statement: str, parameters: Sequence[Any]) -> Result:
+        """At this moment, committed. Raises what sqlite3 raises."""
+        cursor = self._sqlite.execute(statement, parameters)
+        return Result(cursor.fetchall(), cursor.description, cursor.rowcount)
 
-class SimulatedTable:
-    """One broker's connection to it."""
+    def empty_row(self) -> None:
+        """Somebody makes the lease free."""
+        self._on_table(f"UPDATE {LEASE.table} SET {LEASE.name} = NULL, {LEASE.time} = NULL")
 
-    def __init__(self, database: Database, process: Process, link: Link) -> None:
-        self._database = database
-        self._process = process
-        self._link = link
+    def delete_row(self) -> None:
+        """Somebody deletes the row."""
+        self._on_table(f"DELETE FROM {LEASE.table}")
 
-    @property
-    def where(self) -> str:
-        return "the lease in the simulated database"
-
-    def _call(self, effect: Callable[[], T]) -> T:
+    def _on_table(self, statement: str) -> None:
         try:
-            return self._link.call(self._process, effect)
-        except NoAnswer:
-            raise LockUnavailable(f"{self.where} does not answer", sqlstate=CONNECTION_FAILURE) from None
+            self.execute(statement, ())
+        except sqlite3.OperationalError:
+            pass  # nobody has made the table yet
 
-    def read(self) -> LeaseRow:
-        database = self._database
-        return self._call(lambda: LeaseRow(database.name, database.ends_ms, database.now_ms()))
+    def close(self) -> None:
+        self._sqlite.close()
 
-    def obtain(self, name: str, lease_ms: int) -> bool:
-        database = self._database
-        return self._set_if(lambda: database.ends_ms is None or database.ends_ms <= database.now_ms(), name, lease_ms)
 
-    def renew(self, name: str, lease_ms: int, known_as: Sequence[str]) -> bool:
-        database = self._database
-        return self._set_if(
-            lambda: database.name in known_as and (database.ends_ms or 0) > database.now_ms(), name, lease_ms
+@dataclass(frozen=True, slots=True)
+class ReachedDatabase(sql.Database):
+    """The database as one process reaches it over its link. ``granted`` is called when a statement of it took the
+    lease, at that moment, whether the process hears of it or not."""
+
+    server: Database
+    process: Process
+    link: Link
+    granted: Callable[[], None]
+
+    def engine(self) -> Engine:
+        return create_engine(
+            self.url, poolclass=NullPool, isolation_level="AUTOCOMMIT", creator=lambda: _Connection(self)
         )
 
-    def take_over(self, name: str, lease_ms: int, seen: LeaseRow) -> bool:
-        database = self._database
-        return self._set_if(lambda: database.name == seen.name and database.ends_ms == seen.ends_ms, name, lease_ms)
+    def call(self, statement: str, parameters: Sequence[Any]) -> Result:
+        """Raises sqlite3.OperationalError when nothing answers."""
 
-    def _set_if(self, may: Callable[[], bool], name: str, lease_ms: int) -> bool:
-        def effect() -> bool:
-            if not may():
-                return False
-            self._database.name = name
-            self._database.ends_ms = self._database.now_ms() + lease_ms
-            return True
+        def effect() -> Result:
+            result = self.server.execute(statement, parameters)
+            if result.rowcount == 1 and _takes_lease(statement) and not self.process.is_dead:
+                self.granted()
+            return result
 
-        return self._call(effect)
+        try:
+            return self.link.call(self.process, effect)
+        except NoAnswer:
+            raise sqlite3.OperationalError("the simulated database does not answer") from None
 
-    def free(self, known_as: Sequence[str]) -> None:
-        def effect() -> None:
-            if self._database.name in known_as:
-                self._database.name, self._database.ends_ms = None, 0
 
-        self._call(effect)
+def reached(server: Database, process: Process, link: Link, granted: Callable[[], None]) -> ReachedDatabase:
+    """``server`` for one process."""
+    return ReachedDatabase(URL, DIALECT, BOUNDS, process.name, server, process, link, granted)
+
+
+def _takes_lease(statement: str) -> bool:
+    """Whether a statement writes a name where another one was: not one that renews, or frees."""
+    return statement.startswith("UPDATE") and " IN (" not in statement
+
+
+class _Connection:
+    """What SQLAlchemy asks of sqlite3.Connection. Everything is committed at once."""
+
+    def __init__(self, reached: ReachedDatabase) -> None:
+        self.isolation_level = None
+        self._reached = reached
+        reached.call("SELECT 1", ())  # to connect is to be answered
+
+    def cursor(self) -> _Cursor:
+        return _Cursor(self._reached)
+
+    def create_function(self, *arguments: Any, **named: Any) -> None:
+        """The server has its own."""
+
+    def commit(self) -> None:
+        """It is."""
+
+    def rollback(self) -> None:
+        """There is nothing to undo."""
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+class _Cursor:
+    arraysize = 1
+    lastrowid = None
+
+    def __init__(self, reached: ReachedDatabase) -> None:
+        self._reached = reached
+        self._result = Result([], None, -1)
+
+    @property
+    def description(self) -> Any:
+        return self._result.description
+
+    @property
+    def rowcount(self) -> int:
+        return self._result.rowcount
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> None:
+        self._result = self._reached.call(statement, parameters)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        rows, self._result = self._result.rows, self._result._replace(rows=[])
+        return rows
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return self._result.rows.pop(0) if self._result.rows else None
 
     def close(self) -> None:
         """Nothing is kept open."""

@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from broker.simulate.host import Host, unreachable
-from broker.simulate.kernel import Process
-from broker.simulate.link import NoAnswer
+from broker.simulate.kernel import Killed, Process
+from broker.simulate.link import Link, NoAnswer
 from broker.simulate.server import DEVICE, File, failure
+from broker.simulate.steps import DiskWatch
 from broker.simulate.threads import SimulatedLock
 
 T = TypeVar("T")
@@ -51,28 +52,46 @@ class Descriptor(NamedTuple):
 
 
 class SimulatedDisk:
-    """See the module. ``scratch``: where this process may put what nobody else sees."""
+    """See the module. ``scratch``: where this process may put what nobody else sees. ``watch`` hears of each call."""
 
-    def __init__(self, process: Process, host: Host, scratch: str) -> None:
+    def __init__(self, process: Process, host: Host, scratch: str, watch: DiskWatch) -> None:
         self.host = host
         self.guard = SimulatedLock(process)
         self.held: dict[tuple[int, int], Any] = {}
-        self._process = process
+        self.process = process
         self._server = host.server
+        self._watch = watch
         self._scratch = scratch
         self._scratches = 0
         self._descriptors: dict[int, Descriptor] = {}
         self._next = 3
 
-    def _call(self, verb: str, path: str, effect: Callable[[], T], cost_seconds: float = 0.0) -> T:
+    def _call(
+        self, verb: str, path: str, effect: Callable[[], T], cost_seconds: float = 0.0, link: Link | None = None
+    ) -> T:
+        number = self._watch.before(verb, path)
+        if number is not None and verb != "close" and self.host.world.random.random() < 0.5:
+            raise failure(number, path)  # else it takes place, and its answer is a failure
         try:
-            result = self.host.link.call(self._process, effect, cost_seconds)
-        except NoAnswer:
-            raise unreachable(path) from None
-        self.host.fail_if_told(verb)
+            result = self._carry(path, effect, cost_seconds, link or self.host.link)
+            self.host.fail_if_told(verb)
+            if number is not None:
+                raise failure(number, path)
+        except OSError:
+            self._watch.after(verb, path)
+            raise
+        self._watch.after(verb, path)
         return result
 
+    def _carry(self, path: str, effect: Callable[[], T], cost_seconds: float, link: Link) -> T:
+        try:
+            return link.call(self.process, effect, cost_seconds)
+        except NoAnswer:
+            raise unreachable(path) from None
+
     def _descriptor(self, fd: int) -> Descriptor:
+        if self.process.is_dead:
+            raise Killed  # on its way out it closes nothing: the kernel does, in ``died``
         found = self._descriptors.get(fd)
         if found is None:
             raise failure(errno.EBADF, f"descriptor {fd}")
@@ -83,7 +102,7 @@ class SimulatedDisk:
     def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
         def effect() -> File:
             file = self._server.open(path, flags)
-            if self._process.is_dead:
+            if self.process.is_dead:
                 self._server.closed(file)
             if flags & os.O_CREAT:
                 self.host.changed_names(path)
@@ -126,6 +145,9 @@ class SimulatedDisk:
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int, /) -> int:
         path, file = self._descriptor(fd)
         host, server = self.host, self._server
+        number = self._watch.before("pwrite", path)
+        if number is not None:
+            raise failure(number, path)
         host.fail_if_told("pwrite")
         if host.cached(file).data is None:
             self._call("pread", path, lambda: host.fill(file))
@@ -137,6 +159,8 @@ class SimulatedDisk:
         if growth > 0 and server.quota is not None and server.used + growth > server.quota:
             raise failure(errno.EDQUOT, path)
         host.put(file, offset, bytes(data))
+        self._watch.wrote(path, bytes(data))
+        self._watch.after("pwrite", path)
         return len(data)
 
     def ftruncate(self, fd: int, length: int, /) -> None:
@@ -152,17 +176,19 @@ class SimulatedDisk:
     def fsync(self, fd: int, /) -> None:
         path, file = self._descriptor(fd)
         host = self.host
-        number = host.failing.pop("fsync", None)
+        number = self._watch.before("fsync", path) or host.take_failure("fsync")
 
         def effect() -> None:
             if number is not None:
                 # The kernel marks the pages clean all the same: a second sync would succeed, for nothing.
                 host.cached(file).dirty = []
+                host.believes_what_is_lost = True
                 raise failure(number, path)
             host.flush(file, is_stable=True)
             self._server.commit(file)
 
-        self._call("sync", path, effect, SYNC_SECONDS * (0.5 + self.host.world.random.random()))
+        self._carry(path, effect, SYNC_SECONDS * (0.5 + host.world.random.random()), host.link)
+        self._watch.after("fsync", path)
 
     fdatasync = fsync
 
@@ -265,15 +291,19 @@ class SimulatedDisk:
 
     def lock(self, descriptor: int) -> bool:
         path, file = self._descriptor(descriptor)
-        return self._call("lock", path, lambda: self._take(file, self))
+        was_mine = file.lock is self
+        is_mine = self._call("lock", path, lambda: self._take(file, self), link=self.host.lock_link)
+        if is_mine and not was_mine:
+            self._watch.granted()
+        return is_mine
 
     def _take(self, file: File, owner: object) -> bool:
         """At the server. The kernel lets go of what a dead process asked for while it lived."""
-        return not self._process.is_dead and self._server.lock(file, owner)
+        return not self.process.is_dead and self._server.lock(file, owner)
 
     def holder_pid(self, descriptor: int) -> int | None:
         path, file = self._descriptor(descriptor)
-        owner = self._call("getlk", path, lambda: file.lock)
+        owner = self._call("getlk", path, lambda: file.lock, link=self.host.lock_link)
         return None if owner is None or owner is self else -1
 
     def wall_ms(self) -> int:

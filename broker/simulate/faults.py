@@ -1,42 +1,39 @@
-"""What goes wrong, when, and for how long: drawn from a seed, done to a running world, and mended in the end.
+"""When something goes wrong, and for how long: drawn from a seed, done to a running world, and mended in the end.
 
-nfs-pause    all calls of one host to the volume hang for a while, then complete; some are answered twice
-lock-steal   the server forgets a lock, or grants it twice; the lock file is deleted or replaced
-clock-step   a host's wall clock, or the database's, jumps by an hour
-disk-full    the volume fills up, or reaches a quota that its free bytes do not show
-partition    a host is cut off from volume, database, clients, or several of them
-kill         a process is killed, or stopped (SIGSTOP) and continued; a host dies; all lose power at once
-disk-error   a write, or a sync, fails once, and what was not synced is gone
-handover     an operator asks the master to hand over
+The kinds are in broker.simulate.kinds; here is what they do it with.
 """
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from broker.simulate.database import Database
 from broker.simulate.kernel import World
 from broker.simulate.link import Link
 from broker.simulate.node import Node
 from broker.simulate.server import Server
+from broker.simulate.steps import Steps, Traps
+from broker.simulate.tally import Tally
 
-HOUR: Final = 3600.0
 #: A pause lasts so long at most; most are short.
 PAUSE_SECONDS_MAX: Final = 30.0
 #: A server lets go of a lock so long after its host fell silent.
 LOCK_LEASE_SECONDS: Final = (1.0, 10.0)
-#: Of its calls, a host whose volume pauses has so many answered twice.
-REPEAT_SHARE: Final = 0.2
-#: Of the calls of a host whose network loses packets, so many take seconds, each by itself.
-STALL_SHARE: Final = 0.02
+#: Of a machine that sleeps as a whole: soon, so that successors come while it does.
+FREEZE_LEASE_SECONDS: Final = (0.2, 3.0)
+
+Begin = Callable[["Faults", str], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Site:
-    """All that faults are done to. ``database_links`` by broker."""
+    """All that faults are done to, and where they are told and counted. ``database_links`` by broker.
+
+    ``is_lock_harmed``: somebody may have had the lock taken away, or given to another one beside. ``mending``: what is
+    to be undone yet. ``disturbed_at``: when something was done, or undone, last.
+    """
 
     world: World
     server: Server
@@ -45,166 +42,155 @@ class Site:
     database_links: dict[str, Link]
     directory: str
     tell: Callable[[str], None]
+    tally: Tally
+    traps: Traps
+    is_lock_harmed: bool = False
+    mending: list[Callable[[], None]] = field(default_factory=list)
+    disturbed_at: float = 0.0
+
+    def node_of(self, steps: Steps) -> Node:
+        """Whose steps they are."""
+        return next(node for node in self.nodes if node.name == steps.process.name)
 
 
 class Faults:
-    """Between now and ``seconds`` from now ``count`` faults of these kinds begin. ``mend`` ends all of them."""
+    """Between now and ``seconds`` from now ``count`` faults of these ``kinds`` begin. ``mend`` ends all of them."""
 
-    def __init__(self, site: Site, kinds: Sequence[str], count: int, seconds: float) -> None:
-        self._site = site
-        self._mending: list[Callable[[], None]] = []
+    def __init__(self, site: Site, kinds: Sequence[str], begin: Begin, count: int, seconds: float) -> None:
+        self.site = site
+        self.world = site.world
         self._lock_lease = site.world.random.uniform(*LOCK_LEASE_SECONDS)
+        self._is_over = False
+        self._kind_begins = begin
         chance = site.world.random
         for _ in range(count if kinds else 0):
             kind = chance.choice(kinds)
             site.world.after(seconds * chance.random(), lambda kind=kind: self._begin(kind))  # type: ignore[misc]
-        self._is_over = False
 
     def _begin(self, kind: str) -> None:
         if not self._is_over:
-            KINDS[kind](self)
+            self._kind_begins(self, kind)
+
+    def happened(self, kind: str, what: str) -> None:
+        """A fault took effect."""
+        self.site.tell(what)
+        self.site.tally.add("faults", kind)
+        self.site.disturbed_at = self.world.now
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything was mended; no more faults then."""
+        return self._is_over
 
     def mend(self) -> None:
         """Everything works again, from now on."""
         self._is_over = True
-        mending, self._mending = self._mending, []
-        for mend in mending:
+        self.site.traps.clear()
+        for mend in list(self.site.mending):
             mend()
 
-    def _for_a_while(self, what: str, mend: Callable[[], None]) -> None:
+    def until_mended(self, mend: Callable[[], None]) -> Callable[[], None]:
+        """What undoes a fault: called once, by ``mend`` at the latest, and by whoever calls what is returned."""
+
+        def undo() -> None:
+            if undo in self.site.mending:
+                self.site.mending.remove(undo)
+                self.site.disturbed_at = self.world.now
+                mend()
+
+        self.site.mending.append(undo)
+        return undo
+
+    def for_a_while(self, kind: str, what: str, mend: Callable[[], None]) -> None:
         """Say it, and undo it in time."""
-        chance = self._site.world.random
-        seconds = PAUSE_SECONDS_MAX * chance.random() ** 3 + 0.05
-        self._site.tell(f"{what} for {seconds:.2f} s")
-        self._mending.append(mend)
-        self._site.world.after(seconds, mend)
+        seconds = self.some_seconds()
+        self.happened(kind, f"{what} for {seconds:.2f} s")
+        self.world.after(seconds, self.until_mended(mend))
 
-    def _some_node(self) -> Node:
+    def some_seconds(self) -> float:
+        """Short, as a rule."""
+        return PAUSE_SECONDS_MAX * self.world.random.random() ** 3 + 0.05
+
+    def some_node(self) -> Node:
         """A master, more often than not: there is more to break."""
-        chance = self._site.world.random
-        masters = [node for node in self._site.nodes if node.is_master]
-        return chance.choice(masters if masters and chance.random() < 0.7 else self._site.nodes)
+        chance = self.world.random
+        masters = [node for node in self.site.nodes if node.is_master]
+        return chance.choice(masters if masters and chance.random() < 0.7 else self.site.nodes)
 
-    # ---- the kinds
+    # ---- what is done to a broker, a host, a server
 
-    def nfs_pause(self) -> None:
-        host = self._some_node().host
+    def restart_seconds(self) -> float:
+        """A supervisor, or an operator, starts a broker again after so long."""
+        return 0.5 + 5.0 * self.world.random.random()
 
-        def mend() -> None:
-            host.link.mend()
-            host.link.repeat_share = host.link.stall_share = 0.0
+    def kill_node(self, node: Node) -> None:
+        node.kill(self.restart_seconds())
 
-        if self._site.world.random.random() < 0.4:
-            host.link.stall_share = STALL_SHARE
-            self._for_a_while(f"the volume stalls now and then for {host.name}", mend)
-            return
+    def pause(self, node: Node) -> Callable[[], None]:
+        """SIGSTOP, until what is returned is called, or all is mended."""
+        process = node.process
+        if process is None:
+            return lambda: None
+        process.pause()
+        return self.until_mended(process.resume)
 
-        host.link.cut()
-        host.link.repeat_share = REPEAT_SHARE
-        self._for_a_while(f"the volume hangs for {host.name}", mend)
+    def freeze(self, node: Node) -> Callable[[], None]:
+        """As ``pause``, but of its whole machine: the server ends its locks after a while."""
+        process = node.process
+        thaw = self.pause(node)
 
-    def lock_steal(self) -> None:
-        site = self._site
-        chance = site.world.random
-        how = chance.choice(("forgotten", "granted twice", "deleted", "replaced", "row deleted"))
-        site.tell(f"the lock is {how}")
-        path = f"{site.directory}/lock"
-        if how == "forgotten":
-            site.server.unlock_all(lambda _: True)
-        elif how == "granted twice":
-            site.server.grants_next_lock = True
-            self._mending.append(lambda: setattr(site.server, "grants_next_lock", False))
-        elif how == "row deleted":
-            site.database.name, site.database.ends_ms = None, None
-        else:
-            try:
-                site.server.unlink(path)
-            except OSError:
-                return  # nobody ever took it
-            if how == "replaced":
-                site.server.closed(site.server.open(path, 0o100))
+        def end() -> None:
+            if process is not None and process.is_paused and node.process is process:
+                self._end_locks_of(lambda owner: getattr(owner, "process", None) is process)
 
-    def clock_step(self) -> None:
-        site = self._site
-        step = site.world.random.choice((-HOUR, HOUR))
-        if site.world.random.random() < 0.5:
-            site.database.wall_offset += step
-            site.tell(f"the database's clock jumps by {step:+g} s")
-        else:
-            node = self._some_node()
-            node.host.wall_offset += step
-            site.tell(f"the clock of {node.host.name} jumps by {step:+g} s")
+        self.world.after(self.world.random.uniform(*FREEZE_LEASE_SECONDS), end)
+        return thaw
 
-    def disk_full(self) -> None:
-        server = self._site.server
-        if self._site.world.random.random() < 0.3:
-            server.quota = server.used + self._site.world.random.randint(0, 40_000)
-            self._for_a_while("a quota is reached", lambda: setattr(server, "quota", None))
-        else:
-            server.filler = max(0, server.free - self._site.world.random.randint(0, 100_000))
-            self._for_a_while("the volume fills up", lambda: setattr(server, "filler", 0))
+    def hang_volume(self, node: Node) -> Callable[[], None]:
+        """All calls of its host hang; the server ends its locks after a while."""
+        host = node.host
+        host.cut()
+        self.lose_locks_later(node)
+        return self.until_mended(host.mend)
 
-    def partition(self) -> None:
-        node = self._some_node()
-        chance = self._site.world.random
-        parts = [part for part in ("volume", "database", "clients") if chance.random() < 0.6]
-        if "volume" in parts:
-            node.host.link.cut()
-            self._lose_locks_later(node)
-        if "database" in parts:
-            self._site.database_links[node.name].cut()
-        if "clients" in parts:
-            node.is_reachable = False
+    def hang_lock_server(self, node: Node) -> Callable[[], None]:
+        """What its host asks about locks has no answer; the volume has. The server ends its locks after a while."""
+        link = node.host.lock_link
+        database = self.site.database_links[node.name]
+        link.cut()
+        database.cut()
+        self.lose_locks_later(node)
 
         def mend() -> None:
-            node.host.link.mend()
-            self._site.database_links[node.name].mend()
-            node.become_reachable()
+            if not node.host.link.is_cut:
+                link.mend()
+            database.mend()
 
-        if parts:
-            self._for_a_while(f"{node.name} is cut off from {', '.join(parts)}", mend)
+        return self.until_mended(mend)
 
-    def _lose_locks_later(self, node: Node) -> None:
+    def lose_locks_later(self, node: Node) -> None:
         """The server ends the locks of a host that stays silent (NFSv4: its lease)."""
 
         def end() -> None:
-            if node.host.link.is_cut:
-                self._site.server.unlock_all(lambda owner: getattr(owner, "host", None) is node.host)
+            if node.host.lock_link.is_cut:
+                self._end_locks_of(lambda owner: getattr(owner, "host", None) is node.host)
 
-        self._site.world.after(self._lock_lease, end)
+        self.world.after(self._lock_lease, end)
 
-    def kill(self) -> None:
-        how = self._site.world.random.choice(("killed", "killed", "stopped", "stopped", "its host", "power"))
-        node = self._some_node()
-        if how == "killed":
-            self._site.tell(f"{node.name} is killed")
-            node.kill(self._restart_seconds())
-        elif how == "stopped":
-            self._stop(node)
-        elif how == "its host":
-            self._site.tell(f"{node.host.name} dies")
-            self._kill_host(node)
-        else:
-            self._site.tell("everything loses power")
-            for each in self._site.nodes:
-                self._kill_host(each)
-            self._site.server.lose_power()
+    def _end_locks_of(self, is_owner: Callable[[Any], bool]) -> None:
+        self.site.is_lock_harmed = True
+        self.site.server.unlock_all(is_owner)
 
-    def _stop(self, node: Node) -> None:
-        process = node.process
-        if process is not None:
-            process.pause()
-            self._for_a_while(f"{node.name} is stopped", process.resume)
-
-    def _kill_host(self, node: Node) -> None:
+    def kill_host(self, node: Node) -> None:
         """Its locks outlive it for a while."""
-        host, server = node.host, self._site.server
+        host, server = node.host, self.site.server
         locks = [(file, file.lock) for file in server.files() if getattr(file.lock, "host", None) is host]
-        for each in self._site.nodes:
+        for each in self.site.nodes:
             if each.host is host:
-                each.kill(self._restart_seconds())
+                self.kill_node(each)
         host.died()
         host.link.lose_what_is_under_way()
+        host.lock_link.lose_what_is_under_way()
         for file, owner in locks:
             file.lock = owner
 
@@ -212,32 +198,10 @@ class Faults:
             for file, owner in locks:
                 server.unlock(file, owner)
 
-        self._site.world.after(self._lock_lease, end)
-        self._mending.append(end)
+        self.world.after(self._lock_lease, self.until_mended(end))
 
-    def _restart_seconds(self) -> float:
-        return 0.5 + 5.0 * self._site.world.random.random()
-
-    def disk_error(self) -> None:
-        node = self._some_node()
-        verb = self._site.world.random.choice(("fsync", "pwrite", "fsync", "link", "stat", "open"))
-        node.host.failing[verb] = self._site.world.random.choice((errno.EIO, errno.EIO, errno.ESTALE))
-        self._site.tell(f"the next {verb} of {node.host.name} fails")
-        self._mending.append(lambda: node.host.failing.clear())
-
-    def handover(self) -> None:
-        node = self._some_node()
-        self._site.tell(f"{node.name} is asked to hand over")
-        node.hand_over()
-
-
-KINDS: Final[dict[str, Callable[[Faults], None]]] = {
-    "nfs-pause": Faults.nfs_pause,
-    "lock-steal": Faults.lock_steal,
-    "clock-step": Faults.clock_step,
-    "disk-full": Faults.disk_full,
-    "partition": Faults.partition,
-    "kill": Faults.kill,
-    "disk-error": Faults.disk_error,
-    "handover": Faults.handover,
-}
+    def lose_power(self) -> None:
+        """Of everything: what was not synced may be gone."""
+        for each in self.site.nodes:
+            self.kill_host(each)
+        self.site.server.lose_power()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import posixpath
+from collections.abc import Callable
 
 from broker.simulate.kernel import World
 from broker.simulate.link import Link
@@ -31,16 +32,22 @@ class CachedFile:
 
 
 class Host:
-    """See the module. ``attribute_seconds``: so long are names and attributes believed; 0: not at all."""
+    """See the module. ``attribute_seconds``: so long are names and attributes believed; 0: not at all.
+
+    ``lock_link`` is the way to the record locks, which NFS has of its own; ``cut`` and ``mend`` are for both.
+    """
 
     def __init__(self, world: World, name: str, server: Server, link: Link, *, attribute_seconds: float) -> None:
         self.world = world
         self.name = name
         self.server = server
         self.link = link
+        self.lock_link = Link(world, link.timeout_seconds)
         self.attribute_seconds = attribute_seconds
         self.wall_offset = 1_700_000_000.0
+        self.believes_what_is_lost = False  # a sync failed: what was written is seen here, and nowhere else
         self.failing: dict[str, int] = {}  # verb -> errno of its next call
+        self.on_failure: Callable[[], None] = lambda: None  # one of those took effect
         self.names: dict[str, tuple[File, float]] = {}
         self.lists: dict[str, tuple[list[str], float]] = {}
         self._files: dict[int, CachedFile] = {}
@@ -48,6 +55,15 @@ class Host:
     def wall(self) -> float:
         """Seconds since 1970, as somebody set them."""
         return self.wall_offset + self.world.now
+
+    def cut(self) -> None:
+        """Nothing gets through to the volume, nor to its locks, until ``mend``."""
+        self.link.cut()
+        self.lock_link.cut()
+
+    def mend(self) -> None:
+        self.link.mend()
+        self.lock_link.mend()
 
     # ---- pages
 
@@ -142,9 +158,16 @@ class Host:
 
     def fail_if_told(self, verb: str) -> None:
         """A fault that was ordered for this verb happens now, once."""
-        number = self.failing.pop(verb, None)
+        number = self.take_failure(verb)
         if number is not None:
             raise failure(number, verb)
+
+    def take_failure(self, verb: str) -> int | None:
+        """The errno of a fault that was ordered for this verb; it happens now, once."""
+        number = self.failing.pop(verb, None)
+        if number is not None:
+            self.on_failure()
+        return number
 
 
 def _put(target: bytearray, offset: int, data: bytes) -> None:

@@ -50,14 +50,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _unwind(self) -> None:
         """No task outlives the loop: those that are left end here, at once, and unheard."""
-        for task in asyncio.all_tasks(self):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            coroutine = task.get_coro()
-            try:
-                for _ in range(UNWINDINGS_MAX):
-                    coroutine.throw(asyncio.CancelledError())
-            except BaseException:
-                pass  # StopIteration, or what it made of the cancellation
+        ended: set[asyncio.Task[Any]] = set()
+        while tasks := asyncio.all_tasks(self) - ended:  # one that ends may have begun another
+            ended |= tasks
+            for task in tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                coroutine = task.get_coro()
+                try:
+                    for _ in range(UNWINDINGS_MAX):
+                        coroutine.throw(asyncio.CancelledError())
+                except BaseException:
+                    pass  # StopIteration, or what it made of the cancellation
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
         self._closed = True

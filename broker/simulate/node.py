@@ -16,17 +16,21 @@ from broker.core.commands import Command
 from broker.core.settings import EngineSettings
 from broker.engine import Engine
 from broker.ha import Mastership
-from broker.service import AnyStore
+from broker.service import AnyStandby, AnyStore
 from broker.simulate.connection import Connection, Frame, Peer
 from broker.simulate.disk import SimulatedDisk
 from broker.simulate.host import Host
 from broker.simulate.kernel import Process, World
 from broker.simulate.loop import SimulatedLoop
+from broker.simulate.steps import Steps, Traps
 from broker.simulate.threads import SimulatedClock, SimulatedThreads
 from broker.states import Trouble
 from locker.contract import Clock, Holder, Locker, LockRequest, LockSettings
+from store.filters import Filters
 from store.settings import StoreSettings
+from store.several.standbys import SeveralStandbys
 from store.standby import Standby
+from store.threads import Threads
 
 TICK_SECONDS = 1.0
 #: At a handover receipts that are on their way are waited for, so long at most.
@@ -36,7 +40,8 @@ RESTART_SECONDS = 1.0
 #: Clocks of two machines differ by so much at most.
 CLOCK_DRIFT_MAX = 0.002
 
-MakeLocker = Callable[[LockRequest, Process, Host], Locker]
+#: The last is called when the lock's server, if that is not the volume, has given it the lock.
+MakeLocker = Callable[[LockRequest, Process, Host, Callable[[], None]], Locker]
 
 
 class Watcher(Protocol):
@@ -45,6 +50,10 @@ class Watcher(Protocol):
     def told(self, broker: str, epoch: int, frame: Frame) -> None: ...
 
     def happened(self, broker: str, kind: str, facts: dict[str, object]) -> None: ...
+
+    def wrote(self, batch: bytes) -> None: ...
+
+    def fences(self, node: Node) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +65,35 @@ class Parts:
     engine: EngineSettings
     lock: LockSettings
     make_locker: MakeLocker
-    make_standby: Callable[..., Standby] = Standby
+    filters: Filters
+    """Of several stores; empty: there is one."""
+
+    def open_standby(self, broker: str, disk: SimulatedDisk, threads: Threads) -> AnyStandby:
+        if self.filters.entries:
+            return SeveralStandbys(self.directory, None, broker, self.store, self.filters, disk=disk, threads=threads)
+        return Standby(self.directory, f"{self.directory}/index", broker, self.store, disk=disk, threads=threads)
 
 
 class Node:
     """See the module. ``start`` it; everything else is what the world does to it."""
 
-    def __init__(self, world: World, host: Host, name: str, parts: Parts, watcher: Watcher) -> None:
+    def __init__(self, world: World, host: Host, name: str, parts: Parts, watcher: Watcher, traps: Traps) -> None:
         self.world = world
         self.host = host
         self.name = name
         self.process: Process | None = None
         self.mastership: Mastership | None = None
         self.engine: Engine | None = None
+        self.steps: Steps | None = None
         self.is_reachable = True  # by clients
         self.is_wanted = False
         self._parts = parts
         self._watcher = watcher
+        self._traps = traps
         self._clock_rate = 1 + CLOCK_DRIFT_MAX * (world.random.random() - 0.5)
         self._disk: SimulatedDisk | None = None
         self._loop: SimulatedLoop | None = None
+        self._locker: Locker | None = None
         self._connections: list[Connection] = []
         self._connections_made = 0
         self._epoch = 0
@@ -99,6 +117,7 @@ class Node:
             self.world, self.name, clock_rate=self._clock_rate, clock_began=1000.0 * (1 + self.world.random.random())
         )
         self.process = process
+        self.steps = Steps(process, self._traps, self._watcher.wrote, lambda: self._watcher.fences(self))
         process.thread(lambda: self._live(process), "loop").start()
 
     def _live(self, process: Process) -> None:
@@ -111,18 +130,18 @@ class Node:
 
     async def _run(self, process: Process) -> None:
         parts = self._parts
-        self._disk = disk = SimulatedDisk(process, self.host, f"/scratch/{self.name}-{self._lives}")
+        assert self.steps is not None, "a process takes steps"
+        self._disk = disk = SimulatedDisk(process, self.host, f"/scratch/{self.name}-{self._lives}", self.steps)
         threads = SimulatedThreads(process, self.host.wall)
         chance = random.Random(self.world.random.getrandbits(64))
         # The real clock's wait takes a threading.Event; the simulated one what ``threads`` makes.
         clock: Clock = SimulatedClock(process)  # type: ignore[assignment]
         holder = Holder(self.name, pid=self._lives, host=self.host.name)
         request = LockRequest(parts.directory, holder, parts.lock, clock=clock, random=chance, volume=disk)
+        self._locker = parts.make_locker(request, process, self.host, self.steps.granted)
         self.mastership = Mastership(
-            parts.make_locker(request, process, self.host),
-            lambda: parts.make_standby(
-                parts.directory, f"{parts.directory}/index", self.name, parts.store, disk=disk, threads=threads
-            ),
+            self._locker,
+            lambda: parts.open_standby(self.name, disk, threads),
             self,
             admin_url=None,
             on_role=lambda role, reason: self._happened(process, role.value, {"reason": reason}),
@@ -143,7 +162,9 @@ class Node:
         process.kill()
         if self._disk is not None:
             self._disk.died()
-        self.process = self.mastership = self._disk = self._loop = None
+        if self.steps is not None:
+            self._traps.died(self.steps)
+        self.process = self.mastership = self.steps = self._locker = self._disk = self._loop = None
         self._cut_all()
 
     def kill(self, restart_seconds: float | None) -> None:
@@ -278,6 +299,12 @@ class Node:
     def _happened(self, process: Process, kind: str, facts: dict[str, object]) -> None:
         if not process.is_dead:  # else its threads unwind, and nothing is so
             self._watcher.happened(self.name, kind, facts)
+            if self.steps is not None:
+                self.steps.told(kind)
+
+    def has_proof(self) -> bool:
+        """Whether it can prove now that the lock is its own."""
+        return self._locker is not None and self._locker.proof().holds_at(self._locker.clock.now())
 
     @property
     def is_master(self) -> bool:

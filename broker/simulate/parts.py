@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from broker.locking import lock_settings
-from broker.simulate.database import Database, SimulatedTable
+from broker.simulate.database import LEASE, Database, reached
 from broker.simulate.host import Host
 from broker.simulate.kernel import Process
 from broker.simulate.link import Link
@@ -22,6 +22,8 @@ from locker.contract import Locker, LockRequest
 from locker.lease_database import LeaseDatabaseLocker, LeaseSettings
 from locker.none import Unlocked
 from locker.shared_file import SharedFileLocker
+from locker.sql_lease import SqlLeaseTable
+from store.filters import FilteredStore, Filters
 from store.settings import StoreSettings
 
 DIRECTORY: Final = "/data"
@@ -34,6 +36,9 @@ SMALL: Final[dict[str, int]] = {
     "checkpoint_records": 200,
 }
 KINDS: Final = (SharedFileLocker.kind, LeaseDatabaseLocker.kind)
+
+#: What a simulation with several stores has where the operator said nothing: a store for each of its queues.
+SEVERAL: Final = ("Q0", "Q1")
 
 PartsOf = Callable[[Database, dict[str, Link]], Parts]
 
@@ -51,6 +56,10 @@ def parts_of(settings: Settings) -> PartsOf:
         strategy = said.journal_disk_sync_strategy
         raise NotSimulated(f"store.journal_disk_sync_strategy = {strategy!r}: the promises are made for 'always'")
     store = _small(store_settings(said, settings), settings)
+    filters = Filters(
+        FilteredStore(each.queue, each.topic, each.per_destination, store)
+        for each in said.filtered_persistence_adapters
+    )
 
     def make(database: Database, links: dict[str, Link]) -> Parts:
         return Parts(
@@ -59,9 +68,15 @@ def parts_of(settings: Settings) -> PartsOf:
             engine=engine_settings(settings),
             lock=lock_settings(settings.locker),
             make_locker=_maker(settings, database, links),
+            filters=filters,
         )
 
     return make
+
+
+def with_several(parts: Parts) -> Parts:
+    """The same with several stores."""
+    return replace(parts, filters=Filters(FilteredStore(queue=queue, settings=parts.store) for queue in SEVERAL))
 
 
 def _small(store: StoreSettings, settings: Settings) -> StoreSettings:
@@ -70,14 +85,13 @@ def _small(store: StoreSettings, settings: Settings) -> StoreSettings:
 
 
 def _maker(settings: Settings, database: Database, links: dict[str, Link]) -> MakeLocker:
-    def make(request: LockRequest, process: Process, host: Host) -> Locker:
+    def make(request: LockRequest, process: Process, host: Host, granted: Callable[[], None]) -> Locker:
         if not request.settings.use_lock:
             return Unlocked(request)
         if settings.locker.type == SharedFileLocker.kind:
             return SharedFileLocker(request)
         lease = LeaseSettings(request.holder.name)
-        return LeaseDatabaseLocker(
-            request, lease, lambda: SimulatedTable(database, process, links[process.name]), host.wall
-        )
+        way = reached(database, process, links[process.name], granted)
+        return LeaseDatabaseLocker(request, lease, lambda: SqlLeaseTable(way, LEASE, may_create=True), host.wall)
 
     return make

@@ -1,6 +1,8 @@
 """One seed: brokers, clients and faults for a while, then calm, then everything that was promised is looked at.
 
 storm     clients work, faults come and go
+peace     sometimes: everything is mended, and clients work on: what a running journal takes is looked at
+one hangs sometimes: one host hangs, at a step that is drawn, and nothing else; within a bound another broker serves
 calm      faults are mended; within a bound some broker must serve, and every producer have its receipts
 drain     consumers leave; what the queues still hold is taken out
 end       brokers end in order; the store is copied out and checked
@@ -14,23 +16,46 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker.core.commands import AckMode
+from broker.simulate.bounds import CYCLE_SECONDS, FILES_BEYOND, SAMPLE_SECONDS, Bounds, journal_sizes
 from broker.simulate.clients import Client, Consumer, Drain, Producer
 from broker.simulate.connection import BROKER_NOTICES_SECONDS, Delivery, Frame, Receipt, Refusal
 from broker.simulate.database import Database
-from broker.simulate.faults import KINDS, Faults, Site
+from broker.simulate.faults import Faults, Site
 from broker.simulate.host import Host
 from broker.simulate.kernel import World
+from broker.simulate.kinds import begin
 from broker.simulate.link import Link
 from broker.simulate.node import NEVER, Node
-from broker.simulate.parts import DIRECTORY, PartsOf
+from broker.simulate.parts import DIRECTORY, PartsOf, with_several
 from broker.simulate.promises import Promises
 from broker.simulate.server import File, Server
-from store.check import check
+from broker.simulate.step_faults import GOES_AND_COMES, GOES_SECONDS_MAX, HANGING, HANGS_AT, set_hang
+from broker.simulate.steps import Traps
+from broker.simulate.tally import Tally
+from store.several.check import check_all
+from store.why.inventory import inventory, unexplained
 
 STORM_SECONDS = 20.0
+#: As many brokers, when nobody said how many.
+BROKERS = (2, 3, 5)
+QUEUES = ("Q0", "Q1")
 #: Without faults a broker serves within this, and everybody has what is due.
 CALM_SECONDS_MAX = 150.0
 DRAIN_SECONDS_MAX = 60.0
+#: Where hangs are among the faults, so many seeds have one that is alone.
+ONE_HANGS_SHARE = 0.5
+#: So many seeds have a while of peace, as long as it takes to look at a running journal.
+PEACE_SHARE = 0.15
+#: Where promotions are among the faults, so many seeds have several stores: they are to die between their fences.
+SEVERAL_SHARE = 0.2
+#: So many producers send to both queues in one transaction.
+SPREAD_SHARE = 0.5
+PEACE_SECONDS = CYCLE_SECONDS + 5 * SAMPLE_SECONDS
+#: Whoever was asked to come to a step has come there within this.
+MET_SECONDS_MAX = 15.0
+#: While one host hangs, another broker serves within this: the longest silence that broker.waits allows, the server's
+#: lease on the locks of a silent host, and a few pauses.
+SERVES_SECONDS_MAX = 90.0
 #: A queue from which nothing came for so long is empty.
 QUIET_SECONDS = 2.0
 END_SECONDS_MAX = 60.0
@@ -48,7 +73,8 @@ BATCH_BYTES_MAX = 16 << 10
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a seed. ``problems``: sentences, empty when all promises held."""
+    """What became of a seed. ``problems``: sentences, empty when all promises held. ``counts``: what happened how
+    often, by group and name."""
 
     seed: int
     problems: list[str]
@@ -56,11 +82,13 @@ class Outcome:
     virtual_seconds: float
     faults: list[str]
     figures: dict[str, int]
+    counts: dict[str, dict[str, int]]
     trace: list[str] = field(default_factory=list)
 
 
 class Simulation:
-    """See the module. Made for one seed; ``run`` once. ``make_parts`` gives what the brokers are made of."""
+    """See the module. Made for one seed; ``run`` once. ``make_parts`` gives what the brokers are made of; of how many
+    there are, the seed decides where ``brokers`` is None."""
 
     def __init__(
         self,
@@ -68,27 +96,38 @@ class Simulation:
         make_parts: PartsOf,
         kinds: Sequence[str],
         *,
-        brokers: int = 2,
+        brokers: int | None = None,
         storm_seconds: float = STORM_SECONDS,
         is_traced: bool = False,
     ) -> None:
         self.world = world = World(seed)
         self._seed = seed
-        self._kinds = [kind for kind in kinds if kind in KINDS]
+        self._kinds = kinds
         self._storm_seconds = storm_seconds
         self._is_traced = is_traced
         self.promises = Promises()
         self.problems: list[str] = []
         self.told_faults: list[str] = []
         self.trace: list[str] = []
-        self.figures = {"promotions": 0, "demotions": 0, "receipts": 0, "deliveries": 0}
+        self.figures = {"promotions": 0, "demotions": 0, "handovers": 0, "receipts": 0, "deliveries": 0}
+        self.tally = Tally()
+        self.traps = Traps()
         chance = world.random
+        if brokers is None:
+            brokers = chance.choice(BROKERS)
+        self.tally.add("brokers", str(brokers))
         is_nfs = chance.random() < 0.75
         names = [chr(ord("a") + number) for number in range(brokers)]
         self.database = Database(world)
         self._database_links = {name: Link(world, DATABASE_TIMEOUT_SECONDS) for name in names}
-        self.parts = parts = make_parts(self.database, self._database_links)
+        parts = make_parts(self.database, self._database_links)
+        if "promotion" in kinds and chance.random() < SEVERAL_SHARE:
+            parts = with_several(parts)
+        self.parts = parts
+        self.tally.add("stores", "several" if parts.filters.entries else "one")
+        # Of several stores each has its files.
         capacity = max(CAPACITY_MIN, CAPACITY_FILES * parts.store.journal_max_file_length)
+        capacity *= 2 + len(parts.filters.entries) if parts.filters.entries else 1
         self.server = Server(
             world, capacity=capacity, keeps_open=not is_nfs or chance.random() < 0.5, is_synchronous=is_nfs
         )
@@ -106,9 +145,24 @@ class Simulation:
                 name,
                 parts,
                 self,
+                self.traps,
             )
             for name in names
         ]
+        self._site = Site(
+            world,
+            self.server,
+            self.nodes,
+            self.database,
+            self._database_links,
+            DIRECTORY,
+            self.tell,
+            self.tally,
+            self.traps,
+            is_lock_harmed=not parts.lock.use_lock,
+        )
+        file_bytes = parts.store.journal_max_file_length + BATCH_BYTES_MAX
+        self._bounds = Bounds(self._site, file_bytes, attribute_seconds, self.problems.append)
         self.tell(
             f"{'nfs' if is_nfs else 'one host'}, attributes {attribute_seconds:g} s, "
             f"{'soft' if timeout else 'hard'}, open files {'stay' if self.server.keeps_open else 'go'}"
@@ -149,8 +203,19 @@ class Simulation:
             self.figures["promotions"] += 1
         if kind == "demoted":
             self.figures["demotions"] += "trouble" in facts
+        if kind == "lock-released":
+            self.figures["handovers"] += 1
+        self._bounds.told(next(node for node in self.nodes if node.name == broker), kind, facts)
         if facts.get("trouble") in NEVER:
             self.problems.append(f"{broker}: {facts['trouble']}: {facts.get('reason')}")
+
+    def fences(self, node: Node) -> None:
+        """A promotion is about to put up its fence."""
+        self._bounds.fences(node)
+
+    def wrote(self, batch: bytes) -> None:
+        """A broker wrote to the journal."""
+        self._bounds.written.note(self.world.now, batch)
 
     # ---- the seed
 
@@ -161,10 +226,16 @@ class Simulation:
             world.after(chance.random(), node.start)
         clients = self._clients()
         producers = [client for client in clients if isinstance(client, Producer)]
-        site = Site(world, self.server, self.nodes, self.database, self._database_links, DIRECTORY, self.tell)
-        faults = Faults(site, self._kinds, chance.randint(1, 6), self._storm_seconds)
+        site = self._site
+        self._bounds.sample_often()
+        faults = Faults(site, self._kinds, begin, chance.randint(1, 6), self._storm_seconds)
         world.run(self._storm_seconds, self._is_broken)
         faults.mend()
+        if self._may_have_one_hang() and chance.random() < ONE_HANGS_SHARE:
+            self._one_hangs(site)
+        if chance.random() < PEACE_SHARE and not self._is_broken():
+            self._bring_back()
+            world.run(world.now + PEACE_SECONDS, self._is_broken)
         self.tell("calm")
         self._calm(producers)
         for client in clients:
@@ -177,7 +248,14 @@ class Simulation:
         self._finish(clients)
         self.problems += self.promises.broken + world.bugs
         return Outcome(
-            self._seed, self.problems, world.fingerprint, world.now, self.told_faults, self.figures, self.trace
+            self._seed,
+            self.problems,
+            world.fingerprint,
+            world.now,
+            self.told_faults,
+            self.figures,
+            self.tally.counts(),
+            self.trace,
         )
 
     def _is_broken(self) -> bool:
@@ -188,14 +266,14 @@ class Simulation:
         chance = self.world.random
         clients: list[Client] = []
         for number in range(chance.randint(1, 3)):
-            queue = f"Q{number % 2}"
+            queue = QUEUES[number % len(QUEUES)]
             clients.append(
                 Producer(
                     self.world,
                     f"producer-{number}",
                     self.nodes,
                     self.promises,
-                    queue=queue,
+                    queues=(queue,) if chance.random() < SPREAD_SHARE else QUEUES,
                     interval_seconds=chance.choice((0.1, 0.2, 0.4)),
                     window=chance.choice((1, 5, 20)),
                     transacted=chance.choice((0.0, 0.2)),
@@ -208,7 +286,7 @@ class Simulation:
                 f"consumer-{number}",
                 self.nodes,
                 self.promises,
-                queue=f"Q{number % 2}",
+                queue=QUEUES[number % len(QUEUES)],
                 mode=chance.choice((AckMode.INDIVIDUAL, AckMode.CLIENT)),
                 prefetch=chance.choice((1, 10, 100)),
                 think_seconds=chance.choice((0.01, 0.2, 1.0)),
@@ -218,17 +296,44 @@ class Simulation:
         ]
         return clients
 
+    def _may_have_one_hang(self) -> bool:
+        """On one host all would, and without a lock there is always somebody."""
+        hosts = {node.host.name for node in self.nodes}
+        return "hang" in self._kinds and len(hosts) > 1 and self.parts.lock.use_lock and not self._is_broken()
+
+    def _one_hangs(self, site: Site) -> None:
+        world = self.world
+        self._bring_back()
+        world.run(world.now + SERVES_SECONDS_MAX, lambda: self._serves(()) or self._is_broken())
+        if not self._serves(()):
+            return  # the calm has its own bound
+        faults = Faults(site, (), begin, 0, 0.0)
+        met: list[Node] = []
+        what, step = world.random.choice(HANGING), world.random.choice(HANGS_AT)
+        set_hang(faults, what, step, None, goes=GOES_AND_COMES, told=met.append)
+        world.run(world.now + MET_SECONDS_MAX, lambda: bool(met) or self._is_broken())
+        if met and not self._is_broken():
+            began = world.now
+            # What a master that was asked to go does, is over by then.
+            world.run(world.now + GOES_SECONDS_MAX)
+            world.run(began + SERVES_SECONDS_MAX, lambda: self._serves(met) or self._is_broken())
+            if self._serves(met):
+                self.tally.add("served while one hung", f"{step.value}: {what}")
+            elif not self._is_broken():
+                self.problems.append(
+                    f"nobody else serves {SERVES_SECONDS_MAX:g} s after the {what} hung for {met[0].name}, {step.value}"
+                )
+        faults.mend()
+
+    def _serves(self, hung: Sequence[Node]) -> bool:
+        return any(node.is_master for node in self.nodes if node not in hung)
+
     def _calm(self, producers: list[Producer]) -> None:
         for producer in producers:
             producer.is_producing = False
         world = self.world
         began = world.now
-        # Without a lock they would depose each other for ever: then one is left alone.
-        for number, node in enumerate(self.nodes):
-            if number == 0 or self.parts.lock.use_lock:
-                node.start()
-            else:
-                node.stop()
+        self._bring_back()
         deadline = began + CALM_SECONDS_MAX
 
         def is_calm() -> bool:
@@ -242,6 +347,14 @@ class Simulation:
             self.problems.append(f"nobody is master {CALM_SECONDS_MAX:g} s after the last fault")
         elif not is_calm():
             self.problems.append(f"a producer still waits for receipts {CALM_SECONDS_MAX:g} s after the last fault")
+
+    def _bring_back(self) -> None:
+        """Without a lock they would depose each other for ever: then one is left alone."""
+        for number, node in enumerate(self.nodes):
+            if number == 0 or self.parts.lock.use_lock:
+                node.start()
+            else:
+                node.stop()
 
     def _drain(self) -> None:
         world = self.world
@@ -268,20 +381,21 @@ class Simulation:
 
     def _check_store(self) -> None:
         directory = self.server.directory(DIRECTORY)
-        journal = {
-            name: len(file.data)
-            for name, file in (directory.entries or {}).items()
-            if name.startswith("db-") and name.endswith(".log")
-        }
+        stores = [directory, *(file for file in (directory.entries or {}).values() if file.entries is not None)]
         # The length of a file is a soft bound: a batch is never split.
-        bound = 2 * (self.parts.store.journal_max_file_length + BATCH_BYTES_MAX)
-        self.figures["journal_files"] = len(journal)
-        if sum(journal.values()) > bound:
-            self.problems.append(f"the journal takes {sum(journal.values())} bytes for nothing, in {sorted(journal)}")
+        bound = FILES_BEYOND * (self.parts.store.journal_max_file_length + BATCH_BYTES_MAX)
+        self.figures["journal_files"] = 0
+        for sizes in map(journal_sizes, stores):
+            self.figures["journal_files"] += len(sizes)
+            taken = sum(sizes.values())
+            if taken > bound:
+                self.problems.append(f"the journal takes {taken} bytes for nothing, in files {sorted(sizes)}")
         with tempfile.TemporaryDirectory(prefix="tandemmq-simulate-", dir=_memory()) as target:
             _copy_out(directory, target)
-            report = check(target, scratch=_memory())
+            report = check_all(target, scratch=_memory())
             self.problems += [f"the store is not sound: {problem}" for problem in report.problems]
+            strangers = unexplained(inventory(target))
+            self.problems += [f"nobody can say what {thing.name} is for" for thing in strangers]
 
     def _finish(self, clients: list[Client]) -> None:
         """No greenlet outlives the seed."""
@@ -289,6 +403,7 @@ class Simulation:
             client.is_stopped = True
         for node in self.nodes:
             node.kill(None)
+        self.database.close()
 
 
 def _memory() -> str | None:

@@ -45,7 +45,7 @@ STEPS: dict[tuple[type, str], tuple[float, float]] = {
 def sleepy(step: Callable[..., Any], before: float, after: float) -> Callable[..., Any]:
     def sleep(disk: object, share: float) -> None:
         if isinstance(disk, SimulatedDisk) and disk.host.world.random.random() < share:
-            process = disk._process
+            process = disk.process
             process.sleep(SLEEP_SECONDS_MAX * disk.host.world.random.random() ** 2)
 
     def slept(self: Any, *arguments: Any, **named: Any) -> Any:

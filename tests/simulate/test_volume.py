@@ -13,6 +13,7 @@ from broker.simulate.host import Host
 from broker.simulate.kernel import Process, World
 from broker.simulate.link import Link
 from broker.simulate.server import Server
+from broker.simulate.steps import Steps, Traps
 
 CREATE = os.O_RDWR | os.O_CREAT
 
@@ -32,7 +33,8 @@ class Site:
         ]
         self.processes = [Process(self.world, name) for name in "ab"]
         self.disks = [
-            SimulatedDisk(process, host, "/data") for process, host in zip(self.processes, self.hosts, strict=True)
+            SimulatedDisk(process, host, "/data", Steps(process, Traps()))
+            for process, host in zip(self.processes, self.hosts, strict=True)
         ]
 
     def on(self, number: int, story: Callable[[SimulatedDisk], None]) -> None:
@@ -252,3 +254,42 @@ def test_a_lock_can_be_granted_twice_and_forgotten() -> None:
     site.server.unlock_all(lambda _: True)
     site.on(0, take)
     assert took == [True, True, True]
+
+
+def test_a_process_that_dies_closes_nothing_on_its_way_out() -> None:
+    site = Site()
+    site.on(0, write("/data/lock", b"", sync=True))
+    locked: list[int] = []
+
+    def hold(disk: SimulatedDisk) -> None:
+        fd = disk.open("/data/lock", os.O_RDWR)
+        locked.append(disk.lock(fd))
+        try:
+            disk.process.sleep(100.0)
+        finally:
+            disk.close(fd)  # has no effect: were it noted here, the kernel would not let the lock go
+
+    site.on(0, hold)
+    site.processes[0].kill()
+    site.disks[0].died()
+    assert locked == [True]
+    assert site.server.find("/data/lock").lock is None
+
+
+def test_locks_can_hang_while_the_volume_does_not() -> None:
+    site = Site()
+    site.on(0, write("/data/lock", b"x", sync=True))
+    site.hosts[0].lock_link.cut()
+    done: list[str] = []
+
+    def read(disk: SimulatedDisk) -> None:
+        fd = disk.open("/data/lock", os.O_RDWR)
+        done.append("read")
+        disk.lock(fd)
+        done.append("locked")
+
+    site.on(0, read)
+    assert done == ["read"]
+    site.hosts[0].mend()
+    site.world.run(site.world.now + 1.0)
+    assert done == ["read", "locked"]
