@@ -27,8 +27,9 @@ bench: ## the load driver against a broker on the default port
 run: ## a broker with its store in ./tandemmq-data
 	$(BIN)/tandemmq run
 
-prove: ## the long proofs in full: many kills at random moments under load, all crash points
-	TANDEMMQ_PROVE_KILLS=100 TANDEMMQ_PROVE_HISTORIES=20 TANDEMMQ_PROVE_IMAGES=2000 TANDEMMQ_PROVE_LIVES=200 TANDEMMQ_PROVE_ZOMBIES=100 \
+prove: ## the long proofs in full: hundreds of kills under load, every image a power loss may leave of some forty lives
+	TANDEMMQ_PROVE_KILLS=120 TANDEMMQ_PROVE_HISTORIES=20 TANDEMMQ_PROVE_IMAGES=2000 TANDEMMQ_PROVE_LIVES=200 TANDEMMQ_PROVE_ZOMBIES=100 \
 	TANDEMMQ_PROVE_HANDOVERS=20 TANDEMMQ_PROVE_CLIENT_ROUNDS=20 TANDEMMQ_PROVE_DEPLOYMENT=5 TANDEMMQ_PROVE_SEEDS=10000 TANDEMMQ_PROVE_LOCKS=1 \
+	TANDEMMQ_PROVE_MUTANTS=all \
 	$(BIN)/pytest -m prove -s --timeout 7200
 	TANDEMMQ_PROVE_JMS_PEER=1 TANDEMMQ_PROVE_JMS_KILLS=20 $(BIN)/pytest tests/interop/jms -s --timeout 7200

@@ -22,7 +22,7 @@ def _is_set(name: str) -> bool:
 
 IS_THOROUGH = any(map(_is_set, ("CI", THOROUGH, REQUIRE_SERVICES)))
 # Where somebody waits, properties are tried with fewer examples; those that name a number of their own keep it.
-settings.register_profile("quick", max_examples=30)
+settings.register_profile("quick", max_examples=30, deadline=None)
 if not IS_THOROUGH:
     settings.load_profile("quick")
 

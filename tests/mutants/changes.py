@@ -1,0 +1,304 @@
+"""What could be wrong in a marked line: its mutants. Pure: source in, changed source out.
+
+    a statement                  is not there
+    if, while, a truth returned  holds never; holds always; each operand of `and` and `or` dropped;
+    or noted                     each of < <= > >= at its bound decides the other way
+    an operand, a condition of   dropped; its bound as above
+    a comprehension
+    another value returned       nothing of its kind: None, 0, (), ...
+    a keyword argument           False, or True where it says False
+    with                         without it
+    a mark with `order`          the two statements change places; a plain call is removed, too
+    a mark with a part in quotes that part gone, or the other one in its place; nothing else
+
+A condition that is turned round is caught by whatever catches "never" or "always", so there is no mutant for it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tests.mutants.marks import Mark, MarkError
+
+_OTHER_BOUND = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
+_SIGN = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+_NOTHING = {"int": "0", "float": "0.0", "str": "''", "bytes": "b''", "dict": "{}", "set": "set()", "list": "[]"}
+_EMPTY = ("Sequence", "Iterable", "tuple")
+_SHOWN_MAX = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """``what`` is changed at ``mark``; ``source`` is the whole file with the change."""
+
+    mark: Mark
+    what: str
+    source: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.mark.name}: {self.what}"
+
+
+# In a text: what stands from a place to a place (of bytes), and what is to stand there.
+_Edit = tuple[int, int, str]
+
+
+def mutants_of(source: str, marks: Sequence[Mark]) -> list[Mutant]:
+    """All mutants of the marks of one file, none of them equal to it. Raises MarkError for a mark that has none."""
+    tree = ast.parse(source)
+    return [mutant for mark in marks for mutant in _Text(source, tree, mark, marks).mutants()]
+
+
+class _Text:
+    """One file, seen from one of its marks."""
+
+    def __init__(self, source: str, tree: ast.Module, mark: Mark, marks: Sequence[Mark]) -> None:
+        self._mark = mark
+        self._marks = marks
+        self._tree = tree
+        self._bytes = source.encode()
+        lengths = [len(line) for line in self._bytes.splitlines(keepends=True)]
+        self._starts = [0, *_sums(lengths)]
+
+    def mutants(self) -> Iterator[Mutant]:
+        found: dict[str, str] = {}
+        for what, edits in self._changes():
+            found.setdefault(self._changed(edits), what)
+        if not found:
+            raise self._error("nothing can be changed there")
+        for changed, what in found.items():
+            try:
+                ast.parse(changed)
+            except SyntaxError as error:
+                raise self._error(f"cannot be read any more ({what}): {error}") from error
+            yield Mutant(self._mark, what, changed)
+
+    def _changes(self) -> Iterator[tuple[str, list[_Edit]]]:
+        mark = self._mark
+        if mark.part is not None:
+            yield self._other_part(mark.part, mark.instead)
+            return
+        node = self._target()
+        if mark.order is not None:
+            yield self._swapped(node, mark.order)
+        if mark.order is None or isinstance(node, ast.Expr):
+            yield from self._of_node(node)
+
+    # What a mark is about
+
+    def _target(self) -> ast.AST:
+        line = self._mark.line
+        within = [node for node in ast.walk(self._tree) if isinstance(node, ast.stmt) and _head(node)[0] <= line]
+        statements = [node for node in within if line <= _head(node)[1]]
+        if not statements:
+            raise self._error("no statement ends there")
+        statement = max(statements, key=lambda node: node.lineno)
+        first, last = _head(statement)
+        if first < last:
+            parts = [part for part in _parts(statement) if part.end_lineno == line]
+            if parts:
+                return min(parts, key=lambda part: (part.lineno, part.col_offset))
+            if line not in (first, last):
+                raise self._error("no operand, condition or keyword argument ends there")
+        return statement
+
+    def _of_node(self, node: ast.AST) -> Iterator[tuple[str, list[_Edit]]]:
+        match node:
+            case ast.keyword(value=value):
+                new = "True" if isinstance(value, ast.Constant) and value.value is False else "False"
+                yield f"{node.arg}={new}", [self._replaced(value, new)]
+            case ast.If(test=test) | ast.While(test=test):
+                yield from self._of_condition(test)
+            case ast.Return(value=value) if value is not None and (_is_truth(value) or self._returned() == "bool"):
+                yield from self._of_condition(value)
+            case ast.Return(value=value) if value is not None:
+                new = self._nothing()
+                yield f"returns {new}", [self._replaced(value, new)]
+            case ast.Assign(value=value) if _is_truth(value):
+                yield from self._of_condition(value)
+            case ast.With():
+                start = self._place(node.lineno, node.col_offset)
+                stop = self._starts[node.body[0].lineno - 1]
+                yield f"without {self._shown(node)}", [(start, stop, "if True:\n")]
+            case ast.stmt():
+                yield f"without {self._shown(node)}", [(*self._span(node), "pass")]
+            case ast.expr():
+                yield f"without {self._shown(node)}", [self._replaced(node, self._neutral(node))]
+                yield from self._bounds(node)
+
+    def _of_condition(self, test: ast.expr) -> Iterator[tuple[str, list[_Edit]]]:
+        start, stop = self._span(test)
+        if isinstance(test, ast.Constant):
+            yield f"{not test.value}", [(start, stop, str(not test.value))]
+            return
+        is_all, is_any = _joins(test, ast.And), _joins(test, ast.Or)
+        # Who drops an operand of `and` is caught by less than who says "always"; the same for `or` and "never".
+        if not is_any:
+            yield f"never {self._shown(test)}", [(start, start, "(("), (stop, stop, ") and False)")]
+        if not is_all:
+            yield f"always {self._shown(test)}", [(start, start, "(("), (stop, stop, ") or True)")]
+        yield from self._drops(test)
+        yield from self._bounds(test)
+
+    def _drops(self, test: ast.expr) -> Iterator[tuple[str, list[_Edit]]]:
+        match test:
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                yield from self._drops(operand)
+            case ast.BoolOp(op=op, values=values):
+                for value in values:
+                    neutral = "True" if isinstance(op, ast.And) else "False"
+                    yield f"without {self._shown(value)}", [self._replaced(value, neutral)]
+                    yield from self._drops(value)
+
+    def _bounds(self, test: ast.expr) -> Iterator[tuple[str, list[_Edit]]]:
+        match test:
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                yield from self._bounds(operand)
+            case ast.BoolOp(values=values):
+                for value in values:
+                    yield from self._bounds(value)
+            case ast.Compare(left=left, ops=ops, comparators=comparators):
+                for op, (one, two) in zip(ops, pairwise([left, *comparators]), strict=True):
+                    if type(op) in _OTHER_BOUND:
+                        start, stop = self._span(one)[1], self._span(two)[0]
+                        between = self._bytes[start:stop].decode()
+                        other = between.replace(_SIGN[type(op)], _OTHER_BOUND[type(op)], 1)
+                        yield f"{other.strip()} in {self._shown(test)}", [(start, stop, other)]
+
+    def _neutral(self, operand: ast.expr) -> str:
+        """What an operand, or a condition of a comprehension, is when it does not count."""
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.BoolOp) and operand in node.values:
+                return "True" if isinstance(node.op, ast.And) else "False"
+        return "True"
+
+    def _swapped(self, node: ast.AST, later: str) -> tuple[str, list[_Edit]]:
+        other = next((mark for mark in self._marks if mark.name == later), None)
+        if other is None:
+            raise self._error(f"no mark {later} in this file")
+        second = _Text(self._bytes.decode(), self._tree, other, self._marks)._target()
+        for block in _blocks(self._tree):
+            places = {self._span(statement): number for number, statement in enumerate(block)}
+            if not isinstance(node, ast.stmt) or self._span(node) not in places or self._span(second) not in places:
+                continue
+            if places[self._span(node)] >= places[self._span(second)]:
+                raise self._error(f"{later} does not stand behind it")
+            assert isinstance(second, ast.stmt), "it is in a block"
+            start, stop = self._starts[node.lineno - 1], self._starts[node.end_lineno or 0]
+            behind = self._starts[second.end_lineno or 0]
+            moved = self._bytes[start:stop].decode()
+            return f"behind {self._shown(second)}", [(start, stop, ""), (behind, behind, moved)]
+        raise self._error(f"{later} is not in the same block")
+
+    def _other_part(self, part: str, instead: str | None) -> tuple[str, list[_Edit]]:
+        start, stop = self._starts[self._mark.line - 1], self._starts[self._mark.line]
+        code = self._bytes[start:stop].decode().partition("# prove:")[0]
+        if code.count(part) != 1:
+            raise self._error(f"{part!r} stands there {code.count(part)} times")
+        begin = start + len(code.partition(part)[0].encode())
+        what = f"without {part!r}" if instead is None else f"{instead!r} for {part!r}"
+        return what, [(begin, begin + len(part.encode()), instead or "")]
+
+    # The function around it
+
+    def _returned(self) -> str:
+        functions = [
+            node
+            for node in ast.walk(self._tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.lineno <= self._mark.line <= (node.end_lineno or 0)
+        ]
+        inner = max(functions, key=lambda node: node.lineno, default=None)
+        return ast.unparse(inner.returns) if inner is not None and inner.returns is not None else ""
+
+    def _nothing(self) -> str:
+        kind = self._returned().partition("[")[0]
+        return "()" if kind in _EMPTY else _NOTHING.get(kind, "None")
+
+    # Text
+
+    def _place(self, line: int, column: int) -> int:
+        return self._starts[line - 1] + column
+
+    def _span(self, node: ast.AST) -> tuple[int, int]:
+        assert isinstance(node, ast.stmt | ast.expr | ast.keyword), "it has a place"
+        return self._place(node.lineno, node.col_offset), self._place(node.end_lineno or 0, node.end_col_offset or 0)
+
+    def _replaced(self, node: ast.expr, new: str) -> _Edit:
+        return (*self._span(node), new)
+
+    def _changed(self, edits: Iterable[_Edit]) -> str:
+        content = self._bytes
+        for start, stop, new in sorted(edits, reverse=True):
+            content = content[:start] + new.encode() + content[stop:]
+        return content.decode()
+
+    def _shown(self, node: ast.AST) -> str:
+        if isinstance(node, ast.With):
+            text = f"with {', '.join(map(ast.unparse, node.items))}"
+        else:
+            text = ast.unparse(node).partition("\n")[0]
+        return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 1]}…"
+
+    def _error(self, what: str) -> MarkError:
+        return MarkError(f"{self._mark.place}: {self._mark.name}: {what}")
+
+
+def _sums(lengths: Iterable[int]) -> Iterator[int]:
+    total = 0
+    for length in lengths:
+        total += length
+        yield total
+
+
+def _head(statement: ast.stmt) -> tuple[int, int]:
+    """First and last line of a statement, of one with a body without that."""
+    body = getattr(statement, "body", None)
+    if not body:
+        return statement.lineno, statement.end_lineno or statement.lineno
+    match statement:
+        case ast.If(test=last) | ast.While(test=last) | ast.For(iter=last):
+            # With the closing bracket, which belongs to no node, and without comments above the body.
+            is_closed_below = statement.lineno < (last.end_lineno or 0)
+            return statement.lineno, (last.end_lineno or 0) + is_closed_below
+        case _:
+            return statement.lineno, statement.lineno
+
+
+def _parts(statement: ast.stmt) -> Iterator[ast.expr | ast.keyword]:
+    """Operands, conditions and keyword arguments of a statement, not those of its body."""
+    inside: list[ast.AST] = [
+        child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt | ast.ExceptHandler)
+    ]
+    while inside:
+        node = inside.pop()
+        inside += ast.iter_child_nodes(node)
+        match node:
+            case ast.keyword():
+                yield node
+            case ast.BoolOp(values=values):
+                yield from values
+            case ast.comprehension(ifs=conditions):
+                yield from conditions
+
+
+def _blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                yield block
+
+
+def _is_truth(value: ast.expr) -> bool:
+    return isinstance(value, ast.Compare | ast.BoolOp) or (
+        isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
+    )
+
+
+def _joins(test: ast.expr, op: type[ast.boolop]) -> bool:
+    return isinstance(test, ast.BoolOp) and isinstance(test.op, op)

@@ -1,0 +1,36 @@
+"""A random few of the mutants, each caught: one of them where somebody waits, ten in CI, all in `make prove`."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.mutants.run import all_mutants, line_of, summary_of, try_out
+from tests.mutants.table import NEED_SERVICE
+
+SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+IS_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+COUNT = os.environ.get("TANDEMMQ_PROVE_MUTANTS", "10" if IS_CI else "1")
+JOBS = 2
+#: One takes some seconds; on a machine that others work on, too, more.
+SECONDS_EACH = 60
+
+
+@pytest.mark.prove
+@pytest.mark.timeout(7200 if COUNT == "all" else 300 + SECONDS_EACH * int(COUNT))
+def test_a_wrong_line_that_carries_a_safety_argument_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    mutants = all_mutants()
+    total = len(mutants)
+    if COUNT != "all":
+        possible = [mutant for mutant in mutants if IS_CI or mutant.mark.path not in NEED_SERVICE]
+        mutants = random.Random(SEED).sample(possible, min(int(COUNT), len(possible)))
+    with capsys.disabled():
+        print(f"\n{len(mutants)} of {total} mutants (TANDEMMQ_PROVE_MUTANTS), TANDEMMQ_SEED={SEED}")
+    outcomes = try_out(mutants, jobs=JOBS)
+    for outcome in outcomes:
+        print(line_of(outcome))
+    with capsys.disabled():
+        print(summary_of(outcomes))
+    assert [outcome.mutant.name for outcome in outcomes if outcome.caught_by is None] == []

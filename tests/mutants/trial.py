@@ -1,0 +1,139 @@
+"""One mutant, tried: a copy of the tree in which it is alone, and the tests that concern it.
+
+The checkout itself is never written to. The copy's modules win over whatever is installed, in processes that tests
+start, too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.changes import Mutant
+from tests.mutants.witness import BEGUN, FAILED, OVER, WITNESS
+
+# A test that hangs fails after so long. One that cannot be made to fail hangs when nothing was heard for twice as long.
+TEST_SECONDS_MAX = 60
+SILENCE_SECONDS_MAX = 2 * TEST_SECONDS_MAX
+# How often it is looked whether anything was heard.
+POLL_SECONDS = 0.05
+
+_LEFT_OUT = shutil.ignore_patterns(
+    "__pycache__", ".git", ".venv", ".*_cache", ".hypothesis", ".ci-cache", "dist", "build", "tandemmq-data", "demo"
+)
+# What would make the tests longer, or others.
+_UNSET = ("CI", "TANDEMMQ_THOROUGH", "TANDEMMQ_REQUIRE_SERVICES", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")
+# So that what catches a mutant once does it again.
+SEED = "20"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``caught_by``: the test that failed, or the limit that was reached; None: nothing did."""
+
+    mutant: Mutant
+    caught_by: str | None
+    seconds: float
+    is_test: bool = True
+
+
+class TrialFailed(Exception):
+    """The tests could not be run at all."""
+
+
+class Tree:
+    """A copy of the tree for one mutant at a time. ``close`` removes it."""
+
+    def __init__(self, root: Path, directory: Path) -> None:
+        self._root = directory / "tree"
+        self._scratch = directory
+        shutil.copytree(root, self._root, symlinks=True, ignore=_LEFT_OUT)
+
+    def try_out(self, mutant: Mutant, tests: Sequence[str]) -> Outcome:
+        """Run ``tests`` until one fails. Raises TrialFailed."""
+        file = self._root / mutant.mark.path
+        original = file.read_text(encoding="utf-8")
+        started = time.monotonic()
+        try:
+            file.write_text(mutant.source, encoding="utf-8")
+            self._forget_compiled(file)
+            code, heard = self._pytest("-x", *tests)
+        finally:
+            file.write_text(original, encoding="utf-8")
+            self._forget_compiled(file)
+        seconds = time.monotonic() - started
+        if code is None:
+            begun = _said(heard, BEGUN)
+            where = "the end of the tests" if OVER in heard or not begun else begun[-1]
+            return Outcome(mutant, f"the limit of {SILENCE_SECONDS_MAX} s: it hangs in {where}", seconds, is_test=False)
+        if code < 0:
+            return Outcome(mutant, f"the end of the process: signal {-code}", seconds, is_test=False)
+        failed = _said(heard, FAILED)
+        return Outcome(mutant, failed[0] if failed else None, seconds)
+
+    def failing(self, tests: Sequence[str]) -> set[str]:
+        """Which of ``tests`` fail without any mutant. Raises TrialFailed."""
+        return set(_said(self._pytest(*tests)[1], FAILED)) if tests else set()
+
+    def _pytest(self, *arguments: str) -> tuple[int | None, list[str]]:
+        """The exit code (None: it hung), and what the witness said."""
+        witness = self._scratch / "witness"
+        witness.write_text("", encoding="utf-8")
+        environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
+        environment |= {
+            "PYTHONPATH": str(self._root),
+            "PYTHONPYCACHEPREFIX": str(self._scratch / "compiled"),
+            "TANDEMMQ_SEED": SEED,
+            WITNESS: str(witness),
+        }
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
+        command += ["-p", "tests.mutants.witness", f"--timeout={TEST_SECONDS_MAX}", f"--hypothesis-seed={SEED}"]
+        command += [f"--basetemp={self._scratch / 'tmp'}", *arguments]
+        with (
+            (self._scratch / "output").open("w+", encoding="utf-8", errors="replace") as output,
+            subprocess.Popen(
+                command, cwd=self._root, env=environment, stdout=output, stderr=output, start_new_session=True
+            ) as process,
+        ):
+            try:
+                code = _ended(process, witness)
+            finally:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)  # with what tests left behind
+                except ProcessLookupError:
+                    pass
+            heard = witness.read_text(encoding="utf-8").splitlines()
+            if code is not None and code > 1 and not _said(heard, FAILED):
+                output.seek(0)
+                raise TrialFailed(f"pytest ended with {code}: {' '.join(arguments)}\n{output.read()[-4000:]}")
+        return code, heard
+
+    def _forget_compiled(self, file: Path) -> None:
+        """What was compiled is taken for that of a file with the same second and size."""
+        for compiled in (self._scratch / "compiled").rglob(f"{file.stem}.*.pyc"):
+            compiled.unlink()
+
+
+def _said(heard: Sequence[str], what: str) -> list[str]:
+    return [line.removeprefix(what) for line in heard if line.startswith(what)]
+
+
+def _ended(process: subprocess.Popen[bytes], witness: Path) -> int | None:
+    """The exit code; None when the witness was silent for too long."""
+    heard, heard_at = 0, time.monotonic()
+    while True:
+        try:
+            return process.wait(POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            length = witness.stat().st_size
+            if length != heard:
+                heard, heard_at = length, time.monotonic()
+            elif time.monotonic() - heard_at > SILENCE_SECONDS_MAX:
+                return None
