@@ -22,6 +22,11 @@ CONVERTING_PREFIX = "convert_string_expressions:"
 _REMEMBERED = 1000
 _REMEMBERED_CHARACTERS_MAX = 1024
 
+# Longer ones take too long for the event loop: somebody else compiles them first (``is_quick``).
+_QUICK_CHARACTERS_MAX = 512
+# Of these so many are remembered between the two.
+_LONG_REMEMBERED = 16
+
 _SHOWN_CHARACTERS_MAX = 200
 
 
@@ -62,11 +67,17 @@ def compile_selector(text: str, *, is_classic: bool = False) -> Selector:
     """
     if len(text) > SELECTOR_CHARACTERS_MAX:
         raise _error(f"it has {len(text)} characters, and {SELECTOR_CHARACTERS_MAX} is the most", text)
-    make = _remembered if len(text) <= _REMEMBERED_CHARACTERS_MAX else _compiled
+    make = _remembered if len(text) <= _REMEMBERED_CHARACTERS_MAX else _long_remembered
     made = make(text, is_classic)
     if isinstance(made, Selector):
         return made
     raise _error(made, text)  # a new one each time: who raises it may write into it
+
+
+def is_quick(text: str) -> bool:
+    """Whether ``compile_selector`` takes some milliseconds at most. Up to half a second else, unless another thread has
+    compiled it a moment before."""
+    return len(text) <= _QUICK_CHARACTERS_MAX
 
 
 def _error(what: str, text: str) -> ClientError:
@@ -88,3 +99,4 @@ def _compiled(text: str, is_classic: bool) -> Selector | str:
 
 
 _remembered = functools.lru_cache(_REMEMBERED)(_compiled)
+_long_remembered = functools.lru_cache(_LONG_REMEMBERED)(_compiled)
