@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable
 
@@ -16,6 +17,7 @@ from broker.core.selector import compile_selector
 from broker.core.settings import EngineSettings
 from broker.core.subscription import Memory, Subscription
 from broker.core.topic import DurableSubscription, Topic, TopicSubscription
+from broker.core.trie import NameTrie, PatternTrie
 from store.operations import Owner
 from store.records.commands import subscription_key
 from store.records.message import Destination, DestinationKind
@@ -26,6 +28,34 @@ log = logging.getLogger(__name__)
 VIRTUAL_TOPIC_PREFIX = "VirtualTopic."
 _CONSUMER_PREFIX = "Consumer."
 NO_POLICIES = Policies(())
+
+
+class Watch:
+    """One pattern of a subscription. Those that came first come first."""
+
+    __slots__ = ("_number", "may_read", "subscription")
+
+    def __init__(self, number: int, subscription: Subscription, may_read: Callable[[Destination], bool]) -> None:
+        self._number = number
+        self.subscription = subscription
+        self.may_read = may_read
+
+    def __lt__(self, other: Watch) -> bool:
+        return self._number < other._number
+
+
+_WATCHES = itertools.count()
+
+
+def _take_part(target: Queue | Topic, watch: Watch) -> None:
+    subscription = watch.subscription
+    if isinstance(target, Queue):
+        if subscription not in target.consumers and watch.may_read(target.destination):
+            target.open(subscription)
+    else:
+        assert isinstance(subscription, TopicSubscription), "topics have subscriptions of their own"
+        if subscription not in target.subscribers and watch.may_read(target.destination):
+            target.open(subscription)
 
 
 class Destinations:
@@ -43,11 +73,13 @@ class Destinations:
     __slots__ = (
         "_asleep",
         "_memory",
+        "_names",
         "_new_queue",
         "_of_patterns",
         "_policies",
         "_settings",
         "_virtual",
+        "_watched",
         "_watching",
         "by_name",
         "by_owner",
@@ -78,7 +110,11 @@ class Destinations:
         self._of_patterns: list[DurableSubscriber] = []
         self.shares: dict[Destination, Share] = {}
         self._asleep: dict[Destination, Owner] = {}
-        self._watching: list[tuple[Subscription, DestinationKind, Pattern, Callable[[Destination], bool]]] = []
+        # Of the kinds that a pattern was asked for: a take-over of many queues does not wait for it.
+        self._names: dict[DestinationKind, NameTrie[Destination]] = {}
+        # What subscriptions with wildcards look for, in the order in which they came; and the patterns of each.
+        self._watching: dict[DestinationKind, PatternTrie[Watch]] = {kind: PatternTrie() for kind in DestinationKind}
+        self._watched: dict[Subscription, list[tuple[Destination, Watch]]] = {}
         self._virtual: dict[str, list[Destination]] = {}  # virtual topic -> the queues that get its messages
         for owner in owners:
             if owner.subscription_name is None:
@@ -99,12 +135,9 @@ class Destinations:
             unread=unread,
             is_prioritized=self._policies.of(destination).prioritized_messages,
         )
-        self.by_name[destination] = queue
         if owner:
             self.by_owner[owner] = queue
-        for subscription, kind, pattern, may_read in self._watching:
-            if kind is destination.kind and pattern.matches(destination.name) and may_read(destination):
-                queue.open(subscription)
+        self._enter(queue)
         if is_new:
             self._know_virtual(destination)
             self.on_new(destination)
@@ -189,11 +222,8 @@ class Destinations:
         return found
 
     def _add_topic(self, destination: Destination) -> Topic:
-        topic = self.by_name[destination] = Topic(destination)
-        for subscription, kind, pattern, may_read in self._watching:
-            if kind is destination.kind and pattern.matches(destination.name) and may_read(destination):
-                assert isinstance(subscription, TopicSubscription), "topics have subscriptions of their own"
-                topic.open(subscription)
+        topic = Topic(destination)
+        self._enter(topic)
         if not is_advisory(destination):
             self.on_topic(topic)
             self.on_new(destination)
@@ -227,6 +257,8 @@ class Destinations:
         """It is deleted with all it held. It has no consumers any more but those with wildcards, which let go of it."""
         destination = target.destination
         del self.by_name[destination]
+        if destination.kind in self._names:
+            self._names[destination.kind].remove(destination.name, destination)
         self.shares.pop(destination, None)
         if isinstance(target, Topic):
             for subscriber in list(target.subscribers):
@@ -298,24 +330,37 @@ class Destinations:
     ) -> None:
         """``subscription`` takes part in all that match, now and later, until ``unwatch``; but for what ``may_read``
         keeps from it."""
+        watch = Watch(next(_WATCHES), subscription, may_read)
         matching = Pattern(pattern.name)
-        kind = pattern.kind
-        self._watching.append((subscription, kind, matching, may_read))
-        for destination in [each for each in self._asleep if each.kind is kind and matching.matches(each.name)]:
-            self._wake(destination)  # which opens it
-        for destination, target in self.by_name.items():
-            if destination.kind is not kind or not matching.matches(destination.name) or not may_read(destination):
+        self._watching[pattern.kind].add(matching, watch)
+        self._watched.setdefault(subscription, []).append((pattern, watch))
+        for destination in self._names_of(pattern.kind).matching(matching):
+            if destination in self._asleep:
+                self._wake(destination)  # which opens it
                 continue
-            if isinstance(target, Queue):
-                if subscription not in target.consumers:
-                    target.open(subscription)
-            else:
-                assert isinstance(subscription, TopicSubscription), "topics have subscriptions of their own"
-                if subscription not in target.subscribers:
-                    target.open(subscription)
+            _take_part(self.by_name[destination], watch)
+
+    def _enter(self, target: Queue | Topic) -> None:
+        """It is found by its name from now on, and whoever watches for such names takes part."""
+        destination = target.destination
+        self.by_name[destination] = target
+        if destination.kind in self._names:
+            self._names[destination.kind].add(destination.name, destination)
+        for watch in sorted(self._watching[destination.kind].matching(destination.name)):
+            _take_part(target, watch)
+
+    def _names_of(self, kind: DestinationKind) -> NameTrie[Destination]:
+        found = self._names.get(kind)
+        if found is None:
+            found = self._names[kind] = NameTrie()
+            for destination in self.names():
+                if destination.kind is kind:
+                    found.add(destination.name, destination)
+        return found
 
     def unwatch(self, subscription: Subscription) -> None:
-        self._watching = [each for each in self._watching if each[0] is not subscription]
+        for pattern, watch in self._watched.pop(subscription, ()):
+            self._watching[pattern.kind].remove(Pattern(pattern.name), watch)
 
     # ---- durable subscriptions
 

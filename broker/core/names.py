@@ -100,31 +100,32 @@ def is_wildcard(name: str) -> bool:
 
 
 class Pattern:
-    """A name, a wildcard or not, as a test for names of its kind (DestinationFilter)."""
+    """A name, a wildcard or not, as a test for names of its kind (DestinationFilter). ``words`` are those before a
+    ``>`` at the end, with which it is open."""
 
-    __slots__ = ("_is_open", "_words", "name")
+    __slots__ = ("is_open", "name", "words")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._words = name.split(".")
-        self._is_open = self._words[-1] == ">"
-        while self._words and self._words[-1] == ">":  # A.>.> is A.>
-            del self._words[-1]
+        self.words = name.split(".")
+        self.is_open = self.words[-1] == ">"
+        while self.words and self.words[-1] == ">":  # A.>.> is A.>
+            del self.words[-1]
 
     def matches(self, name: str) -> bool:
         """Whether a destination of this name, not itself a wildcard, is meant."""
-        wanted = self._words
+        wanted = self.words
         words = name.split(".")
-        if len(words) != len(wanted) and not (self._is_open and len(words) > len(wanted)):
+        if len(words) != len(wanted) and not (self.is_open and len(words) > len(wanted)):
             return False
         return all(each in ("*", word) for each, word in zip(wanted, words, strict=False))
 
     def meets(self, other: Pattern) -> bool:
         """Whether there can be a name that both match."""
-        shorter, longer = sorted((self, other), key=lambda each: len(each._words))
-        if len(shorter._words) != len(longer._words) and not shorter._is_open:
+        shorter, longer = sorted((self, other), key=lambda each: len(each.words))
+        if len(shorter.words) != len(longer.words) and not shorter.is_open:
             return False
-        pairs = zip(shorter._words, longer._words, strict=False)
+        pairs = zip(shorter.words, longer.words, strict=False)
         return all(mine == theirs or "*" in (mine, theirs) for mine, theirs in pairs)
 
     def __eq__(self, other: object) -> bool:

@@ -40,7 +40,8 @@ class Session(Protocol):
 
     survives_errors: bool
 
-    def connected(self, command: Connect, session_id: str) -> None: ...
+    def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
+        """``user`` is the client's name; None: it has none."""
 
     def receipt(self, receipt: Any) -> None:
         """What asked for ``receipt`` holds. It is what the session itself put into the command."""
@@ -64,7 +65,7 @@ class Session(Protocol):
 
 
 class Outlet(Protocol):
-    """Where deliveries go. The core only asks ``is_writable``; the engine speaks to the session."""
+    """Where deliveries go. The core only asks ``is_writable``; the engine speaks to the session, and may hang up."""
 
     @property
     def is_writable(self) -> bool: ...
@@ -73,6 +74,8 @@ class Outlet(Protocol):
     def session(self) -> Session: ...
 
     def touch(self) -> None: ...
+
+    def close(self, after_flush: bool = True) -> None: ...
 
 
 class Memory:
