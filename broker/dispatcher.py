@@ -5,6 +5,7 @@ The core decides who gets what; here it is told to the sessions, and what is gon
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -34,6 +35,8 @@ from store.records.message import Destination, Message
 from store.records.message_ids import broker_producer
 from store.records.openwire import encode_message
 from store.records.transactions import TransactionId
+
+log = logging.getLogger(__name__)
 
 # ``tick`` comes so often; nothing is looked at more often.
 TICK_MS = 1_000
@@ -79,6 +82,9 @@ class Nobody:
 
     def touch(self) -> None:
         raise AssertionError("nobody is told nothing")
+
+    def close(self, after_flush: bool = True) -> None:
+        raise AssertionError("nobody is hung up on")
 
 
 NOBODY = Nobody()
@@ -154,14 +160,22 @@ class Dispatcher:
             self._append(queue.ask_page())
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Tell the sessions. What an AUTO subscription got is acknowledged by that (STOMP 1.2, SUBSCRIBE)."""
+        """Tell the sessions. What an AUTO subscription got is acknowledged by that (STOMP 1.2, SUBSCRIBE).
+
+        A session that fails is hung up on, as if its client had gone at this moment: whoever sent the message, and all
+        others who get it, notice nothing."""
         last = None
         for subscription, tag, entry in deliveries:
             outlet = subscription.outlet
-            outlet.session.deliver(subscription.id, tag, entry.message, entry.redeliveries, subscription.ack)
-            if outlet is not last:
-                outlet.touch()
-                last = outlet
+            try:
+                outlet.session.deliver(subscription.id, tag, entry.message, entry.redeliveries, subscription.ack)
+            except Exception:
+                log.exception("%r: hung up, for a message could not be delivered to %r", outlet, subscription.id)
+                outlet.close(after_flush=False)
+            else:
+                if outlet is not last:
+                    outlet.touch()
+                    last = outlet
             if entry.order_key and subscription.is_auto and entry.queue is not None:
                 self.remove(entry.queue, entry)
         if self._tells:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from datetime import UTC, tzinfo
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from broker.acknowledger import Acknowledger
 from broker.advising import Advising
 from broker.core import names
-from broker.core.access import Access, Credentials, OpenAccess, Principal
+from broker.core.access import ANONYMOUS, Access, Credentials, OpenAccess, Principal
 from broker.core.advisor import Advisor
 from broker.core.client import Client, Connection, Waiting
 from broker.core.commands import (
@@ -53,6 +54,7 @@ from broker.core.pending import PENDING
 from broker.core.policies import DestinationPolicy, Policies, RedeliveryPolicy
 from broker.core.queue import Queue
 from broker.core.room import NoRoom
+from broker.core.selector import compile_selector, is_quick
 from broker.core.settings import EngineSettings
 from broker.core.statistics import statistics
 from broker.core.subscription import Memory, Outlet, Subscription
@@ -86,6 +88,20 @@ TICK_SECONDS = 1.0
 _LOGGED_CHARACTERS_MAX = 500
 
 
+Answer = TypeVar("Answer")
+
+# Of so many connections it is remembered whose they are.
+CONNECTION_OWNERS_MAX = 100_000
+
+
+def _compile(selector: str) -> None:
+    """So that it is remembered, as is what is wrong with it: whoever compiles it next finds it."""
+    try:
+        compile_selector(selector)
+    except ClientError:
+        pass
+
+
 class _Farewell:
     """Context of the empty Atomic that follows a client's last operation."""
 
@@ -100,7 +116,8 @@ class _Farewell:
 class Engine:
     """See the module. ``clock`` gives milliseconds since 1970; ``on_drained`` is called when producers, held back while
     ``is_congested``, may go on; ``call_later(seconds, function)`` is the loop's; cron entries are meant in ``zone``;
-    ``advisor`` makes the messages of advisory topics (None: there are none)."""
+    ``advisor`` makes the messages of advisory topics (None: there are none); ``in_thread(work, then)`` does what takes
+    too long for the loop, and calls ``then`` on it afterwards."""
 
     def __init__(
         self,
@@ -114,8 +131,10 @@ class Engine:
         access: Access | None = None,
         advisor: Advisor | None = None,
         zone: tzinfo = UTC,
+        in_thread: Callable[[Callable[[], object], Callable[[], None]], None] = lambda work, then: then(),
     ) -> None:
         self._store = store
+        self._in_thread = in_thread
         self._append = store.append
         self._settings = settings
         self._clock = clock
@@ -137,6 +156,7 @@ class Engine:
         self._clients: set[Client] = set()
         self._client_ids: dict[str, Client] = {}
         self._connection_ids: dict[str, Client] = {}
+        self._connection_owners: dict[str, str] = {}  # users, of those that were seen last
         self._duplicates = 0
         self._dispatcher = Dispatcher(store.append, store.epoch, self._destinations, memory, settings, policies, clock)
         self._advising = advising = Advising(self._destinations, self._dispatcher, advisor, policies)
@@ -183,7 +203,7 @@ class Engine:
             Delivered: self._acknowledger.delivered,
             Pull: self._acknowledger.pull,
             SetPrefetch: self._acknowledger.set_prefetch,
-            Subscribe: self._subscriber.subscribe,
+            Subscribe: self._subscribe,
             Unsubscribe: self._subscriber.unsubscribe,
             Begin: self._transactions.begin,
             Prepare: self._decide,
@@ -247,8 +267,11 @@ class Engine:
         if client.awaited is not None:
             client.awaited.append(command)
             return
+        self._try(client, command, self._handlers[type(command)])
+
+    def _try(self, client: Client, command: Command, handler: Callable[[Client, Any], None]) -> None:
         try:
-            self._handlers[type(command)](client, command)
+            handler(client, command)
         except ClientError as error:
             if error.receipt is None:
                 error.receipt = getattr(command, "receipt", None)
@@ -289,14 +312,9 @@ class Engine:
         self._advising.disconnected(client)
 
     def _connect(self, client: Client, command: Connect) -> None:
-        """Find out who that is. What it says meanwhile waits, and nothing more is read from it."""
-        client.awaited = []
-        is_held = False
+        """Find out who that is."""
 
-        def then(answer: Principal | ClientError) -> None:
-            waiting, client.awaited = client.awaited, None
-            if not client.is_open or waiting is None:
-                return
+        def admit(answer: Principal | ClientError) -> None:
             try:
                 if isinstance(answer, ClientError):
                     raise answer
@@ -304,27 +322,49 @@ class Engine:
             except ClientError as error:
                 error.receipt = command.receipt
                 self._fail(client, command, error)
+
+        peer, certificate = client.connection.peer, client.connection.certificate
+        credentials = Credentials(peer, command.login, command.passcode, certificate)
+        self._when_known(client, partial(self._access.connect, credentials), admit)
+
+    def _when_known(
+        self, client: Client, ask: Callable[[Callable[[Answer], None]], object], then: Callable[[Answer], None]
+    ) -> None:
+        """Ask something that may take its time. What the client says meanwhile waits, and nothing more is read from it;
+        ``then`` gets the answer, unless it left."""
+        client.awaited = []
+        is_held = False
+
+        def answered(answer: Answer) -> None:
+            waiting, client.awaited = client.awaited, None
+            if not client.is_open or waiting is None:
+                return
+            then(answer)
             if is_held:
                 client.connection.resume_reading()
             for each in waiting:
                 self.handle(client.connection, each)
 
-        self._access.connect(
-            Credentials(client.connection.peer, command.login, command.passcode, client.connection.certificate), then
-        )
+        ask(answered)
         if client.awaited is not None and client.is_open:
             is_held = True
             client.connection.stop_reading()
 
+    def _subscribe(self, client: Client, command: Subscribe) -> None:
+        selector = command.selector
+        if selector is None or is_quick(selector):
+            self._subscriber.subscribe(client, command)
+            return
+
+        def compile_first(then: Callable[[None], None]) -> None:
+            self._in_thread(partial(_compile, selector), lambda: then(None))
+
+        self._when_known(client, compile_first, lambda _: self._try(client, command, self._subscriber.subscribe))
+
     def _admit(self, client: Client, command: Connect, principal: Principal) -> None:
         if command.connection_id is not None:
+            self._check_connection_id(command.connection_id, principal)
             former = self._connection_ids.get(command.connection_id)
-            if former is not None and former.principal.name != principal.name:
-                raise ClientError(
-                    f"Connection {command.connection_id} belongs to another user",
-                    "A connection is taken over by its own user only.",
-                    kind=ErrorKind.SECURITY,
-                )
             if former is not None:
                 # The client came back before the loss of its old socket was noticed here (openwire.md 16.3).
                 self._hang_up(former, after_flush=False)
@@ -346,8 +386,22 @@ class Engine:
             client.connection_id = command.connection_id
         client.principal = principal
         self._advising.connected(client, command.login)
-        client.session.connected(command, client.connection.id)
+        user = None if principal.name == ANONYMOUS else principal.name
+        client.session.connected(command, client.connection.id, user)
         client.connection.touch()
+
+    def _check_connection_id(self, id: str, principal: Principal) -> None:
+        """It belongs to the user who had it first, also while he is away: the ids of his messages begin with it."""
+        owners = self._connection_owners
+        if owners.setdefault(id, principal.name) != principal.name:
+            raise ClientError(
+                f"Connection {id} belongs to another user",
+                "A connection is taken over by its own user only.",
+                kind=ErrorKind.SECURITY,
+            )
+        owners[id] = owners.pop(id)  # it was seen last
+        if len(owners) > CONNECTION_OWNERS_MAX:
+            del owners[next(iter(owners))]
 
     def _protocol_failure(self, client: Client, command: ProtocolFailure) -> None:
         if command.transaction is not None:

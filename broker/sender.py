@@ -161,7 +161,8 @@ class Sender:
         return self.scheduler
 
     def _manage(self, client: Client, message: Message) -> None:
-        self._access.check(client.principal, Operation.WRITE, message.destination)
+        for operation in (Operation.WRITE, Operation.REMOVE):  # it is about everybody's messages
+            self._access.check(client.principal, operation, message.destination)
         if message.reply_to is not None:
             # The broker answers there, in nobody's name.
             self.check_may_send_all(client, message.reply_to)

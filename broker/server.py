@@ -14,16 +14,22 @@ import logging
 import os
 import socket
 import ssl
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from broker.core.commands import ClientError
 from broker.handshake import TlsServer
 from broker.protocols.session import Session
 from broker.transport import DEFAULT_LIMITS, Connection, Engine, Outbox, TransportLimits
+from broker.turns import Turns
 
 log = logging.getLogger(__name__)
 
+# Where there is no room for another connection, of so many newcomers one that has been silent for so long makes some.
+LOOKED_AT_MAX = 64
+SILENT_SECONDS_MIN = 0.25
 # What the kernel queues before we accept (ActiveMQ's TcpTransportServer backlog is 5000; Linux caps it at somaxconn).
 BACKLOG = 1024
 # What an orderly end may cost: a standby is to be master within a second.
@@ -49,19 +55,29 @@ class Connector(NamedTuple):
 class Refused(asyncio.Protocol):
     """A connection too many: its peer is told so, and that is all."""
 
-    def __init__(self, session: Session, connector: Connector) -> None:
+    def __init__(self, session: Session, name: str, reason: str) -> None:
         self._session = session
-        self._connector = connector
+        self._name = name
+        self._reason = reason
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        connections_max = self._connector.connections_max
-        log.warning("connector %s: more than %d connections, one refused", self._connector.name, connections_max)
-        self._session.fail(
-            ClientError("Too many connections", f"maximumConnections of this connector is {connections_max}.")
-        )
+        log.warning("connector %s: too many connections, one refused: %s", self._name, self._reason)
+        self._session.fail(ClientError("Too many connections", self._reason))
         writing = cast("asyncio.WriteTransport", transport)  # uvloop's, with TLS, is no subclass of it
         writing.write(self._session.take())
         writing.close()
+
+
+class Newcomer(NamedTuple):
+    """A connection that has to say who it is. ``came``: by the loop's clock."""
+
+    connection: Connection
+    connector: Connector
+    came: float
+
+    @property
+    def is_over(self) -> bool:
+        return self.connection.is_closing or self.connection.session.is_connected
 
 
 class BindError(OSError):
@@ -83,15 +99,22 @@ class Server:
     may be called when there is nothing to end.
     """
 
-    def __init__(self, connectors: Sequence[Connector]) -> None:
+    def __init__(self, connectors: Sequence[Connector], connections_max: int = 1 << 30) -> None:
+        """``connections_max``: of all connectors together (``broker.descriptors``)."""
         self._connectors = connectors
+        self._connections_max = connections_max
         self._bound: list[tuple[Connector, socket.socket]] = []
         # Where port 0 led to, so that the next bind gets the same.
         self._ports: dict[Connector, int] = {}
         self._servers: list[asyncio.AbstractServer | TlsServer] = []
         self._listening: list[socket.socket] = []
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, Connector] = {}
+        self._counts: Counter[Connector] = Counter()  # of connections
+        # Who is to say his first words yet, the oldest first, and some who have said them.
+        self._newcomers: deque[Newcomer] = deque()
         self._outbox: Outbox | None = None
+        self._turns: Turns | None = None
+        self._overlong_before = 0  # in former terms
         self._count = 0
         self._is_empty = asyncio.Event()
 
@@ -104,6 +127,11 @@ class Server:
     def addresses(self) -> list[tuple[str, str, int]]:
         """Connector name, host and port of every address that is bound."""
         return [(connector.name, connector.host, self._ports[connector]) for connector in self._connectors]
+
+    @property
+    def overlong_steps(self) -> int:
+        """How many steps that cannot be interrupted took long: see ``Turns.took``."""
+        return self._overlong_before + (0 if self._turns is None else self._turns.overlong)
 
     @property
     def is_listening(self) -> bool:
@@ -159,6 +187,8 @@ class Server:
             self.bind()
         loop = asyncio.get_running_loop()
         self._outbox = outbox = Outbox(loop, engine)
+        self._overlong_before = self.overlong_steps
+        self._turns = turns = Turns(loop)
         bound, self._bound = self._bound, []
         try:
             while bound:
@@ -172,12 +202,15 @@ class Server:
                     self._count += 1
                     id = f"{id_prefix}-{self._count}"
                     session = connector.make_session(id)
-                    if len(self._connections) >= connector.connections_max:
-                        return Refused(session, connector)
+                    reason = self._too_many(connector)
+                    if reason is not None:
+                        return Refused(session, connector.name, reason)
                     connection = Connection(
-                        id, session, engine, outbox, loop, self._forget, connector.limits, connector.subject
+                        id, session, engine, outbox, turns, loop, self._forget, connector.limits, connector.subject
                     )
-                    self._connections.add(connection)
+                    self._connections[connection] = connector
+                    self._counts[connector] += 1
+                    self._newcomers.append(Newcomer(connection, connector, loop.time()))
                     return connection
 
                 if connector.tls is None:
@@ -201,6 +234,30 @@ class Server:
             self._bound = bound
             self.unbind()
             raise BindError(connector, error) from error
+
+    def _too_many(self, connector: Connector) -> str | None:
+        """Why no more connections are taken; None: one more is. Where there is no room, whoever has been silent since
+        he came makes some: he would be cut off soon."""
+        newcomers = self._newcomers
+        while newcomers and newcomers[0].is_over:
+            newcomers.popleft()
+        is_connector_full = self._counts[connector] >= connector.connections_max
+        if is_connector_full:
+            reason = f"maximumConnections of this connector is {connector.connections_max}."
+        elif len(self._connections) >= self._connections_max:
+            reason = f"There are file descriptors for {self._connections_max} (LimitNOFILE)."
+        else:
+            return None
+        now = asyncio.get_running_loop().time()
+        for newcomer in islice(newcomers, LOOKED_AT_MAX):
+            # In a TLS handshake, which has its own time, there is no socket of ours yet.
+            is_there = not newcomer.is_over and newcomer.connection.descriptor >= 0
+            is_fit = is_there and (newcomer.connector is connector or not is_connector_full)
+            if is_fit and now - newcomer.came >= SILENT_SECONDS_MIN:
+                log.warning("%r has been silent since it came, and makes room for another", newcomer.connection)
+                newcomer.connection.abort()
+                return None
+        return reason
 
     def stop_reading(self) -> None:
         """Take no new connections and nothing more from those there are; what they were promised may still be said."""
@@ -286,7 +343,9 @@ class Server:
         return True
 
     def _forget(self, connection: asyncio.Protocol) -> None:
-        self._connections.discard(cast("Connection", connection))
+        connector = self._connections.pop(cast("Connection", connection), None)
+        if connector is not None:
+            self._counts[connector] -= 1
         if not self._connections:
             self._is_empty.set()
 

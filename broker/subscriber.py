@@ -286,35 +286,39 @@ class Subscriber:
     # ---- the end
 
     def unsubscribe(self, client: Client, command: Unsubscribe) -> None:
-        """Close a subscription, delete a durable one, or both in one step (ActiveMQ's clients need two)."""
-        durable = None
-        if command.durable_name is not None:
-            durable = self._destinations.durables.get(subscription_key(client.client_id(), command.durable_name))
-            if durable is None:
-                raise ClientError(
-                    f"No durable subscription exists for: {command.durable_name} of client {client.id}",
-                    is_fatal=False,
-                    kind=ErrorKind.DESTINATION,
-                )
-            consumer = durable.consumer
-            if consumer is not None and (consumer.outlet is not client.connection or client.session.survives_errors):
-                durable.check_unused()
+        """Close a subscription, delete a durable one, or both in one step (ActiveMQ's clients need two).
+        Where the second is refused the first holds: a session forgets what it asked to be closed."""
         queues: list[Queue] = []
         if command.id is not None:
             subscription = client.subscriptions.pop(command.id, None)
             if subscription is None:
                 raise ClientError(f"No subscription matched {command.id!r}", is_fatal=False, kind=ErrorKind.STATE)
             queues = self.close(subscription, command.seen)
-        if durable is not None:
-            if durable.consumer is not None:
-                client.subscriptions.pop(durable.consumer.id, None)
-                self.close(durable.consumer)
-            self._delete(durable, (client, command.receipt))
-            self._advising.durable_deleted(client, durable)
-            return
-        client.tell_receipt(command.receipt)
-        for queue in queues:
-            self._dispatcher.dispatch(queue)
+        try:
+            if command.durable_name is None:
+                client.tell_receipt(command.receipt)
+            else:
+                self._end_durable(client, command.durable_name, command.receipt)
+        finally:
+            for queue in queues:
+                self._dispatcher.dispatch(queue)
+
+    def _end_durable(self, client: Client, name: str, receipt: Receipt | None) -> None:
+        durable = self._destinations.durables.get(subscription_key(client.client_id(), name))
+        if durable is None:
+            raise ClientError(
+                f"No durable subscription exists for: {name} of client {client.id}",
+                is_fatal=False,
+                kind=ErrorKind.DESTINATION,
+            )
+        consumer = durable.consumer
+        if consumer is not None and (consumer.outlet is not client.connection or client.session.survives_errors):
+            durable.check_unused()
+        if durable.consumer is not None:
+            client.subscriptions.pop(durable.consumer.id, None)
+            self.close(durable.consumer)
+        self._delete(durable, (client, receipt))
+        self._advising.durable_deleted(client, durable)
 
     def _delete(self, durable: DurableSubscriber, waiting: Waiting | None) -> None:
         self._destinations.remove_durable(durable)

@@ -1,7 +1,8 @@
 """A client's socket: bytes between the event loop and a session, commands from the session to the engine.
 
 Promises: one write of the socket for each connection and turn of the loop, however much was said in it; nobody's
-silence or slowness costs others more than the bounds named in :class:`TransportLimits`; the engine is told
+silence or slowness costs others more than the bounds named in :class:`TransportLimits`, and nobody's haste more than
+his part of each turn (``broker.turns``); the engine is told
 once that a connection opened and once that it is over, and is never asked anything after that. Refuses to know
 any protocol and any queue.
 """
@@ -10,11 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, cast
 
 from broker.core.commands import ClientError, Command
 from broker.protocols.session import Session
+from broker.turns import TURN_BYTES_MAX, Turns
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +96,7 @@ class Outbox:
 
         A broker that does not know whether it is still the master says nothing until it does.
         """
-        if not self._engine.may_speak():
+        if not self._engine.may_speak():  # prove: outbox-asks-before-words
             self._engine.look_soon()
             self._loop.call_later(_WITHHELD_SECONDS, self.flush)
             return
@@ -114,7 +118,7 @@ class Outbox:
         paused = self._paused
         self._paused = set()
         for connection in paused:
-            connection.resume_reading()
+            connection.let_go()
 
 
 class Connection(asyncio.Protocol):
@@ -129,8 +133,9 @@ class Connection(asyncio.Protocol):
         "_engine",
         "_has_heart_beats",
         "_is_dirty",
+        "_is_in_line",
         "_is_paused",
-        "_is_reading",
+        "_is_read",
         "_is_told",
         "_last_received",
         "_last_sent",
@@ -140,9 +145,14 @@ class Connection(asyncio.Protocol):
         "_must_close",
         "_on_lost",
         "_outbox",
+        "_reasons_not_to_read",
+        "_rest",
         "_subject",
         "_timer",
         "_transport",
+        "_turn_bytes",
+        "_turn_number",
+        "_turns",
         "_unread_bytes",
         "_unread_since",
         "certificate",
@@ -159,6 +169,7 @@ class Connection(asyncio.Protocol):
         session: Session,
         engine: Engine,
         outbox: Outbox,
+        turns: Turns,
         loop: asyncio.AbstractEventLoop,
         on_lost: Callable[[Connection], None],
         limits: TransportLimits = DEFAULT_LIMITS,
@@ -173,6 +184,13 @@ class Connection(asyncio.Protocol):
         self.is_closing = False
         self._engine = engine
         self._outbox = outbox
+        self._turns = turns
+        self._turn_number = self._turn_bytes = 0
+        # What was read and is not understood yet, beside what the session has. None: there is nothing of either.
+        self._rest: deque[bytes] | None = None
+        self._is_in_line = False  # for its turn
+        self._reasons_not_to_read = 0  # that are the engine's
+        self._is_read = True
         self._loop = loop
         self._on_lost = on_lost
         self._limits = limits
@@ -180,7 +198,6 @@ class Connection(asyncio.Protocol):
         self._has_heart_beats = False
         self._is_dirty = False
         self._is_paused = False
-        self._is_reading = True
         self._is_told = False
         self._must_close = False
         self._last_received = self._last_sent = self._login_until = 0.0
@@ -212,7 +229,7 @@ class Connection(asyncio.Protocol):
             return
         if self.is_closing:
             return
-        if not self._engine.may_speak():
+        if not self._engine.may_speak():  # prove: last-words-ask-too
             self._must_close = True
             self.touch()
             return
@@ -226,7 +243,7 @@ class Connection(asyncio.Protocol):
         # that may overtake our last words. The peer's own close, or the timer, ends it.
         if transport.can_write_eof():
             transport.write_eof()
-            if not self._is_reading:
+            if not self._is_read:
                 transport.resume_reading()
         else:
             transport.close()
@@ -290,26 +307,83 @@ class Connection(asyncio.Protocol):
             log.warning("%s begins TLS, which this connector does not speak: hung up", self)
             self.abort()
             return
+        if self._turn_number != self._turns.number:
+            self._turn_number = self._turns.number
+            self._turn_bytes = 0
+        self._turn_bytes += len(data)
+        if self._rest is not None or self._reasons_not_to_read:
+            # What the loop had read before it heard that nothing more is to be read.
+            if self._rest is None:
+                self._rest = deque()
+            self._rest.append(data)
+            return
+        until = self._turns.begin()
+        if until:
+            self._understand(data, until)
+        else:
+            self._rest = deque((data,))
+            self._settle(has_spent=False)
+
+    def go_on(self, until: float) -> None:
+        """As Turns says it."""
+        self._is_in_line = False
+        if self.is_closing or self._rest is None or self._reasons_not_to_read:
+            return
+        self._turn_number, self._turn_bytes = self._turns.number, 0
+        try:
+            self._understand(b"", until)
+        except Exception:
+            log.exception("%s: hung up, for what it sent led to an error of the broker", self)
+            self.abort()
+
+    def _understand(self, data: bytes, until: float) -> None:
+        """Carry out what ``data`` asks for, and what waited before it; until the clock shows ``until``, then wait."""
         engine = self._engine
         handle = engine.handle
         session = self.session
+        rest = self._rest
+        began = time.monotonic()
         while True:
-            for command in session.receive(data):
+            commands = session.receive(data)
+            for command in commands:
                 handle(self, command)
                 if self.is_closing:
                     return
-            if not session.has_more:
+            ended = time.monotonic()
+            self._turns.took(ended - began, self, commands)
+            has_more = session.has_more or bool(rest)
+            if not has_more or ended >= until or self._reasons_not_to_read:
                 break
-            data = b""
+            began = ended
+            data = b"" if session.has_more or rest is None else rest.popleft()
         if session.pending_bytes:
             self.touch()  # what it answers by itself
         if not self._has_heart_beats and session.is_connected:
             self._start_heart_beats()
-        if engine.is_congested and self._is_reading:
-            self._is_reading = False
-            if self._transport is not None:
-                self._transport.pause_reading()
+        if engine.is_congested and not self._reasons_not_to_read & _CONGESTION:
+            self._reasons_not_to_read |= _CONGESTION
             self._outbox.hold(self)
+        if not has_more and self._turn_bytes <= TURN_BYTES_MAX:
+            self._rest = None
+        elif rest is None:
+            self._rest = deque()
+        self._settle(has_spent=True)
+
+    def _settle(self, *, has_spent: bool) -> None:
+        """Wait for a turn if there is a rest, and read if there is none, as far as the engine lets it."""
+        is_free = not self._reasons_not_to_read
+        if is_free and self._rest is not None and not self._is_in_line:
+            self._is_in_line = True
+            self._turns.wait(self, has_spent=has_spent)
+        is_to_be_read = is_free and self._rest is None
+        if is_to_be_read is self._is_read or self.is_closing or self._transport is None:
+            return
+        self._is_read = is_to_be_read
+        if is_to_be_read:
+            self._last_received = self._loop.time()
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     def eof_received(self) -> bool:
         """The peer hung up: False lets the loop close our side too."""
@@ -362,16 +436,18 @@ class Connection(asyncio.Protocol):
         return len(data)
 
     def stop_reading(self) -> None:
-        """Nothing more is taken from the peer, until ``close``."""
-        if self._is_reading and not self.is_closing and self._transport is not None:
-            self._is_reading = False
-            self._transport.pause_reading()
+        """Nothing more is taken from the peer, until ``resume_reading`` or ``close``."""
+        self._reasons_not_to_read |= _STOPPED
+        self._settle(has_spent=False)
 
     def resume_reading(self) -> None:
-        if not self._is_reading and not self.is_closing and self._transport is not None:
-            self._is_reading = True
-            self._last_received = self._loop.time()
-            self._transport.resume_reading()
+        self._reasons_not_to_read &= ~_STOPPED
+        self._settle(has_spent=False)
+
+    def let_go(self) -> None:
+        """The engine, which was congested, took everything in."""
+        self._reasons_not_to_read &= ~_CONGESTION
+        self._settle(has_spent=False)
 
     # ---- clocks
 
@@ -407,7 +483,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         allowed = session.receive_interval_ms * limits.heart_beat_grace / 1000
-        if allowed and self._is_reading and silence > allowed:
+        if allowed and self._is_read and silence > allowed:
             log.info("%s is silent for %.1f seconds: hung up", self, silence)
             self._fail(
                 f"No heart-beat for {silence:.1f} seconds",
@@ -447,6 +523,8 @@ class Connection(asyncio.Protocol):
             self._engine.closed(self)
 
 
+# Why a connection is not to be read.
+_CONGESTION, _STOPPED = 1, 2
 # The beginning of a handshake: type and version of its first record (RFC 8446, 5.1).
 _TLS_HELLO = b"\x16\x03"
 # Between two questions whether what is withheld may be said; a look takes less than a millisecond on a healthy volume.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -82,6 +82,15 @@ class StatusCollector(Collector):
             yield from _gauges("tandemmq_standby_lag", standby.get("lag", {}), LAG)
         takeover = status.get("takeover") or (standby or {}).get("takeover", {})
         yield from _gauges("tandemmq_takeover_predicted", takeover, TAKEOVER)
+
+        lag = status.get("loop_lag_seconds")
+        if lag is not None:
+            yield HistogramMetricFamily(
+                "tandemmq_loop_lag_seconds",
+                "How late the event loop came to what was due, asked 20 times a second.",
+                buckets=lag["buckets"],
+                sum_value=lag["sum"],
+            )
 
         queues = status.get("queues", ())
         yield GaugeMetricFamily("tandemmq_queues", "Queues.", value=len(queues))

@@ -23,17 +23,23 @@ What the status callable returns (JSON-able; only the first four are required):
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+import math
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import CollectorRegistry
 
 from broker.admin.metrics import StatusCollector
+
+log = logging.getLogger(__name__)
 
 Status = dict[str, Any]
 
@@ -41,6 +47,11 @@ REQUEST_LINE_BYTES_MAX = 2_048
 HEADER_BYTES_MAX = 4_096
 BODY_BYTES_MAX = 1_024  # no page reads a body; aiohttp wants a bound all the same
 IDLE_CONNECTION_SECONDS_MAX = 30.0
+#: Connections at once. One more takes the place of one that has been silent for so long, or is hung up on.
+CONNECTIONS_MAX = 64
+SILENT_SECONDS_MIN = 0.25
+#: Between two looks at who is silent.
+LOOK_SECONDS = 5.0
 STOP_SECONDS_MAX = 1.0
 BACKLOG = 64
 
@@ -86,6 +97,13 @@ def is_standby(status: Status) -> bool:
 HEALTH_PAGES: Final = {"/health/live": is_alive, "/health/ready": is_ready, "/health/standby": is_standby}
 
 
+class _Refused(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).abort()
+
+
 class AdminServer:
     """The three pages, and those of ``routes``, on one address.
 
@@ -93,7 +111,18 @@ class AdminServer:
     within STOP_SECONDS_MAX; both may be called again. All on the loop's thread, as is the status callable.
     """
 
-    __slots__ = ("_collector_registry", "_host", "_port", "_routes", "_runner", "_socket", "_status")
+    __slots__ = (
+        "_collector_registry",
+        "_heard",
+        "_host",
+        "_listening",
+        "_looking",
+        "_port",
+        "_routes",
+        "_runner",
+        "_socket",
+        "_status",
+    )
 
     def __init__(self, host: str, port: int, status: Callable[[], Status], routes: Sequence[web.RouteDef] = ()) -> None:
         self._host = host
@@ -102,6 +131,10 @@ class AdminServer:
         self._routes = routes
         self._socket: socket.socket | None = None
         self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
+        self._looking: asyncio.Task[None] | None = None
+        # When each connection had a request answered last, or came; inf: one is being answered.
+        self._heard: dict[web.RequestHandler, float] = {}
         self._collector_registry = CollectorRegistry(auto_describe=False)
         self._collector_registry.register(StatusCollector(status))
 
@@ -145,7 +178,7 @@ class AdminServer:
             return
         self.bind()
         assert self._socket is not None, "a bound admin server has its socket"
-        application = web.Application(client_max_size=BODY_BYTES_MAX)
+        application = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._note])
         application.router.add_get("/status", self._get_status, allow_head=False)
         # Balancers ask by HEAD.
         application.router.add_get("/health", self._get_health)
@@ -164,16 +197,75 @@ class AdminServer:
         )
         self._runner = runner
         await runner.setup()
-        await web.SockSite(runner, self._socket, backlog=BACKLOG).start()
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(self._accept, sock=self._socket, backlog=BACKLOG)
+        self._looking = asyncio.create_task(self._look(), name="silent admin connections")
 
     async def stop(self) -> None:
         """Close the listener and every connection. The address is free afterwards."""
         runner, self._runner = self._runner, None
         listener, self._socket = self._socket, None
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._listening is not None:
+            self._listening.close()
+        self._looking = self._listening = None
+        self._heard.clear()
         if runner is not None:
             await runner.cleanup()
         if listener is not None:
             listener.close()
+
+    # ---- who connects
+
+    def _accept(self) -> asyncio.Protocol:
+        assert self._runner is not None, "somebody connects while it listens"
+        assert self._runner.server is not None, "a runner that was set up has its server"
+        now = asyncio.get_running_loop().time()
+        if len(self._runner.server.connections) >= CONNECTIONS_MAX and not self._make_room(now):
+            log.warning("admin server: more than %d connections, one refused", CONNECTIONS_MAX)
+            return _Refused()
+        handler = self._runner.server()
+        self._heard[handler] = now
+        return handler
+
+    def _make_room(self, now: float) -> bool:
+        """Whether somebody was hung up on who has been silent for a while, the longest of all."""
+        heard = {handler: heard for handler, heard in self._heard.items() if handler.transport is not None}
+        silent = min(heard, key=heard.__getitem__, default=None)
+        if silent is None or now - heard[silent] < SILENT_SECONDS_MIN:
+            return False
+        self._hang_up(silent)
+        return True
+
+    def _hang_up(self, handler: web.RequestHandler) -> None:
+        del self._heard[handler]
+        if handler.transport is not None:
+            handler.transport.abort()
+
+    @web.middleware
+    async def _note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Whoever has a request answered is not silent."""
+        self._heard[request.protocol] = math.inf
+        try:
+            return await handler(request)
+        finally:
+            if request.protocol.transport is not None:
+                self._heard[request.protocol] = asyncio.get_running_loop().time()
+            else:
+                self._heard.pop(request.protocol, None)
+
+    async def _look(self) -> None:
+        """Hang up on who does not finish what he began to ask."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = asyncio.get_running_loop().time()
+            for handler, heard in list(self._heard.items()):
+                is_over = handler.transport is None and now - heard > LOOK_SECONDS
+                if is_over or now - heard > IDLE_CONNECTION_SECONDS_MAX:
+                    self._hang_up(handler)
+
+    # ---- pages
 
     async def _get_status(self, request: web.Request) -> web.Response:
         return _json(self._status())

@@ -8,6 +8,9 @@ from typing import Protocol
 from broker.core import subscription
 from broker.core.commands import Command
 
+# A session gives so many commands at once, at most, so that others may have their turn between them.
+COMMANDS_MAX = 32
+
 
 class Session(subscription.Session, Protocol):
     """One client's conversation: bytes in, commands out; what the broker says in, bytes out. Pure.
@@ -16,7 +19,8 @@ class Session(subscription.Session, Protocol):
     """
 
     pending_bytes: int
-    # Whether ``receive(b"")`` gives more, once the commands given so far were carried out.
+    # Whether ``receive(b"")`` gives more, once the commands given so far were carried out. Until it does not, no other
+    # bytes may be given.
     has_more: bool
     is_connected: bool
     # Heart-beats, in milliseconds, 0: none. Final once ``is_connected``.

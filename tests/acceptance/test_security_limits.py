@@ -338,7 +338,7 @@ async def test_names_and_ids_that_no_store_can_keep_are_refused(broker: Bounded)
         client.send(queue("x" * 5000), b"x")
     producer = client.produce(None)
     for id in ("ID:" + "x" * 5000, "ID:\ud800"):
-        with pytest.raises(Refused, match="its id has more than"):
+        with pytest.raises(Refused, match="its id"):
             client.ask(
                 schema.ActiveMQTextMessage, producer_id=producer, destination=queue("ids"), persistent=True,
                 message_id=MessageId(None, ProducerId(id, 1, 1), 1, 0),

@@ -109,9 +109,10 @@ def test_a_wrong_password_is_refused_in_both_protocols(broker: Secured) -> None:
 async def test_who_guesses_is_shut_out_and_others_notice_nothing(broker: Secured) -> None:
     good = await Wire.open(broker.stomp, login="alice", passcode="alice secret")
     for guess in range(5):
-        assert b"invalid" in stomp(broker, connect_frame("bob", f"guess {guess}"), "127.0.2.1")
+        assert b"invalid" in stomp(broker, connect_frame("eve", f"guess {guess}"), "127.0.2.1")
     # Even with the right password, if nobody has said it since the start: nobody learns that it is.
     assert b"Too many" in stomp(broker, connect_frame("eve"), "127.0.2.1")
+    assert b"CONNECTED" in stomp(broker, connect_frame("bob") + b"DISCONNECT\nreceipt:last\n\n\0", "127.0.2.1")
     assert b"CONNECTED" in stomp(broker, connect_frame("eve") + b"DISCONNECT\nreceipt:last\n\n\0", "127.0.2.2")
     good.send("SEND", {"destination": "/queue/OPEN.a", "receipt": "r"})
     assert (await good.read()).headers["receipt-id"] == "r"

@@ -9,6 +9,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
 from broker.admin.metrics import StatusCollector
+from broker.loop_lag import LoopLag
 from broker.states import Phase, Trouble
 
 BARE: dict[str, Any] = {"role": "standby", "epoch": 3, "name": "a", "store": "/data"}
@@ -50,3 +51,18 @@ def test_demotions_are_counted_by_trouble_and_those_that_never_were_are_0() -> N
     assert 'tandemmq_demotions_total{trouble="DEPOSED"} 0.0' in shown
     assert len(shown) == len(Trouble)
     assert "tandemmq_handovers_total 1.0" in lines
+
+
+def test_the_loops_lag_is_a_histogram() -> None:
+    lag = LoopLag()
+    for seconds in (-0.001, 0.0004, 0.02, 0.021, 60.0):
+        lag.note(seconds)
+    lines = scrape(BARE | {"loop_lag_seconds": lag.figures()})
+    shown = dict(line.rsplit(" ", 1) for line in lines if line.startswith("tandemmq_loop_lag_seconds"))
+    assert shown['tandemmq_loop_lag_seconds_bucket{le="0.001"}'] == "2.0"
+    assert shown['tandemmq_loop_lag_seconds_bucket{le="0.02"}'] == "3.0"
+    assert shown['tandemmq_loop_lag_seconds_bucket{le="0.05"}'] == "4.0"
+    assert shown['tandemmq_loop_lag_seconds_bucket{le="5.0"}'] == "4.0"
+    assert shown['tandemmq_loop_lag_seconds_bucket{le="+Inf"}'] == shown["tandemmq_loop_lag_seconds_count"] == "5.0"
+    assert float(shown["tandemmq_loop_lag_seconds_sum"]) == pytest.approx(60.0414)
+    assert lag.max_seconds == 60.0

@@ -1,5 +1,6 @@
 """The admin server as a tool sees it: over a real socket."""
 
+import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -8,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from broker.admin import server as admin_server
 from broker.admin.server import HEADER_BYTES_MAX, AdminServer
 
 MASTER: dict[str, Any] = {"role": "master", "epoch": 3, "name": "a", "store": "/data"}
@@ -183,3 +185,51 @@ async def test_a_bound_server_does_not_listen_before_start() -> None:
     await server.stop()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(server.address, timeout=5)
+
+
+async def is_cut_off(reader: asyncio.StreamReader) -> bool:
+    """Within a while; what comes before is passed over."""
+    try:
+        async with asyncio.timeout(5):
+            await reader.read()
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+async def test_who_does_not_finish_his_request_is_hung_up_on(
+    server: AdminServer, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_server, "IDLE_CONNECTION_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(admin_server, "LOOK_SECONDS", 0.05)
+    await server.stop()
+    await server.start()
+    host, port = server.address
+    silent = await asyncio.open_connection(host, port)
+    slow = await asyncio.open_connection(host, port)
+    slow[1].write(b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert await slow[0].readuntil(b"}")
+    slow[1].write(b"GET /status HTT")
+    assert await is_cut_off(silent[0])
+    assert await is_cut_off(slow[0])
+    async with aiohttp.ClientSession(server.url, trust_env=False) as other, other.get("/health") as answer:
+        assert answer.status == 200
+    for _, writer in (silent, slow):
+        writer.close()
+
+
+async def test_who_is_silent_makes_room_for_others(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_server, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(admin_server, "SILENT_SECONDS_MIN", 0.05)
+    host, port = server.address
+    silent = [await asyncio.open_connection(host, port) for _ in range(3)]
+    refused = await asyncio.open_connection(host, port)
+    assert await is_cut_off(refused[0]), "nobody has been silent for long"
+    await asyncio.sleep(0.1)
+    async with aiohttp.ClientSession(server.url, trust_env=False) as client, client.get("/health") as answer:
+        assert answer.status == 200
+    assert await is_cut_off(silent[0][0])
+    for _, writer in (*silent, refused):
+        writer.close()

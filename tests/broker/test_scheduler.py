@@ -328,9 +328,13 @@ class TestManagement:
         house.scheduler.manage(request)
         house.turn()
 
-    def test_it_has_one_name(self) -> None:
-        assert is_management(Destination(DestinationKind.QUEUE, "activemq.scheduler.management"))
+    def test_it_is_one_topic(self) -> None:
+        assert is_management(Destination(DestinationKind.TOPIC, MANAGEMENT))
         assert not is_management(ORDERS)
+        for kind in DestinationKind:
+            for name in (MANAGEMENT, MANAGEMENT.lower(), f"{MANAGEMENT}.x", f"{MANAGEMENT}x"):
+                is_it = kind is DestinationKind.TOPIC and name == MANAGEMENT
+                assert is_management(Destination(kind, name)) is is_it, (kind, name)
 
     def test_what_is_pending_is_shown(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PAGE_MESSAGES", 2)

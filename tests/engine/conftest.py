@@ -58,7 +58,7 @@ class RecordingSession:
         self.delivered: list[Delivered] = []
         self.receipts: list[str] = []
 
-    def connected(self, command: Connect, session_id: str) -> None:
+    def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
         self.told.append(("connected", session_id))
 
     def receipt(self, receipt: str) -> None:

@@ -29,9 +29,13 @@ class Wire:
         self.is_closed = True
 
     def say(self, *frames: str) -> str:
-        for command in self.session.receive("".join(frame + "\0" for frame in frames).encode()):
-            self.engine.handle(self, command)
-        return self.heard()
+        data = "".join(frame + "\0" for frame in frames).encode()
+        while True:
+            for command in self.session.receive(data):
+                self.engine.handle(self, command)
+            if not self.session.has_more:
+                return self.heard()
+            data = b""
 
     def heard(self) -> str:
         return self.session.take().decode().replace("\0", "^")

@@ -42,6 +42,7 @@ from broker.protocols.openwire.hot import read_single_ack
 from broker.protocols.openwire.schema import DestinationOperation, TransactionType
 from broker.protocols.openwire.types import ConnectionId, ConsumerId, ProducerId, SessionId
 from store.records.message import Destination, DestinationKind
+from store.records.message_ids import is_of_broker
 
 # What one connection may have open; for consumers the engine has a bound.
 SESSIONS_MAX = 10_000
@@ -192,6 +193,13 @@ class Conversation:
         if id is None:
             raise _lacking(command, "producer id")
         self._check_session(id.connection_id, id.session_id)
+        if is_of_broker(id.session_id):
+            raise ClientError(
+                f"Producer {id} has a session of a broker",
+                "The ids of its messages are the broker's own.",
+                is_fatal=False,
+                kind=ErrorKind.SECURITY,
+            )
         key = str(id)
         if key in self.producers:
             return []

@@ -24,6 +24,7 @@ from broker.protocols.openwire.faults import throwable_of
 from broker.protocols.openwire.frames import FrameCutter
 from broker.protocols.openwire.handshake import Greeting, Terms
 from broker.protocols.openwire.types import ConnectionId, ProducerId
+from broker.protocols.session import COMMANDS_MAX
 from store.records.errors import RecordDamaged, Unencodable
 from store.records.fields import RAW_VERSIONS
 from store.records.frames import accept_frame, nested_message
@@ -135,7 +136,8 @@ class OpenWireSession:
         """Understand the next bytes: the commands that are whole now. Never raises.
 
         A mistake of the peer is a ProtocolFailure in its place among the commands; when its error is fatal it is the
-        last command that this session ever gives.
+        last command that this session ever gives. With ``has_more`` the list stops short: carry it out, then ask for
+        the rest with ``receive(b"")``.
         """
         commands: list[Command] = []
         if self._is_over:
@@ -145,9 +147,13 @@ class OpenWireSession:
             self._refused.clear()
         self._now = self._clock()
         next_frame = self._cutter.next_frame
+        self.has_more = False
         try:
-            self._cutter.feed(data)
-            while not self._is_over and (frame := next_frame()) is not None:
+            if data:
+                self._cutter.feed(data)
+            for _ in range(COMMANDS_MAX):
+                if self._is_over or (frame := next_frame()) is None:
+                    return commands
                 kind = frame[4] if self._is_stored_form else 0
                 if _MESSAGE_MIN <= kind <= _MESSAGE_MAX:
                     commands.append(self._send(frame))
@@ -155,6 +161,7 @@ class OpenWireSession:
                     commands.append(ack)
                 else:
                     self._understand(self._wire.decode(frame), commands)
+            self.has_more = not self._is_over
         except (WireError, RecordDamaged, Unencodable) as error:
             commands.append(ProtocolFailure(ClientError(f"Not OpenWire as it should be: {error}")))
             self._end()
@@ -202,9 +209,12 @@ class OpenWireSession:
         transaction = None if transaction_id is None else transaction_id.key
         producer = None if producer_id is None else self._conversation.producers.get(producer_id)
         id = message.message_id
-        if producer is None or len(id) > _ID_BYTES_MAX or not (id.isascii() or _is_kept(id)):
+        is_own = id.rpartition(":")[0] == producer_id
+        if producer is None or not is_own or len(id) > _ID_BYTES_MAX or not (id.isascii() or _is_kept(id)):
             if producer is None:
                 reason = f"its producer {str(producer_id)[:_ID_SHOWN_MAX]} had not been registered"
+            elif not is_own:
+                reason = f"its id is not one of its producer {str(producer_id)[:_ID_SHOWN_MAX]}"
             else:
                 reason = f"its id has more than {_ID_BYTES_MAX} bytes, or is no text"
             error = ClientError(
@@ -244,7 +254,7 @@ class OpenWireSession:
 
     # ---- what the broker says
 
-    def connected(self, command: Connect, session_id: str) -> None:
+    def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
         """The Response to ConnectionInfo, if it asked for one, and where the other brokers are."""
         self.is_logged_in = True
         self.receipt(command.receipt)

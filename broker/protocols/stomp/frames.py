@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence, Sized
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from broker.core.commands import ClientError
 
@@ -75,6 +75,7 @@ class Dialect:
             ) from None
 
 
+_LINE_ENDS = re.compile(rb"[\r\n]*")
 _ESCAPE = re.compile(r"\\.?", re.DOTALL)
 
 V10 = Dialect("1.0", {}, drops_cr=True, trims=True)
@@ -140,8 +141,8 @@ class FrameParser:
         start = self._offset
         size = len(data)
         # Any number of EOLs may stand between frames: they are the heart-beats.
-        while start < size and (data[start] == LF or data[start] == CR):
-            start += 1
+        if start < size and (data[start] == LF or data[start] == CR):
+            start = cast("re.Match[bytes]", _LINE_ENDS.match(data, start)).end()
         if start == size:
             self._data = b""
             self._offset = 0

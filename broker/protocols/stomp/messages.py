@@ -56,8 +56,8 @@ _RESERVED = frozenset(
 )
 
 
-def apply_headers(message: Message, headers: Headers, names: DestinationNames) -> None:
-    """Set what the headers of a SEND say about ``message`` beyond destination, persistent and body.
+def apply_headers(message: Message, headers: Headers, names: DestinationNames, user: str | None) -> None:
+    """Set what the headers of a SEND by ``user`` say about ``message`` beyond destination, persistent and body.
 
     Raises a ClientError that is not fatal when a value is not what its header needs: the SEND is refused.
     """
@@ -68,6 +68,8 @@ def apply_headers(message: Message, headers: Headers, names: DestinationNames) -
         field = _FIELDS.get(name)
         if field is not None:
             field(message, name, value)
+        elif name == SEND_ID:
+            message.message_id = _sent_id(value, user)
         elif name == "reply-to":
             message.reply_to = names.read_reply_to(value)
             if message.reply_to is None:
@@ -169,16 +171,16 @@ def _set_group_sequence(message: Message, name: str, value: str) -> None:
 _INT_END = 1 << 31
 
 
-def _set_send_id(message: Message, name: str, value: str) -> None:
+def _sent_id(value: str, user: str | None) -> str:
     found = _SEND_ID.fullmatch(value)
     if found is None or int(found[2]) > SEQUENCE_MAX:
         raise ClientError(
-            f"The header {name} has the value {value[:80]!r}",
+            f"The header {SEND_ID} has the value {value[:80]!r}",
             "<producer>:<sequence> is expected: a name of up to 128 letters, digits, dots, hyphens and underscores, and"
             f" a number from 0 to {SEQUENCE_MAX}.",
             is_fatal=False,
         )
-    message.message_id = client_message_id(found[1], int(found[2]))
+    return client_message_id(found[1], int(found[2]), user)
 
 
 _FIELDS: dict[str, Callable[[Message, str, str], None]] = {
@@ -189,7 +191,6 @@ _FIELDS: dict[str, Callable[[Message, str, str], None]] = {
     "type": _set_type,
     "JMSXGroupID": _set_group_id,
     "JMSXGroupSeq": _set_group_sequence,
-    SEND_ID: _set_send_id,
 }
 
 

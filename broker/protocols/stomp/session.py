@@ -26,6 +26,7 @@ from broker.core.commands import (
     Subscribe,
     Unsubscribe,
 )
+from broker.protocols.session import COMMANDS_MAX
 from broker.protocols.stomp.destinations import DestinationNames
 from broker.protocols.stomp.frames import DIALECTS, V10, V12, FrameParser, Headers, Limits, missing
 from broker.protocols.stomp.messages import apply_headers, encode, is_inflated
@@ -77,6 +78,7 @@ class StompSession:
         "_sequence",
         "_subscriptions",
         "_transaction_acks",
+        "_user",
         "has_more",
         "is_connected",
         "pending_bytes",
@@ -107,11 +109,13 @@ class StompSession:
         self._handlers = _BEFORE_CONNECT
         self._is_over = False
         # An UNSUBSCRIBE ends the list of commands: until the engine has carried it out, deliveries may be asked for.
+        # So does a CONNECT: what follows it may depend on who the client is.
         self._is_pausing = False
         self._leaving: StompSubscription | None = None
         self.has_more = False
         self._message_id_prefix = f"{broker_producer(connection_id)}:"
         self._sequence = 0
+        self._user: str | None = None
         self._now = 0
         self._names = DestinationNames(connection_id)
         self._subscriptions: dict[str, StompSubscription] = {}
@@ -151,14 +155,16 @@ class StompSession:
             return commands
         if self._is_pausing:
             self._resume()
+        self.has_more = False
         self._now = self._clock()
         next_frame = self._parser.next_frame
         append = commands.append
         created = self._names.created
         headers: Headers = {}
         try:
-            self._parser.feed(data)
-            while True:
+            if data:
+                self._parser.feed(data)
+            for _ in range(COMMANDS_MAX):
                 frame = next_frame()
                 if frame is None:
                     return commands
@@ -181,6 +187,7 @@ class StompSession:
                     self.has_more = not self._is_over
                     return commands
                 headers = {}
+            self.has_more = True
         except ClientError as error:
             error.receipt = headers.get("receipt")
             append(ProtocolFailure(error))
@@ -230,6 +237,7 @@ class StompSession:
         self._handlers = _CONNECTED
         answers = {"receipt-id": headers.get("receipt"), "response-id": headers.get("request-id")}
         self._connected_headers = "".join(f"{name}:{value}\n" for name, value in answers.items() if value is not None)
+        self._is_pausing = True
         return Connect(headers.get("client-id"), headers.get("login"), headers.get("passcode"))
 
     def _negotiate_heart_beats(self, header: str) -> None:
@@ -279,7 +287,7 @@ class StompSession:
             timestamp=self._now,
         )
         if len(headers) != known:
-            apply_headers(message, headers, names)
+            apply_headers(message, headers, names, self._user)
         if message.body_kind is BodyKind.TEXT and not body.isascii():
             _keep_undecodable(message)
         return Send(message, transaction, receipt)
@@ -405,9 +413,10 @@ class StompSession:
 
     # ---- what the broker says
 
-    def connected(self, command: Connect, session_id: str) -> None:
+    def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
         """CONNECTED: never escaped (STOMP 1.2, Value Encoding), also in versions that escape."""
         self.is_connected = True
+        self._user = user
         self._write(
             (
                 f"CONNECTED\nversion:{self._dialect.version}\nsession:{V10.escape(session_id)}\nserver:{SERVER}\n"

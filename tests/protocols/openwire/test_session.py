@@ -28,7 +28,7 @@ from broker.protocols.openwire import consumers, schema
 from broker.protocols.openwire.codec import STORED
 from broker.protocols.openwire.handshake import Greeting
 from broker.protocols.openwire.session import Window
-from broker.protocols.openwire.types import BrokerId, ConnectionId, ConsumerId, MessageId, SessionId
+from broker.protocols.openwire.types import BrokerId, ConnectionId, ConsumerId, MessageId, ProducerId, SessionId
 from store.records.message import BodyKind, Message
 from tests.protocols.openwire.peer import (
     CONNECTION,
@@ -581,3 +581,38 @@ def test_a_producer_or_consumer_that_the_broker_refused_was_never_there() -> Non
     for command in peer.say(text(1), schema.RemoveInfo(8, True, CONSUMER, -1)):
         assert isinstance(command, ProtocolFailure)
         assert not command.error.is_fatal
+
+
+@pytest.mark.parametrize(
+    "id",
+    [
+        MessageId(None, ProducerId("ID:another-5001-1-1:1", 1, 1), 8, 0),
+        MessageId(None, ProducerId(CONNECTION, 2, 1), 8, 0),
+        MessageId("ID:another-5001-1-1:1:1:1:8", None, 8, 0),
+    ],
+    ids=["another connection", "another producer", "text"],
+)
+def test_a_message_has_an_id_of_its_own_producer(id: MessageId) -> None:
+    """Another's would have her messages taken for sent again."""
+    peer = Peer()
+    peer.connect()
+    peer.open()
+    message = text(8, is_awaited=True)
+    message.message_id = id
+    (failure,) = peer.say(message)
+    assert isinstance(failure, ProtocolFailure)
+    assert "is not one of its producer" in failure.error.message
+    assert not failure.error.is_fatal
+    (send,) = peer.say(text(9))
+    assert isinstance(send, Send)
+
+
+def test_no_producer_has_the_session_of_a_broker() -> None:
+    """Its ids would not be looked for among those that came before."""
+    peer = Peer()
+    peer.connect()
+    (failure,) = peer.say(schema.ProducerInfo(9, True, ProducerId(CONNECTION, 1, -1), QUEUE))
+    assert isinstance(failure, ProtocolFailure)
+    assert failure.error.kind is ErrorKind.SECURITY
+    (refused,) = peer.say(text(8, producer=ProducerId(CONNECTION, 1, -1)))
+    assert isinstance(refused, ProtocolFailure)

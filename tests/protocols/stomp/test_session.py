@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -461,9 +462,34 @@ class TestConnect:
         assert (session.send_interval_ms, session.receive_interval_ms) == (0, 0)
 
     def test_frames_may_follow_connect_at_once(self) -> None:
-        commands = new_session().receive(b"CONNECT\naccept-version:1.2\n\n\0SEND\ndestination:/queue/a\\cb\n\n\0")
-        assert isinstance(commands[1], Send)
-        assert commands[1].message.destination.name == "a:b"
+        """They are understood when it is known who that is."""
+        session = new_session()
+        (connect,) = session.receive(b"CONNECT\naccept-version:1.2\n\n\0SEND\ndestination:/queue/a\\cb\n\n\0")
+        assert isinstance(connect, Connect)
+        assert session.has_more
+        (send,) = session.receive(b"")
+        assert isinstance(send, Send)
+        assert send.message.destination.name == "a:b"
+
+    @pytest.mark.parametrize(
+        ("user", "producer"),
+        [
+            (None, "p"),
+            ("ann", "p@ann"),
+            ("ann@corp", "p@~" + hashlib.sha256(b"ann@corp").hexdigest()),
+            ("~ann", "p@~" + hashlib.sha256(b"~ann").hexdigest()),
+            ("", "p@~" + hashlib.sha256(b"").hexdigest()),
+        ],
+    )
+    def test_each_user_has_numbers_of_his_own(self, user: str | None, producer: str) -> None:
+        session = new_session()
+        (connect,) = session.receive(
+            b"CONNECT\naccept-version:1.2\n\n\0SEND\ndestination:/queue/a\ntandemmq-send-id:p:7\n\n\0"
+        )
+        session.connected(connect, "s", user)
+        (send,) = session.receive(b"")
+        assert isinstance(send, Send)
+        assert send.message.message_id == f"ID:{producer}:1:1:7"
 
     @pytest.mark.parametrize(
         ("data", "message"),
