@@ -27,7 +27,7 @@ from broker.core.schedule import JOB_ID, Schedule
 from broker.dispatcher import encode_payload
 from store.operations import AddMessage, Atomic, Operation, OrderKey, Page, PagedMessage, RemoveMessage
 from store.records.commands import encode_remove
-from store.records.message import Destination, Message
+from store.records.message import Destination, DestinationKind, Message
 from store.records.message_ids import broker_producer
 
 log = logging.getLogger(__name__)
@@ -362,8 +362,9 @@ def may_be_scheduled(message: Message) -> bool:
 
 
 def is_management(destination: Destination) -> bool:
-    """Whether what is sent there is a request to the scheduler, as SchedulerBroker.send finds out."""
-    return destination.name[: len(MANAGEMENT)].lower() == MANAGEMENT.lower()
+    """Whether what is sent there is a request to the scheduler: it is one topic, and rights are given for that.
+    SchedulerBroker.send takes destinations of any kind for it whose names begin so, in capitals or not."""
+    return destination.kind is DestinationKind.TOPIC and destination.name == MANAGEMENT
 
 
 def _time(name: str, value: object) -> int | None:

@@ -117,7 +117,7 @@ class SecuritySettings(Section):
         1_000, le=60_000, description="A login that failed is answered so much later."
     )
     failed_logins_max: Count = Field(
-        10, ge=1, description="So many may fail in a minute from one address; more are refused unread."
+        10, ge=1, description="So many may fail in a minute for one name from one address; more are refused unread."
     )
     ldap: LdapSettings = LdapSettings()  # type: ignore[call-arg]
 

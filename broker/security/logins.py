@@ -96,7 +96,7 @@ class Logins:
         self._remembered: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
         self._waiting: dict[bytes, list[tuple[Credentials, Known]]] = {}
         self._epoch = 0
-        self._threads = ThreadPoolExecutor(THREADS, "login")
+        self._threads = ThreadPoolExecutor(THREADS, "tandemmq-login")
         if users_file is not None:
             self._users = users.load(users_file)
 
@@ -128,18 +128,18 @@ class Logins:
         if known is not None:
             then(known)
             return
-        if self._brakes.holds(credentials.host, loop.time()):
+        if self._brakes.holds(credentials.host, login, loop.time()):
             log.warning(
                 "login %r from %s refused unread: too many have failed", login[:LOGIN_SHOWN_MAX], credentials.peer
             )
-            then(_busy("Too many logins from this address have failed.", "Try again in a minute."))
+            then(_busy("Too many logins of this name or address have failed.", "Try again in a minute."))
             return
-        self._brakes.begun(credentials.host)
+        self._brakes.begun(credentials.host, login)
         if digest in self._waiting:
             self._waiting[digest].append((credentials, then))
             return
         if len(self._waiting) >= WAITING_MAX:
-            self._brakes.ended(credentials.host)
+            self._brakes.ended(credentials.host, login)
             then(_busy("Too many logins at once.", f"{WAITING_MAX} are being looked into."))
             return
         self._waiting[digest] = [(credentials, then)]
@@ -166,7 +166,7 @@ class Logins:
         loop = future.get_loop()
         waiting = self._waiting.pop(digest)
         for credentials, _ in waiting:
-            self._brakes.ended(credentials.host)
+            self._brakes.ended(credentials.host, credentials.login or "")
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or error is not None:
             if error is not None and not isinstance(error, DirectoryError):
@@ -192,7 +192,7 @@ class Logins:
     def _failed(self, credentials: Credentials, then: Known) -> None:
         loop = asyncio.get_running_loop()
         log.warning("login %r from %s failed", (credentials.login or "")[:LOGIN_SHOWN_MAX], credentials.peer)
-        self._brakes.failed(credentials.host, loop.time())
+        self._brakes.failed(credentials.host, credentials.login or "", loop.time())
         loop.call_later(self._delay_seconds, then, refused_login(credentials.login))
 
     # ---- what changes

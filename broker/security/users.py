@@ -19,6 +19,7 @@ from typing import Final
 from broker.core.access import Principal
 from broker.security import passwords
 from broker.security.passwords import Hash
+from tandemmq.disk import write_fully
 
 NO_PASSWORD: Final = "!"
 FILE_BYTES_MAX: Final = 16 << 20
@@ -149,7 +150,7 @@ def write(path: str, text: str) -> None:
     directory = os.path.dirname(os.path.abspath(path))
     descriptor, made = tempfile.mkstemp(prefix=".users-", dir=directory)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "wb") as file:
             try:
                 there = os.stat(path)
             except FileNotFoundError:
@@ -158,8 +159,7 @@ def write(path: str, text: str) -> None:
                 os.fchmod(file.fileno(), there.st_mode & 0o777)
                 if (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
                     os.fchown(file.fileno(), there.st_uid, there.st_gid)
-            file.write(text)
-            file.flush()
+            write_fully(os, file.fileno(), text.encode(), 0)
             os.fsync(file.fileno())
         os.replace(made, path)
     except BaseException:

@@ -7,6 +7,7 @@ import pytest
 
 from bench.peers.server import Server
 from bench.peers.tandemmq import TandemMQ
+from tests.services.pairs import pair_in
 
 
 @pytest.fixture(scope="session")
@@ -19,12 +20,5 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
     """A master and its standby over one directory."""
-    data = tmp_path / "data"
-    standby = TandemMQ(tmp_path / "b", data=data, broker="b")
-    with TandemMQ(tmp_path / "a", data=data, broker="a") as master:
-        try:
-            standby.start()
-            standby.await_standby()
-            yield master, standby
-        finally:
-            standby.discard()
+    with pair_in(tmp_path) as both:
+        yield both

@@ -152,7 +152,7 @@ async def test_who_says_no_name_is_served_as_was_said(
 async def test_who_guesses_is_not_listened_to_any_more_and_others_are(made: Logins, tries: list[str]) -> None:
     for n in range(3):
         assert said(await connect(made, "alice", f"guess {n}", peer="10.0.0.1:7")) == WRONG
-    assert said(await connect(made, "alice", "right", peer="10.0.0.1:8")).startswith("Too many logins from this")
+    assert said(await connect(made, "alice", "right", peer="10.0.0.1:8")).startswith("Too many logins of this name")
     assert tries == ["guess 0", "guess 1", "guess 2"]
     assert isinstance(await connect(made, "alice", "right", peer="10.0.0.2:7"), Principal)
     # Who was right before is known even there: the office of the one who guesses goes on working.
@@ -169,28 +169,54 @@ async def test_a_refusal_takes_its_time(file: Path) -> None:
     access.close()
 
 
-def test_failures_are_forgotten_after_a_minute_and_addresses_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_who_guesses_does_not_lock_out_others_of_the_same_address(made: Logins) -> None:
+    for n in range(3):
+        assert said(await connect(made, "bob", f"guess {n}", peer="127.0.0.1:7")) == WRONG.replace("alice", "bob")
+    assert said(await connect(made, "bob", "guess", peer="127.0.0.1:7")).startswith("Too many logins of this name")
+    assert isinstance(await connect(made, "alice", "right", peer="127.0.0.1:8"), Principal)
+
+
+def test_failures_are_forgotten_after_a_minute_and_what_is_remembered_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     counted = Brakes(2)
-    counted.failed("a", 0.0)
-    counted.failed("a", 30.0)
-    assert counted.holds("a", 59.0)
-    assert not counted.holds("a", 60.0)
-    monkeypatch.setattr(brakes, "ADDRESSES_MAX", 5)
+    counted.failed("a", "x", 0.0)
+    counted.failed("a", "x", 30.0)
+    assert counted.holds("a", "x", 59.0)
+    assert not counted.holds("a", "y", 59.0)
+    assert not counted.holds("a", "x", 60.0)
+    monkeypatch.setattr(brakes, "REMEMBERED_MAX", 5)
     for n in range(20):
-        counted.failed(f"10.0.0.{n}", 100.0)
+        counted.failed(f"10.0.0.{n}", "x", 100.0)
         assert len(counted._failures) <= 5
 
 
-def test_logins_of_one_address_that_are_looked_into_have_a_bound() -> None:
+def test_very_many_names_from_one_address_are_stopped_by_the_address() -> None:
     counted = Brakes(2)
-    for _ in range(brakes.TRIES_MAX):
-        assert not counted.holds("a", 0.0)
-        counted.begun("a")
-    assert counted.holds("a", 0.0)
-    assert not counted.holds("b", 0.0)
-    for _ in range(brakes.TRIES_MAX):
-        counted.ended("a")
-    assert not counted.holds("a", 0.0)
+    for n in range(2 * brakes.NAMES_FACTOR):
+        assert not counted.holds("a", f"new {n}", 1.0)
+        counted.failed("a", f"new {n}", 1.0)
+    assert counted.holds("a", "newcomer", 1.0)
+    assert not counted.holds("b", "newcomer", 1.0)
+    assert not counted.holds("a", "newcomer", 61.0)
+
+
+def test_logins_that_are_looked_into_have_a_bound_for_each_name_and_each_address() -> None:
+    counted = Brakes(2)
+    for _ in range(brakes.TRIES_OF_NAME_MAX):
+        assert not counted.holds("a", "x", 0.0)
+        counted.begun("a", "x")
+    assert counted.holds("a", "x", 0.0)
+    for n in range(brakes.TRIES_MAX - brakes.TRIES_OF_NAME_MAX):
+        assert not counted.holds("a", "newcomer", 0.0)
+        counted.begun("a", f"{n}")
+    assert counted.holds("a", "newcomer", 0.0)
+    assert not counted.holds("b", "x", 0.0)
+    for _ in range(brakes.TRIES_OF_NAME_MAX):
+        counted.ended("a", "x")
+    for n in range(brakes.TRIES_MAX - brakes.TRIES_OF_NAME_MAX):
+        counted.ended("a", f"{n}")
+    assert not counted.holds("a", "x", 0.0)
     assert counted._tries == {}
 
 

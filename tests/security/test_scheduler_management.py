@@ -1,0 +1,110 @@
+"""What waits for its time is seen and removed by who has the right, under the one name that rights are given for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.core.access import Credentials, OpenAccess, Operation, Principal
+from broker.core.commands import Connect, ErrorKind, Send
+from broker.core.settings import EngineSettings
+from broker.engine import Engine
+from broker.scheduler import MANAGEMENT
+from broker.security.rights import Grant, Rights
+from store.records.message import Destination, DestinationKind
+from tests.engine.conftest import Client, House
+
+TOPIC = Destination(DestinationKind.TOPIC, MANAGEMENT)
+EVERYBODY, WRITERS, OPERATORS = frozenset(("all",)), frozenset(("writers",)), frozenset(("operators",))
+RIGHTS = (
+    Grant(DestinationKind.QUEUE, ">", EVERYBODY, EVERYBODY, EVERYBODY),
+    Grant(DestinationKind.TOPIC, MANAGEMENT.lower(), EVERYBODY, EVERYBODY, EVERYBODY),
+    Grant(DestinationKind.TOPIC, f"{MANAGEMENT}.x", EVERYBODY, EVERYBODY, EVERYBODY),
+    Grant(DestinationKind.TOPIC, MANAGEMENT, WRITERS | OPERATORS, WRITERS | OPERATORS, OPERATORS),
+)
+GROUPS = {"eve": EVERYBODY, "wim": EVERYBODY | WRITERS, "ops": EVERYBODY | OPERATORS}
+
+
+class SmallAccess(OpenAccess):
+    def __init__(self) -> None:
+        super().__init__(is_everywhere=True)
+        self.rights = Rights(RIGHTS)
+
+    def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
+        assert credentials.login is not None
+        then(Principal(credentials.login, GROUPS[credentials.login]))
+
+    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
+        self.rights.check(principal, operation, destination)
+
+
+class SecuredHouse(House):
+    def _new_engine(self) -> Engine:
+        engine = Engine(self.store, self.settings, lambda: self.now, access=SmallAccess())
+        self.store.start(engine)
+        return engine
+
+    def user(self, name: str) -> Any:
+        self.clients += 1
+        client: Any = Client(self, f"ID:test-1-{self.clients}")
+        client.handle(Connect(login=name))
+        return client
+
+
+@pytest.fixture
+def house() -> SecuredHouse:
+    """A message of ops waits for its time."""
+    house = SecuredHouse(EngineSettings())
+    house.user("ops").send("waits", properties={"AMQ_SCHEDULED_DELAY": 1000})
+    house.turn()
+    return house
+
+
+def remove_all(client: Any, destination: Destination) -> None:
+    message = client.message("", destination, properties={"AMQ_SCHEDULER_ACTION": "REMOVEALL"})
+    client.handle(Send(message, None, "asked"))
+
+
+def waiting(house: SecuredHouse) -> int:
+    house.engine.tick(house.now)
+    house.turn()
+    return house.counts["scheduled"]
+
+
+@pytest.mark.parametrize("name", ["eve", "wim"])
+def test_who_has_no_admin_right_is_refused(house: SecuredHouse, name: str) -> None:
+    client = house.user(name)
+    remove_all(client, TOPIC)
+    assert [error.kind for error in client.session.errors] == [ErrorKind.SECURITY]
+    assert waiting(house) == 1
+
+
+@pytest.mark.parametrize(
+    "destination",
+    [
+        Destination(DestinationKind.TEMP_QUEUE, MANAGEMENT),
+        Destination(DestinationKind.TEMP_TOPIC, MANAGEMENT),
+        Destination(DestinationKind.QUEUE, MANAGEMENT),
+        Destination(DestinationKind.TOPIC, MANAGEMENT.lower()),
+        Destination(DestinationKind.TOPIC, f"{MANAGEMENT}.x"),
+        Destination(DestinationKind.TOPIC, f"{MANAGEMENT},x"),
+    ],
+    ids=str,
+)
+def test_by_another_name_nothing_is_done(house: SecuredHouse, destination: Destination) -> None:
+    client = house.user("eve")
+    remove_all(client, destination)
+    house.turn()
+    assert waiting(house) == 1
+
+
+def test_who_has_the_right_removes_them(house: SecuredHouse) -> None:
+    waiting(house)
+    client = house.user("ops")
+    remove_all(client, TOPIC)
+    house.turn()
+    assert client.receipts == ["asked"]
+    assert waiting(house) == 0
+    assert house.stored() == 0
