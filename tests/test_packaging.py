@@ -12,7 +12,7 @@ import pytest
 
 TREE = Path(__file__).parents[1]
 ROOMS = ("broker", "store", "journal", "index", "locker", "config")
-FRONT_DOOR = {"tandemmq/__init__.py", "tandemmq/__main__.py", "tandemmq/client.py", "tandemmq/py.typed"}
+FRONT_DOOR = {f"tandemmq/{name}" for name in ("__init__.py", "__main__.py", "client.py", "disk.py", "py.typed")}
 
 
 @pytest.fixture(scope="module")
