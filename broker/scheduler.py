@@ -21,6 +21,7 @@ from typing import Protocol
 
 from sortedcontainers import SortedList
 
+from broker.core import names
 from broker.core.commands import ClientError, ErrorKind
 from broker.core.pending import PENDING, Due, again, due_of, occurrence, pending, run_of, shown
 from broker.core.schedule import JOB_ID, Schedule
@@ -158,6 +159,7 @@ class Scheduler:
         schedule = Schedule.of(message.properties)
         if schedule is None:
             return None
+        schedule.check_copies(len(names.split(message.destination)))
         if self.count >= self._pending_messages_max:
             raise ClientError(
                 f"{self.count} messages wait for their time already",

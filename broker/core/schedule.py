@@ -33,6 +33,9 @@ REPEAT_MAX = 1000  # as ActiveMQ's maxRepeatAllowed
 FOR_EVER = -1
 # What repeats for ever does so ten times in a second at most.
 ENDLESS_PERIOD_MS_MIN = 100
+# Copies that one message may become: in all, and each hour of what never ends.
+COPIES_MAX = 1 + REPEAT_MAX
+ENDLESS_COPIES_AN_HOUR_MAX = 36_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,24 @@ class Schedule:
                     f"What repeats for ever needs a period of {ENDLESS_PERIOD_MS_MIN} ms at least.",
                 )
         return schedule
+
+    def check_copies(self, parts: int) -> None:
+        """ClientError, not fatal, when a message to so many destinations would become more than one message may."""
+        if self.cron is not None:
+            an_hour = len(self.cron.minutes) * (1 + self.repeat) * parts
+        elif self.repeat == FOR_EVER:
+            an_hour = 3_600_000 * parts // self.period_ms
+        elif (1 + self.repeat) * parts > COPIES_MAX:
+            raise _refused(
+                f"{1 + self.repeat} times to {parts} destinations", f"It may become {COPIES_MAX} messages at most."
+            )
+        else:
+            return
+        if an_hour > ENDLESS_COPIES_AN_HOUR_MAX:
+            raise _refused(
+                f"{an_hour} messages an hour, without an end",
+                f"It may become {ENDLESS_COPIES_AN_HOUR_MAX} an hour at most.",
+            )
 
     @property
     def run(self) -> Schedule | None:

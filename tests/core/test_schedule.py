@@ -99,3 +99,36 @@ def test_what_cannot_be_done_is_refused_by_name(properties: dict[str, Any]) -> N
     with pytest.raises(ClientError, match="cannot be scheduled: AMQ_SCHEDULED_") as refusal:
         schedule(**properties)
     assert not refusal.value.is_fatal
+
+
+@pytest.mark.parametrize(
+    ("properties", "parts"),
+    [
+        ({"DELAY": 1}, 100),
+        ({"DELAY": 1, "REPEAT": REPEAT_MAX}, 1),
+        ({"DELAY": 1, "REPEAT": 9}, 100),
+        ({"PERIOD": 100, "REPEAT": -1}, 1),
+        ({"PERIOD": 10_000, "REPEAT": -1}, 100),
+        ({"CRON": "* * * * *", "REPEAT": 5}, 100),
+        ({"CRON": "0 * * * *", "REPEAT": 359}, 100),
+    ],
+)
+def test_one_message_becomes_a_bounded_number(properties: dict[str, Any], parts: int) -> None:
+    schedule(**properties).check_copies(parts)
+
+
+@pytest.mark.parametrize(
+    ("properties", "parts"),
+    [
+        ({"DELAY": 1, "REPEAT": REPEAT_MAX}, 2),
+        ({"DELAY": 1, "REPEAT": 10}, 100),
+        ({"PERIOD": 100, "REPEAT": -1}, 2),
+        ({"PERIOD": 9_000, "REPEAT": -1}, 100),
+        ({"CRON": "* * * * *", "REPEAT": 6}, 100),
+        ({"CRON": "0 * * * *", "REPEAT": 360}, 100),
+    ],
+)
+def test_a_message_that_would_become_too_many_is_refused(properties: dict[str, Any], parts: int) -> None:
+    with pytest.raises(ClientError, match="cannot be scheduled") as refusal:
+        schedule(**properties).check_copies(parts)
+    assert not refusal.value.is_fatal

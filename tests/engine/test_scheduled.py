@@ -83,6 +83,16 @@ def test_a_schedule_that_cannot_be_kept_is_refused_at_once(house: Any, wire: Wir
     assert "AMQ_SCHEDULED_DELAY" in error
 
 
+def test_three_frames_do_not_become_a_flood_without_end(house: Any, wire: Wire) -> None:
+    everywhere = ",".join(f"/queue/{number}" for number in range(100))
+    for _ in range(3):
+        endless = "AMQ_SCHEDULED_PERIOD:100\nAMQ_SCHEDULED_REPEAT:-1"
+        (error,) = errors(wire.say(delayed(everywhere).replace("AMQ_SCHEDULED_DELAY:100", endless)))
+        assert "3600000 messages an hour, without an end" in error
+    house.turn()
+    assert house.stored() == 0
+
+
 @pytest.mark.parametrize("is_used", [False, True])
 def test_nobody_reaches_what_is_pending_by_its_name(house: Any, wire: Wire, is_used: bool) -> None:
     if is_used:
