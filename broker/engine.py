@@ -78,6 +78,7 @@ from store.operations import (
 from store.operations import (
     Operation as StoreOperation,
 )
+from store.records.altered import of_user
 from store.records.message import Destination, Message
 
 log = logging.getLogger(__name__)
@@ -385,6 +386,7 @@ class Engine:
             self._connection_ids[command.connection_id] = client
             client.connection_id = command.connection_id
         client.principal = principal
+        client.user_id = principal.name if self._settings.populate_jmsx_user_id else None
         self._advising.connected(client, command.login)
         user = None if principal.name == ANONYMOUS else principal.name
         client.session.connected(command, client.connection.id, user)
@@ -435,6 +437,8 @@ class Engine:
     # ---- messages
 
     def _send(self, client: Client, command: Send) -> None:
+        if command.message.user_id != client.user_id:
+            command.message = of_user(command.message, client.user_id)
         if self._flow.is_holding and self._flow.follow(client, command):
             return
         try:

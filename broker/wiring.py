@@ -363,6 +363,7 @@ def engine_settings(settings: Settings) -> EngineSettings:
         stomp_nack=said.stomp_nack,
         maximum_redeliveries=said.maximum_redeliveries,
         stomp_strict_errors=said.stomp_strict_errors,
+        populate_jmsx_user_id=said.populate_jmsx_user_id,
         queue_prefetch=said.queue_prefetch,
         topic_prefetch=said.topic_prefetch,
         durable_topic_prefetch=said.durable_topic_prefetch,

@@ -81,6 +81,11 @@ class BrokerSettings(Section):
         description="Every ERROR closes its connection. Without, it stays open after an unknown acknowledgement id, "
         "an unknown subscription, a refused send or a bad selector, as in ActiveMQ.",
     )
+    populate_jmsx_user_id: bool = Field(
+        False,
+        description="`JMSXUserID` of each message is the name of the user who sent it. Without, messages have none: "
+        "what a client says there is dropped in any case.",
+    )
     memory_limit: Bytes = Field(
         64 * MIB,
         ge=MIB,

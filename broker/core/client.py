@@ -67,6 +67,7 @@ class Client:
         "temporaries",
         "transactions",
         "transactions_begun",
+        "user_id",
     )
 
     def __init__(self, connection: Connection) -> None:
@@ -75,6 +76,7 @@ class Client:
         self.id: str | None = None
         self.connection_id: str | None = None  # its own name for its connection (OpenWire)
         self.principal = NOBODY
+        self.user_id: str | None = None  # what its messages say of who sent them
         # What it said while it was found out who it is; None: that is not going on.
         self.awaited: list[Command] | None = None
         # Where it may send, and of those the queues that take whatever comes: looked up once, for each message.

@@ -45,6 +45,9 @@ class EngineSettings:
     transactions_memory_limit: int = 128 * MIB
     transactions_max: int = 100
 
+    # Messages say who sent them.
+    populate_jmsx_user_id: bool = False
+
     subscriptions_max: int = 1000
     destinations_max: int = 100_000
     # Entries looked at in one tick for messages that have expired.

@@ -78,6 +78,22 @@ def altered(
     return copy
 
 
+def of_user(message: Message, user_id: str | None) -> Message:
+    """``message`` as that user's (JMSXUserID; None: it does not say whose it is). One that is not opened yet is changed
+    itself: nobody else has it."""
+    if not isinstance(message, OpenedMessage):
+        message.user_id = user_id
+        return message
+    raw = message.raw
+    marks, _, _ = read_fields(Message.__new__(Message), raw, OPENWIRE_VERSION)
+    user_at = marks[11] + loose.I64.size  # behind the time of arrival
+    _, rest_at = loose.read_string(raw, user_at)
+    fields = raw[_HEAD.size : user_at] + loose.string(user_id) + raw[rest_at:]
+    copy = open_message(_HEAD.pack(len(fields) + _HEAD.size - 4, raw[4]) + fields)
+    copy.broker_sequence = message.broker_sequence
+    return copy
+
+
 def _frame(
     message: OpenedMessage,
     copy: Message,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from store.records import loose
-from store.records.altered import altered
+from store.records.altered import altered, of_user
 from store.records.errors import Unencodable
 from store.records.frames import open_message
 from store.records.message import BodyKind, Destination, DestinationKind, Message, PropertyValue
@@ -81,6 +81,23 @@ def test_a_copy_without_a_change_has_the_same_bytes(name: str) -> None:
     assert copy.raw is not None
     frame = FRAMES[name]
     assert copy.raw == frame[:5] + bytes(5) + frame[10:], "but for the producer's command id"
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_message_becomes_that_of_a_user_and_of_nobody_again(name: str) -> None:
+    message = open_message(FRAMES[name])
+    before = fields_of(message)
+
+    named = of_user(message, "änn")
+
+    assert fields_of(named) == before | {"user_id": "änn"}
+    assert named.raw is not None
+    assert fields_of(decode_message(named.raw)) == fields_of(named), "its frame says the same"
+    assert (message.raw, fields_of(message)) == (FRAMES[name], before), "the original stays"
+    nameless = of_user(named, None)
+    assert fields_of(nameless) == before | {"user_id": None}
+    if message.user_id is None:
+        assert nameless.raw == altered(message).raw
 
 
 @pytest.mark.parametrize("changes", CHANGES)
