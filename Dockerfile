@@ -24,7 +24,7 @@ RUN python3 -c 'import venv, ensurepip' 2>/dev/null \
   && rm -rf /var/lib/apt/lists/*)
 RUN groupadd --gid 61613 tandemmq \
  && useradd --uid 61613 --gid 61613 --no-create-home --home-dir /var/lib/tandemmq --shell /usr/sbin/nologin tandemmq \
- && install -d -o tandemmq -g tandemmq -m 0750 /var/lib/tandemmq
+ && install -d -o tandemmq -g tandemmq -m 0700 /var/lib/tandemmq
 
 FROM python AS source
 COPY . /source

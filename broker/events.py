@@ -36,6 +36,7 @@ from typing import Any, Final
 
 from store.threads import OS_THREADS, Threads
 from tandemmq.disk import Writable, read_fully, write_fully
+from tandemmq.modes import NEW_FILE
 
 log = logging.getLogger(__name__)
 
@@ -394,7 +395,7 @@ def _sign_of(said: dict[str, Any] | None) -> Sign | None:
 
 def _open(path: str) -> int:
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, NEW_FILE)
     try:
         # Two brokers of one name: the second keeps its events in memory.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import cast
 
 import uvloop
@@ -50,6 +51,7 @@ from store.several.stores import SeveralStores
 from store.standby import Standby
 from store.store import Store
 from store.volume import Concern, demand_safe
+from tandemmq.modes import narrowing, umask_of, wider
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ LOOK_SECONDS_MAX = 2.0
 LIFE_SECONDS = 0.05
 # At a handover receipts that are on their way are waited for, so long at most.
 PENDING_SECONDS_MAX = 1.0
+# Of so many files of the store it is looked at, at the start, who may read them.
+LOOKED_AT_MAX = 1_000
 # Pages of the admin server that read the volume, at the same time.
 ASKING_THREADS = 4
 
@@ -75,6 +79,7 @@ def run_broker(settings: Settings) -> None:
 
     Threads that hang may be left (broker.hung_threads).
     """
+    os.umask(umask_of(int(settings.store.file_mode, 8)))
     # What is there before the first message stays, and need not be looked through again and again.
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, GC_YOUNGER_ROUNDS, GC_YOUNGER_ROUNDS)
@@ -218,7 +223,19 @@ class Broker:
             places.setdefault(self._settings.locker.directory or self._directory, set()).add(Concern.LOCK)
         for place, concerns in places.items():
             said += demand_safe(place, self._settings.store.ignore_unsafe_volume, concerns=concerns)
-        return said
+        return said + self._open_to_others()
+
+    def _open_to_others(self) -> list[str]:
+        """What was there before and is open to more than ``file_mode`` says, in a sentence."""
+        mode = self._settings.store.file_mode
+        with os.scandir(self._directory) as entries:
+            names = [self._directory, self._index_root, *(each.path for each in islice(entries, LOOKED_AT_MAX))]
+        found = list(dict.fromkeys(wider(names, int(mode, 8))))
+        if not found:
+            return []
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        mending = f"chmod -R {narrowing(int(mode, 8))} {self._directory}"
+        return [f"{found[0]}{more}: open to more users than store.file_mode {mode} says; to mend it: {mending}"]
 
     async def _live(self) -> None:
         """The loop's sign of life, and the engine's clock for what expires."""

@@ -46,6 +46,11 @@ class StorePlaces(Section):
         None,
         description="Where each broker keeps its index, in a directory of its name. Default: `index/` in `directory`.",
     )
+    file_mode: Literal["0600", "0640", "0660", "0644"] = Field(
+        "0600",
+        description="Of the files that the broker makes; directories get the same and x. `0640` lets a group read the "
+        "journal, for the pipeline; `0660` lets brokers of two users share a directory.",
+    )
     ignore_unsafe_volume: Annotated[list[str], BeforeValidator(_names)] = Field(
         [],
         description="Objections to the volume, by name, that are overridden; `tandemmq doctor storage` shows the "

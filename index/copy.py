@@ -14,6 +14,7 @@ from index.lock import lock_directory
 from index.pages import read_free_slot, read_slots, write_free_slot
 from index.roots import PAGES_AT, SLOT_BYTES, SLOT_COUNT, Root, decode_roots, page_at, slot_of
 from tandemmq.disk import read_fully, write_fully
+from tandemmq.modes import NEW_FILE
 
 CHUNK_BYTES = 1024 * 1024
 
@@ -43,7 +44,7 @@ def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
             return False
         for name in names:
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            opened.append(disk.open(name + NEW_SUFFIX, flags, 0o644))
+            opened.append(disk.open(name + NEW_SUFFIX, flags, NEW_FILE))
         data, free = opened[-2:]
         is_good = _copy_pages(disk, source, data, roots[0])
         if is_good:

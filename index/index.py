@@ -29,6 +29,7 @@ from index.recovery import Found, find_free_pages, is_list_of
 from index.roots import META_BYTES_MAX, PAGES_AT, Root, decode_root, decode_roots, encode_root, slot_of
 from index.tree import Merge
 from tandemmq.disk import read_fully, write_fully
+from tandemmq.modes import NEW_FILE
 
 DATA_NAME = "db.data"
 FREE_NAME = "db.free"
@@ -126,7 +127,9 @@ class Index:
             if not roots:
                 raise IndexDamaged(f"{os.path.join(directory, DATA_NAME)} has no whole root")
             data = DataFile(disk, opened[-1], roots[0].page_size, cache_pages)
-            opened.append(disk.open(os.path.join(directory, FREE_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            opened.append(
+                disk.open(os.path.join(directory, FREE_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, NEW_FILE)
+            )
             disk.fsync(opened[-1])
             sync_directory(disk, directory)
             free = FreeFile(disk, opened[-1])
@@ -450,7 +453,7 @@ def _open_data(disk: Disk, directory: str, page_size: int, incarnation: int) -> 
     except FileNotFoundError:
         pass
     new = path + NEW_SUFFIX
-    fd = disk.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = disk.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, NEW_FILE)
     try:
         root = Root(page_size, 0, 0, incarnation, 0, 0, 0, None, b"")
         write_fully(disk, fd, encode_root(root).ljust(PAGES_AT, b"\0"), 0)
@@ -479,7 +482,7 @@ def write_note(disk: Disk, directory: str, text: str) -> None:
     """Note damage. Where it cannot be written, the damage is met again: no reason to fail otherwise than by it."""
     try:
         path = os.path.join(directory, DAMAGED_NAME)
-        fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, NEW_FILE)
         try:
             write_fully(disk, fd, text.encode(), 0)
             disk.fsync(fd)

@@ -10,13 +10,14 @@ import os
 
 from index.disk import Disk
 from index.errors import IndexInUse
+from tandemmq.modes import NEW_FILE
 
 LOCK_NAME = "index.lock"
 
 
 def lock_directory(disk: Disk, directory: str) -> int:
     """Lock the directory; closing the descriptor returned lets go. IndexInUse when it is taken."""
-    fd = disk.open(os.path.join(directory, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = disk.open(os.path.join(directory, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, NEW_FILE)
     try:
         getattr(disk, "flock", fcntl.flock)(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

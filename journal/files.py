@@ -19,6 +19,7 @@ from journal.disk import Disk
 from journal.errors import FenceTaken
 from journal.format import END_RECORD, FILE_ID_LIMIT
 from tandemmq.disk import write_fully
+from tandemmq.modes import NEW_FILE
 
 PREFIX = "db-"
 SUFFIX = ".log"
@@ -115,7 +116,7 @@ class JournalFiles:
         self.abandon(broker)
         # A left-over may be a second name of a published file (a crash between link and unlink): never write into it.
         self._unlink_if_there(path)
-        fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, NEW_FILE)
         try:
             zeros = bytes(min(ZEROS_CHUNK_BYTES, length))
             for offset in range(0, length, ZEROS_CHUNK_BYTES):

@@ -30,6 +30,7 @@ from locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, Loc
 from locker.options import Options
 from locker.volume import Inode, inode_of
 from tandemmq.disk import write_fully
+from tandemmq.modes import NEW_FILE
 
 FILE_NAME: Final = "lock"
 ACTIVEMQ: Final = "an ActiveMQ broker"
@@ -210,13 +211,13 @@ class SharedFileLocker(Locker):
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            return self._volume.open(self.path, flags, 0o644)
+            return self._volume.open(self.path, flags, NEW_FILE)
         except FileNotFoundError:
             # Two hosts that each make a directory where a mount is missing would each have a lock of their own.
             if self._shared_file.is_elsewhere:
                 raise
             self._volume.makedirs(self._shared_file.directory)
-            return self._volume.open(self.path, flags, 0o644)
+            return self._volume.open(self.path, flags, NEW_FILE)
 
     def _nonce(self) -> str:
         return f"{self.request.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}"

@@ -26,6 +26,7 @@ from journal.scan import FileSource
 from store.header_reader import HeaderReader
 from store.manifest import SUFFIX, Manifest, describe, encode_manifest
 from tandemmq.disk import read_fully, write_fully
+from tandemmq.modes import NEW_FILE
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class Archive:
         path = os.path.join(self.directory, MANIFEST_PREFIX + manifest.name)
         self._unlink_if_there(path)  # left over by a crash
         try:
-            fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, NEW_FILE)
             try:
                 write_fully(disk, fd, encode_manifest(manifest), 0)
                 disk.fsync(fd)  # prove: manifest-sync
@@ -165,7 +166,7 @@ class Archive:
         copy = os.path.join(self.directory, COPYING_PREFIX + name)
         self._unlink_if_there(copy)  # left over by a crash
         try:
-            fd = disk.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            fd = disk.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, NEW_FILE)
             try:
                 offset = 0
                 with closing(self._chunks(source)) as chunks:

@@ -12,7 +12,9 @@ import pytest
 
 TREE = Path(__file__).parents[1]
 ROOMS = ("broker", "store", "journal", "index", "locker", "config")
-FRONT_DOOR = {f"tandemmq/{name}" for name in ("__init__.py", "__main__.py", "client.py", "disk.py", "py.typed")}
+FRONT_DOOR = {
+    f"tandemmq/{name}" for name in ("__init__.py", "__main__.py", "client.py", "disk.py", "modes.py", "py.typed")
+}
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from store.kahadb.errors import KahaIndexDamaged
 from store.kahadb.index import VERSION_LATEST, read_index
 from store.kahadb.page_file import DATA, FREE, HEADER_COPY_BYTES, PAGE_BYTES_DEFAULT, PAGE_END, PAGE_HEAD, REDO
 from tandemmq.disk import write_fully
+from tandemmq.modes import NEW_FILE
 
 MINIMAL_BYTES = 12_288
 ASIDE = ".aside-"
@@ -77,7 +78,7 @@ def write_minimal(directory: str, openwire_version: int, disk: Disk = os) -> Non
     A crash leaves the old file or the new one, whole.
     """
     path = os.path.join(directory, DATA)
-    fd = disk.open(path + NEW, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = disk.open(path + NEW, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, NEW_FILE)
     try:
         write_fully(disk, fd, encode_minimal(openwire_version), 0)
         disk.fsync(fd)  # prove: minimal-index-sync

@@ -22,6 +22,7 @@ from store.index_trust import numbering_of
 from store.settings import StoreSettings
 from store.standby import Disk, Standby
 from store.threads import OS_THREADS, Threads
+from tandemmq.modes import NEW_FILE
 
 # The name of the store that lies in the directory itself.
 ROOT = "."
@@ -91,7 +92,7 @@ class Layout:
     def refresh(self) -> None:
         """See to it that the next listing is a true one: NFS answers from memory unless this host changed something."""
         path = os.path.join(self.directory, LISTING_PREFIX + self.broker)
-        self.disk.close(self.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        self.disk.close(self.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, NEW_FILE))
         self.disk.unlink(path)
 
     # ---- one of them

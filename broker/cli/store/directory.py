@@ -20,6 +20,7 @@ from store.headers import Chronicle
 from store.inspect import read_headers
 from store.several.layout import stores_in
 from store.why.inventory import file_named
+from tandemmq.modes import made_like
 
 LOCK = "lock"
 DIRECTORY = click.Path(exists=True, file_okay=False)
@@ -100,24 +101,26 @@ def locked(
 ) -> Iterator[Callable[[], bool]]:
     """Hold the lock of a directory as a master would, by the kind in ``settings``, else the lock file.
 
-    Gives the question whether it is still ours, for ``OfflineStore(has_proof=...)``; any thread may ask it. When
-    somebody else holds it the command ends with exit code 1, naming the holder.
+    Gives the question whether it is still ours, for ``OfflineStore(has_proof=...)``; any thread may ask it. What is
+    made meanwhile is open to those to whom the directory is. When somebody else holds the lock the command ends with
+    exit code 1, naming the holder.
     """
-    locker = _locker(lock_place(directory), command, settings)
-    try:
-        if not locker.try_acquire():
-            raise click.ClickException(f"{directory} is in use by {locker.holder() or 'another broker'}: {instead}")
-    except LockError as error:
-        raise click.ClickException(str(error)) from error
-    has_ended = threading.Event()
-    keeper = threading.Thread(target=_keep, args=(locker, has_ended), daemon=True)
-    keeper.start()
-    try:
-        yield lambda: locker.proof().holds_at(locker.clock.now())
-    finally:
-        has_ended.set()
-        keeper.join()
-        locker.release()
+    with made_like(directory):
+        locker = _locker(lock_place(directory), command, settings)
+        try:
+            if not locker.try_acquire():
+                raise click.ClickException(f"{directory} is in use by {locker.holder() or 'another broker'}: {instead}")
+        except LockError as error:
+            raise click.ClickException(str(error)) from error
+        has_ended = threading.Event()
+        keeper = threading.Thread(target=_keep, args=(locker, has_ended), daemon=True)
+        keeper.start()
+        try:
+            yield lambda: locker.proof().holds_at(locker.clock.now())
+        finally:
+            has_ended.set()
+            keeper.join()
+            locker.release()
 
 
 def _locker(directory: str, command: str, settings: Settings | None) -> Locker:

@@ -33,7 +33,7 @@ def export(directory: str, target: str, destination: str | None, scratch: str | 
     demand_unheld(directory, "stop it first, or export a copy")
     if os.path.isdir(target) and os.listdir(target):
         raise click.UsageError(f"{target} is not empty: an export begins a fresh directory")
-    os.makedirs(target, exist_ok=True)
+    os.makedirs(target, 0o700, exist_ok=True)
     try:
         with (
             tempfile.TemporaryDirectory(prefix="tandemmq-export-", dir=scratch) as temporary,

@@ -55,7 +55,7 @@ def import_(
             raise click.UsageError("source and target are the same directory")
         demand_unheld(source, "stop it first, or import a copy; --dry-run may look at it as it is")
         settings = None if config is None else load_settings(config)
-        os.makedirs(data, exist_ok=True)
+        os.makedirs(data, 0o700, exist_ok=True)
         length = (
             file_length(read_headers(JournalFiles(data)))
             if settings is None

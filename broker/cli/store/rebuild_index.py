@@ -18,6 +18,7 @@ from store.records.errors import RecordDamaged
 from store.settings import StoreSettings
 from store.why.offline import indexes_in
 from store.why.words import counted
+from tandemmq.modes import made_like
 
 
 @click.command("rebuild-index")
@@ -37,7 +38,8 @@ def rebuild_index(directory: str, index_root: str | None, name: str | None, as_j
     is_live = holder_of(directory) is not None
     try:
         rebuild = Rebuild(directory, root, broker, StoreSettings())
-        with watched("replaying", rebuild.bytes_total, lambda: rebuild.bytes_read, lambda: rebuild.records):
+        progress = watched("replaying", rebuild.bytes_total, lambda: rebuild.bytes_read, lambda: rebuild.records)
+        with made_like(directory), progress:
             rebuilt = rebuild.run(is_live=is_live)
     except IndexInUse as error:
         raise click.ClickException(f"the index of {broker} is in use: stop that broker first") from error

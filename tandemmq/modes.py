@@ -1,0 +1,60 @@
+"""Who may read and write what a broker keeps: permissions of files and directories, by the umask of the process.
+
+Files are made with NEW_FILE and directories with 0777; the umask takes away what was not asked for. Imports nothing of
+ours.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+NEW_FILE = 0o666
+
+_CLASSES = (6, 3, 0)  # where the bits of owner, group and others begin
+_OTHERS = (("g", 3), ("o", 0))
+_BITS = (("r", 4), ("w", 2), ("x", 1))
+
+
+def directory_mode(file_mode: int) -> int:
+    """Of a directory with files of that mode: whoever may read them may look for them."""
+    return sum((each | bool(each & 4)) << at for at in _CLASSES for each in [file_mode >> at & 7])
+
+
+def umask_of(file_mode: int) -> int:
+    """The umask under which new files get ``file_mode``, and new directories ``directory_mode`` of it."""
+    return 0o777 & ~directory_mode(file_mode)
+
+
+def narrowing(file_mode: int) -> str:
+    """What chmod(1) takes away from files that are to be open to no more than ``file_mode`` says."""
+    allowed = directory_mode(file_mode)
+    taken = [(name, "".join(bit for bit, value in _BITS if not allowed >> at & value)) for name, at in _OTHERS]
+    return ",".join(f"{name}-{bits}" for name, bits in taken if bits)
+
+
+@contextmanager
+def made_like(directory: str) -> Iterator[None]:
+    """What this process makes meanwhile is open to those to whom ``directory`` is. OSError: it is not there."""
+    former = os.umask(0o777 & ~stat.S_IMODE(os.stat(directory).st_mode))
+    try:
+        yield
+    finally:
+        os.umask(former)
+
+
+def wider(paths: Iterable[str], file_mode: int) -> list[str]:
+    """Those of ``paths`` that are open to more than files of ``file_mode``, and their directories, are to be. What is
+    not there, or cannot be looked at, is left out."""
+    found = []
+    for path in paths:
+        try:
+            status = os.lstat(path)
+        except OSError:
+            continue
+        allowed = directory_mode(file_mode) if stat.S_ISDIR(status.st_mode) else file_mode
+        if not stat.S_ISLNK(status.st_mode) and stat.S_IMODE(status.st_mode) & 0o777 & ~(allowed | stat.S_IXUSR):
+            found.append(path)
+    return found

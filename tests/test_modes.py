@@ -1,0 +1,59 @@
+"""What a broker keeps is open to whom store.file_mode says, and to nobody else."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tandemmq.modes import NEW_FILE, directory_mode, made_like, narrowing, umask_of, wider
+
+
+@pytest.mark.parametrize(
+    ("file_mode", "directory", "command"),
+    [
+        (0o600, 0o700, "g-rwx,o-rwx"),
+        (0o640, 0o750, "g-w,o-rwx"),
+        (0o660, 0o770, "o-rwx"),
+        (0o644, 0o755, "g-w,o-w"),
+    ],
+)
+def test_new_files_and_directories_get_their_mode(tmp_path: Path, file_mode: int, directory: int, command: str) -> None:
+    assert directory_mode(file_mode) == directory
+    former = os.umask(umask_of(file_mode))
+    try:
+        os.mkdir(tmp_path / "d")
+        os.close(os.open(tmp_path / "f", os.O_CREAT, NEW_FILE))
+    finally:
+        os.umask(former)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "df"] == [directory, file_mode]
+    assert wider([str(tmp_path / "d"), str(tmp_path / "f")], file_mode) == []
+    assert narrowing(file_mode) == command
+
+
+def test_what_is_open_to_more_is_found(tmp_path: Path) -> None:
+    modes = {"a": 0o600, "b": 0o640, "c": 0o604, "d": 0o620, "e": 0o700}
+    for name, mode in modes.items():
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(mode)
+    (tmp_path / "link").symlink_to("b")
+    paths = [str(tmp_path / name) for name in (*modes, "link", "gone")]
+    assert [os.path.basename(path) for path in wider(paths, 0o600)] == ["b", "c", "d"]
+    assert [os.path.basename(path) for path in wider(paths, 0o660)] == ["c"]
+
+
+def test_a_tool_makes_files_like_those_that_are_there(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        for mode in (0o700, 0o770):
+            directory = tmp_path / oct(mode)
+            directory.mkdir()
+            directory.chmod(mode)
+            with made_like(str(directory)):
+                os.close(os.open(directory / "f", os.O_CREAT, NEW_FILE))
+            assert stat.S_IMODE((directory / "f").stat().st_mode) == mode & NEW_FILE
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)
