@@ -31,6 +31,7 @@ from broker.bench.connection import BenchError
 from broker.bench.load import run_load
 from broker.bench.outage import OutageResult, run_outage
 from broker.bench.plan import LoadPlan
+from broker.cli.store.admin import call
 
 BODY_BYTES = 1024
 SIZES: Mapping[str, int] = {"empty": 0, "1m": 1_000_000, "10gb": 7_750_000}  # messages of BODY_BYTES
@@ -243,10 +244,8 @@ def _round(pair: list[Server], is_handover: bool, destination: str, load: int) -
 
 
 def _hand_over(master: Server) -> None:
-    request = urllib.request.Request(
-        f"{master.admin_url}/handover", data=b"", headers={"Content-Type": "application/json"}, method="POST"
-    )
-    urllib.request.urlopen(request, timeout=60.0).close()
+    assert master.admin_url is not None, "ours has one"
+    call(master.admin_url, "handover", {}, is_post=True, seconds_max=60.0)
 
 
 def _await_caught_up(server: Server) -> None:

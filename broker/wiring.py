@@ -18,12 +18,15 @@ from typing import cast
 import uvloop
 from aiohttp import web
 
+from broker.admin.guard import Guard
 from broker.admin.ha_pages import HaPages
 from broker.admin.notify import Notifier, Watchdog, watchdog_period_seconds
 from broker.admin.server import AdminServer
 from broker.admin.several_store_pages import SeveralStorePages
 from broker.admin.store_pages import StorePages
+from broker.admin.token import SUFFIX as TOKEN_SUFFIX
 from broker.connectors import make_connector
+from broker.core.access import OpenAccess
 from broker.core.settings import EngineSettings
 from broker.descriptors import connections_max, raise_limit
 from broker.engine import Engine
@@ -150,7 +153,12 @@ class Broker:
         )
         self._admin = None
         if admin is not None:
-            self._admin = AdminServer(admin.host, admin.port, self._report.status, self._pages())
+            names = [admin.host, *settings.admin.hosts]
+            access = None if isinstance(self._access, OpenAccess) else self._access
+            self._guard = Guard(os.path.join(self._index_root, f"{self._name}{TOKEN_SUFFIX}"), names, access)
+            self._admin = AdminServer(
+                admin.host, admin.port, self._report.status, self._pages(), check=self._guard.check
+            )
 
     # ---- a life
 
@@ -169,6 +177,7 @@ class Broker:
             log.warning("%s", warning)
         if self._admin is not None:
             self._admin.bind()
+            self._guard.start()
             await self._admin.start()
         helpers = [asyncio.create_task(self._live(), name="life")]
         period = watchdog_period_seconds()

@@ -141,6 +141,11 @@ class AdminSettings(Section):
     uri: Annotated[str, AfterValidator(_admin_uri)] = Field(
         "http://127.0.0.1:8161", description="Where `status`, health checks and metrics are served; `off`: nowhere."
     )
+    hosts: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
+        (),
+        description="Names with dots by which it is asked, in `Host`; addresses, `localhost`, this machine's own name "
+        "and names without a dot are known. Others are refused, but for health checks.",
+    )
 
     @property
     def address(self) -> Address | None:

@@ -33,7 +33,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import CollectorRegistry
 
@@ -112,6 +112,7 @@ class AdminServer:
     """
 
     __slots__ = (
+        "_check",
         "_collector_registry",
         "_heard",
         "_host",
@@ -124,11 +125,21 @@ class AdminServer:
         "_status",
     )
 
-    def __init__(self, host: str, port: int, status: Callable[[], Status], routes: Sequence[web.RouteDef] = ()) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        status: Callable[[], Status],
+        routes: Sequence[web.RouteDef] = (),
+        *,
+        check: Middleware | None = None,
+    ) -> None:
+        """``check`` comes before every page (broker.admin.guard)."""
         self._host = host
         self._port = port
         self._status = status
         self._routes = routes
+        self._check = check
         self._socket: socket.socket | None = None
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
@@ -178,7 +189,9 @@ class AdminServer:
             return
         self.bind()
         assert self._socket is not None, "a bound admin server has its socket"
-        application = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[self._note])
+        application = web.Application(
+            client_max_size=BODY_BYTES_MAX, middlewares=[self._note, *([self._check] if self._check else [])]
+        )
         application.router.add_get("/status", self._get_status, allow_head=False)
         # Balancers ask by HEAD.
         application.router.add_get("/health", self._get_health)

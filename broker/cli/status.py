@@ -41,7 +41,8 @@ class Stranger(Exception):
 
 def ask(admin: str, page: str = "status") -> dict[str, Any]:
     """The JSON of one page of the admin server at ``admin``; NoBroker or Stranger when there is none to be had."""
-    request = urllib.request.Request(f"{admin.rstrip('/')}/{page}", headers={"Accept": "application/json"})
+    admin = without_user(admin)
+    request = urllib.request.Request(f"{admin}/{page}", headers={"Accept": "application/json"})
     # The admin server is near: no proxy of the environment is asked.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -59,6 +60,12 @@ def ask(admin: str, page: str = "status") -> dict[str, Any]:
     if not isinstance(answer, dict) or "role" not in answer:
         raise Stranger(f"{admin} answers, but not as a broker does: its answer names no role")
     return answer
+
+
+def without_user(admin: str) -> str:
+    """The address of an admin server without user and password, which are shown where they are asked for only."""
+    parts = urllib.parse.urlsplit(admin.rstrip("/"))
+    return urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def ask_around(

@@ -112,6 +112,8 @@ def _indexes(path: str, name: str) -> Iterator[Thing]:
             elif not is_directory and entry.name.endswith(".events"):
                 owner = entry.name.removesuffix(".events")
                 kind, says = "events", f"what happened to {owner}, for `tandemmq failover explain`"
+            elif not is_directory and entry.name.endswith((".admin-token", ".admin-token.new")):
+                kind, says = "token", "who may read it may have its broker hand over, compact and the like"
             else:
                 kind, says = "index", f"the index of {entry.name}"
             yield Thing(f"{name}/{entry.name}{'/' if is_directory else ''}", kind, size, files, says)

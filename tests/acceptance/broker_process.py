@@ -63,6 +63,12 @@ class BrokerProcess:
         return f"stomp://127.0.0.1:{self.stomp}"
 
     @property
+    def authorization(self) -> dict[str, str]:
+        """What it wants to see before it changes something."""
+        token = Path(self.data, "index", f"{self.name}.admin-token").read_text().strip()
+        return {"Authorization": f"Bearer {token}"}
+
+    @property
     def pid(self) -> int:
         assert self.process is not None, "it runs"
         return self.process.pid

@@ -76,8 +76,8 @@ async def bodies(broker: BrokerProcess, count: int) -> list[str]:
 
 
 def ask(broker: BrokerProcess, page: str, body: bytes | None = None) -> tuple[int, dict[str, Any]]:
-    request = urllib.request.Request(f"http://127.0.0.1:{broker.admin}{page}", body)
-    request.add_header("Content-Type", "application/json")
+    headers = {"Content-Type": "application/json", **(broker.authorization if body is not None else {})}
+    request = urllib.request.Request(f"http://127.0.0.1:{broker.admin}{page}", body, headers)
     try:
         with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
             return answer.status, json.loads(answer.read())

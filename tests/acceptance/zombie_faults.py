@@ -115,9 +115,8 @@ class StoppedHandingOver(Stopped):
 
 
 def ask_for_handover(broker: BrokerProcess) -> None:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{broker.admin}/handover", b"{}", {"Content-Type": "application/json"}, method="POST"
-    )
+    headers = {"Content-Type": "application/json", **broker.authorization}
+    request = urllib.request.Request(f"http://127.0.0.1:{broker.admin}/handover", b"{}", headers, method="POST")
     try:
         urllib.request.urlopen(request, timeout=HANDOVER_SECONDS_MAX).close()
     except OSError:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import click
 
-from broker.cli.status import ANSWER_BYTES_MAX, EXIT_NO_BROKER
+from broker.admin.token import SUFFIX, read_token
+from broker.cli.status import ANSWER_BYTES_MAX, EXIT_NO_BROKER, without_user
 
 
 class NoMaster(click.ClickException):
@@ -25,23 +29,60 @@ def call(
 ) -> dict[str, Any]:
     """The JSON of a page; otherwise ends the command, with 3 when there is no broker or no master there.
 
-    What is None in ``query`` is left out.
+    What is None in ``query`` is left out. A POST proves that it may: by the user in ``admin``, by the variable
+    TANDEMMQ_ADMIN_TOKEN, or by the token in the file that the broker names, if that may be read here.
     """
     asked = urllib.parse.urlencode({name: value for name, value in query.items() if value is not None})
+    place, authorization = _authority(admin)
     request = urllib.request.Request(
-        f"{admin.rstrip('/')}/{page}{'?' if asked else ''}{asked}",
+        f"{place}/{page}{'?' if asked else ''}{asked}",
         headers={"Accept": "application/json", "Content-Type": "application/json"},
         method="POST" if is_post else "GET",
     )
+    if is_post and authorization is not None:
+        request.add_header("Authorization", authorization)
     # The admin server is near: no proxy of the environment is asked.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
+        try:
+            with opener.open(request, timeout=seconds_max) as response:
+                return _decode(place, response.read(ANSWER_BYTES_MAX))
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.UNAUTHORIZED or authorization is not None:
+                raise _refusal(place, page, error) from error
+            request.add_header("Authorization", f"Bearer {_token_of(place, error)}")
         with opener.open(request, timeout=seconds_max) as response:
-            return _decode(admin, response.read(ANSWER_BYTES_MAX))
+            return _decode(place, response.read(ANSWER_BYTES_MAX))
     except urllib.error.HTTPError as error:
-        raise _refusal(admin, page, error) from error
+        raise _refusal(place, page, error) from error
     except (OSError, ValueError) as error:
-        raise NoMaster(f"no broker answers at {admin}: {getattr(error, 'reason', None) or error}") from error
+        raise NoMaster(f"no broker answers at {place}: {getattr(error, 'reason', None) or error}") from error
+
+
+def _authority(admin: str) -> tuple[str, str | None]:
+    """The address without user and password, and what is shown there; None: nothing yet."""
+    parts = urllib.parse.urlsplit(admin.rstrip("/"))
+    token = os.environ.get("TANDEMMQ_ADMIN_TOKEN")
+    if parts.username is None:
+        return without_user(admin), None if token is None else f"Bearer {token}"
+    user = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+    return without_user(admin), f"Basic {base64.b64encode(user.encode()).decode()}"
+
+
+def _token_of(admin: str, error: urllib.error.HTTPError) -> str:
+    """The token in the file that the broker names. Whatever else answers there: only a token is ever sent."""
+    path = str(_said(error).get("token_file") or "")
+    try:
+        token = read_token(path) if path.endswith(SUFFIX) else None
+        reason = "there is no token in it"
+    except (OSError, ValueError) as problem:
+        token, reason = None, getattr(problem, "strerror", None) or str(problem)
+    if token is None:
+        raise click.ClickException(
+            f"{admin} wants its admin token, in {path or 'no file that it names'}: {reason}. Run this as the broker's "
+            "user, set TANDEMMQ_ADMIN_TOKEN, or name a user with admin rights: --admin http://USER:PASSWORD@HOST:PORT"
+        )
+    return token
 
 
 def _decode(admin: str, body: bytes) -> dict[str, Any]:
@@ -55,11 +96,8 @@ def _decode(admin: str, body: bytes) -> dict[str, Any]:
 
 
 def _refusal(admin: str, page: str, error: urllib.error.HTTPError) -> click.ClickException:
-    try:
-        said = json.loads(error.read(ANSWER_BYTES_MAX))
-    except (OSError, ValueError):
-        said = None
-    if not isinstance(said, dict) or "error" not in said:
+    said = _said(error)
+    if "error" not in said:
         return click.ClickException(f"{admin} answers {error.code} {error.reason} for /{page}: is that a broker?")
     if said.get("stores"):
         return click.UsageError(f"that broker has several stores; --store says which: {', '.join(said['stores'])}")
@@ -69,3 +107,12 @@ def _refusal(admin: str, page: str, error: urllib.error.HTTPError) -> click.Clic
     at = f"; the master is {holder['name']}" if holder.get("name") else ""
     at += f" at {holder['admin']}" if holder.get("admin") else ""
     return NoMaster(f"{said['error']}{at}")
+
+
+def _said(error: urllib.error.HTTPError) -> dict[str, Any]:
+    """What came with a refusal; empty: nothing that a broker would say."""
+    try:
+        said = json.loads(error.read(ANSWER_BYTES_MAX))
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}

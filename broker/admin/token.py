@@ -1,0 +1,55 @@
+"""The token that proves to the admin server of a broker that one may read the files of its user.
+
+The file, ``<index root>/<broker>.admin-token``, is made with the mode 0600 at the first start and stays; a group may be
+let in, all others may not. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from typing import Final
+
+SUFFIX: Final = ".admin-token"
+#: Nothing else is read from the file, nor sent by a command that was told of one.
+TOKEN: Final = re.compile(r"tandemmq-admin-[A-Za-z0-9_-]{43}")
+_BYTES_MAX = 128
+
+
+def new_token() -> str:
+    """Nobody guesses it."""
+    return f"tandemmq-admin-{secrets.token_urlsafe(32)}"
+
+
+def read_token(path: str) -> str | None:
+    """What is in the file, if it is a token and not for all to read; None: there is none. Raises OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_mode & stat.S_IRWXO:
+            return None
+        token = os.read(descriptor, _BYTES_MAX).decode("ascii", "replace").strip()
+    finally:
+        os.close(descriptor)
+    return token if TOKEN.fullmatch(token) else None
+
+
+def write_token(path: str) -> str:
+    """A new one, in the file, whatever was there. Raises OSError; then the file may be there without a token."""
+    token = new_token()
+    new = f"{path}.new"
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    if os.path.lexists(new):
+        os.unlink(new)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, f"{token}\n".encode())
+    finally:
+        os.close(descriptor)
+    os.replace(new, path)
+    return token

@@ -1,0 +1,86 @@
+"""A real broker hands over for who may: its own user on the host, who was given the token, a user with admin rights."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.security.passwords import make
+from tests.acceptance.broker_process import ROOT, BrokerProcess
+
+NOBODY = 65534
+
+SETTINGS = """\
+[security]
+users_file = "{users}"
+allow_anonymous = "true"
+failed_login_delay = 1
+
+[[security.authorization]]
+queue = ">"
+read = ["*"]
+write = ["*"]
+admin = ["operators"]
+[[security.authorization]]
+topic = ">"
+admin = ["operators"]
+"""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    users, settings = tmp_path / "users", tmp_path / "tandemmq.toml"
+    users.write_text(f"ann:{make('secret')}:operators:\nbob:{make('secret')}:shops:\n")
+    users.chmod(0o600)
+    settings.write_text(SETTINGS.format(users=users))
+    broker = BrokerProcess(tmp_path / "data", "a", "--config", str(settings)).start()
+    broker.wait_role("master")
+    yield broker
+    broker.stop()
+
+
+def handover(admin: str, under: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [*under, sys.executable, "-m", "tandemmq", "handover", "--admin", admin, "--wait", "0"]
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_handover_is_for_who_may(broker: BrokerProcess) -> None:
+    place = f"127.0.0.1:{broker.admin}"
+    for wrong in (
+        handover(f"http://{place}", TANDEMMQ_ADMIN_TOKEN="tandemmq-admin-wrong"),
+        handover(f"http://ann:wrong@{place}"),
+        handover(f"http://bob:secret@{place}"),
+    ):
+        assert wrong.returncode == 1, wrong.stderr
+        assert "the admin token is needed, or a user with admin rights" in wrong.stderr
+    token = broker.authorization["Authorization"].split()[1]
+    for admin, environment in (
+        (f"http://{place}", {}),
+        (f"http://{place}", {"TANDEMMQ_ADMIN_TOKEN": token}),
+        (f"http://ann:secret@{place}", {}),
+    ):
+        done = handover(admin, **environment)
+        assert done.returncode == 0, done.stderr
+        assert "let the lock go" in done.stdout
+        broker.wait_role("master")
+
+
+def test_another_user_of_the_host_is_told_what_he_lacks(broker: BrokerProcess) -> None:
+    token = Path(broker.data, "index", "a.admin-token")
+    under = ()
+    if os.geteuid() == 0:  # whom no mode keeps out: root without the right to what others own
+        os.chown(token, NOBODY, NOBODY)
+        under = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+    else:
+        token.chmod(0)
+    done = handover(f"http://127.0.0.1:{broker.admin}", under)
+    assert done.returncode == 1
+    assert f"wants its admin token, in {token}: Permission denied" in done.stderr
+    assert "--admin http://USER:PASSWORD@HOST:PORT" in done.stderr
