@@ -17,6 +17,7 @@ check: ## style, types and imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit -q -c pyproject.toml -ll -r broker store journal index locker config tandemmq
 
 test: ## the tests, with a small seeded sample of each long proof
 	$(BIN)/pytest

