@@ -56,6 +56,7 @@ from broker.core.queue import Queue
 from broker.core.room import NoRoom
 from broker.core.selector import compile_selector, is_quick
 from broker.core.settings import EngineSettings
+from broker.core.slices import Work
 from broker.core.statistics import statistics
 from broker.core.subscription import Memory, Outlet, Subscription
 from broker.core.topic import DurableSubscription, Topic
@@ -664,8 +665,12 @@ class Engine:
         self._is_awaited = False
         self._fire(self._clock())
 
-    def statistics(self) -> dict[str, Any]:
-        """Figures for ``status``: a dict of plain values."""
+    def blocked_producers(self) -> list[dict[str, Any]]:
+        """Who waits for room, of plain values."""
+        return self._flow.blocked()
+
+    def statistics(self) -> Work[dict[str, Any]]:
+        """Figures for ``status``: a dict of plain values, made in steps."""
         scheduler = self._sender.scheduler
         counts = {
             "clients": len(self._clients),
@@ -680,4 +685,4 @@ class Engine:
             "slow_consumers_aborted_total": self._slow_consumers.aborted,
             **self._flow.counts,
         }
-        return {**statistics(self._destinations, self._memory, counts), "blocked_producers": self._flow.blocked()}
+        return statistics(self._destinations, self._memory, counts)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from broker.core.slices import Work
 from broker.engine import Engine
 from broker.events import EventRing, last_takeover_seconds
 from broker.flow import sentence
@@ -45,8 +46,15 @@ class Report:
     loop_lag: LoopLag = field(default_factory=LoopLag)  # how late the loop came to its own sign of life
     started: float = field(default_factory=time.time)
 
+    def details(self) -> Work[Answer]:
+        """What ``GET /status`` answers beside ``status``, of each destination; made in steps."""
+        engine = self.engine()
+        if engine is None:
+            return {}
+        return (yield from engine.statistics())
+
     def status(self) -> Answer:
-        """What ``GET /status`` answers."""
+        """What ``GET /status`` answers, but for what grows with the number of destinations."""
         mastership = self.mastership
         answer: Answer = {
             "role": mastership.role.value,
@@ -86,12 +94,12 @@ class Report:
             answer["recovery"] = {"records": store.records_replayed, "seconds": round(store.recovery_seconds, 3)}
             # Should this process die now, by one who has no more than the last checkpoint.
             answer["takeover"] = store.prediction(self._lock_seconds()).figures()
-            answer |= engine.statistics()
+            answer["blocked_producers"] = engine.blocked_producers()
             if store.is_congested:
                 answer["congested"] = True
             if isinstance(store, SeveralStores):
                 answer["stores"] = store.statistics()
-        answer["counts"] = counts | answer.get("counts", {})
+        answer["counts"] = counts
         answer["problems"] = self._problems(store)
         answer["warnings"] = self._warnings(store) + [sentence(each) for each in answer.get("blocked_producers", ())]
         return answer

@@ -157,7 +157,12 @@ class Broker:
             access = None if isinstance(self._access, OpenAccess) else self._access
             self._guard = Guard(os.path.join(self._index_root, f"{self._name}{TOKEN_SUFFIX}"), names, access)
             self._admin = AdminServer(
-                admin.host, admin.port, self._report.status, self._pages(), check=self._guard.check
+                admin.host,
+                admin.port,
+                self._report.status,
+                self._pages(),
+                details=self._report.details,
+                check=self._guard.check,
             )
 
     # ---- a life

@@ -1,13 +1,12 @@
 """The Prometheus view of a broker's status.
 
-It promises: one call of the status callable a scrape, and a cost that does not grow with the number of queues beyond
-one addition each: queues are shown summed. It keeps nothing between scrapes and uses no global registry, so two
-brokers in one process (tests, demotion and promotion) never meet.
+It promises a cost that does not grow with the number of queues, which are shown summed. It keeps nothing between
+scrapes and uses no global registry, so two brokers in one process (tests, demotion and promotion) never meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
@@ -48,16 +47,16 @@ TAKEOVER = {
 
 
 class StatusCollector(Collector):
-    """Turns the dict of the status callable (see broker.admin.server) into metrics, anew at each scrape."""
+    """Turns one answer of ``GET /status`` (see broker.admin.server) into metrics."""
 
     __slots__ = ("_status",)
 
-    def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, status: dict[str, Any]) -> None:
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
         """Role, epoch and problems; the sums over queues; every number under ``counts``."""
-        status = self._status()
+        status = self._status
         yield InfoMetricFamily("tandemmq_broker", "The broker.", value={"name": str(status["name"])})
 
         role = GaugeMetricFamily(
@@ -92,10 +91,10 @@ class StatusCollector(Collector):
                 sum_value=lag["sum"],
             )
 
-        queues = status.get("queues", ())
-        yield GaugeMetricFamily("tandemmq_queues", "Queues.", value=len(queues))
+        sums = status.get("queue_sums", {})
+        yield GaugeMetricFamily("tandemmq_queues", "Queues.", value=sums.get("queues", 0))
         for key, meaning in QUEUE_SUMS.items():
-            yield GaugeMetricFamily(f"tandemmq_queue_{key}", meaning, value=sum(queue.get(key, 0) for queue in queues))
+            yield GaugeMetricFamily(f"tandemmq_queue_{key}", meaning, value=sums.get(key, 0))
 
         for name, value in status.get("counts", {}).items():
             meaning = name.replace("_", " ").capitalize() + "."

@@ -1,6 +1,7 @@
 """The admin HTTP server: ``GET /status``, ``GET /health``, ``GET /metrics``, and further pages that it is given.
 
-It promises: the same three pages on master and standby; answers come from one call of the status callable; nothing
+It promises: the same three pages on master and standby; answers come from one call of the status callable; what grows
+with the number of destinations is told in slices of the loop's time; nothing
 but GET is answered there, no request body is read, and a request line or header beyond a named bound is refused.
 It refuses to know what a broker is: the status callable tells it everything.
 
@@ -38,6 +39,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import CollectorRegistry
 
 from broker.admin.metrics import StatusCollector
+from broker.core.slices import ITEMS, Work, pieces
+from broker.slicing import in_slices
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +100,11 @@ def is_standby(status: Status) -> bool:
 HEALTH_PAGES: Final = {"/health/live": is_alive, "/health/ready": is_ready, "/health/standby": is_standby}
 
 
+def _nothing_more() -> Work[Status]:
+    yield
+    return {}
+
+
 class _Refused(asyncio.Protocol):
     """A connection too many."""
 
@@ -113,7 +121,7 @@ class AdminServer:
 
     __slots__ = (
         "_check",
-        "_collector_registry",
+        "_details",
         "_heard",
         "_host",
         "_listening",
@@ -123,6 +131,7 @@ class AdminServer:
         "_runner",
         "_socket",
         "_status",
+        "_telling",
     )
 
     def __init__(
@@ -132,22 +141,24 @@ class AdminServer:
         status: Callable[[], Status],
         routes: Sequence[web.RouteDef] = (),
         *,
+        details: Callable[[], Work[Status]] = _nothing_more,
         check: Middleware | None = None,
     ) -> None:
-        """``check`` comes before every page (broker.admin.guard)."""
+        """``details`` is what ``/status`` and ``/metrics`` tell beside ``status``, ``counts`` together; made in steps.
+        ``check`` comes before every page (broker.admin.guard)."""
         self._host = host
         self._port = port
         self._status = status
         self._routes = routes
+        self._details = details
         self._check = check
+        self._telling = asyncio.Lock()  # one at a time, however many ask
         self._socket: socket.socket | None = None
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
         self._looking: asyncio.Task[None] | None = None
         # When each connection had a request answered last, or came; inf: one is being answered.
         self._heard: dict[web.RequestHandler, float] = {}
-        self._collector_registry = CollectorRegistry(auto_describe=False)
-        self._collector_registry.register(StatusCollector(status))
 
     @property
     def address(self) -> tuple[str, int]:
@@ -281,7 +292,15 @@ class AdminServer:
     # ---- pages
 
     async def _get_status(self, request: web.Request) -> web.Response:
-        return _json(self._status())
+        async with self._telling:
+            parts = await in_slices(_encoded(await self._everything()))
+        return _response(b"".join(parts))
+
+    async def _everything(self) -> Status:
+        details = await in_slices(self._details())
+        status = self._status()  # last, so that it is as fresh as can be
+        counts = status.get("counts", {}) | details.get("counts", {})
+        return status | details | ({"counts": counts} if counts else {})
 
     async def _get_health(self, request: web.Request) -> web.Response:
         answer = health(self._status())
@@ -295,14 +314,41 @@ class AdminServer:
         return _json(health(status), status=200 if is_well(status) else 503)
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(self._collector_registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        async with self._telling:
+            status = await self._everything()
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(StatusCollector(status))
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _encoded(answer: Status) -> Work[list[bytes]]:
+    """The JSON of ``answer``, its long lists in steps."""
+    parts: list[bytes] = []
+
+    def add(text: str) -> None:
+        parts.append(text.encode())
+
+    for number, (key, value) in enumerate(answer.items()):
+        add(f"{', ' if number else '{'}{json.dumps(key)}: ")
+        if isinstance(value, list) and len(value) > ITEMS:
+            for count, piece in enumerate(pieces(value)):
+                add(f"{', ' if count else '['}{json.dumps(piece, default=str)[1:-1]}")
+                yield
+            add("]")
+        else:
+            add(json.dumps(value, default=str))
+            yield
+    add("}\n")
+    return parts
 
 
 def _json(answer: Status, status: int = 200) -> web.Response:
+    return _response(json.dumps(answer, default=str).encode() + b"\n", status)
+
+
+def _response(body: bytes, status: int = 200) -> web.Response:
     return web.Response(
-        text=json.dumps(answer, default=str) + "\n",
+        body=body,
         status=status,
         content_type="application/json",
         headers={"Cache-Control": "no-store"},

@@ -2,55 +2,84 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from broker.core.destinations import Destinations
 from broker.core.queue import Queue
+from broker.core.slices import Work, pieces
 from broker.core.subscription import Memory
+from broker.core.topic import Topic
+
+Figures = dict[str, Any]
 
 # Of a queue that nobody has named since the store was opened.
 NOTHING_YET = {"unacknowledged": 0, "consumers": 0, "enqueued": 0, "dequeued": 0, "dispatched": 0}
 
 
-def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int]) -> dict[str, Any]:
-    """``queues``, ``topics`` and ``subscriptions`` (durable ones) as lists of dicts, totals in ``counts``."""
-    queues = destinations.queues()
-    topics = destinations.topics()
-    durables = destinations.parts()
-    asleep = destinations.asleep()
-    everything = [*queues, *durables]
+def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int]) -> Work[Figures]:
+    """``queues``, ``topics`` and ``subscriptions`` (durable ones) as lists of dicts, totals in ``counts``.
+
+    In steps; what begins or ends meanwhile may be told or not.
+    """
+    queues: list[Figures] = []
+    topics: list[Figures] = []
+    subscriptions: list[Figures] = []
+    sums: Counter[str] = Counter()
+    for piece in pieces(list(destinations.by_name.values())):
+        for target in piece:
+            if isinstance(target, Queue):
+                figures = _figures(target)
+                queues.append({"name": target.destination.name} | figures)
+                sums.update(figures)
+                sums["enqueued_total"] += target.enqueued
+            else:
+                topics.append(_topic_figures(target, sums))
+        yield
+    for sleeping in pieces(list(destinations.asleep())):
+        queues += [{"name": owner.destination.name, "messages": owner.count} | NOTHING_YET for owner in sleeping]
+        sums["messages"] += sum(owner.count for owner in sleeping)
+        yield
+    queue_sums = {"queues": len(queues), "messages": sums["messages"], "consumers": sums["consumers"]}
+    for durables in pieces(destinations.parts()):
+        for durable in durables:
+            names = {"name": durable.name, "client_id": durable.client_id, "topic": durable.destination.name}
+            figures = _figures(durable)
+            subscriptions.append(names | figures)
+            sums.update(figures)
+        yield
     return {
-        "queues": [{"name": queue.destination.name} | _figures(queue) for queue in queues]
-        + [{"name": owner.destination.name, "messages": owner.count} | NOTHING_YET for owner in asleep],
-        "subscriptions": [
-            {"name": durable.name, "client_id": durable.client_id, "topic": durable.destination.name}
-            | _figures(durable)
-            for durable in durables
-        ],
-        "topics": [
-            {
-                "name": topic.destination.name,
-                "consumers": len(topic.subscribers),
-                "durable_subscriptions": len(topic.durables),
-                "enqueued": topic.enqueued,
-                "dispatched": topic.dispatched,
-                "dropped": topic.dropped_total,
-            }
-            for topic in topics
-        ],
+        "queues": queues,
+        "queue_sums": queue_sums,
+        "subscriptions": subscriptions,
+        "topics": topics,
         "counts": {
             **counts,
-            "messages": sum(queue.count for queue in everything) + sum(owner.count for owner in asleep),
-            "unacknowledged": sum(queue.in_flight for queue in everything),
-            "enqueued_total": sum(queue.enqueued for queue in queues) + sum(topic.enqueued for topic in topics),
-            "dequeued_total": sum(queue.dequeued for queue in everything),
-            "dispatched_total": sum(queue.dispatched for queue in everything)
-            + sum(topic.dispatched for topic in topics),
-            "topic_messages_dropped_total": sum(topic.dropped_total for topic in topics),
+            "messages": sums["messages"],
+            "unacknowledged": sums["unacknowledged"],
+            "enqueued_total": sums["enqueued_total"],
+            "dequeued_total": sums["dequeued"],
+            "dispatched_total": sums["dispatched"] + sums["topic_dispatched"],
+            "topic_messages_dropped_total": sums["topic_dropped"],
             "memory_stored_bytes": memory.stored,
             "memory_non_persistent_bytes": memory.volatile,
             "memory_transactions_bytes": memory.transactions,
         },
+    }
+
+
+def _topic_figures(topic: Topic, sums: Counter[str]) -> Figures:
+    dropped = topic.dropped_total
+    sums["enqueued_total"] += topic.enqueued
+    sums["topic_dispatched"] += topic.dispatched
+    sums["topic_dropped"] += dropped
+    return {
+        "name": topic.destination.name,
+        "consumers": len(topic.subscribers),
+        "durable_subscriptions": len(topic.durables),
+        "enqueued": topic.enqueued,
+        "dispatched": topic.dispatched,
+        "dropped": dropped,
     }
 
 

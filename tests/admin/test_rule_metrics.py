@@ -17,7 +17,7 @@ BARE: dict[str, Any] = {"role": "standby", "epoch": 3, "name": "a", "store": "/d
 
 def scrape(status: dict[str, Any]) -> list[str]:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(StatusCollector(lambda: status))
+    registry.register(StatusCollector(status))
     return generate_latest(registry).decode().splitlines()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from broker.admin import server as admin_server
 from broker.admin.server import HEADER_BYTES_MAX, AdminServer
+from broker.core.slices import Work, pieces
 
 MASTER: dict[str, Any] = {"role": "master", "epoch": 3, "name": "a", "store": "/data"}
 
@@ -98,7 +99,7 @@ async def test_a_warning_is_shown_and_harms_nobody(broker: Broker, client: aioht
 async def test_metrics_show_role_epoch_and_counts(broker: Broker, client: aiohttp.ClientSession) -> None:
     broker.status |= {
         "counts": {"connections": 4, "receipts_total": 17},
-        "queues": [{"name": "q", "messages": 2, "consumers": 1}, {"name": "r", "messages": 5, "consumers": 0}],
+        "queue_sums": {"queues": 2, "messages": 7, "consumers": 1},
     }
     async with client.get("/metrics") as answer:
         assert answer.status == 200
@@ -233,3 +234,41 @@ async def test_who_is_silent_makes_room_for_others(server: AdminServer, monkeypa
     assert await is_cut_off(silent[0][0])
     for _, writer in (*silent, refused):
         writer.close()
+
+
+async def test_what_is_told_of_very_many_destinations_leaves_others_their_turns() -> None:
+    count = 50_000
+
+    def details() -> Work[dict[str, Any]]:
+        queues = []
+        for piece in pieces(range(count)):
+            queues += [{"name": f"queue-{number}", "messages": number} for number in piece]
+            yield
+        return {"queues": queues, "queue_sums": {"queues": count}, "counts": {"messages": 7}}
+
+    server = AdminServer("127.0.0.1", 0, lambda: MASTER | {"counts": {"clients": 2}}, details=details)
+    await server.start()
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    turning = asyncio.create_task(turn())
+    try:
+        async with aiohttp.ClientSession(server.url, trust_env=False) as client:
+            async with client.get("/health") as answer:
+                await answer.read()
+            before = turns
+            async with client.get("/status") as answer:
+                told = await answer.json()
+            assert turns - before > 10
+            async with client.get("/metrics") as answer:
+                assert f"tandemmq_queues {count}.0" in (await answer.text()).splitlines()
+    finally:
+        turning.cancel()
+        await server.stop()
+    assert told["counts"] == {"clients": 2, "messages": 7}
+    assert [each["name"] for each in told["queues"]] == [f"queue-{number}" for number in range(count)]

@@ -10,6 +10,7 @@ import pytest
 from broker.core.commands import ClientError
 from broker.core.destinations import Destinations
 from broker.core.settings import EngineSettings
+from broker.core.slices import at_once
 from broker.core.statistics import statistics
 from broker.core.subscription import Memory
 from store.operations import Owner
@@ -27,7 +28,7 @@ def house(*owners: Owner, destinations_max: int = 100) -> Destinations:
 
 
 def figures(destinations: Destinations) -> dict[str, Any]:
-    return statistics(destinations, Memory(1 << 20, 1 << 20, 1 << 20), {})
+    return at_once(statistics(destinations, Memory(1 << 20, 1 << 20, 1 << 20), {}))
 
 
 def test_a_queue_of_the_store_keeps_its_owner_and_what_it_holds_when_it_is_named() -> None:

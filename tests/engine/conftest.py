@@ -27,6 +27,7 @@ from broker.core.commands import (
 )
 from broker.core.policies import DestinationPolicy, Policies
 from broker.core.settings import EngineSettings
+from broker.core.slices import at_once
 from broker.engine import Engine
 from store.memory import MemoryStore
 from store.records.message import Destination, DestinationKind, Message
@@ -248,12 +249,14 @@ class House:
         return Client(self, f"ID:test-1-{self.clients}").connect(client_id)
 
     def figures(self, name: str = "orders") -> dict[str, int]:
-        found: dict[str, int] = next(each for each in self.engine.statistics()["queues"] if each["name"] == name)
+        found: dict[str, int] = next(
+            each for each in at_once(self.engine.statistics())["queues"] if each["name"] == name
+        )
         return found
 
     @property
     def counts(self) -> dict[str, int]:
-        found: dict[str, int] = self.engine.statistics()["counts"]
+        found: dict[str, int] = at_once(self.engine.statistics())["counts"]
         return found
 
     def stored(self) -> int:

@@ -34,7 +34,7 @@ def full(make_house):
 
 
 def blocked(house) -> list[dict]:
-    return house.engine.statistics()["blocked_producers"]
+    return house.engine.blocked_producers()
 
 
 def consume(house):

@@ -10,6 +10,7 @@ import pytest
 from broker import acknowledger
 from broker.core.commands import AckMode, AddDestination, AddProducer, Begin, ErrorKind, Prepare, RemoveProducer, Send
 from broker.core.policies import DestinationPolicy, Policies, PolicyEntry, RedeliveryPolicy
+from broker.core.slices import at_once
 from store.records.message import Destination, DestinationKind
 from store.records.transactions import XaTransactionId
 
@@ -21,7 +22,7 @@ XA = XaTransactionId(1, b"g", b"b")
 
 
 def names(house) -> list[str]:
-    told = house.engine.statistics()
+    told = at_once(house.engine.statistics())
     return [each["name"] for each in (*told["queues"], *told["topics"])]
 
 
