@@ -148,6 +148,7 @@ class Sender:
         if not may_be_scheduled(message):
             return message
         self.check_may_send_all(client, message.destination)
+        self._check_size(message, names.count(message.destination))
         return self._begun_scheduler().take(message) or message
 
     def _begun_scheduler(self) -> Scheduler:
@@ -196,8 +197,22 @@ class Sender:
                 f"1 to {names.COMPOSITE_PARTS_MAX} may be named.",
                 is_fatal=False,
             )
+        if client is not None:
+            self._check_size(message, len(parts))
         copies = [altered(message, destination=part, original_destination=destination) for part in parts]
         return [routed for copy in copies for routed in self._routes_of_one(client, copy)]
+
+    def _check_size(self, message: Message, parts: int) -> None:
+        """ClientError when its copies, which are stored together as those of a transaction, are more than one may
+        have."""
+        limit = self._dispatcher.settings.transaction_bytes_max
+        if parts > 1 and message.size * parts > limit:
+            raise ClientError(
+                f"A message of {message.size} bytes to {parts} destinations is {message.size * parts} bytes",
+                f"Together they may have {limit} (transaction_bytes_max): send it to each by itself.",
+                is_fatal=False,
+                kind=ErrorKind.RESOURCE,
+            )
 
     def _routes_of_one(self, client: Client | None, message: Message) -> list[tuple[Message, Target]]:
         destination = message.destination

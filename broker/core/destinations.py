@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable
 
@@ -16,8 +15,9 @@ from broker.core.room import Share
 from broker.core.selector import compile_selector
 from broker.core.settings import EngineSettings
 from broker.core.subscription import Memory, Subscription
-from broker.core.topic import DurableSubscription, Topic, TopicSubscription
-from broker.core.trie import NameTrie, PatternTrie
+from broker.core.topic import DurableSubscription, Topic
+from broker.core.trie import NameTrie
+from broker.core.watching import Watch, Watching
 from store.operations import Owner
 from store.records.commands import subscription_key
 from store.records.message import Destination, DestinationKind
@@ -30,32 +30,9 @@ _CONSUMER_PREFIX = "Consumer."
 NO_POLICIES = Policies(())
 
 
-class Watch:
-    """One pattern of a subscription. Those that came first come first."""
-
-    __slots__ = ("_number", "may_read", "subscription")
-
-    def __init__(self, number: int, subscription: Subscription, may_read: Callable[[Destination], bool]) -> None:
-        self._number = number
-        self.subscription = subscription
-        self.may_read = may_read
-
-    def __lt__(self, other: Watch) -> bool:
-        return self._number < other._number
-
-
-_WATCHES = itertools.count()
-
-
-def _take_part(target: Queue | Topic, watch: Watch) -> None:
-    subscription = watch.subscription
-    if isinstance(target, Queue):
-        if subscription not in target.consumers and watch.may_read(target.destination):
-            target.open(subscription)
-    else:
-        assert isinstance(subscription, TopicSubscription), "topics have subscriptions of their own"
-        if subscription not in target.subscribers and watch.may_read(target.destination):
-            target.open(subscription)
+def _take_part(queue: Queue, watch: Watch) -> None:
+    if watch.subscription not in queue.consumers and watch.may_read(queue.destination):
+        queue.open(watch.subscription)
 
 
 class Destinations:
@@ -113,7 +90,7 @@ class Destinations:
         # Of the kinds that a pattern was asked for: a take-over of many queues does not wait for it.
         self._names: dict[DestinationKind, NameTrie[Destination]] = {}
         # What subscriptions with wildcards look for, in the order in which they came; and the patterns of each.
-        self._watching: dict[DestinationKind, PatternTrie[Watch]] = {kind: PatternTrie() for kind in DestinationKind}
+        self._watching = {kind: Watching() for kind in DestinationKind}
         self._watched: dict[Subscription, list[tuple[Destination, Watch]]] = {}
         self._virtual: dict[str, list[Destination]] = {}  # virtual topic -> the queues that get its messages
         for owner in owners:
@@ -138,6 +115,8 @@ class Destinations:
         if owner:
             self.by_owner[owner] = queue
         self._enter(queue)
+        for watch in self._watching[destination.kind].of(destination.name):
+            _take_part(queue, watch)
         if is_new:
             self._know_virtual(destination)
             self.on_new(destination)
@@ -222,7 +201,7 @@ class Destinations:
         return found
 
     def _add_topic(self, destination: Destination) -> Topic:
-        topic = Topic(destination)
+        topic = Topic(destination, self._watching[destination.kind])
         self._enter(topic)
         if not is_advisory(destination):
             self.on_topic(topic)
@@ -263,7 +242,7 @@ class Destinations:
         if isinstance(target, Topic):
             for subscriber in list(target.subscribers):
                 target.close(subscriber)
-                subscriber.topics.remove(target)
+                del subscriber.topics[target]
             return
         for consumer in list(target.consumers):
             target.close(consumer)
@@ -329,25 +308,27 @@ class Destinations:
         may_read: Callable[[Destination], bool] = lambda destination: True,
     ) -> None:
         """``subscription`` takes part in all that match, now and later, until ``unwatch``; but for what ``may_read``
-        keeps from it."""
-        watch = Watch(next(_WATCHES), subscription, may_read)
+        keeps from it. Topics find that out by themselves when they are next looked at."""
+        watch = Watch(subscription, may_read)
         matching = Pattern(pattern.name)
         self._watching[pattern.kind].add(matching, watch)
         self._watched.setdefault(subscription, []).append((pattern, watch))
+        if pattern.is_topic:
+            return
         for destination in self._names_of(pattern.kind).matching(matching):
             if destination in self._asleep:
                 self._wake(destination)  # which opens it
                 continue
-            _take_part(self.by_name[destination], watch)
+            queue = self.by_name[destination]
+            assert isinstance(queue, Queue), "a topic has another kind in its name"
+            _take_part(queue, watch)
 
     def _enter(self, target: Queue | Topic) -> None:
-        """It is found by its name from now on, and whoever watches for such names takes part."""
+        """It is found by its name from now on."""
         destination = target.destination
         self.by_name[destination] = target
         if destination.kind in self._names:
             self._names[destination.kind].add(destination.name, destination)
-        for watch in sorted(self._watching[destination.kind].matching(destination.name)):
-            _take_part(target, watch)
 
     def _names_of(self, kind: DestinationKind) -> NameTrie[Destination]:
         found = self._names.get(kind)

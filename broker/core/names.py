@@ -31,6 +31,11 @@ _PREFIXES = {
 }
 
 
+def count(destination: Destination) -> int:
+    """How many destinations it names. Raises as ``split`` does."""
+    return len(split(destination)) if "," in destination.name else 1
+
+
 def split(destination: Destination) -> tuple[Destination, ...]:
     """The destinations that it names, in their order, each once; itself if it is a plain one.
 

@@ -194,7 +194,7 @@ class Subscription:
         self.unacked: dict[int, Entry] = {}
         self.enlisted: dict[int, Entry] = {}
         self.queues: list[Queue] = []
-        self.topics: list[Topic] = []
+        self.topics: dict[Topic, None] = {}
         self.is_open = True
 
     def take(self, tag: int) -> list[tuple[int, Entry]]:

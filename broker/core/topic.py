@@ -7,13 +7,14 @@ counted. A durable subscription is a queue of the store, with one consumer at a 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 
 from broker.core.commands import AckMode
 from broker.core.queue import Delivery, Queue
 from broker.core.room import Share
 from broker.core.settings import EngineSettings
 from broker.core.subscription import Entry, Memory, Outlet, Selector, Subscription, volatile_entry
+from broker.core.watching import Watching
 from store.operations import PagedMessage
 from store.records.message import Destination, Message
 
@@ -162,14 +163,26 @@ class DurableSubscription(Queue):
 class Topic:
     """See the module."""
 
-    __slots__ = ("destination", "dispatched", "dropped", "durables", "enqueued", "owners", "subscribers")
+    __slots__ = (
+        "_subscribers",
+        "_version",
+        "_watching",
+        "destination",
+        "dispatched",
+        "dropped",
+        "durables",
+        "enqueued",
+        "owners",
+    )
 
     # The store knows a topic only by its durable subscriptions.
     owner = 0
 
-    def __init__(self, destination: Destination) -> None:
+    def __init__(self, destination: Destination, watching: Watching) -> None:
         self.destination = destination
-        self.subscribers: list[TopicSubscription] = []
+        self._subscribers: dict[TopicSubscription, None] = {}
+        self._watching = watching
+        self._version = 0  # of what is watched for, when it was last asked
         self.durables: dict[str, DurableSubscription] = {}
         self.enqueued = 0
         self.dispatched = 0
@@ -179,13 +192,26 @@ class Topic:
     def __repr__(self) -> str:
         return f"<Topic {self.destination}, {len(self.subscribers)} subscribers, {len(self.durables)} durable>"
 
+    @property
+    def subscribers(self) -> Collection[TopicSubscription]:
+        """The plain ones, in the order in which they came. Those with wildcards join when it is next asked: a pattern
+        that matches a hundred thousand topics costs nobody more than a look."""
+        if self._version != self._watching.version:
+            self._version = self._watching.version
+            for watch in self._watching.of(self.destination.name):
+                subscription = watch.subscription
+                assert isinstance(subscription, TopicSubscription), "topics have subscriptions of their own"
+                if subscription not in self._subscribers and watch.may_read(self.destination):
+                    self.open(subscription)
+        return self._subscribers.keys()
+
     def open(self, subscription: TopicSubscription) -> None:
-        subscription.topics.append(self)
-        self.subscribers.append(subscription)
+        subscription.topics[self] = None
+        self._subscribers[subscription] = None
 
     def close(self, subscription: TopicSubscription) -> None:
         """``subscription`` ends, with all that waited for it."""
-        self.subscribers.remove(subscription)
+        del self._subscribers[subscription]
         self.dropped += subscription.dropped
         subscription.dropped = 0
         subscription.unacked.clear()
@@ -217,10 +243,11 @@ class Topic:
         """To every plain subscriber: delivered now, or kept waiting."""
         self.enqueued += 1
         deliveries: list[Delivery] = []
-        if not self.subscribers:
+        subscribers = self.subscribers
+        if not subscribers:
             return deliveries
         entry = volatile_entry(message)
-        for subscription in self.subscribers:
+        for subscription in subscribers:
             outlet = subscription.outlet
             if subscription.no_local and outlet is origin:
                 continue
@@ -237,4 +264,4 @@ class Topic:
     @property
     def dropped_total(self) -> int:
         """Messages that subscribers lost because they did not keep up, also of those that left."""
-        return self.dropped + sum(each.dropped for each in self.subscribers)
+        return self.dropped + sum(each.dropped for each in self._subscribers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from broker.core import names
 from broker.core.commands import ClientError, ErrorKind
 from broker.core.settings import EngineSettings
 from broker.core.subscription import ENTRY_OVERHEAD_BYTES, Entry, Memory, Subscription
@@ -19,7 +20,18 @@ Acknowledged = tuple[Subscription, int, Entry]
 class Transaction:
     """See the module. ``number`` is the connection's own for it, part of its id in the journal."""
 
-    __slots__ = ("_bytes", "_memory", "_settings", "acknowledged", "doom", "messages", "name", "number")
+    __slots__ = (
+        "_bytes",
+        "_bytes_to_store",
+        "_memory",
+        "_operations",
+        "_settings",
+        "acknowledged",
+        "doom",
+        "messages",
+        "name",
+        "number",
+    )
 
     def __init__(self, name: str, number: int, settings: EngineSettings, memory: Memory) -> None:
         self.name = name
@@ -27,21 +39,24 @@ class Transaction:
         self.messages: list[Message] = []
         self.acknowledged: list[Acknowledged] = []
         self.doom: str | None = None
-        self._bytes = 0
+        self._bytes = 0  # held
+        self._bytes_to_store = self._operations = 0  # at COMMIT: a message to several destinations is several
         self._settings = settings
         self._memory = memory
 
     def send(self, message: Message) -> None:
         """``message`` is to be sent at COMMIT. ClientError, which dooms the transaction, beyond a bound."""
         weight = message.size + ENTRY_OVERHEAD_BYTES
+        copies = names.count(message.destination)
         settings = self._settings
         memory = self._memory
-        if self._bytes + weight > settings.transaction_bytes_max:
+        if self._bytes_to_store + weight * copies > settings.transaction_bytes_max:
             self._refuse(f"transaction_bytes_max ({settings.transaction_bytes_max} bytes)")
         if memory.transactions + weight > memory.transactions_max:
             self._refuse(f"transactions_memory_limit ({memory.transactions_max} bytes, all transactions together)")
-        self._count(1)
+        self._count(copies)
         self._bytes += weight
+        self._bytes_to_store += weight * copies
         memory.transactions += weight
         self.messages.append(message)
 
@@ -59,8 +74,9 @@ class Transaction:
 
     def _count(self, more: int) -> None:
         limit = self._settings.transaction_operations_max
-        if len(self.messages) + len(self.acknowledged) + more > limit:
+        if self._operations + more > limit:
             self._refuse(f"transaction_operations_max ({limit} operations)")
+        self._operations += more
 
     def _refuse(self, limit: str) -> None:
         self.refuse(f"it is larger than {limit}", "Commit more often.")

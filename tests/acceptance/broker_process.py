@@ -73,9 +73,9 @@ class BrokerProcess:
         assert self.process is not None, "it runs"
         return self.process.pid
 
-    def status(self, seconds_max: float = 2.0) -> dict[str, Any] | None:
+    def status(self) -> dict[str, Any] | None:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/status", timeout=seconds_max) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/status", timeout=2) as answer:
                 found = json.loads(answer.read())
                 assert isinstance(found, dict)
                 return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.core.commands import AckMode
 from store.records.message import Destination, DestinationKind
 
@@ -186,6 +188,36 @@ def test_a_transaction_beyond_a_bound_can_only_be_rolled_back(make_house):
         assert house.stored() == 0
         assert house.counts["memory_transactions_bytes"] == 0
         assert not client.is_closed
+
+
+@pytest.mark.parametrize(("limit", "value"), [("transaction_operations_max", 9), ("transaction_bytes_max", 4_000)])
+def test_a_message_to_several_destinations_counts_as_several(make_house, limit, value):
+    house = make_house(**{limit: value})
+    client = house.client()
+    everywhere = Destination(DestinationKind.QUEUE, ",".join("abcde"))
+    client.begin()
+    client.send("x", everywhere, transaction="t")
+    assert client.errors == []
+    client.send("y", everywhere, transaction="t")
+    assert limit in client.errors[0]
+    client.abort()
+    house.turn()
+    assert house.counts["memory_transactions_bytes"] == 0
+
+
+@pytest.mark.parametrize("delay", [None, 10])
+def test_a_large_message_to_very_many_destinations_is_refused(make_house, delay):
+    house = make_house(transaction_bytes_max=10_000)
+    client = house.client()
+    everywhere = Destination(DestinationKind.QUEUE, ",".join("abcde"))
+    properties = None if delay is None else {"AMQ_SCHEDULED_DELAY": delay}
+    client.send("x" * 1_900, everywhere, properties=properties)
+    client.send("x" * 2_001, everywhere, properties=properties)
+    client.send("x" * 20_000, Destination(DestinationKind.QUEUE, "a"), properties=properties)
+    house.turn()
+    (error,) = client.errors
+    assert "to 5 destinations is 10" in error
+    assert house.stored() == (6 if delay is None else 2)
 
 
 def test_an_acknowledgement_beyond_the_bound_is_undone(make_house):

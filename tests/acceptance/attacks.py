@@ -1,0 +1,174 @@
+"""What one client does to a broker that many share. Run as a program, so that it takes nobody's time but its own:
+
+python attacks.py NAME STOMP_PORT ADMIN_PORT
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import urllib.request
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+SECONDS_MAX = 60.0
+DESCRIPTORS = 400
+SILENT = 500
+SENDS = 300_000
+SUBSCRIPTIONS = 16_000
+SUBSCRIBERS, SUBSCRIPTIONS_EACH = 5_000, 1_000
+FANNED = 200
+KEPT = 100_000
+DESTINATIONS = 90_000
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
+
+
+class Target(NamedTuple):
+    """The ports of a broker on this host."""
+
+    stomp: int
+    admin: int
+
+
+def status(target: Target) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{target.admin}/status", timeout=SECONDS_MAX) as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+        return found
+
+
+async def connected(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", target.stomp)
+    writer.write(CONNECT)
+    await reader.readuntil(b"\0")
+    return reader, writer
+
+
+async def says(target: Target, *pieces: bytes) -> None:
+    """Says all of it, and waits until it is understood or refused."""
+    reader, writer = await connected(target)
+    for piece in (*pieces, b"SEND\ndestination:/queue/last\nreceipt:last\n\n\0"):
+        writer.write(piece)
+        await writer.drain()
+    with contextlib.suppress(ConnectionError, EOFError, asyncio.IncompleteReadError):
+        while b"receipt-id:last" not in await reader.readuntil(b"\0"):
+            pass
+    writer.close()
+
+
+async def nothing(target: Target) -> None:
+    await asyncio.sleep(1)
+
+
+async def small_sends(target: Target) -> None:
+    await says(target, b"SEND\ndestination:/topic/none\n\n\0" * SENDS)
+
+
+async def subscribes_and_unsubscribes(target: Target) -> None:
+    await says(target, b"SUBSCRIBE\nid:x\ndestination:/topic/x\n\n\0UNSUBSCRIBE\nid:x\n\n\0" * SUBSCRIPTIONS)
+
+
+async def a_selector_of_minus_signs(target: Target) -> None:
+    # A header line has a bound of its own.
+    selector = b"-" * 9_000
+    await says(target, b"SUBSCRIBE\nid:x\ndestination:/topic/x\nselector:%b\n\n\0" % selector)
+
+
+async def a_long_selector(target: Target) -> None:
+    selector = b" or ".join(b"a=%d" % number for number in range(900))
+    for _ in range(5):
+        await says(target, b"SUBSCRIBE\nid:x\ndestination:/topic/x\nselector:%b\n\n\0" % selector)
+
+
+async def blank_lines(target: Target) -> None:
+    await says(target, b"\n" * 20_000_000)
+
+
+async def fan_out(target: Target) -> None:
+    """A topic with thousands of subscribers, all of whom read, and messages without a pause."""
+    subscribers = [await connected(target) for _ in range(SUBSCRIBERS // SUBSCRIPTIONS_EACH)]
+    readers = []
+    for reader, writer in subscribers:
+        frames = (b"SUBSCRIBE\nid:%d\ndestination:/topic/fan\n\n\0" % number for number in range(SUBSCRIPTIONS_EACH))
+        writer.write(b"".join(frames))
+        await writer.drain()
+        readers.append(asyncio.create_task(drain(reader)))
+    await says(target, b"SEND\ndestination:/topic/fan\n\nhello\0" * FANNED)
+    for task, (_, writer) in zip(readers, subscribers, strict=True):
+        task.cancel()
+        writer.close()
+
+
+async def drain(reader: asyncio.StreamReader) -> None:
+    while await reader.read(1 << 20):
+        pass
+
+
+async def a_large_composite(target: Target) -> None:
+    everywhere = b",".join(b"/queue/part-%d" % number for number in range(100))
+    body = b"x" * 4_000_000
+    frame = b"SEND\ndestination:%b\npersistent:true\ncontent-length:%d\n\n%b\0" % (everywhere, len(body), body)
+    await says(target, frame)
+
+
+async def a_durable_subscription_ends(target: Target) -> None:
+    """With all that was kept for it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", target.stomp)
+    writer.write(CONNECT.replace(b"host:x", b"host:x\nclient-id:gone"))
+    await reader.readuntil(b"\0")
+    writer.write(b"SUBSCRIBE\nid:0\ndestination:/topic/kept\nactivemq.subscriptionName:d\nreceipt:r\n\n\0")
+    await reader.readuntil(b"\0")
+    writer.write(b"UNSUBSCRIBE\nid:0\n\n\0")
+    await says(target, b"SEND\ndestination:/topic/kept\npersistent:true\n\nx\0" * KEPT)
+    writer.write(b"UNSUBSCRIBE\nid:0\nactivemq.subscriptionName:d\nreceipt:end\n\n\0")
+    while b"receipt-id:end" not in await reader.readuntil(b"\0"):
+        pass
+    writer.close()
+
+
+async def very_many_destinations(target: Target) -> None:
+    await says(target, b"".join(b"SEND\ndestination:/topic/many.%d\n\n\0" % number for number in range(DESTINATIONS)))
+
+
+async def what_is_told_of_them(target: Target) -> None:
+    for _ in range(3):
+        assert len((await asyncio.to_thread(status, target))["topics"]) >= DESTINATIONS
+
+
+async def patterns_over_them(target: Target) -> None:
+    names = ["many.>", "*.*", ">", "*.>", *(f"many.{number}" for number in range(96))]
+    everywhere = ",".join(f"/topic/{name}" for name in names).encode()
+    await says(target, b"SUBSCRIBE\nid:x\ndestination:%b\n\n\0UNSUBSCRIBE\nid:x\n\n\0" % everywhere)
+
+
+async def silent_sockets(target: Target) -> None:
+    async with contextlib.AsyncExitStack() as held:
+        for port in (target.stomp, target.admin):
+            for _ in range(SILENT):
+                with contextlib.suppress(ConnectionError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                    held.callback(writer.close)
+        await asyncio.sleep(2)
+        await asyncio.to_thread(status, target)  # the admin server answers beside them
+
+
+ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
+    "at rest": nothing,
+    f"{SENDS} small SENDs": small_sends,
+    f"{SUBSCRIPTIONS} SUBSCRIBE and UNSUBSCRIBE": subscribes_and_unsubscribes,
+    "a selector of minus signs": a_selector_of_minus_signs,
+    "long selectors": a_long_selector,
+    "20 MB of line ends": blank_lines,
+    f"{2 * SILENT} silent sockets, {DESCRIPTORS} descriptors": silent_sockets,
+    f"{FANNED} messages to {SUBSCRIBERS} subscribers": fan_out,
+    "4 MB to 100 queues": a_large_composite,
+    f"a durable subscription ends with {KEPT} messages": a_durable_subscription_ends,
+    f"{DESTINATIONS} topics begin": very_many_destinations,
+    f"status of {DESTINATIONS} topics": what_is_told_of_them,
+    f"100 names and patterns over {DESTINATIONS} topics": patterns_over_them,
+}
+
+
+if __name__ == "__main__":
+    asyncio.run(ATTACKS[sys.argv[1]](Target(int(sys.argv[2]), int(sys.argv[3]))))
