@@ -30,6 +30,7 @@ from broker.core.queue import Queue
 from broker.core.subscription import Subscription, volatile_entry
 from broker.core.topic import Topic, TopicSubscription
 from broker.dispatcher import NOBODY, Dispatcher
+from broker.fan_out import FanOut
 from store.records.message import Destination, DestinationKind, Message
 
 _DESTINATION_SUBJECTS = {
@@ -44,11 +45,17 @@ class Advising:
     """See the module. ``advisor`` None: nothing is told (there is no protocol that would read it)."""
 
     def __init__(
-        self, destinations: Destinations, dispatcher: Dispatcher, advisor: Advisor | None, policies: Policies
+        self,
+        destinations: Destinations,
+        dispatcher: Dispatcher,
+        fan_out: FanOut,
+        advisor: Advisor | None,
+        policies: Policies,
     ) -> None:
         self._policies = policies
         self._destinations = destinations
         self._dispatcher = dispatcher
+        self._fan_out = fan_out
         self._advisor = advisor
         self._audience = Audience()
         self._consumers: dict[Subscription, tuple[ConsumerFact, ...]] = {}
@@ -70,7 +77,7 @@ class Advising:
         if name is None or not audience.hears(name.name):
             return
         topic = self._destinations.topic(name)
-        self._dispatcher.deliver(topic.publish(advisor.message(fact, name), NOBODY))
+        self._fan_out.publish(topic, advisor.message(fact, name), NOBODY)
 
     # ---- messages
 

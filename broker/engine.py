@@ -56,12 +56,13 @@ from broker.core.queue import Queue
 from broker.core.room import NoRoom
 from broker.core.selector import compile_selector, is_quick
 from broker.core.settings import EngineSettings
-from broker.core.slices import Work
+from broker.core.slices import Work, at_once
 from broker.core.statistics import statistics
 from broker.core.subscription import Memory, Outlet, Subscription
 from broker.core.topic import DurableSubscription, Topic
 from broker.declarations import Declarations
 from broker.dispatcher import NOBODY, BrowsePage, Dispatcher, Store
+from broker.fan_out import FanOut
 from broker.flow import FlowControl, Line, Waits
 from broker.idle_destinations import IdleDestinations, Leaving
 from broker.sender import Commitment, Sender
@@ -119,7 +120,7 @@ class Engine:
     """See the module. ``clock`` gives milliseconds since 1970; ``on_drained`` is called when producers, held back while
     ``is_congested``, may go on; ``call_later(seconds, function)`` is the loop's; cron entries are meant in ``zone``;
     ``advisor`` makes the messages of advisory topics (None: there are none); ``in_thread(work, then)`` does what takes
-    too long for the loop, and calls ``then`` on it afterwards."""
+    too long for the loop, and calls ``then`` on it afterwards; ``start`` has what is long done in slices."""
 
     def __init__(
         self,
@@ -134,6 +135,7 @@ class Engine:
         advisor: Advisor | None = None,
         zone: tzinfo = UTC,
         in_thread: Callable[[Callable[[], object], Callable[[], None]], None] = lambda work, then: then(),
+        start: Callable[[Work[None]], object] = at_once,
     ) -> None:
         self._store = store
         self._in_thread = in_thread
@@ -161,10 +163,13 @@ class Engine:
         self._connection_owners: dict[str, str] = {}  # users, of those that were seen last
         self._duplicates = 0
         self._dispatcher = Dispatcher(store.append, store.epoch, self._destinations, memory, settings, policies, clock)
-        self._advising = advising = Advising(self._destinations, self._dispatcher, advisor, policies)
+        self._fan_out = fan_out = FanOut(self._dispatcher.deliver, start)
+        self._advising = advising = Advising(self._destinations, self._dispatcher, fan_out, advisor, policies)
         self._dispatcher.tell = advising.message
         self._destinations.on_new = advising.began
-        self._sender = Sender(store, self._destinations, self._dispatcher, memory, policies, self._access, clock, zone)
+        self._sender = Sender(
+            store, self._destinations, self._dispatcher, fan_out, memory, policies, self._access, clock, zone
+        )
         self._transactions = Transactions(
             store, self._destinations, self._dispatcher, memory, settings, self._sender, self._access
         )
@@ -196,7 +201,6 @@ class Engine:
         # The names of hot paths.
         self._dispatch = self._dispatcher.dispatch
         self._dispatch_pending = self._dispatcher.dispatch_pending
-        self._deliver = self._dispatcher.deliver
         self._handlers: dict[type, Callable[[Client, Any], None]] = {
             Send: self._send,
             Ack: self._acknowledger.ack,
@@ -451,6 +455,8 @@ class Engine:
             if not self._flow.hold(client, command, refusal):
                 self._refused(client, command, refusal)
                 raise
+        if self._fan_out.origins and client.connection in self._fan_out.origins and client.is_open:
+            self._when_known(client, partial(self._fan_out.tell_when_out, client.connection), lambda _: None)
 
     def _decide(self, client: Client, command: Commit | Prepare) -> None:
         """COMMIT or PREPARE: what is to be stored by it may have to wait for room."""
@@ -566,7 +572,7 @@ class Engine:
         message = operation.message
         topic = self._by_name.get(message.destination)
         if isinstance(topic, Topic):
-            self._deliver(topic.publish(message, origin))
+            self._fan_out.publish(topic, message, origin)
         for owner in operation.owners:
             queue = self._by_owner.get(owner)
             if queue is not None:

@@ -23,6 +23,7 @@ from broker.core.room import NoRoom
 from broker.core.subscription import Memory, Outlet
 from broker.core.topic import Topic
 from broker.dispatcher import NOBODY, Dispatcher, Store, encode_payload
+from broker.fan_out import FanOut
 from broker.scheduler import Scheduler, is_management, may_be_scheduled
 from store.operations import AddMessage, Atomic, RemoveMessage
 from store.records.altered import altered
@@ -61,6 +62,7 @@ class Sender:
         store: Store,
         destinations: Destinations,
         dispatcher: Dispatcher,
+        fan_out: FanOut,
         memory: Memory,
         policies: Policies,
         access: Access,
@@ -72,6 +74,7 @@ class Sender:
         self._append = store.append
         self._destinations = destinations
         self._dispatcher = dispatcher
+        self._fan_out = fan_out
         self._memory = memory
         self._policies = policies
         self._access = access
@@ -372,11 +375,15 @@ class Sender:
             return
         if not target.subscribers and not target.durables:
             self._dispatcher.tell(MessageEvent.NO_CONSUMER, message, target.destination, None)
-        self._dispatcher.deliver(target.publish(message, _origin(client)))
+        self._fan_out.publish(target, message, _origin(client))
         for durable in list(target.durables.values()):
             if durable.wants(message, _origin(client)):
                 durable.add_volatile(message)
                 self._dispatcher.dispatch(durable)
+
+    def publish(self, topic: Topic, message: Message, origin: Outlet) -> None:
+        """A message that is stored becomes visible to the plain subscribers of its topic."""
+        self._fan_out.publish(topic, message, origin)
 
     def committed(self, commitment: Commitment) -> None:
         """What was asked for together is durable: what is not stored of it becomes visible."""

@@ -491,7 +491,7 @@ class Transactions:
             for message in branch.published:
                 topic = self._destinations.by_name.get(message.destination)
                 if isinstance(topic, Topic) and branch.origin is not None:
-                    self._dispatcher.deliver(topic.publish(message, branch.origin.connection))
+                    self._sender.publish(topic, message, branch.origin.connection)
             for message, target in branch.routed:
                 self._sender.show(branch.origin or context.client, message, target)
         if operation.is_unknown:

@@ -40,6 +40,7 @@ from broker.protocols.openwire.advisories import Advisories
 from broker.security.setup import access_of, policies_of, tls_of
 from broker.server import Server
 from broker.service import AnyStandby, AnyStore
+from broker.slicing import Slices
 from broker.states import Phase, Role
 from broker.status import Report
 from config.settings import Settings
@@ -285,6 +286,7 @@ class Broker:
         self._server.bind()
 
     async def serve(self, store: AnyStore) -> None:
+        self._slices = Slices(asyncio.get_running_loop())
         self._engine = engine = Engine(
             store,
             engine_settings(self._settings),
@@ -303,6 +305,7 @@ class Broker:
             ),
             zone=LocalZone(),
             in_thread=self._in_thread,
+            start=self._slices.start,
         )
         store.start(engine)
         await self._server.listen(engine, f"ID:{self._name}-{store.epoch}")
@@ -317,6 +320,7 @@ class Broker:
         engine, self._engine = self._engine, None
         await self._server.abort()
         if engine is not None:
+            self._slices.end()
             engine.end()
 
     def cut(self) -> None:
@@ -331,6 +335,7 @@ class Broker:
             await asyncio.sleep(0.002)
         await self._server.close()
         if self._engine is not None:
+            self._slices.end()
             self._engine.end()
         self._engine = None
 

@@ -40,7 +40,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from broker.admin.metrics import StatusCollector
 from broker.core.slices import ITEMS, Work, pieces
-from broker.slicing import in_slices
+from broker.slicing import Slices
 
 log = logging.getLogger(__name__)
 
@@ -293,11 +293,12 @@ class AdminServer:
 
     async def _get_status(self, request: web.Request) -> web.Response:
         async with self._telling:
-            parts = await in_slices(_encoded(await self._everything()))
+            slices = Slices(asyncio.get_running_loop())
+            parts = await slices.run(_encoded(await self._everything(slices)))
         return _response(b"".join(parts))
 
-    async def _everything(self) -> Status:
-        details = await in_slices(self._details())
+    async def _everything(self, slices: Slices) -> Status:
+        details = await slices.run(self._details())
         status = self._status()  # last, so that it is as fresh as can be
         counts = status.get("counts", {}) | details.get("counts", {})
         return status | details | ({"counts": counts} if counts else {})
@@ -315,7 +316,7 @@ class AdminServer:
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         async with self._telling:
-            status = await self._everything()
+            status = await self._everything(Slices(asyncio.get_running_loop()))
         registry = CollectorRegistry(auto_describe=False)
         registry.register(StatusCollector(status))
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

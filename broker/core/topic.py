@@ -7,7 +7,7 @@ counted. A durable subscription is a queue of the store, with one consumer at a 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
 from broker.core.commands import AckMode
 from broker.core.queue import Delivery, Queue
@@ -164,6 +164,7 @@ class Topic:
     """See the module."""
 
     __slots__ = (
+        "_audience",
         "_subscribers",
         "_version",
         "_watching",
@@ -181,6 +182,7 @@ class Topic:
     def __init__(self, destination: Destination, watching: Watching) -> None:
         self.destination = destination
         self._subscribers: dict[TopicSubscription, None] = {}
+        self._audience: tuple[TopicSubscription, ...] | None = None
         self._watching = watching
         self._version = 0  # of what is watched for, when it was last asked
         self.durables: dict[str, DurableSubscription] = {}
@@ -208,10 +210,12 @@ class Topic:
     def open(self, subscription: TopicSubscription) -> None:
         subscription.topics[self] = None
         self._subscribers[subscription] = None
+        self._audience = None
 
     def close(self, subscription: TopicSubscription) -> None:
         """``subscription`` ends, with all that waited for it."""
         del self._subscribers[subscription]
+        self._audience = None
         self.dropped += subscription.dropped
         subscription.dropped = 0
         subscription.unacked.clear()
@@ -241,12 +245,17 @@ class Topic:
 
     def publish(self, message: Message, origin: Outlet) -> list[Delivery]:
         """To every plain subscriber: delivered now, or kept waiting."""
+        return self.give(self.enter(message), origin, self.subscribers)
+
+    def enter(self, message: Message) -> Entry:
+        """``message`` was sent here: what is to be given to the subscribers."""
         self.enqueued += 1
+        return volatile_entry(message)
+
+    def give(self, entry: Entry, origin: Outlet, subscribers: Iterable[TopicSubscription]) -> list[Delivery]:
+        """To each of ``subscribers``: delivered now, or kept waiting."""
         deliveries: list[Delivery] = []
-        subscribers = self.subscribers
-        if not subscribers:
-            return deliveries
-        entry = volatile_entry(message)
+        message = entry.message
         for subscription in subscribers:
             outlet = subscription.outlet
             if subscription.no_local and outlet is origin:
@@ -260,6 +269,14 @@ class Topic:
                 deliveries.append(subscription.give(entry))
         self.dispatched += len(deliveries)
         return deliveries
+
+    @property
+    def audience(self) -> Sequence[TopicSubscription]:
+        """Who subscribes now; the same object as long as they are the same."""
+        subscribers = self.subscribers
+        if self._audience is None:
+            self._audience = tuple(subscribers)
+        return self._audience
 
     @property
     def dropped_total(self) -> int:

@@ -27,7 +27,7 @@ from broker.core.commands import (
 )
 from broker.core.policies import DestinationPolicy, Policies
 from broker.core.settings import EngineSettings
-from broker.core.slices import at_once
+from broker.core.slices import Work, at_once
 from broker.engine import Engine
 from store.memory import MemoryStore
 from store.records.message import Destination, DestinationKind, Message
@@ -207,9 +207,19 @@ class House:
             call_later=self._call_later,
             policies=self.policies,
             advisor=self.advisor,
+            start=self._start,
         )
         self.store.start(engine)
         return engine
+
+    def _start(self, work: Work[None]) -> None:
+        """A step of ``work`` in each turn."""
+
+        def step() -> None:
+            if next(work, self) is None:
+                self._soon.append(step)
+
+        self._soon.append(step)
 
     def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
         heappush(self._later, (self.now + seconds * 1000, next(self._numbers), function))

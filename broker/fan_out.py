@@ -1,0 +1,94 @@
+"""A topic's message to its subscribers: at once, or, where there are very many, in slices of the loop's time.
+
+The messages of a topic go out one after the other, each to those who subscribed before it was published. Whoever
+published one that is still going out is not listened to meanwhile (``tell_when_out``): so no more wait than there are
+who publish, but for those of transactions, of the store's batches and of the broker itself, which have a bound.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+
+from broker.core.queue import Delivery
+from broker.core.slices import ITEMS, Work
+from broker.core.subscription import Entry, Outlet
+from broker.core.topic import Topic, TopicSubscription
+from store.records.message import Message
+
+#: Messages of one topic that are going out. Beyond it nobody has a turn until they are out.
+WAITING_MAX = 10_000
+
+
+class _Going:
+    """A message on its way: ``position`` of ``audience`` have it."""
+
+    __slots__ = ("audience", "entry", "origin", "position")
+
+    def __init__(self, entry: Entry, origin: Outlet, audience: Sequence[TopicSubscription]) -> None:
+        self.entry = entry
+        self.origin = origin
+        self.audience = audience
+        self.position = 0
+
+
+class FanOut:
+    """See the module. ``deliver`` tells sessions; ``start`` has work done in slices."""
+
+    __slots__ = ("_deliver", "_start", "_then", "_waiting", "origins")
+
+    def __init__(self, deliver: Callable[[Sequence[Delivery]], None], start: Callable[[Work[None]], object]) -> None:
+        self._deliver = deliver
+        self._start = start
+        self._waiting: dict[Topic, deque[_Going]] = {}
+        self._then: dict[Outlet, Callable[[None], None]] = {}
+        self.origins: Counter[Outlet] = Counter()  # of what is going out
+
+    def publish(self, topic: Topic, message: Message, origin: Outlet) -> None:
+        """``message`` goes to the plain subscribers of ``topic``."""
+        waiting = self._waiting.get(topic)
+        if waiting is None and len(topic.subscribers) <= ITEMS:
+            self._deliver(topic.publish(message, origin))
+            return
+        going = _Going(topic.enter(message), origin, topic.audience)
+        self.origins[origin] += 1
+        if waiting is None:
+            waiting = self._waiting[topic] = deque((going,))
+            self._start(self._send(topic, waiting))
+            return
+        waiting.append(going)
+        while len(waiting) > WAITING_MAX:
+            self._step(topic, waiting)
+
+    def tell_when_out(self, origin: Outlet, then: Callable[[None], None]) -> None:
+        """``then`` is called once nothing that came from ``origin`` is going out; now, if nothing is."""
+        if origin in self.origins:
+            self._then[origin] = then
+        else:
+            then(None)
+
+    def _send(self, topic: Topic, waiting: deque[_Going]) -> Work[None]:
+        while waiting:
+            self._step(topic, waiting)
+            yield
+
+    def _step(self, topic: Topic, waiting: deque[_Going]) -> None:
+        going = waiting[0]
+        piece = going.audience[going.position : going.position + ITEMS]
+        going.position += ITEMS
+        try:
+            self._deliver(topic.give(going.entry, going.origin, [each for each in piece if each.is_open]))
+        finally:
+            if going.position >= len(going.audience):
+                waiting.popleft()
+                self._is_out(topic, going.origin)
+
+    def _is_out(self, topic: Topic, origin: Outlet) -> None:
+        if not self._waiting[topic]:
+            del self._waiting[topic]
+        self.origins[origin] -= 1
+        if not self.origins[origin]:
+            del self.origins[origin]
+            then = self._then.pop(origin, None)
+            if then is not None:
+                then(None)
