@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from broker.core.topic import Topic
 
 # What a message in memory costs beside its bytes: the objects, the dict of its properties, its place in a queue.
-ENTRY_OVERHEAD_BYTES = 700
+ENTRY_OVERHEAD_BYTES = 520
 
 
 class Selector(Protocol):

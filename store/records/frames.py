@@ -199,4 +199,7 @@ def nested_message(message: Message) -> memoryview:
     Whoever has no ``raw`` yet gets it. The redelivery counter in it is the stored one: the dispatch has its own.
     Raises Unencodable for a message that OpenWire has no room for.
     """
-    return memoryview(message.raw or encode_message(message))[_SIZE.size :]
+    raw = message.raw
+    if raw is None:
+        raw = message.raw = encode_message(message)
+    return memoryview(raw)[_SIZE.size :]

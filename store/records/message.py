@@ -57,6 +57,10 @@ class BodyKind(IntEnum):
 PropertyValue = bool | int | float | str | bytes | None
 
 
+# What Python takes for a property beside the characters of its name and value.
+PROPERTY_BYTES = 140
+
+
 class Message:
     """One message.
 
@@ -137,8 +141,20 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Bytes that it holds in memory, about: without what Python adds. The same as long as it lives."""
-        return len(self.body)
+        """Bytes that it holds in memory, about: without what Python adds to the message itself. The same as long as it
+        lives."""
+        size = len(self.body)
+        for text in (self.correlation_id, self.type, self.group_id, self.user_id):
+            if text is not None:
+                size += len(text)
+        properties = self.properties
+        if properties:
+            size += PROPERTY_BYTES * len(properties)
+            for name, value in properties.items():
+                size += len(name)
+                if isinstance(value, (str, bytes)):
+                    size += len(value)
+        return size
 
     @property
     def may_have_properties(self) -> bool:

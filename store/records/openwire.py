@@ -41,15 +41,13 @@ _BLOB = int(BodyKind.BLOB)
 
 
 def encode_message(message: Message) -> bytes:
-    """The frame that ActiveMQ finds in its store, also left in ``message.raw``: there already, it is what it is.
+    """The frame that ActiveMQ finds in its store: ``message.raw``, if it has one. It is not kept.
 
     Raises Unencodable for what OpenWire has no room for. Responses are not required and broker-in time is the
     timestamp. The broker sequence, if the message has none, is the producer's: ActiveMQ compares it only within a
     consumer's unacknowledged messages.
     """
-    if message.raw is None:
-        message.raw = _encode(message)
-    return message.raw
+    return message.raw or _encode(message)
 
 
 def _encode(message: Message) -> bytes:

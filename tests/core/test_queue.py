@@ -63,7 +63,7 @@ def test_a_queue_without_consumers_reads_nothing() -> None:
 
 
 def test_a_window_is_bounded_in_bytes_too() -> None:
-    target = queue(window_bytes=2_000)
+    target = queue(window_bytes=1_500)
     add(target, *range(1, 10))
 
     assert len(target.ready) == 3

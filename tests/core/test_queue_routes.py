@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.core.commands import AckMode
 from broker.core.queue import RUNS_PER_WINDOW, Queue
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Entry, Memory, Subscription
+from broker.core.subscription import ENTRY_OVERHEAD_BYTES, Entry, Memory, Subscription
 from store.operations import Page, PagedMessage
 from store.records.message import Destination, DestinationKind, Message
 
@@ -174,7 +174,7 @@ def test_a_selector_finds_its_message_behind_any_number_that_nobody_wants() -> N
     assert house.queue.passed_over == 1000
     assert house.queue.count == 1001
     # In memory: what nobody wants, as much as a window holds, and the needle.
-    assert house.memory.stored == 5 * 710
+    assert house.memory.stored == 5 * (ENTRY_OVERHEAD_BYTES + 10)
 
 
 def test_a_newcomer_gets_what_was_passed_over_in_order_and_nobody_waits_for_that() -> None:

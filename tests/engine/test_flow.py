@@ -147,7 +147,7 @@ def test_a_full_destination_holds_up_no_other_behind_a_limit_of_all(make_house):
     house = make_house(narrow(), non_persistent_memory_limit=3_000)
     producer = house.client()
     producer.send("x" * 2_200, BILLS, persistent=False)
-    producer.send("y" * 300, ORDERS, persistent=False, receipt="y")
+    producer.send("y" * 500, ORDERS, persistent=False, receipt="y")
     for number in range(3):
         producer.send(f"{number}", ORDERS, persistent=False, receipt=f"o{number}")
         producer.send(f"{number}", BILLS, persistent=False, receipt=f"b{number}")
@@ -212,7 +212,7 @@ def test_what_can_never_have_room_fails_at_once(make_house):
 
 
 def test_beyond_the_bound_of_all_that_waits_a_send_fails(full, monkeypatch):
-    monkeypatch.setattr(flow, "BYTES_MAX_OF_ALL", 2_000)
+    monkeypatch.setattr(flow, "BYTES_MAX_OF_ALL", 1_500)
     producer = full.client()
     for number in range(4):
         producer.send(str(number), receipt=str(number), persistent=False)

@@ -173,7 +173,7 @@ def test_a_commit_passes_over_what_a_deleted_durable_subscription_held(house):
 
 def test_a_transaction_beyond_a_bound_can_only_be_rolled_back(make_house):
     for limit in ("transaction_operations_max", "transaction_bytes_max", "transactions_memory_limit"):
-        house = make_house(**{limit: 2 if limit == "transaction_operations_max" else 1600})
+        house = make_house(**{limit: 2 if limit == "transaction_operations_max" else 1200})
         client = house.client()
         client.begin()
         for body in "abc":
@@ -211,7 +211,7 @@ def test_a_large_message_to_very_many_destinations_is_refused(make_house, delay)
     client = house.client()
     everywhere = Destination(DestinationKind.QUEUE, ",".join("abcde"))
     properties = None if delay is None else {"AMQ_SCHEDULED_DELAY": delay}
-    client.send("x" * 1_900, everywhere, properties=properties)
+    client.send("x" * 1_500, everywhere, properties=properties)
     client.send("x" * 2_001, everywhere, properties=properties)
     client.send("x" * 20_000, Destination(DestinationKind.QUEUE, "a"), properties=properties)
     house.turn()
