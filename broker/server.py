@@ -24,12 +24,14 @@ from broker.handshake import TlsServer
 from broker.protocols.session import Session
 from broker.transport import DEFAULT_LIMITS, Connection, Engine, Outbox, TransportLimits
 from broker.turns import Turns
+from broker.unfinished_input import UnfinishedInput
 
 log = logging.getLogger(__name__)
 
 # Where there is no room for another connection, of so many newcomers one that has been silent for so long makes some.
 LOOKED_AT_MAX = 64
 SILENT_SECONDS_MIN = 0.25
+UNFINISHED_BYTES_MAX = 64 << 20
 # What the kernel queues before we accept (ActiveMQ's TcpTransportServer backlog is 5000; Linux caps it at somaxconn).
 BACKLOG = 1024
 # What an orderly end may cost: a standby is to be master within a second.
@@ -99,10 +101,17 @@ class Server:
     may be called when there is nothing to end.
     """
 
-    def __init__(self, connectors: Sequence[Connector], connections_max: int = 1 << 30) -> None:
-        """``connections_max``: of all connectors together (``broker.descriptors``)."""
+    def __init__(
+        self,
+        connectors: Sequence[Connector],
+        connections_max: int = 1 << 30,
+        unfinished_bytes_max: int = UNFINISHED_BYTES_MAX,
+    ) -> None:
+        """Of all connectors together: ``connections_max`` (``broker.descriptors``), and what may be held of frames that
+        are not whole (``broker.unfinished_input``)."""
         self._connectors = connectors
         self._connections_max = connections_max
+        self._unfinished_bytes_max = unfinished_bytes_max
         self._bound: list[tuple[Connector, socket.socket]] = []
         # Where port 0 led to, so that the next bind gets the same.
         self._ports: dict[Connector, int] = {}
@@ -189,6 +198,7 @@ class Server:
         self._outbox = outbox = Outbox(loop, engine)
         self._overlong_before = self.overlong_steps
         self._turns = turns = Turns(loop)
+        unfinished = UnfinishedInput(loop, self._unfinished_bytes_max)
         bound, self._bound = self._bound, []
         try:
             while bound:
@@ -206,7 +216,16 @@ class Server:
                     if reason is not None:
                         return Refused(session, connector.name, reason)
                     connection = Connection(
-                        id, session, engine, outbox, turns, loop, self._forget, connector.limits, connector.subject
+                        id,
+                        session,
+                        engine,
+                        outbox,
+                        turns,
+                        unfinished,
+                        loop,
+                        self._forget,
+                        connector.limits,
+                        connector.subject,
                     )
                     self._connections[connection] = connector
                     self._counts[connector] += 1

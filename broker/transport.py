@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from broker.core.commands import ClientError, Command
 from broker.protocols.session import Session
 from broker.turns import TURN_BYTES_MAX, Turns
+from broker.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +154,7 @@ class Connection(asyncio.Protocol):
         "_turn_bytes",
         "_turn_number",
         "_turns",
+        "_unfinished",
         "_unread_bytes",
         "_unread_since",
         "certificate",
@@ -170,6 +172,7 @@ class Connection(asyncio.Protocol):
         engine: Engine,
         outbox: Outbox,
         turns: Turns,
+        unfinished: UnfinishedInput,
         loop: asyncio.AbstractEventLoop,
         on_lost: Callable[[Connection], None],
         limits: TransportLimits = DEFAULT_LIMITS,
@@ -185,6 +188,7 @@ class Connection(asyncio.Protocol):
         self._engine = engine
         self._outbox = outbox
         self._turns = turns
+        self._unfinished = unfinished
         self._turn_number = self._turn_bytes = 0
         # What was read and is not understood yet, beside what the session has. None: there is nothing of either.
         self._rest: deque[bytes] | None = None
@@ -358,6 +362,10 @@ class Connection(asyncio.Protocol):
             data = b"" if session.has_more or rest is None else rest.popleft()
         if session.pending_bytes:
             self.touch()  # what it answers by itself
+        if not session.has_more and not self.is_closing:
+            unfinished_bytes = session.unfinished_bytes
+            if unfinished_bytes >= COUNTED_BYTES_MIN or self._unfinished.bytes:
+                self._unfinished.note(self, unfinished_bytes)
         if not self._has_heart_beats and session.is_connected:
             self._start_heart_beats()
         if engine.is_congested and not self._reasons_not_to_read & _CONGESTION:
@@ -444,6 +452,20 @@ class Connection(asyncio.Protocol):
         self._reasons_not_to_read &= ~_STOPPED
         self._settle(has_spent=False)
 
+    def hold_input(self, is_held: bool) -> None:
+        """As UnfinishedInput says it."""
+        reasons = self._reasons_not_to_read & ~_UNFINISHED | (_UNFINISHED if is_held else 0)
+        if reasons != self._reasons_not_to_read:
+            self._reasons_not_to_read = reasons
+            self._settle(has_spent=False)
+
+    def end_input(self) -> None:
+        """As UnfinishedInput says it."""
+        log.warning("%s: hung up, for others waited for the rest of its frame", self)
+        self._fail(
+            "Frames that are not whole fill their memory", f"This one was not whole within {FRAME_SECONDS_MAX:g} s."
+        )
+
     def let_go(self) -> None:
         """The engine, which was congested, took everything in."""
         self._reasons_not_to_read &= ~_CONGESTION
@@ -513,6 +535,7 @@ class Connection(asyncio.Protocol):
     def _stop(self) -> None:
         self.is_closing = True
         self._outbox.forget(self)
+        self._unfinished.forget(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -524,7 +547,7 @@ class Connection(asyncio.Protocol):
 
 
 # Why a connection is not to be read.
-_CONGESTION, _STOPPED = 1, 2
+_CONGESTION, _STOPPED, _UNFINISHED = 1, 2, 4
 # The beginning of a handshake: type and version of its first record (RFC 8446, 5.1).
 _TLS_HELLO = b"\x16\x03"
 # Between two questions whether what is withheld may be said; a look takes less than a millisecond on a healthy volume.

@@ -127,6 +127,7 @@ class Broker:
                 for each, tls in zip(settings.connectors, self._tls, strict=True)
             ],
             connections_max(raise_limit()),
+            settings.broker.memory_limit,
         )
         self._notifier = Notifier.from_environment()
         admin = settings.admin.address

@@ -28,6 +28,10 @@ class Session(subscription.Session, Protocol):
     receive_interval_ms: int
 
     @property
+    def unfinished_bytes(self) -> int:
+        """What it holds of a frame that is not whole yet. Asked while there are no more commands."""
+
+    @property
     def is_logged_in(self) -> bool:
         """Whether the broker has accepted who the client says it is."""
 

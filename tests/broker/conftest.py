@@ -100,9 +100,9 @@ class Bench:
             client.hang_up()
 
 
-def new_server(limits: TransportLimits | None = None, port: int = 0) -> Server:
+def new_server(limits: TransportLimits | None = None, port: int = 0, **options: Any) -> Server:
     make_session = partial(StompSession, clock=milliseconds, heart_beat_ms_min=20)
-    return Server([Connector("stomp", "127.0.0.1", port, make_session, limits or TransportLimits())])
+    return Server([Connector("stomp", "127.0.0.1", port, make_session, limits or TransportLimits())], **options)
 
 
 @pytest.fixture
@@ -118,8 +118,8 @@ def make_engine() -> Any:
 @pytest.fixture
 def bench_of() -> Iterator[Any]:
     @asynccontextmanager
-    async def open_bench(limits: TransportLimits | None = None) -> AsyncIterator[Bench]:
-        bench = Bench(new_server(limits), recording_engine.RecordingEngine())
+    async def open_bench(limits: TransportLimits | None = None, **options: Any) -> AsyncIterator[Bench]:
+        bench = Bench(new_server(limits, **options), recording_engine.RecordingEngine())
         bench.server.bind()
         await bench.server.listen(bench.engine, "ID:t-1")
         try:

@@ -132,6 +132,11 @@ class OpenWireSession:
 
     # ---- what the client says
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """What it holds of a frame that is not whole."""
+        return self._cutter.pending_bytes
+
     def receive(self, data: bytes) -> list[Command]:
         """Understand the next bytes: the commands that are whole now. Never raises.
 

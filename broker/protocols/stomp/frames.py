@@ -112,6 +112,11 @@ class FrameParser:
         self._lines = 0
         self._line_start = 0
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """What is kept of a frame that is not whole."""
+        return len(self._partial)
+
     def feed(self, data: bytes) -> None:
         """Take the next bytes."""
         partial = self._partial

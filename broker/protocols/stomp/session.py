@@ -132,6 +132,11 @@ class StompSession:
         self.receive_interval_ms = 0
 
     @property
+    def unfinished_bytes(self) -> int:
+        """What it holds of a frame that is not whole."""
+        return self._parser.unfinished_bytes
+
+    @property
     def is_logged_in(self) -> bool:
         """CONNECT is the greeting and the login."""
         return self.is_connected

@@ -1,0 +1,68 @@
+"""Frames that have begun and are not whole: what the connections of a server hold of them together has a bound.
+
+Beyond it only the connection that began first is read, for a while; the others wait until its frame is whole or it is
+hung up on. So what is held stays below the bound and one frame of full length, and every frame gets its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+#: Less of a frame is not counted: what a socket gives at once.
+COUNTED_BYTES_MIN = 64 * 1024
+#: So long others wait for one frame.
+FRAME_SECONDS_MAX = 10.0
+
+
+class Reader(Protocol):
+    """A connection."""
+
+    def hold_input(self, is_held: bool) -> None:
+        """Read no more, or read on. Called again with the same, it changes nothing."""
+
+    def end_input(self) -> None:
+        """Others waited long enough for it: hang up. ``UnfinishedInput.forget`` is called by that."""
+
+
+class UnfinishedInput:
+    """See the module. For the loop's thread. ``bytes_max``: the bound, in bytes."""
+
+    __slots__ = ("_bytes_max", "_first", "_held", "_loop", "_timer", "bytes")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, bytes_max: int) -> None:
+        self._loop = loop
+        self._bytes_max = bytes_max
+        self._held: dict[Reader, int] = {}  # who began first comes first
+        self._first: Reader | None = None  # for whom the others wait; None: there is room
+        self._timer: asyncio.TimerHandle | None = None
+        self.bytes = 0
+
+    def note(self, reader: Reader, count: int) -> None:
+        """``reader`` holds ``count`` bytes of a frame that is not whole; 0: of none."""
+        if count < COUNTED_BYTES_MIN:
+            self.forget(reader)
+            return
+        self.bytes += count - self._held.get(reader, 0)
+        self._held[reader] = count
+        self._settle()
+
+    def forget(self, reader: Reader) -> None:
+        """It holds nothing any more."""
+        count = self._held.pop(reader, None)
+        if count is not None:
+            self.bytes -= count
+            reader.hold_input(False)
+            self._settle()
+
+    def _settle(self) -> None:
+        first = next(iter(self._held)) if self.bytes > self._bytes_max else None
+        if first is None and self._first is None:
+            return
+        if first is not self._first:
+            self._first = first
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None if first is None else self._loop.call_later(FRAME_SECONDS_MAX, first.end_input)
+        for reader in list(self._held):
+            reader.hold_input(first is not None and reader is not first)
