@@ -47,6 +47,7 @@ def test_files_have_the_mode_that_was_asked_for(tmp_path: Path, asked: str | Non
     seen = modes(data)
     assert {"lock", "index", "index/a"} <= seen.keys()
     assert any(name.startswith("db-") for name in seen)
+    assert seen.pop("index/a.admin-token") == 0o600, "a group is let in by hand"
     wrong = {
         name: oct(found)
         for name, found in seen.items()
