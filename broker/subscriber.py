@@ -220,6 +220,8 @@ class Subscriber:
         client_id = client.client_id()
         asked = DurableSubscriber(client_id, name, destination, command.selector, command.no_local)
         durable = self._destinations.durables.get(subscription_key(client_id, name))
+        if durable is not None:
+            self._check_is_its(client, durable)
         if durable is None or durable.terms != asked.terms:
             if durable is not None:  # as JMS wants it: under the same name begins another one
                 durable.check_unused()
@@ -230,6 +232,7 @@ class Subscriber:
             command.id, client.connection, command.ack, self._bounded(prefetch, command), no_local=command.no_local
         )
         durable.reserve(subscription, partial(self._may_read, client))
+        durable.user = client.principal.name
         client.subscriptions[command.id] = subscription
         self._advising.subscribed(client, command, subscription, parts)
         known = [part for part in durable.parts.values() if self._may_read(client, part.destination)]
@@ -311,6 +314,7 @@ class Subscriber:
                 is_fatal=False,
                 kind=ErrorKind.DESTINATION,
             )
+        self._check_is_its(client, durable)
         consumer = durable.consumer
         if consumer is not None and (consumer.outlet is not client.connection or client.session.survives_errors):
             durable.check_unused()
@@ -319,6 +323,22 @@ class Subscriber:
             self.close(durable.consumer)
         self._delete(durable, (client, receipt))
         self._advising.durable_deleted(client, durable)
+
+    def _check_is_its(self, client: Client, durable: DurableSubscriber) -> None:
+        """ClientError for whoever is neither the user it belongs to nor may create and delete its topics."""
+        if durable.user is None or durable.user == client.principal.name:
+            return
+        try:
+            for topic in durable.topics:
+                for operation in (Operation.CREATE, Operation.REMOVE):
+                    self._access.check(client.principal, operation, topic)
+        except ClientError as error:
+            raise ClientError(
+                f"Durable subscription {durable.name} of client {durable.client_id} belongs to another user",
+                "It is his, also while he is away, and that of those with admin rights on its topics.",
+                is_fatal=False,
+                kind=ErrorKind.SECURITY,
+            ) from error
 
     def _delete(self, durable: DurableSubscriber, waiting: Waiting | None) -> None:
         self._destinations.remove_durable(durable)

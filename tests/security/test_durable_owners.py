@@ -1,0 +1,93 @@
+"""A durable subscription belongs to the user who made it, also while he is away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.core.access import Operation, Principal, refused_operation
+from broker.core.commands import AckMode, Connect, ErrorKind
+from broker.core.settings import EngineSettings
+from broker.engine import Engine
+from store.records.message import Destination, DestinationKind
+from tests.engine.conftest import PRICES, Client
+from tests.security.test_connection_ids import Everybody, Secured
+
+OTHER = Destination(DestinationKind.TOPIC, "other")
+
+
+class Ruled(Everybody):
+    """Nobody but root may delete."""
+
+    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
+        if operation is Operation.REMOVE and principal.name != "root":
+            raise refused_operation(principal, operation, destination)
+
+
+class House(Secured):
+    def _new_engine(self) -> Engine:
+        engine = Engine(self.store, self.settings, lambda: self.now, access=Ruled())
+        self.store.start(engine)
+        return engine
+
+    def subscriber(self, name: str) -> Any:
+        """``name`` comes with the client id that ann's program has."""
+        self.clients += 1
+        client: Any = Client(self, f"ID:test-1-{self.clients}")
+        client.handle(Connect("shop", login=name))
+        return client
+
+
+@pytest.fixture
+def house() -> House:
+    house = House(EngineSettings())
+    ann = house.subscriber("ann")
+    ann.subscribe("s", PRICES, AckMode.INDIVIDUAL, durable_name="d")
+    house.turn()
+    ann.vanish()
+    house.user("writer", "ID:w:1").send("m", PRICES)
+    house.turn()
+    return house
+
+
+def refused(client: Any) -> list[ErrorKind]:
+    return [error.kind for error in client.session.errors]
+
+
+@pytest.mark.parametrize("destination", [PRICES, OTHER])
+def test_nobody_else_takes_it_over_moves_or_ends_it(house: House, destination: Destination) -> None:
+    bob = house.subscriber("bob")
+    bob.subscribe("s", destination, AckMode.INDIVIDUAL, durable_name="d")
+    bob.unsubscribe(None, durable_name="d")
+    house.turn()
+    assert refused(bob) == [ErrorKind.SECURITY] * 2
+    assert bob.bodies == []
+    bob.vanish()
+    ann = house.subscriber("ann")
+    ann.subscribe("s", PRICES, AckMode.INDIVIDUAL, durable_name="d")
+    house.turn()
+    assert ann.bodies == ["m"]
+
+
+def test_who_has_admin_rights_on_its_topic_may(house: House) -> None:
+    root = house.subscriber("root")
+    root.subscribe("s", PRICES, AckMode.INDIVIDUAL, durable_name="d")
+    house.turn()
+    assert root.bodies == ["m"]
+    root.unsubscribe("s")
+    root.unsubscribe(None, durable_name="d")
+    house.turn()
+    assert refused(root) == []
+    assert house.stored() == 0
+
+
+def test_it_is_its_makers_until_it_ends(house: House) -> None:
+    ann = house.subscriber("ann")
+    ann.unsubscribe(None, durable_name="d")
+    house.turn()
+    ann.vanish()
+    bob = house.subscriber("bob")
+    bob.subscribe("s", PRICES, AckMode.INDIVIDUAL, durable_name="d")
+    house.turn()
+    assert refused(bob) == []
