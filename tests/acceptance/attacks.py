@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import json
 import sys
 import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 40.0
 DESCRIPTORS = 400
 SILENT = 500
 SENDS = 300_000
@@ -33,7 +34,7 @@ class Target(NamedTuple):
 
 
 def status(target: Target) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{target.admin}/status", timeout=SECONDS_MAX) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{target.admin}/status", timeout=2 * SECONDS_MAX) as answer:
         found: dict[str, Any] = json.loads(answer.read())
         return found
 
@@ -171,4 +172,5 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
     asyncio.run(ATTACKS[sys.argv[1]](Target(int(sys.argv[2]), int(sys.argv[3]))))

@@ -62,8 +62,8 @@ def test_workers_find_the_rooms_of_a_wheel(
     site = tmp_path / "site"
     for room in ROOMS:  # as the wheel lays them out (tests/test_packaging.py)
         shutil.copytree(TREE / room, site / "tandemmq" / "_app" / room, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("__init__.py", "disk.py"):
-        shutil.copy(TREE / "tandemmq" / name, site / "tandemmq")
+    for module in (TREE / "tandemmq").glob("*.py"):
+        shutil.copy(module, site / "tandemmq")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(store), str(tmp_path / "out")],
