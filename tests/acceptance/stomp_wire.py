@@ -27,12 +27,14 @@ class Wire:
     @classmethod
     async def open(cls, port: Address, *, seconds_max: float = 5, **headers: str) -> Wire:
         host, number = port if isinstance(port, tuple) else ("127.0.0.1", port)
-        opening = asyncio.open_connection(host, number, limit=1 << 22)
-        reader, writer = await asyncio.wait_for(opening, seconds_max)
+        # Not wait_for: before Python 3.12 it may swallow that its caller is cancelled.
+        async with asyncio.timeout(seconds_max):
+            reader, writer = await asyncio.open_connection(host, number, limit=1 << 22)
         wire = cls(reader, writer)
         wire.send("CONNECT", {"accept-version": "1.2", "host": "x", **headers})
         try:
-            frame = await asyncio.wait_for(wire.read(), seconds_max)
+            async with asyncio.timeout(seconds_max):
+                frame = await wire.read()
         except BaseException:
             wire.close()
             raise
