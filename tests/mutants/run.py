@@ -65,10 +65,10 @@ def try_out(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-        failing = trees.get().failing(sorted(_tests(outcomes)))
+        failing, said = trees.get().failing(sorted(_tests(outcomes)))
         for number, outcome in enumerate(outcomes):
             if outcome.is_test and outcome.caught_by in failing:
-                outcomes[number] = replace(outcome, caught_by=None)
+                outcomes[number] = replace(outcome, caught_by=None, why_not=f"{outcome.caught_by}: {said}")
                 told(outcomes[number])
         return outcomes
 
@@ -81,6 +81,8 @@ def line_of(outcome: Outcome) -> str:
     """An outcome for a person."""
     mutant = outcome.mutant
     caught = f"caught by {outcome.caught_by}" if outcome.caught_by is not None else "NOT CAUGHT"
+    if outcome.why_not:
+        caught += f", for this fails on the tree as it is: {outcome.why_not}"
     return f"{mutant.name}\n    {mutant.mark.place}  {caught}  ({outcome.seconds:.1f} s)"
 
 

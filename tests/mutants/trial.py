@@ -24,6 +24,7 @@ TEST_SECONDS_MAX = 60
 SILENCE_SECONDS_MAX = 2 * TEST_SECONDS_MAX
 # How often it is looked whether anything was heard.
 POLL_SECONDS = 0.05
+_SAID_MAX = 4000
 
 _LEFT_OUT = shutil.ignore_patterns(
     "__pycache__", ".git", ".venv", ".*_cache", ".hypothesis", ".ci-cache", "dist", "build", "tandemmq-data", "demo"
@@ -36,12 +37,14 @@ SEED = "20"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``caught_by``: the test that failed, or the limit that was reached; None: nothing did."""
+    """``caught_by``: the test that failed, or the limit that was reached; None: nothing did. ``why_not``: what was said
+    by a test that failed on the tree as it is, too, and so has caught nothing."""
 
     mutant: Mutant
     caught_by: str | None
     seconds: float
     is_test: bool = True
+    why_not: str = ""
 
 
 class TrialFailed(Exception):
@@ -78,9 +81,12 @@ class Tree:
         failed = _said(heard, FAILED)
         return Outcome(mutant, failed[0] if failed else None, seconds)
 
-    def failing(self, tests: Sequence[str]) -> set[str]:
-        """Which of ``tests`` fail without any mutant. Raises TrialFailed."""
-        return set(_said(self._pytest(*tests)[1], FAILED)) if tests else set()
+    def failing(self, tests: Sequence[str]) -> tuple[set[str], str]:
+        """Which of ``tests`` fail without any mutant, and the end of what is said about that. Raises TrialFailed."""
+        if not tests:
+            return set(), ""
+        failed = set(_said(self._pytest(*tests)[1], FAILED))
+        return failed, (self._scratch / "output").read_text(encoding="utf-8", errors="replace")[-_SAID_MAX:]
 
     def _pytest(self, *arguments: str) -> tuple[int | None, list[str]]:
         """The exit code (None: it hung), and what the witness said."""
@@ -112,7 +118,7 @@ class Tree:
             heard = witness.read_text(encoding="utf-8").splitlines()
             if code is not None and code > 1 and not _said(heard, FAILED):
                 output.seek(0)
-                raise TrialFailed(f"pytest ended with {code}: {' '.join(arguments)}\n{output.read()[-4000:]}")
+                raise TrialFailed(f"pytest ended with {code}: {' '.join(arguments)}\n{output.read()[-_SAID_MAX:]}")
         return code, heard
 
     def _forget_compiled(self, file: Path) -> None:
