@@ -17,7 +17,14 @@ from store.standby import Disk, Standby
 from store.store import Store
 
 KIB = 1024
-SMALL = StoreSettings(journal_max_file_length=64 * KIB, checkpoint_interval=3600.0, look_interval=0.05)
+# No checkpoint comes by itself: not by the clock, nor because this machine is slow for a moment.
+SMALL = StoreSettings(
+    journal_max_file_length=64 * KIB,
+    checkpoint_interval=3600.0,
+    recovery_budget=3600.0,
+    failover_budget=3600.0,
+    look_interval=0.05,
+)
 Q = Destination(DestinationKind.QUEUE, "Q.A")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -193,6 +194,8 @@ def test_what_looks_like_damage_to_one_who_was_deposed_is_its_successors_work(tm
     first.add_durably(10)
     first.add_durably(10)
     first.crash()
+    # Its first checkpoint may stand before or behind the batches: without it the journal is read from its beginning.
+    shutil.rmtree(tmp_path / "index" / "a")
     late = standby(str(tmp_path), "late")
     late.fence(lambda: True)
     successor = standby(str(tmp_path), "b")
