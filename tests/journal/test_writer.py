@@ -365,6 +365,24 @@ def test_a_file_put_in_the_place_of_ours_deposes(new_writer: NewWriter, files: J
         writer.look()
 
 
+def test_a_file_put_in_the_place_of_the_one_just_made_deposes(
+    new_writer: NewWriter, files: JournalFiles, watched_disk: Any
+) -> None:
+    """Between the link and the opening: nothing is written into it."""
+
+    class Replacing(watched_disk):  # type: ignore[misc]
+        def open(self, path: str, flags: int, *mode: int) -> int:
+            if path == files.path(2) and flags & os.O_WRONLY and not os.path.exists(f"{path}.old"):
+                os.rename(path, f"{path}.old")
+                Path(path).write_bytes(Path(f"{path}.old").read_bytes())
+            return os.open(path, flags, *mode)
+
+    old = new_writer("old", disk=Replacing())
+    with pytest.raises(Deposed, match="the file just made was replaced"):
+        old.rotate(b"header of the deposed")
+    assert contents(files, 2) == []
+
+
 def test_a_link_whose_reply_was_lost_is_our_rotation(
     new_writer: NewWriter, files: JournalFiles, watched_disk: Any
 ) -> None:
