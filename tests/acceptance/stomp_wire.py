@@ -85,3 +85,26 @@ async def connect_any(ports: Sequence[Address], seconds: float = 30.0, **headers
                 pass
         assert asyncio.get_running_loop().time() < deadline, f"no broker on {ports}"
         await asyncio.sleep(0.01)
+
+
+async def send(wire: Wire, destination: str, body: str) -> None:
+    """A persistent message, whose receipt is its body."""
+    wire.send("SEND", {"destination": destination, "persistent": "true", "receipt": body}, body.encode())
+    await wire.flush()
+
+
+async def confirm(port: Address, destination: str, body: str, seconds_max: float) -> None:
+    """Send it, and wait until it is confirmed."""
+    wire = await Wire.open(port)
+    await send(wire, destination, body)
+    assert (await asyncio.wait_for(wire.read(), seconds_max)).headers["receipt-id"] == body
+    wire.close()
+
+
+async def bodies(port: Address, destination: str, count: int, seconds_max: float) -> list[str]:
+    """What is in the queue; nothing is acknowledged."""
+    wire = await Wire.open(port)
+    wire.send("SUBSCRIBE", {"id": "0", "destination": destination, "ack": "client-individual"})
+    found = [(await asyncio.wait_for(wire.read(), seconds_max)).body.decode() for _ in range(count)]
+    wire.close()
+    return found

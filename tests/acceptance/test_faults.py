@@ -19,6 +19,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
+import stomp_wire
 from broker_process import BrokerProcess, wait_until
 from stomp_wire import Wire
 from zombie_locks import FileLock
@@ -90,24 +91,15 @@ def pair(tmp_path: Path, library: Path) -> Iterator[Pair]:
 
 
 async def send(wire: Wire, body: str) -> None:
-    wire.send("SEND", {"destination": QUEUE, "persistent": "true", "receipt": body}, body.encode())
-    await wire.flush()
+    await stomp_wire.send(wire, QUEUE, body)
 
 
 async def confirm(broker: BrokerProcess, body: str) -> None:
-    wire = await Wire.open(broker.stomp)
-    await send(wire, body)
-    assert (await asyncio.wait_for(wire.read(), NOTICED_SECONDS_MAX)).headers["receipt-id"] == body
-    wire.close()
+    await stomp_wire.confirm(broker.stomp, QUEUE, body, NOTICED_SECONDS_MAX)
 
 
 async def bodies(broker: BrokerProcess, count: int) -> list[str]:
-    """What is in the queue; nothing is acknowledged."""
-    wire = await Wire.open(broker.stomp)
-    wire.send("SUBSCRIBE", {"id": "0", "destination": QUEUE, "ack": "client-individual"})
-    found = [(await asyncio.wait_for(wire.read(), NOTICED_SECONDS_MAX)).body.decode() for _ in range(count)]
-    wire.close()
-    return found
+    return await stomp_wire.bodies(broker.stomp, QUEUE, count, NOTICED_SECONDS_MAX)
 
 
 @pytest.mark.service

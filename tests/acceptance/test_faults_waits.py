@@ -21,8 +21,8 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
+import stomp_wire
 from broker_process import BrokerProcess, wait_until
-from stomp_wire import Wire
 from zombie_locks import FileLock, Lock, SqliteLease
 from zombie_pair import Pair
 from zombie_shim import Area, Shim, Verb, built, compiler
@@ -60,19 +60,11 @@ def make_pair(tmp_path: Path, library: Path) -> Iterator[Callable[[Lock], Pair]]
 
 
 async def confirm(broker: BrokerProcess, body: str) -> None:
-    wire = await Wire.open(broker.stomp)
-    wire.send("SEND", {"destination": QUEUE, "persistent": "true", "receipt": body}, body.encode())
-    await wire.flush()
-    assert (await asyncio.wait_for(wire.read(), SECONDS_MAX)).headers["receipt-id"] == body
-    wire.close()
+    await stomp_wire.confirm(broker.stomp, QUEUE, body, SECONDS_MAX)
 
 
 async def bodies(broker: BrokerProcess, count: int) -> list[str]:
-    wire = await Wire.open(broker.stomp)
-    wire.send("SUBSCRIBE", {"id": "0", "destination": QUEUE, "ack": "client-individual"})
-    found = [(await asyncio.wait_for(wire.read(), SECONDS_MAX)).body.decode() for _ in range(count)]
-    wire.close()
-    return found
+    return await stomp_wire.bodies(broker.stomp, QUEUE, count, SECONDS_MAX)
 
 
 def ask(broker: BrokerProcess, page: str, body: bytes | None = None) -> tuple[int, dict[str, Any]]:

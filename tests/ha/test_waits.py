@@ -67,13 +67,6 @@ def directory(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def disk() -> Iterator[HangingDisk]:
-    made = HangingDisk()
-    yield made
-    made.gate.open()
-
-
-@pytest.fixture
 def gate() -> Iterator[Gate]:
     made = Gate()
     yield made

@@ -40,13 +40,6 @@ def directory(tmp_path: Path) -> Iterator[str]:
     assert report.is_clean, report.problems
 
 
-@pytest.fixture
-def disk() -> Iterator[HangingDisk]:
-    made = HangingDisk()
-    yield made
-    made.gate.open()
-
-
 def node(name: str, directory: str, lock: MemoryLock, **options: Any) -> Node:
     return Node(name, directory, lock, make_standby=standbys, **options).start()
 

@@ -382,16 +382,16 @@ def test_an_old_index_knows_a_prepared_transaction_that_moved_twice(directory: s
     assert check(directory).problems == []
 
 
-def subscribed(term: Term, name: str) -> int:
+def subscribed(term: Term, name: str, selector: str | None = None) -> int:
+    """Once more: it is the same one, on other terms."""
     owner = term.store.subscription("c", name, T)
-    operation = AddSubscription(owner, encode_subscription(T, "c", name))
+    operation = AddSubscription(owner, encode_subscription(T, "c", name, selector))
     term.store.append(operation)
     term.wait(lambda: operation in term.durable_operations)
     return owner
 
 
-def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory: str) -> None:
-    """Its end went with its file: what came in between is not for the new one."""
+def one_ended_while_old_was_away(directory: str) -> Term:
     term = Term(directory, "old", settings=OFF)
     subscribed(term, "one")
     term.close()
@@ -400,6 +400,12 @@ def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory:
     ended = RemoveOwner(one, encode_unsubscribe(T, "c", "one"))
     term.store.append(ended)
     term.wait(lambda: ended in term.durable_operations)
+    return term
+
+
+def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory: str) -> None:
+    """Its end went with its file: what came in between is not for the new one."""
+    term = one_ended_while_old_was_away(directory)
     two = subscribed(term, "two")
     for operation in fill_sparsely(term, 3):
         term.remove(operation, term.store.queue(Q))
@@ -419,25 +425,12 @@ def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory:
     assert check(directory).problems == []
 
 
-def on_other_terms(term: Term, owner: int, name: str, selector: str) -> None:
-    operation = AddSubscription(owner, encode_subscription(T, "c", name, selector))
-    term.store.append(operation)
-    term.wait(lambda: operation in term.durable_operations)
-
-
 @pytest.mark.parametrize("standby_checkpoints", [False, True])
 def test_an_old_index_knows_one_that_ended_and_began_again_and_was_told_other_terms(
     directory: str, standby_checkpoints: bool
 ) -> None:
     """It holds what came since it began, not only since its newest record: no file tells any more that it ended."""
-    term = Term(directory, "old", settings=OFF)
-    subscribed(term, "one")
-    term.close()
-    term = Term(directory, settings=OFF)
-    one = next(owner.id for owner in term.owners if owner.subscription_name == "one")
-    ended = RemoveOwner(one, encode_unsubscribe(T, "c", "one"))
-    term.store.append(ended)
-    term.wait(lambda: ended in term.durable_operations)
+    term = one_ended_while_old_was_away(directory)
     dense = fill_sparsely(term, 3)
     begins = JournalFiles(directory).list()[-2]
     two = subscribed(term, "two")
@@ -447,7 +440,7 @@ def test_an_old_index_knows_one_that_ended_and_began_again_and_was_told_other_te
         last = term.add(T, owners=(two, one))
         term.wait(lambda last=last: last in term.durable_operations)  # type: ignore[misc]
         dense += fill_sparsely(term, 2)
-        on_other_terms(term, one, "one", f"price > {number}")
+        assert subscribed(term, "one", f"price > {number}") == one
     if standby_checkpoints:
         standby = Standby(directory, f"{directory}/index", "old", OFF)
         for _ in range(10):  # and makes checkpoints
