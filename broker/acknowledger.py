@@ -121,6 +121,8 @@ class Acknowledger:
 
     def go_on(self, subscription: Subscription) -> None:
         """It has room for more."""
+        if subscription.is_held_back:
+            subscription.retry()
         for queue in subscription.queues:
             if queue.has_work:
                 self._dispatch(queue)

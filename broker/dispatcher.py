@@ -15,10 +15,11 @@ from broker.core.client import Waiting
 from broker.core.commands import ClientError
 from broker.core.deadletter import dead_letter
 from broker.core.destinations import Destinations
+from broker.core.memory import Holder, Memory
 from broker.core.policies import Policies
 from broker.core.queue import Delivery, Queue
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Entry, Memory, Session, Subscription
+from broker.core.subscription import Entry, Session, Subscription
 from broker.core.topic import TopicSubscription
 from store.operations import (
     AddMessage,
@@ -75,6 +76,10 @@ class Nobody:
     """The origin of what no client sent."""
 
     is_writable = False
+
+    @property
+    def holder(self) -> Holder:
+        raise AssertionError("nothing is held for nobody")
 
     @property
     def session(self) -> Session:
@@ -308,7 +313,7 @@ class Dispatcher:
                 self._sweep_from += number + 1
                 break
         self._swept = now
-        if self._memory.stored * 2 > self._memory.stored_max:
+        if self._memory.used * 2 > self._memory.window_max:
             for queue in queues:
                 queue.evict()
 

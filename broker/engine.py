@@ -50,6 +50,7 @@ from broker.core.commands import (
     Unsubscribe,
 )
 from broker.core.destinations import Destinations
+from broker.core.memory import CONNECTION_BYTES, Kind, Memory
 from broker.core.pending import PENDING
 from broker.core.policies import DestinationPolicy, Policies, RedeliveryPolicy
 from broker.core.queue import Queue
@@ -58,7 +59,7 @@ from broker.core.selector import compile_selector, is_quick
 from broker.core.settings import EngineSettings
 from broker.core.slices import Work, at_once
 from broker.core.statistics import statistics
-from broker.core.subscription import Memory, Outlet, Subscription
+from broker.core.subscription import Outlet, Subscription
 from broker.core.topic import DurableSubscription, Topic
 from broker.declarations import Declarations
 from broker.dispatcher import NOBODY, BrowsePage, Dispatcher, Store
@@ -87,6 +88,8 @@ log = logging.getLogger(__name__)
 
 # How often ``tick`` is called.
 TICK_SECONDS = 1.0
+# Between two looks whether there is room for those who are held back.
+ROOM_LOOK_SECONDS = 0.05
 # A message may repeat what the client said, at any length.
 _LOGGED_CHARACTERS_MAX = 500
 
@@ -149,9 +152,9 @@ class Engine:
         policies = policies or Policies(
             (), DestinationPolicy(redelivery=RedeliveryPolicy(settings.maximum_redeliveries))
         )
-        self._memory = memory = Memory(
-            settings.memory_limit, settings.non_persistent_memory_limit, settings.transactions_memory_limit
-        )
+        self.memory = memory = Memory(settings.memory_limit)
+        memory.on_held_back = self._await_room
+        self._is_room_awaited = False
         self._destinations = Destinations(
             settings, memory, store.queue, [each for each in store.owners() if each.destination != PENDING], policies
         )
@@ -171,7 +174,7 @@ class Engine:
             store, self._destinations, self._dispatcher, fan_out, memory, policies, self._access, clock, zone
         )
         self._transactions = Transactions(
-            store, self._destinations, self._dispatcher, memory, settings, self._sender, self._access
+            store, self._destinations, self._dispatcher, settings, self._sender, self._access
         )
         self._acknowledger = Acknowledger(self._dispatcher, self._transactions, settings, policies, clock, call_later)
         self._subscriber = Subscriber(
@@ -251,6 +254,8 @@ class Engine:
     def opened(self, connection: Connection) -> None:
         """A connection begins; ``closed`` ends it."""
         client = connection.client = Client(connection)
+        client.holder.on_room = partial(self.writable, connection)
+        client.holder.add(Kind.STATE, CONNECTION_BYTES)
         self._clients.add(client)
 
     def closed(self, connection: Connection) -> None:
@@ -264,6 +269,18 @@ class Engine:
         client: Client = connection.client
         for subscription in list(client.subscriptions.values()):
             self._acknowledger.go_on(subscription)
+
+    def _await_room(self) -> None:
+        """Somebody is held back, for he holds more than what is left of the memory."""
+        if not self._is_room_awaited:
+            self._is_room_awaited = True
+            self._call_later(ROOM_LOOK_SECONDS, self._look_for_room)
+
+    def _look_for_room(self) -> None:
+        self._is_room_awaited = False
+        self.memory.look()
+        if self.memory.held_back:
+            self._await_room()
 
     def handle(self, connection: Connection, command: Command) -> None:
         """Carry out one command. What the peer did wrong is told to its session, not raised."""
@@ -316,6 +333,7 @@ class Engine:
             self._dispatch(queue)
         self._declarations.left(client)
         self._advising.disconnected(client)
+        client.holder.end()
 
     def _connect(self, client: Client, command: Connect) -> None:
         """Find out who that is."""
@@ -691,4 +709,4 @@ class Engine:
             "slow_consumers_aborted_total": self._slow_consumers.aborted,
             **self._flow.counts,
         }
-        return statistics(self._destinations, self._memory, counts)
+        return statistics(self._destinations, self.memory, counts)

@@ -24,9 +24,9 @@ from broker.advising import Advising, name_of
 from broker.core.advisor import FastProducerFact, FullFact
 from broker.core.client import Client
 from broker.core.commands import ClientError, Commit, Disconnect, ErrorKind, Prepare, Send
+from broker.core.memory import ENTRY_OVERHEAD_BYTES, Kind
 from broker.core.policies import Policies
 from broker.core.room import NoRoom
-from broker.core.subscription import ENTRY_OVERHEAD_BYTES
 from store.records.message import Destination
 
 log = logging.getLogger(__name__)
@@ -141,6 +141,7 @@ class FlowControl:
             self._next_deadline = held.deadline
         self._stand(held)
         self._weight += weight
+        client.holder.add(Kind.WAITING_SENDS, weight)
         self.delayed += 1
         self.is_holding = True
         blocked = self._blocked.get(client)
@@ -341,6 +342,7 @@ class FlowControl:
         held.is_gone = True
         self._weight -= held.weight
         client = held.client
+        client.holder.add(Kind.WAITING_SENDS, -held.weight)
         blocked = self._blocked[client]
         del blocked.held[held]
         blocked.weight -= held.weight

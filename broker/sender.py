@@ -16,11 +16,12 @@ from broker.core.advisor import MessageEvent
 from broker.core.client import Client
 from broker.core.commands import ClientError, ErrorKind, Receipt, Send
 from broker.core.destinations import VIRTUAL_TOPIC_PREFIX, Destinations
+from broker.core.memory import Memory, Share
 from broker.core.pending import PENDING
 from broker.core.policies import DestinationPolicy, Policies
 from broker.core.queue import Queue
 from broker.core.room import NoRoom
-from broker.core.subscription import Memory, Outlet
+from broker.core.subscription import Outlet
 from broker.core.topic import Topic
 from broker.dispatcher import NOBODY, Dispatcher, Store, encode_payload
 from broker.fan_out import FanOut
@@ -36,8 +37,7 @@ from store.space import StoreFull
 FULL_ADVICE = "Nothing was stored. Send it later: consumers go on, and what they acknowledge gives space back."
 # Limits by the names under which a producer is told of them.
 STORE_LIMIT = "store"
-MEMORY_LIMIT = "non_persistent_memory_limit"
-DESTINATION_LIMIT = "memory_limit"
+MEMORY_LIMIT = "memory_limit"
 
 Target = Queue | Topic
 
@@ -161,7 +161,7 @@ class Sender:
         self.scheduler = Scheduler(
             self._append, self._send_due, owner, count, self._store.epoch, self._clock, zone=self._zone
         )
-        self._pending = Queue(PENDING, owner, self._dispatcher.settings, self._memory)
+        self._pending = Queue(PENDING, owner, self._dispatcher.settings, Share(self._memory))
         return self.scheduler
 
     def _manage(self, client: Client, message: Message) -> None:
@@ -337,8 +337,7 @@ class Sender:
             if self._stored_by(copy, target, client):
                 lines.add((STORE_LIMIT, None))
             elif isinstance(target, Queue) or target.durables:
-                lines.add((MEMORY_LIMIT, None))
-                lines.add((DESTINATION_LIMIT, target.destination))
+                lines.add((MEMORY_LIMIT, target.destination))
         return lines
 
     def check_memory(self, message: Message, target: Target) -> None:
@@ -347,22 +346,19 @@ class Sender:
             return
         memory = self._memory
         destination = target.destination
-        if memory.volatile + message.size > memory.volatile_max:
-            reason = "Non-persistent messages fill their memory"
-            advice = f"{MEMORY_LIMIT} is {memory.volatile_max} bytes. Send with persistent:true, or later."
-            if message.size > memory.volatile_max:
+        share = self._destinations.shares[destination]
+        advice = "Send with persistent:true, or later."
+        if share.limit and share.used >= share.limit:
+            reason = f"Messages of {destination} fill its memory"
+            advice = f"memory_limit is {share.limit} bytes there. {advice}"
+            raise NoRoom(reason, advice, limit=MEMORY_LIMIT, destination=destination, of=destination, used=share.used)
+        if share.not_persistent + message.size > memory.free:
+            reason = f"Non-persistent messages of {destination} fill the memory that is free"
+            advice = f"memory_limit of the broker is {memory.limit} bytes, of which {memory.used} are used. {advice}"
+            if message.size > memory.limit:
                 raise ClientError(reason, advice, is_fatal=False, kind=ErrorKind.RESOURCE)
-            raise NoRoom(reason, advice, limit=MEMORY_LIMIT, destination=destination, used=memory.volatile)
-        shares = self._destinations.shares
-        share = shares.get(destination) if shares else None
-        if share is not None and share.used >= share.limit:
             raise NoRoom(
-                f"Messages of {destination} fill its memory",
-                f"{DESTINATION_LIMIT} is {share.limit} bytes there. Send with persistent:true, or later.",
-                limit=DESTINATION_LIMIT,
-                destination=destination,
-                of=destination,
-                used=share.used,
+                reason, advice, limit=MEMORY_LIMIT, destination=destination, of=destination, used=share.not_persistent
             )
 
     # ---- visible

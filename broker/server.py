@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 # Where there is no room for another connection, of so many newcomers one that has been silent for so long makes some.
 LOOKED_AT_MAX = 64
 SILENT_SECONDS_MIN = 0.25
-UNFINISHED_BYTES_MAX = 64 << 20
 # What the kernel queues before we accept (ActiveMQ's TcpTransportServer backlog is 5000; Linux caps it at somaxconn).
 BACKLOG = 1024
 # What an orderly end may cost: a standby is to be master within a second.
@@ -105,13 +104,10 @@ class Server:
         self,
         connectors: Sequence[Connector],
         connections_max: int = 1 << 30,
-        unfinished_bytes_max: int = UNFINISHED_BYTES_MAX,
     ) -> None:
-        """Of all connectors together: ``connections_max`` (``broker.descriptors``), and what may be held of frames that
-        are not whole (``broker.unfinished_input``)."""
+        """``connections_max``: of all connectors together (``broker.descriptors``)."""
         self._connectors = connectors
         self._connections_max = connections_max
-        self._unfinished_bytes_max = unfinished_bytes_max
         self._bound: list[tuple[Connector, socket.socket]] = []
         # Where port 0 led to, so that the next bind gets the same.
         self._ports: dict[Connector, int] = {}
@@ -198,7 +194,7 @@ class Server:
         self._outbox = outbox = Outbox(loop, engine)
         self._overlong_before = self.overlong_steps
         self._turns = turns = Turns(loop)
-        unfinished = UnfinishedInput(loop, self._unfinished_bytes_max)
+        unfinished = UnfinishedInput(loop, engine.memory)
         bound, self._bound = self._bound, []
         try:
             while bound:

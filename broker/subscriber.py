@@ -12,6 +12,7 @@ from broker.core.client import Client, Waiting
 from broker.core.commands import ClientError, ErrorKind, Receipt, Subscribe, Unsubscribe
 from broker.core.destinations import Destinations
 from broker.core.durables import DurableSubscriber
+from broker.core.memory import SUBSCRIPTION_BYTES, Kind
 from broker.core.policies import Policies
 from broker.core.queue import Queue
 from broker.core.selector import compile_selector
@@ -92,6 +93,13 @@ class Subscriber:
         limit = self._settings.subscriptions_max
         if len(client.subscriptions) >= limit:
             raise ClientError(f"More than {limit} subscriptions (subscriptions_max)", kind=ErrorKind.RESOURCE)
+        memory = client.holder.memory
+        if client.holder.by_kind[Kind.STATE] > memory.held_max:
+            raise ClientError(
+                "Subscriptions fill the memory that is free",
+                f"memory_limit of the broker is {memory.limit} bytes.",
+                kind=ErrorKind.RESOURCE,
+            )
         parts = names.split(command.destination)
         if len(parts) > names.COMPOSITE_PARTS_MAX:
             raise ClientError(
@@ -156,7 +164,7 @@ class Subscriber:
         if policy.advisory_for_discarding_messages:
             plain.on_drop = self._advising.discarded
         named = [self._destinations.topic(part) for part in parts if not names.is_wildcard(part.name)]
-        client.subscriptions[command.id] = plain
+        _enter(client, plain)
         for topic in named:
             topic.open(plain)
         for part in parts:
@@ -181,7 +189,7 @@ class Subscriber:
             is_browser=command.is_browser,
         )
         queues = [self._destinations.queue(part) for part in parts if not names.is_wildcard(part.name)]
-        client.subscriptions[command.id] = subscription
+        _enter(client, subscription)
         # The receipt precedes the first message (ActiveMQ).
         client.tell_receipt(command.receipt)
         if command.is_browser:
@@ -233,7 +241,7 @@ class Subscriber:
         )
         durable.reserve(subscription, partial(self._may_read, client))
         durable.user = client.principal.name
-        client.subscriptions[command.id] = subscription
+        _enter(client, subscription)
         self._advising.subscribed(client, command, subscription, parts)
         known = [part for part in durable.parts.values() if self._may_read(client, part.destination)]
         for part in known:
@@ -356,9 +364,11 @@ class Subscriber:
         ``seen``: see Unsubscribe.
         """
         subscription.is_open = False
+        subscription.outlet.holder.add(Kind.STATE, -SUBSCRIPTION_BYTES)
         self._destinations.unwatch(subscription)
         if subscription.is_browser:
             self._dispatcher.end_browse(subscription)
+            subscription.clear()
             return []
         queues = list(subscription.queues)
         for queue in queues:
@@ -368,3 +378,9 @@ class Subscriber:
                 topic.close(subscription)
         self._advising.unsubscribed(subscription)
         return queues
+
+
+def _enter(client: Client, subscription: Subscription) -> None:
+    """It is open from now on, until ``close``."""
+    client.subscriptions[subscription.id] = subscription
+    client.holder.add(Kind.STATE, SUBSCRIPTION_BYTES)

@@ -28,7 +28,7 @@ from broker.core.commands import (
 from broker.core.destinations import Destinations
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Entry, Memory, Subscription
+from broker.core.subscription import Entry, Subscription
 from broker.core.topic import DurableSubscription, Topic
 from broker.core.transaction import Transaction
 from broker.dispatcher import Dispatcher, Store, removal
@@ -89,7 +89,6 @@ class Transactions:
         store: Store,
         destinations: Destinations,
         dispatcher: Dispatcher,
-        memory: Memory,
         settings: EngineSettings,
         sender: Sender,
         access: Access,
@@ -98,7 +97,6 @@ class Transactions:
         self._append = store.append
         self._destinations = destinations
         self._dispatcher = dispatcher
-        self._memory = memory
         self._settings = settings
         self._sender = sender
         self._access = access
@@ -190,7 +188,7 @@ class Transactions:
 
     def _new(self, client: Client, name: str) -> Transaction:
         client.transactions_begun += 1
-        return Transaction(name, client.transactions_begun, self._settings, self._memory)
+        return Transaction(name, client.transactions_begun, self._settings, client.holder)
 
     # ---- the end
 

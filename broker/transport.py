@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, cast
 
 from broker.core.commands import ClientError, Command
+from broker.core.memory import Holder, Kind, Memory
 from broker.protocols.session import Session
 from broker.turns import TURN_BYTES_MAX, Turns
 from broker.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
@@ -53,6 +54,9 @@ DEFAULT_LIMITS = TransportLimits()
 
 class Engine(Protocol):
     """What a connection asks of the engine, always on the loop."""
+
+    @property
+    def memory(self) -> Memory: ...
 
     @property
     def is_congested(self) -> bool:
@@ -125,7 +129,8 @@ class Outbox:
 class Connection(asyncio.Protocol):
     """One accepted connection.
 
-    ``client`` belongs to the engine. ``subject`` makes a name of a peer's certificate
+    ``client`` belongs to the engine; ``holder`` is what is held in memory for it. ``subject`` makes a name of a
+    peer's certificate
     (``getpeercert()``). ``close`` and ``abort`` may be called at any time and more than once.
     """
 
@@ -159,6 +164,7 @@ class Connection(asyncio.Protocol):
         "_unread_since",
         "certificate",
         "client",
+        "holder",
         "id",
         "is_closing",
         "peer",
@@ -182,6 +188,7 @@ class Connection(asyncio.Protocol):
         self.id = id
         self.session = session
         self.client: object = None
+        self.holder = Holder(engine.memory)
         self.peer = "?"
         self.certificate: str | None = None
         self.is_closing = False
@@ -218,7 +225,11 @@ class Connection(asyncio.Protocol):
     @property
     def is_writable(self) -> bool:
         """Whether more may be delivered. When it was false, ``Engine.writable`` follows, or ``closed``."""
-        return not self._is_paused and self.session.pending_bytes < self._limits.write_bytes_high
+        return (
+            not self._is_paused
+            and not self.holder.is_held_back
+            and self.session.pending_bytes < self._limits.write_bytes_high
+        )
 
     def touch(self) -> None:
         """What the session has to say is written at the end of this turn of the loop."""
@@ -317,16 +328,21 @@ class Connection(asyncio.Protocol):
         self._turn_bytes += len(data)
         if self._rest is not None or self._reasons_not_to_read:
             # What the loop had read before it heard that nothing more is to be read.
-            if self._rest is None:
-                self._rest = deque()
-            self._rest.append(data)
+            self._keep(data)
             return
         until = self._turns.begin()
         if until:
             self._understand(data, until)
         else:
-            self._rest = deque((data,))
+            self._keep(data)
             self._settle(has_spent=False)
+
+    def _keep(self, data: bytes) -> None:
+        """For a later turn."""
+        if self._rest is None:
+            self._rest = deque()
+        self._rest.append(data)
+        self.holder.add(Kind.INPUT, len(data))
 
     def go_on(self, until: float) -> None:
         """As Turns says it."""
@@ -359,7 +375,10 @@ class Connection(asyncio.Protocol):
             if not has_more or ended >= until or self._reasons_not_to_read:
                 break
             began = ended
-            data = b"" if session.has_more or rest is None else rest.popleft()
+            data = b""
+            if rest and not session.has_more:
+                data = rest.popleft()
+                self.holder.add(Kind.INPUT, -len(data))
         if session.pending_bytes:
             self.touch()  # what it answers by itself
         if not session.has_more and not self.is_closing:
@@ -368,6 +387,8 @@ class Connection(asyncio.Protocol):
                 self._unfinished.note(self, unfinished_bytes)
         if not self._has_heart_beats and session.is_connected:
             self._start_heart_beats()
+        if self._is_paused and self.holder.is_held_back:
+            self._reasons_not_to_read |= _UNREAD
         if engine.is_congested and not self._reasons_not_to_read & _CONGESTION:
             self._reasons_not_to_read |= _CONGESTION
             self._outbox.hold(self)
@@ -400,6 +421,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._stop()
         self._transport = None
+        self.holder.set_output(0)
         if self._close_timer is not None:
             self._close_timer.cancel()
         self._tell_closed()
@@ -409,11 +431,20 @@ class Connection(asyncio.Protocol):
         self._is_paused = True
         self._unread_bytes = 0
         self._unread_since = self._loop.time()
+        self.note_output()
 
     def resume_writing(self) -> None:
         self._is_paused = False
+        self.note_output()
         if not self.is_closing:
+            self._reasons_not_to_read &= ~_UNREAD
+            self._settle(has_spent=False)
             self._engine.writable(self)
+
+    def note_output(self) -> None:
+        """Count what the socket has not taken yet."""
+        if self._transport is not None:
+            self.holder.set_output(self._transport.get_write_buffer_size())
 
     # ---- what the server and its outbox call
 
@@ -434,7 +465,10 @@ class Connection(asyncio.Protocol):
         if not data or self._transport is None:
             return 0
         was_paused = self._is_paused
+        is_behind = self._transport.get_write_buffer_size() > 0
         self._transport.write(data)
+        if is_behind or self.holder.by_kind[Kind.OUTPUT]:
+            self.note_output()
         self._last_sent = now
         if was_paused:
             self._unread_bytes += len(data)
@@ -524,6 +558,8 @@ class Connection(asyncio.Protocol):
                 self._write(now)  # whoever may not speak may still breathe
             else:
                 self.touch()
+        if self.holder.by_kind[Kind.OUTPUT]:
+            self.note_output()
         self._timer = self._loop.call_later(self._look_interval(), self._look)
 
     def _fail(self, message: str, detail: str) -> None:
@@ -536,6 +572,8 @@ class Connection(asyncio.Protocol):
         self.is_closing = True
         self._outbox.forget(self)
         self._unfinished.forget(self)
+        self._rest = None
+        self.holder.add(Kind.INPUT, -self.holder.by_kind[Kind.INPUT])
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -547,7 +585,7 @@ class Connection(asyncio.Protocol):
 
 
 # Why a connection is not to be read.
-_CONGESTION, _STOPPED, _UNFINISHED = 1, 2, 4
+_CONGESTION, _STOPPED, _UNFINISHED, _UNREAD = 1, 2, 4, 8
 # The beginning of a handshake: type and version of its first record (RFC 8446, 5.1).
 _TLS_HELLO = b"\x16\x03"
 # Between two questions whether what is withheld may be said; a look takes less than a millisecond on a healthy volume.

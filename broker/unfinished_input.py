@@ -1,6 +1,7 @@
-"""Frames that have begun and are not whole: what the connections of a server hold of them together has a bound.
+"""Frames that have begun and are not whole: the connections of a server hold no more of them together than what is left
+of the memory (broker.core.memory).
 
-Beyond it only the connection that began first is read, for a while; the others wait until its frame is whole or it is
+Beyond that only the connection that began first is read, for a while; the others wait until its frame is whole or it is
 hung up on. So what is held stays below the bound and one frame of full length, and every frame gets its turn.
 """
 
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from typing import Protocol
+
+from broker.core.memory import Holder, Kind, Memory
 
 #: Less of a frame is not counted: what a socket gives at once.
 COUNTED_BYTES_MIN = 64 * 1024
@@ -18,6 +21,9 @@ FRAME_SECONDS_MAX = 10.0
 class Reader(Protocol):
     """A connection."""
 
+    @property
+    def holder(self) -> Holder: ...
+
     def hold_input(self, is_held: bool) -> None:
         """Read no more, or read on. Called again with the same, it changes nothing."""
 
@@ -26,13 +32,13 @@ class Reader(Protocol):
 
 
 class UnfinishedInput:
-    """See the module. For the loop's thread. ``bytes_max``: the bound, in bytes."""
+    """See the module. For the loop's thread."""
 
-    __slots__ = ("_bytes_max", "_first", "_held", "_loop", "_timer", "bytes")
+    __slots__ = ("_first", "_held", "_loop", "_memory", "_timer", "bytes")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, bytes_max: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, memory: Memory) -> None:
         self._loop = loop
-        self._bytes_max = bytes_max
+        self._memory = memory
         self._held: dict[Reader, int] = {}  # who began first comes first
         self._first: Reader | None = None  # for whom the others wait; None: there is room
         self._timer: asyncio.TimerHandle | None = None
@@ -43,8 +49,10 @@ class UnfinishedInput:
         if count < COUNTED_BYTES_MIN:
             self.forget(reader)
             return
-        self.bytes += count - self._held.get(reader, 0)
+        more = count - self._held.get(reader, 0)
+        self.bytes += more
         self._held[reader] = count
+        reader.holder.add(Kind.INPUT, more)
         self._settle()
 
     def forget(self, reader: Reader) -> None:
@@ -52,11 +60,12 @@ class UnfinishedInput:
         count = self._held.pop(reader, None)
         if count is not None:
             self.bytes -= count
+            reader.holder.add(Kind.INPUT, -count)
             reader.hold_input(False)
             self._settle()
 
     def _settle(self) -> None:
-        first = next(iter(self._held)) if self.bytes > self._bytes_max else None
+        first = next(iter(self._held)) if self.bytes > self._memory.free else None
         if first is None and self._first is None:
             return
         if first is not self._first:

@@ -127,7 +127,6 @@ class Broker:
                 for each, tls in zip(settings.connectors, self._tls, strict=True)
             ],
             connections_max(raise_limit()),
-            settings.broker.memory_limit,
         )
         self._notifier = Notifier.from_environment()
         admin = settings.admin.address
@@ -405,7 +404,6 @@ def engine_settings(settings: Settings) -> EngineSettings:
         topic_prefetch=said.topic_prefetch,
         durable_topic_prefetch=said.durable_topic_prefetch,
         memory_limit=said.memory_limit,
-        non_persistent_memory_limit=said.memory_limit,
     )
 
 

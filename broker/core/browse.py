@@ -125,11 +125,7 @@ class Browse:
             entry = waiting.popleft()
             if 0 < entry.message.expiration <= now:
                 continue
-            subscription.tag = tag = subscription.tag + 1
-            if not subscription.is_auto:
-                subscription.unacked[tag] = entry
-                subscription.credit -= 1
-            deliveries.append((subscription, tag, entry))
+            deliveries.append((subscription, subscription.hand(entry), entry))
         return deliveries
 
 

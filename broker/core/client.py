@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from broker.core.access import Principal
 from broker.core.commands import ClientError, Command, ErrorKind, Receipt
+from broker.core.memory import Holder
 from broker.core.queue import Queue
 from broker.core.subscription import Session, Subscription
 from broker.core.transaction import Transaction
@@ -20,6 +21,9 @@ class Connection(Protocol):
     """What the engine uses of a connection. ``client`` is the engine's own slot in it."""
 
     client: Any
+
+    @property
+    def holder(self) -> Holder: ...
 
     @property
     def id(self) -> str: ...
@@ -55,6 +59,7 @@ class Client:
         "awaited",
         "connection",
         "connection_id",
+        "holder",
         "id",
         "is_open",
         "is_there",
@@ -72,6 +77,7 @@ class Client:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self.holder = connection.holder
         self.session = connection.session
         self.id: str | None = None
         self.connection_id: str | None = None  # its own name for its connection (OpenWire)

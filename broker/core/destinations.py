@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Iterable
 
 from broker.core.commands import ClientError, ErrorKind
 from broker.core.durables import DurableSubscriber
+from broker.core.memory import DESTINATION_BYTES, Kind, Memory, Share
 from broker.core.names import Pattern, is_advisory
 from broker.core.pending import PENDING
 from broker.core.policies import Policies
 from broker.core.queue import Queue
-from broker.core.room import Share
 from broker.core.selector import compile_selector
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Memory, Subscription
+from broker.core.subscription import Subscription
 from broker.core.topic import DurableSubscription, Topic
 from broker.core.trie import NameTrie
 from broker.core.watching import Watch, Watching
@@ -42,7 +42,7 @@ class Destinations:
     ten thousand (``asleep``). ``by_name`` and ``by_owner`` have those that were named; they are read directly on hot
     paths, and only this class changes them.
 
-    ``shares`` are what those with a ``memory_limit`` hold. ``on_topic`` is told of each topic that begins, ``on_new``
+    ``shares`` are what their queues hold in memory. ``on_topic`` is told of each topic that begins, ``on_new``
     of whatever begins, but both not of advisory topics. A subscription with wildcards (``watch``) takes part in what
     matches now, and in what begins later.
     """
@@ -108,7 +108,7 @@ class Destinations:
             destination,
             owner,
             self._settings,
-            self._memory_of(destination),
+            self._share_of(destination),
             unread=unread,
             is_prioritized=self._policies.of(destination).prioritized_messages,
         )
@@ -122,14 +122,12 @@ class Destinations:
             self.on_new(destination)
         return queue
 
-    def _memory_of(self, destination: Destination) -> Memory | Share:
+    def _share_of(self, destination: Destination) -> Share:
         """What its queues count in: those of one topic's durable subscriptions in the same."""
-        limit = self._policies.of(destination).memory_limit
-        if limit is None:
-            return self._memory
         share = self.shares.get(destination)
         if share is None:
-            share = self.shares[destination] = Share(self._memory, limit)
+            limit = self._policies.of(destination).memory_limit
+            share = self.shares[destination] = Share(self._memory, limit or 0)
         return share
 
     def _know_virtual(self, destination: Destination) -> None:
@@ -236,6 +234,7 @@ class Destinations:
         """It is deleted with all it held. It has no consumers any more but those with wildcards, which let go of it."""
         destination = target.destination
         del self.by_name[destination]
+        self._memory.add(Kind.STATE, -DESTINATION_BYTES)
         if destination.kind in self._names:
             self._names[destination.kind].remove(destination.name, destination)
         self.shares.pop(destination, None)
@@ -286,6 +285,14 @@ class Destinations:
             raise ClientError(
                 f"More than {limit} destinations (destinations_max)", is_fatal=False, kind=ErrorKind.RESOURCE
             )
+        memory = self._memory
+        if memory.by_kind[Kind.STATE] > memory.free:
+            raise ClientError(
+                "Destinations, subscriptions and connections fill their memory",
+                f"memory_limit of the broker is {memory.limit} bytes.",
+                is_fatal=False,
+                kind=ErrorKind.RESOURCE,
+            )
         entry = self._policies.entry(destination)
         most = None if entry is None else entry.policy.max_destinations
         if entry is None or most is None:
@@ -327,6 +334,7 @@ class Destinations:
         """It is found by its name from now on."""
         destination = target.destination
         self.by_name[destination] = target
+        self._memory.add(Kind.STATE, DESTINATION_BYTES)
         if destination.kind in self._names:
             self._names[destination.kind].add(destination.name, destination)
 
@@ -390,7 +398,7 @@ class Destinations:
             durable.name,
             key,
             self._settings,
-            self._memory_of(destination),
+            self._share_of(destination),
             selector=selector,
             unread=unread,
             is_prioritized=self._policies.of(destination).prioritized_messages,

@@ -39,11 +39,11 @@ from operator import attrgetter, itemgetter
 from broker.core.browse import Browse
 from broker.core.lanes import are_alike, exclusive
 from broker.core.levels import KEY_BITS, Levels, level_at, priority_of
+from broker.core.memory import ENTRY_OVERHEAD_BYTES, Share
 from broker.core.passed import Passed
-from broker.core.room import Share
 from broker.core.routing import Routes
 from broker.core.settings import EngineSettings
-from broker.core.subscription import ENTRY_OVERHEAD_BYTES, Entry, Memory, Subscription, volatile_entry
+from broker.core.subscription import Entry, Subscription, volatile_entry
 from store.keys import rank_of
 from store.operations import Page, PagedMessage
 from store.records.message import Destination, Message
@@ -53,9 +53,9 @@ Delivery = tuple[Subscription, int, Entry]
 # One call of dispatch gives at most so much: the outlets are asked again before more is given to them.
 ROUND_MESSAGES = 128
 ROUND_BYTES = 128 * 1024
-# With the memory of all queues exhausted an empty window is given this many messages: a queue still moves, and what
-# it holds beyond the limit is what its consumers' prefetch lets them have.
+# With the memory for windows exhausted an empty one is given so much, while a consumer takes it: a queue still moves.
 SCARCE_MESSAGES = 16
+SCARCE_BYTES = 128 * 1024
 # What consumers passed over is remembered in so many runs for each message that the window may hold (passed).
 RUNS_PER_WINDOW = 10
 
@@ -73,7 +73,6 @@ class Queue:
     __slots__ = (
         "_low_messages",
         "_low_weight",
-        "_memory",
         "_page_after",
         "_position",
         "_settings",
@@ -108,6 +107,7 @@ class Queue:
         "returned",
         "routed",
         "routes",
+        "share",
         "subscription_key",
         "topic",
         "unread",
@@ -118,7 +118,7 @@ class Queue:
         destination: Destination,
         owner: int,
         settings: EngineSettings,
-        memory: Memory | Share,
+        share: Share,
         *,
         unread: int = 0,
         is_prioritized: bool = False,
@@ -156,7 +156,7 @@ class Queue:
         self.dequeued = 0
         self.dispatched = 0
         self._settings = settings
-        self._memory = memory
+        self.share = share
         self._low_messages = max(1, settings.window_messages // 2)
         self._low_weight = max(1, settings.window_bytes // 2)
         self._page_after = 0
@@ -205,18 +205,18 @@ class Queue:
         if self.levels is not None:
             self._add_to_level(self.levels, message, order_key, location, size)
             return
-        memory = self._memory
         if not self.is_behind:
             settings = self._settings
+            share = self.share
             if (
                 len(self.ready) + self.routed < settings.window_messages
                 and self.ready_weight < settings.window_bytes
-                and memory.stored < memory.stored_max
+                and share.has_room
             ):
-                weight = size + ENTRY_OVERHEAD_BYTES
-                memory.stored += weight
                 self.cursor = order_key
-                self._append(Entry(message, order_key, location, size, weight))
+                entry = Entry(message, order_key, location, size, size + ENTRY_OVERHEAD_BYTES)
+                share.take(entry)
+                self._append(entry)
                 return
             self.is_behind = self.is_paged = True
         self.unread += 1
@@ -225,10 +225,10 @@ class Queue:
             self._unplaced.clear()
 
     def add_volatile(self, message: Message) -> None:
-        """A non-persistent message arrived. The caller has asked ``Memory`` for room."""
+        """A non-persistent message arrived. The caller has asked ``Share`` for room."""
         self.enqueued += 1
         entry = volatile_entry(message)
-        self._memory.volatile += entry.weight
+        self.share.take(entry)
         if self.levels is not None:
             level = self.levels[rank_of(message.priority)]
             if level.is_behind:
@@ -245,17 +245,16 @@ class Queue:
         level = levels[number]
         if not level.is_behind:
             settings = self._settings
-            memory = self._memory
             windows = 2 if levels.precedes_unread(number) else 1
             if (
                 len(self.ready) + self.routed < windows * settings.window_messages
                 and self.ready_weight < windows * settings.window_bytes
-                and memory.stored < memory.stored_max
+                and self.share.has_room
             ):
-                weight = size + ENTRY_OVERHEAD_BYTES
-                memory.stored += weight
                 level.cursor = order_key
-                self._place(Entry(message, order_key, location, size, weight), level.next_position())
+                entry = Entry(message, order_key, location, size, size + ENTRY_OVERHEAD_BYTES)
+                self.share.take(entry)
+                self._place(entry, level.next_position())
                 return
             levels.fall_behind(number)
             self.is_behind = self.is_paged = True
@@ -286,7 +285,6 @@ class Queue:
         """Whether it is time to read on in the store."""
         if not self.is_paged or self.is_page_asked or not self.consumers:
             return False
-        memory = self._memory
         if self._is_due and self.routes is not None:
             # What lies behind the due ones fills the window, and may wait for them.
             if self._may_recall(*self.routes.recalled):
@@ -299,13 +297,15 @@ class Queue:
         count = len(self.ready) + self.routed
         if count >= self._low_messages or self.ready_weight >= self._low_weight:
             return False
-        return memory.stored < memory.stored_max or not count
+        return self.share.has_room or (not count and self._is_taken)
+
+    @property
+    def _is_taken(self) -> bool:
+        """Whether a consumer would take a message now."""
+        return any(each.credit > 0 and each.outlet.is_writable for each in self.consumers)
 
     def _may_recall(self, count: int, weight: int) -> bool:
-        memory = self._memory
-        return not count or (
-            count < self._low_messages and weight < self._low_weight and memory.stored < memory.stored_max
-        )
+        return not count or (count < self._low_messages and weight < self._low_weight and self.share.has_room)
 
     @property
     def _is_due(self) -> bool:
@@ -321,12 +321,14 @@ class Queue:
         assert not self.is_page_asked, "one page of a queue is under way at most"
         self.is_page_asked = True
         settings = self._settings
-        count = settings.page_messages if self._memory.stored < self._memory.stored_max else SCARCE_MESSAGES
+        count, size = settings.page_messages, settings.page_bytes
+        if not self.share.has_room:
+            count, size = min(count, SCARCE_MESSAGES), min(size, SCARCE_BYTES)
         self.is_rereading = self._is_due
         levels = self.levels
         if levels is None:
             self._page_after = self.passed.due[0].first_key - 1 if self.is_rereading else self.cursor
-            return Page(self.owner, self._page_after, count, settings.page_bytes)
+            return Page(self.owner, self._page_after, count, size)
         if self.is_rereading:
             run = self.passed.due[0]
             levels.asked = level_at(run.position)
@@ -335,7 +337,7 @@ class Queue:
         else:
             levels.asked = levels.first_behind
             after = levels[levels.asked].cursor
-        return Page(self.owner, after, count, settings.page_bytes, priority=priority_of(levels.asked))
+        return Page(self.owner, after, count, size, priority=priority_of(levels.asked))
 
     def page(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
         """The Page came back."""
@@ -404,8 +406,9 @@ class Queue:
 
     def _stored_entry(self, paged: PagedMessage) -> Entry:
         weight = paged.size + ENTRY_OVERHEAD_BYTES
-        self._memory.stored += weight
-        return Entry(paged.message, paged.order_key, paged.location, paged.size, weight)
+        entry = Entry(paged.message, paged.order_key, paged.location, paged.size, weight)
+        self.share.take(entry)
+        return entry
 
     def evict(self) -> None:
         """Leave the stored messages of the window to the store: nobody wants them now, and memory is scarce."""
@@ -426,7 +429,7 @@ class Queue:
         if self.routes is not None:
             self.routes.not_recalled(entry)
         self.ready_weight -= entry.weight
-        self._memory.stored -= entry.weight
+        self.share.give(entry)
 
     def _key_of(self, entry: Entry) -> int:
         """The order key of what is stored, behind the level if there are levels: grows with the position."""
@@ -461,6 +464,7 @@ class Queue:
         kept: dict[int, Entry] = {}
         for tag, entry in subscription.unacked.items():
             if entry.queue is self:
+                subscription.let_go(entry)
                 self.give_back(entry, is_seen=seen is None or tag <= seen)
             else:
                 kept[tag] = entry
@@ -522,7 +526,7 @@ class Queue:
         consumers = self.consumers
         if self._needs_routes:
             if routes is None:
-                routes = self.routes = Routes(self._settings, self._memory, self.passed, self._position, self.levels)
+                routes = self.routes = Routes(self._settings, self.share, self.passed, self._position, self.levels)
             routes.set_consumers(consumers, newcomers)
         else:
             self.routes = None
@@ -577,14 +581,11 @@ class Queue:
                 continue
             turn += 1
             idle = 0
-            subscription.tag = tag = subscription.tag + 1
+            deliveries.append((subscription, subscription.hand(entry), entry))
             if subscription.is_auto:
                 self.forget(entry)
             else:
-                subscription.unacked[tag] = entry
-                subscription.credit -= 1
                 in_flight += 1
-            deliveries.append((subscription, tag, entry))
             round_bytes += entry.weight
             if round_bytes >= ROUND_BYTES or len(deliveries) >= ROUND_MESSAGES:
                 self.has_more = True
@@ -604,10 +605,7 @@ class Queue:
         self.dequeued += 1
         if self.routes is not None:
             self.routes.gone(entry)
-        if entry.order_key:
-            self._memory.stored -= entry.weight
-        else:
-            self._memory.volatile -= entry.weight
+        self.share.give(entry)
 
     def give_back(self, entry: Entry, *, is_seen: bool = True) -> None:
         """A delivery came back: the message waits again, at its old place. A dropped queue has none any more.
@@ -636,9 +634,7 @@ class Queue:
                 return
         elif level.is_behind and paged.order_key > level.cursor:
             return
-        weight = paged.size + ENTRY_OVERHEAD_BYTES
-        self._memory.stored += weight
-        entry = Entry(paged.message, paged.order_key, paged.location, paged.size, weight)
+        entry = self._stored_entry(paged)
         entry.queue = self
         if level is None:
             self._taken_back += 1

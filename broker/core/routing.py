@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from broker.core.lanes import Lane, Lanes
 from broker.core.levels import BOUNDS, NO_LIMIT, Levels
+from broker.core.memory import Share
 from broker.core.passed import Passed
-from broker.core.room import Share
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Entry, Memory, Subscription
+from broker.core.subscription import Entry, Subscription
 
 if TYPE_CHECKING:
     from broker.core.queue import Delivery, Queue
@@ -37,12 +37,12 @@ class Routes:
         "_floor",
         "_lanes",
         "_levels",
-        "_memory",
         "_out",
         "_passed",
         "_recalled",
         "_recalled_weight",
         "_settings",
+        "_share",
         "newcomers",
         "stuck",
         "unwanted",
@@ -50,14 +50,14 @@ class Routes:
     )
 
     def __init__(
-        self, settings: EngineSettings, memory: Memory | Share, passed: Passed, floor: int, levels: Levels | None
+        self, settings: EngineSettings, share: Share, passed: Passed, floor: int, levels: Levels | None
     ) -> None:
         self.newcomers: set[Subscription] = set()
         self.unwanted: list[Entry] = []
         self.unwanted_weight = 0
         self.stuck: list[Entry] = []
         self._settings = settings
-        self._memory = memory
+        self._share = share
         self._passed = passed
         self._floor = floor
         self._levels = levels
@@ -183,9 +183,8 @@ class Routes:
         """Nobody takes ``entry``, which counts in the window's weight and not in ``routed``."""
         self.not_recalled(entry)
         settings = self._settings
-        memory = self._memory
         if not entry.order_key or (
-            memory.stored < memory.stored_max
+            self._share.has_room
             and (
                 entry.redeliveries > entry.message.redelivery_counter  # the store does not know that
                 or (len(self.unwanted) < settings.window_messages and self.unwanted_weight < settings.window_bytes)
@@ -258,15 +257,12 @@ class Routes:
             if subscription is None:
                 queue.expired.append(entry)
                 continue
-            subscription.tag = tag = subscription.tag + 1
+            deliveries.append((subscription, subscription.hand(entry), entry))
             if subscription.is_auto:
                 queue.forget(entry)
             else:
-                subscription.unacked[tag] = entry
-                subscription.credit -= 1
                 queue.in_flight += 1
                 self._out.add(entry.position)
-            deliveries.append((subscription, tag, entry))
             round_bytes += entry.weight
             if round_bytes >= bytes_max or len(deliveries) >= messages_max:
                 queue.has_more = True

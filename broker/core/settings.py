@@ -31,18 +31,15 @@ class EngineSettings:
     # So much is read back at once, when the window is less than half full.
     page_messages: int = 500
     page_bytes: int = 2 * MIB
-    # Stored messages in memory over all queues. Above it queues live on small pages.
-    memory_limit: int = 128 * MIB
-    # Non-persistent messages over all queues; above it a SEND is refused.
-    non_persistent_memory_limit: int = 64 * MIB
+    # All that is held for clients (broker.core.memory).
+    memory_limit: int = 256 * MIB
     # What waits for one topic subscriber that does not keep up; above it the oldest are dropped, and counted.
     topic_pending_messages: int = 32_767
     topic_pending_bytes: int = 8 * MIB
 
-    # One open transaction, all open transactions, and how many a connection may have open.
+    # One open transaction, and how many a connection may have open.
     transaction_operations_max: int = 10_000
     transaction_bytes_max: int = 32 * MIB
-    transactions_memory_limit: int = 128 * MIB
     transactions_max: int = 100
 
     # Messages say who sent them.

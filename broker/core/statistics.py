@@ -6,9 +6,9 @@ from collections import Counter
 from typing import Any
 
 from broker.core.destinations import Destinations
+from broker.core.memory import Memory
 from broker.core.queue import Queue
 from broker.core.slices import Work, pieces
-from broker.core.subscription import Memory
 from broker.core.topic import Topic
 
 Figures = dict[str, Any]
@@ -61,9 +61,9 @@ def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int
             "dequeued_total": sums["dequeued"],
             "dispatched_total": sums["dispatched"] + sums["topic_dispatched"],
             "topic_messages_dropped_total": sums["topic_dropped"],
-            "memory_stored_bytes": memory.stored,
-            "memory_non_persistent_bytes": memory.volatile,
-            "memory_transactions_bytes": memory.transactions,
+            "memory_limit_bytes": memory.limit,
+            "memory_used_bytes": memory.used,
+            **{f"memory_{kind}_bytes": count for kind, count in memory.by_kind.items()},
         },
     }
 

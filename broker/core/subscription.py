@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.core.commands import AckMode, ClientError, Connect
+from broker.core.memory import ENTRY_OVERHEAD_BYTES, Holder
 from store.records.message import Message
 from store.records.transactions import XaTransactionId
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
     from broker.core.topic import Topic
-
-# What a message in memory costs beside its bytes: the objects, the dict of its properties, its place in a queue.
-ENTRY_OVERHEAD_BYTES = 520
 
 
 class Selector(Protocol):
@@ -65,7 +63,13 @@ class Session(Protocol):
 
 
 class Outlet(Protocol):
-    """Where deliveries go. The core only asks ``is_writable``; the engine speaks to the session, and may hang up."""
+    """Where deliveries go. The core only asks ``is_writable``; the engine speaks to the session, and may hang up.
+
+    ``holder``: what is held in memory for it.
+    """
+
+    @property
+    def holder(self) -> Holder: ...
 
     @property
     def is_writable(self) -> bool: ...
@@ -76,20 +80,6 @@ class Outlet(Protocol):
     def touch(self) -> None: ...
 
     def close(self, after_flush: bool = True) -> None: ...
-
-
-class Memory:
-    """What all queues and transactions of one engine hold in memory, and may hold. Bytes."""
-
-    __slots__ = ("stored", "stored_max", "transactions", "transactions_max", "volatile", "volatile_max")
-
-    def __init__(self, stored_max: int, volatile_max: int, transactions_max: int) -> None:
-        self.stored = 0
-        self.stored_max = stored_max
-        self.volatile = 0
-        self.volatile_max = volatile_max
-        self.transactions = 0
-        self.transactions_max = transactions_max
 
 
 class Entry:
@@ -139,6 +129,7 @@ class Subscription:
     """
 
     __slots__ = (
+        "_holder",
         "ack",
         "credit",
         "enlisted",
@@ -196,6 +187,45 @@ class Subscription:
         self.queues: list[Queue] = []
         self.topics: dict[Topic, None] = {}
         self.is_open = True
+        self._holder = outlet.holder
+
+    def hand(self, entry: Entry) -> int:
+        """``entry`` is its next delivery: the tag of that. The caller has looked at credit and outlet."""
+        self.tag = tag = self.tag + 1
+        if not self.is_auto:
+            self.unacked[tag] = entry
+            self.credit -= 1
+            self.keep(entry)
+        return tag
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether nothing is delivered to its client now, for too much is held for it."""
+        return self._holder.is_held_back
+
+    def retry(self) -> None:
+        """Its client goes on if it may."""
+        self._holder.retry()
+
+    def keep(self, entry: Entry) -> None:
+        """``entry`` is held for its client."""
+        holder = self._holder
+        holder.hold(entry.weight)
+        if entry.queue is None:
+            holder.memory.take(entry.message, entry.weight)
+
+    def let_go(self, entry: Entry) -> None:
+        """It is not any more."""
+        holder = self._holder
+        holder.release(entry.weight)
+        if entry.queue is None:
+            holder.memory.give(entry.message)
+
+    def clear(self) -> None:
+        """It ends, with all that was not acknowledged and is in no queue."""
+        for entry in self.unacked.values():
+            self.let_go(entry)
+        self.unacked.clear()
 
     def take(self, tag: int) -> list[tuple[int, Entry]]:
         """What an acknowledgement of ``tag`` covers, oldest first; nothing if it was not waiting for one."""
@@ -204,8 +234,7 @@ class Subscription:
         if entry is None:
             return []
         if not self.is_cumulative:
-            del unacked[tag]
-            self._credit(1)
+            self.take_one(tag)
             return [(tag, entry)]
         return self.take_range(0, tag)
 
@@ -218,8 +247,9 @@ class Subscription:
                 break
             if pair[0] >= first:
                 covered.append(pair)
-        for number, _ in covered:
+        for number, entry in covered:
             del unacked[number]
+            self.let_go(entry)
         self._credit(len(covered))
         return covered
 
@@ -227,6 +257,7 @@ class Subscription:
         """The delivery ``tag`` alone, whatever the mode (a NACK is never cumulative)."""
         entry = self.unacked.pop(tag, None)
         if entry is not None:
+            self.let_go(entry)
             self._credit(1)
         return entry
 
@@ -262,4 +293,6 @@ class Subscription:
         """Those acknowledgements never happened: the deliveries wait for one again, in their old order."""
         if not self.is_pull:
             self.credit -= len(entries)
+        for _, entry in entries:
+            self.keep(entry)
         self.unacked = dict(sorted([*self.unacked.items(), *entries]))

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
 from broker.core.commands import AckMode
+from broker.core.memory import Share
 from broker.core.queue import Delivery, Queue
-from broker.core.room import Share
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Entry, Memory, Outlet, Selector, Subscription, volatile_entry
+from broker.core.subscription import Entry, Outlet, Selector, Subscription, volatile_entry
 from broker.core.watching import Watching
 from store.operations import PagedMessage
 from store.records.message import Destination, Message
@@ -46,14 +46,16 @@ class TopicSubscription(Subscription):
         self._bytes_max = settings.topic_pending_bytes
 
     def hold(self, entry: Entry) -> None:
-        """``entry`` waits; the oldest go when there are too many."""
+        """``entry`` waits; the oldest go when there are too many, or too much is held for its client."""
         pending = self.pending
         pending.append(entry)
         self.pending_bytes += entry.weight
+        self.keep(entry)
         # The newest is never dropped, however big it is.
-        while len(pending) > 1 and (len(pending) > self._messages_max or self.pending_bytes > self._bytes_max):
-            lost = pending.popleft()
-            self.pending_bytes -= lost.weight
+        while len(pending) > 1 and (
+            len(pending) > self._messages_max or self.pending_bytes > self._bytes_max or not self._holder.has_room
+        ):
+            lost = self._next()
             self.dropped += 1
             if self.on_drop is not None:
                 self.on_drop(self, lost.message)
@@ -65,20 +67,24 @@ class TopicSubscription(Subscription):
         if not self.outlet.is_writable:
             return deliveries
         while pending and self.credit > 0 and len(deliveries) < _ROUND_MESSAGES:
-            entry = pending.popleft()
-            self.pending_bytes -= entry.weight
+            entry = self._next()
             expiration = entry.message.expiration
             if not expiration or expiration > now:
-                deliveries.append(self.give(entry))
+                deliveries.append((self, self.hand(entry), entry))
         return deliveries
 
-    def give(self, entry: Entry) -> Delivery:
-        """The next delivery. The caller has looked at credit and outlet."""
-        self.tag = tag = self.tag + 1
-        if not self.is_auto:
-            self.unacked[tag] = entry
-            self.credit -= 1
-        return (self, tag, entry)
+    def _next(self) -> Entry:
+        """The oldest waits no more."""
+        entry = self.pending.popleft()
+        self.pending_bytes -= entry.weight
+        self.let_go(entry)
+        return entry
+
+    def clear(self) -> None:
+        """It ends, with all that waited for it or was not acknowledged."""
+        while self.pending:
+            self._next()
+        super().clear()
 
 
 _ROUND_MESSAGES = 128
@@ -97,13 +103,13 @@ class DurableSubscription(Queue):
         name: str,
         key: str,
         settings: EngineSettings,
-        memory: Memory | Share,
+        share: Share,
         *,
         selector: Selector | None = None,
         unread: int = 0,
         is_prioritized: bool = False,
     ) -> None:
-        super().__init__(destination, owner, settings, memory, unread=unread, is_prioritized=is_prioritized)
+        super().__init__(destination, owner, settings, share, unread=unread, is_prioritized=is_prioritized)
         self.client_id = client_id
         self.name = name
         # What it takes, with a consumer or without: decided when a message comes, so the queue holds nothing else but
@@ -218,8 +224,7 @@ class Topic:
         self._audience = None
         self.dropped += subscription.dropped
         subscription.dropped = 0
-        subscription.unacked.clear()
-        subscription.pending.clear()
+        subscription.clear()
 
     def add_durable(self, durable: DurableSubscription) -> None:
         durable.topic = self
@@ -266,7 +271,7 @@ class Topic:
             if subscription.pending or subscription.credit <= 0 or not outlet.is_writable:
                 subscription.hold(entry)
             else:
-                deliveries.append(subscription.give(entry))
+                deliveries.append((subscription, subscription.hand(entry), entry))
         self.dispatched += len(deliveries)
         return deliveries
 

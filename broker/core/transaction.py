@@ -10,8 +10,9 @@ from typing import NoReturn
 
 from broker.core import names
 from broker.core.commands import ClientError, ErrorKind
+from broker.core.memory import ENTRY_OVERHEAD_BYTES, Holder, Kind
 from broker.core.settings import EngineSettings
-from broker.core.subscription import ENTRY_OVERHEAD_BYTES, Entry, Memory, Subscription
+from broker.core.subscription import Entry, Subscription
 from store.records.message import Message
 
 Acknowledged = tuple[Subscription, int, Entry]
@@ -23,7 +24,7 @@ class Transaction:
     __slots__ = (
         "_bytes",
         "_bytes_to_store",
-        "_memory",
+        "_holder",
         "_operations",
         "_settings",
         "acknowledged",
@@ -33,7 +34,7 @@ class Transaction:
         "number",
     )
 
-    def __init__(self, name: str, number: int, settings: EngineSettings, memory: Memory) -> None:
+    def __init__(self, name: str, number: int, settings: EngineSettings, holder: Holder) -> None:
         self.name = name
         self.number = number
         self.messages: list[Message] = []
@@ -42,22 +43,22 @@ class Transaction:
         self._bytes = 0  # held
         self._bytes_to_store = self._operations = 0  # at COMMIT: a message to several destinations is several
         self._settings = settings
-        self._memory = memory
+        self._holder = holder
 
     def send(self, message: Message) -> None:
         """``message`` is to be sent at COMMIT. ClientError, which dooms the transaction, beyond a bound."""
         weight = message.size + ENTRY_OVERHEAD_BYTES
         copies = names.count(message.destination)
         settings = self._settings
-        memory = self._memory
+        holder = self._holder
         if self._bytes_to_store + weight * copies > settings.transaction_bytes_max:
             self._refuse(f"transaction_bytes_max ({settings.transaction_bytes_max} bytes)")
-        if memory.transactions + weight > memory.transactions_max:
-            self._refuse(f"transactions_memory_limit ({memory.transactions_max} bytes, all transactions together)")
+        if holder.by_kind[Kind.TRANSACTIONS] + weight > holder.memory.held_max:
+            self._refuse(f"what is free of memory_limit ({holder.memory.limit} bytes, of the broker)")
         self._count(copies)
         self._bytes += weight
         self._bytes_to_store += weight * copies
-        memory.transactions += weight
+        holder.add(Kind.TRANSACTIONS, weight)
         self.messages.append(message)
 
     def acknowledge(self, subscription: Subscription, covered: list[tuple[int, Entry]]) -> None:
@@ -65,6 +66,7 @@ class Transaction:
         self._count(len(covered))
         for tag, entry in covered:
             subscription.enlisted[tag] = entry
+            subscription.keep(entry)
             self.acknowledged.append((subscription, tag, entry))
 
     @property
@@ -90,8 +92,10 @@ class Transaction:
 
     def end(self) -> None:
         """COMMIT or ABORT: memory is given back."""
-        self._memory.transactions -= self._bytes
+        self._holder.add(Kind.TRANSACTIONS, -self._bytes)
         self._bytes = 0
+        for subscription, _, entry in self.acknowledged:
+            subscription.let_go(entry)
 
     def undo(self) -> None:
         """ABORT: acknowledgements never happened. The deliveries wait for one again; those of a subscription that was

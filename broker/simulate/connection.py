@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from broker.core.commands import AckMode, ClientError, Command, Connect
+from broker.core.memory import Holder, Memory
 from broker.simulate.kernel import World
 from store.records.message import Message
 from store.records.transactions import XaTransactionId
@@ -72,8 +73,9 @@ class Server(Protocol):
 class Connection:
     """See the module. ``epoch`` is the one in which the broker served it."""
 
-    def __init__(self, world: World, server: Server, peer: Peer, name: str, epoch: int) -> None:
+    def __init__(self, world: World, server: Server, peer: Peer, name: str, epoch: int, memory: Memory) -> None:
         self.client: Any = None
+        self.holder = Holder(memory)
         self.survives_errors = False
         self.certificate = None
         self.id = name
@@ -95,7 +97,7 @@ class Connection:
 
     @property
     def is_writable(self) -> bool:
-        return True
+        return not self.holder.is_held_back
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
         """Nobody waits for CONNECTED here."""

@@ -256,9 +256,9 @@ class Node:
             return None
         self._connections_made += 1
         name = f"ID:{self.name}-{self._epoch}-{self._connections_made}"
-        connection = Connection(self.world, self, peer, name, self._epoch)
-        self._connections.append(connection)
         engine = self.engine
+        connection = Connection(self.world, self, peer, name, self._epoch, engine.memory)
+        self._connections.append(connection)
         self.call_on_loop(lambda: engine.opened(connection))
         return connection
 

@@ -14,7 +14,7 @@ from store.records.errors import Unencodable
 from store.records.fields import PRODUCER_AT, read_fields
 from store.records.frames import OpenedMessage, open_message
 from store.records.loose import OPENWIRE_VERSION
-from store.records.message import Destination, Message, PropertyValue
+from store.records.message import Destination, Message, PropertyValue, SharedBody
 from store.records.properties import encode_properties
 
 _DELIVERY = struct.Struct(">?qb")
@@ -72,6 +72,9 @@ def altered(
         except struct.error as error:
             raise Unencodable(f"a number of message {copy.message_id} is out of range: {error}") from None
     copy.body = message.body
+    if message.shared_body is None:
+        message.shared_body = SharedBody(len(copy.body))
+    copy.shared_body = message.shared_body
     copy.properties = message.properties
     if properties_added or properties_removed:
         copy.properties = _mixed(message, properties_added, properties_removed) or None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 from store.records import loose
@@ -23,38 +24,34 @@ log = logging.getLogger(__name__)
 _SIZE = struct.Struct(">i")
 # size, type, and in place of the producer's command id and wish for a response: none
 _HEAD = struct.Struct(">iBxxxxx")
-_NOT_READ: dict[str, PropertyValue] = {}  # in place of properties that nobody asked for yet
 
 
 class OpenedMessage(Message):
-    """A message over its frame, ``raw``. Body and properties are decoded when first asked for.
+    """A message over its frame, ``raw``. Body and properties are decoded when they are asked for, and not kept: what a
+    message holds in memory is its frame. The properties that were decoded last are at hand.
 
     What cannot be decoded reads as empty, and is logged: the header was sound, so the message can be routed, stored
-    and given to clients that read for themselves. A compressed body is inflated anew each time: what it inflates to
-    may be a thousand times as large, and is not for a broker to hold.
+    and given to clients that read for themselves.
     """
 
-    __slots__ = ("_body", "_content_at", "_is_compressed", "_properties")
+    __slots__ = ("_body_at", "_content_at", "_has_properties", "_is_compressed")
 
     raw: bytes
-    _body: bytes | None
+    _body_at: int | None  # of a blob, whose body is all that follows; the end for a body that cannot be decoded
     _content_at: int
+    _has_properties: bool
     _is_compressed: bool
-    _properties: dict[str, PropertyValue] | None
 
     @property
     def body(self) -> bytes:  # type: ignore[override]  # a message is not changed
-        if self._body is not None:
-            return self._body
+        if self._body_at is not None:
+            return self.raw[self._body_at :]
         try:
-            body = read_body(self.raw, self._content_at, self.body_kind, is_compressed=self._is_compressed)
+            return read_body(self.raw, self._content_at, self.body_kind, is_compressed=self._is_compressed)
         except (RecordDamaged, IndexError, struct.error) as error:
             log.error("the body of message %s cannot be read, and counts as empty: %s", self.message_id, error)
-            self._body = b""
+            self._body_at = len(self.raw)
             return b""
-        if not self._is_compressed:
-            self._body = body
-        return body
 
     @property
     def is_compressed(self) -> bool:
@@ -80,22 +77,28 @@ class OpenedMessage(Message):
 
     @property
     def properties(self) -> dict[str, PropertyValue] | None:  # type: ignore[override]  # a message is not changed
-        if self._properties is _NOT_READ:
-            self._properties = None
-            try:
-                _, position = loose.read_blob(self.raw, self._content_at)
-                self._properties = read_properties(self.raw, position)
-            except (RecordDamaged, IndexError, struct.error) as error:
-                log.error("the properties of message %s cannot be read, and count as none: %s", self.message_id, error)
-        return self._properties
+        if not self._has_properties:
+            return None
+        try:
+            return _properties(self)
+        except (RecordDamaged, IndexError, struct.error) as error:
+            log.error("the properties of message %s cannot be read, and count as none: %s", self.message_id, error)
+            self._has_properties = False
+            return None
 
     @property
     def may_have_properties(self) -> bool:
-        return self._properties is not None
+        return self._has_properties
 
     @property
     def size(self) -> int:
         return len(self.raw)
+
+
+@lru_cache(maxsize=1)
+def _properties(message: OpenedMessage) -> dict[str, PropertyValue] | None:
+    _, position = loose.read_blob(message.raw, message._content_at)
+    return read_properties(message.raw, position)
 
 
 class Accepted(NamedTuple):
@@ -185,21 +188,28 @@ def _open(message: OpenedMessage, raw: bytes, content_at: int, properties_at: in
     kind = message.body_kind
     if kind is BodyKind.BLOB or stop != len(raw):
         check_end(kind, raw, stop)
-    message._body = raw[stop:] if kind is BodyKind.BLOB else None
+    message._body_at = stop if kind is BodyKind.BLOB else None
     message._content_at = content_at
     message._is_compressed = raw[counter_at - 1] != 0
-    message._properties = _NOT_READ if raw[properties_at] else None
+    message._has_properties = raw[properties_at] != 0
     message.raw = raw
-    message.cache = None
+    message.holders = message.held_bytes = 0
+    message.shared_body = None
 
 
 def nested_message(message: Message) -> memoryview:
     """The message as a MessageDispatch contains it behind the byte that says it is there: type, fields.
 
-    Whoever has no ``raw`` yet gets it. The redelivery counter in it is the stored one: the dispatch has its own.
-    Raises Unencodable for a message that OpenWire has no room for.
+    The redelivery counter in it is the stored one: the dispatch has its own. Raises Unencodable for a message that
+    OpenWire has no room for.
     """
-    raw = message.raw
-    if raw is None:
-        raw = message.raw = encode_message(message)
-    return memoryview(raw)[_SIZE.size :]
+    return memoryview(frame_of(message))[_SIZE.size :]
+
+
+def frame_of(message: Message) -> bytes:
+    """The whole frame: as it came, or made for this purpose. Of those that were made the last is at hand, for the next
+    consumer; a message does not keep it beside its body. Raises Unencodable."""
+    return message.raw or _made(message)
+
+
+_made = lru_cache(maxsize=1)(encode_message)

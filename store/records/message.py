@@ -61,6 +61,16 @@ PropertyValue = bool | int | float | str | bytes | None
 PROPERTY_BYTES = 140
 
 
+class SharedBody:
+    """A body of ``size`` bytes that several messages have: how many of them are held in memory (broker.core.memory)."""
+
+    __slots__ = ("holders", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.holders = 0
+
+
 class Message:
     """One message.
 
@@ -68,8 +78,8 @@ class Message:
     kinds. ``message_id`` is the producer key ``<connection id>:<session>:<producer>:<sequence>`` of KahaDB.
     ``properties`` may be None, which means empty: most messages have none, and a dict costs more than a message.
     A message is not changed once it was handed to the engine, except ``redelivery_counter``.
-    ``cache`` belongs to the protocol that writes the message out (its encoded headers, say); nobody else reads it.
-    ``raw`` holds the whole OpenWire frame (loose, version 11) when it is known, so that it need not be written again.
+    ``raw`` holds the whole OpenWire frame (loose, version 11) if it came as one: it need not be written again.
+    ``holders``, ``held_bytes`` and ``shared_body`` belong to who counts what is held in memory (broker.core.memory).
     ``broker_sequence`` is the number that a broker gave it when it took it (0: none), which clients tell back.
     """
 
@@ -77,12 +87,13 @@ class Message:
         "body",
         "body_kind",
         "broker_sequence",
-        "cache",
         "correlation_id",
         "destination",
         "expiration",
         "group_id",
         "group_sequence",
+        "held_bytes",
+        "holders",
         "message_id",
         "original_destination",
         "persistent",
@@ -91,6 +102,7 @@ class Message:
         "raw",
         "redelivery_counter",
         "reply_to",
+        "shared_body",
         "timestamp",
         "type",
         "user_id",
@@ -137,7 +149,9 @@ class Message:
         self.original_destination = original_destination
         self.raw = raw
         self.broker_sequence = 0
-        self.cache: object = None
+        self.holders = 0
+        self.held_bytes = 0
+        self.shared_body: SharedBody | None = None
 
     @property
     def size(self) -> int:

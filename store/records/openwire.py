@@ -125,7 +125,8 @@ def decode_message(data: bytes, version: int = OPENWIRE_VERSION) -> Message:
     except (IndexError, struct.error):
         raise RecordDamaged("an OpenWire message is truncated, or of another version") from None
     message.raw = None
-    message.cache = None
+    message.holders = message.held_bytes = 0
+    message.shared_body = None
     return message
 
 

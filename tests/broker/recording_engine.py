@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.core.commands import Command, Connect, Disconnect, ProtocolFailure, Send, Subscribe
+from broker.core.memory import Memory
 from broker.transport import Connection
 
 
@@ -11,6 +12,7 @@ class RecordingEngine:
 
     def __init__(self) -> None:
         self.is_congested = False
+        self.memory = Memory(1 << 30)
         self.is_sure = True
         self.events: list[str] = []
         self.commands: list[Command] = []

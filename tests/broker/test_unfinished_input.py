@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import broker.unfinished_input
+from broker.core.memory import Holder, Memory
 from broker.unfinished_input import COUNTED_BYTES_MIN, UnfinishedInput
 
 LIMIT = 1 << 20
@@ -16,8 +17,9 @@ BODY = b"x" * (3 * LIMIT)
 
 
 class Reader:
-    def __init__(self, unfinished: UnfinishedInput) -> None:
+    def __init__(self, unfinished: UnfinishedInput, memory: Memory) -> None:
         self.unfinished = unfinished
+        self.holder = Holder(memory)
         self.is_held = False
         self.is_over = False
 
@@ -30,8 +32,9 @@ class Reader:
 
 
 async def test_beyond_the_bound_only_who_began_first_is_read() -> None:
-    unfinished = UnfinishedInput(asyncio.get_running_loop(), 3 * COUNTED_BYTES_MIN)
-    readers = [Reader(unfinished) for _ in range(3)]
+    memory = Memory(2 * 3 * COUNTED_BYTES_MIN)  # of which as much is left as they hold
+    unfinished = UnfinishedInput(asyncio.get_running_loop(), memory)
+    readers = [Reader(unfinished, memory) for _ in range(3)]
     for reader in readers:
         unfinished.note(reader, COUNTED_BYTES_MIN)
     assert [reader.is_held for reader in readers] == [False] * 3
@@ -44,14 +47,15 @@ async def test_beyond_the_bound_only_who_began_first_is_read() -> None:
     assert [reader.is_held for reader in readers] == [False, False, True]
     for reader in readers:
         unfinished.forget(reader)
-    assert unfinished.bytes == 0
+    assert unfinished.bytes == memory.used == 0
     assert [reader.is_held for reader in readers] == [False] * 3
 
 
 async def test_nobody_is_waited_for_longer_than_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker.unfinished_input, "FRAME_SECONDS_MAX", 0.02)
-    unfinished = UnfinishedInput(asyncio.get_running_loop(), 3 * COUNTED_BYTES_MIN)
-    readers = [Reader(unfinished) for _ in range(5)]
+    memory = Memory(2 * 3 * COUNTED_BYTES_MIN)  # of which as much is left as they hold
+    unfinished = UnfinishedInput(asyncio.get_running_loop(), memory)
+    readers = [Reader(unfinished, memory) for _ in range(5)]
     for reader in readers:
         unfinished.note(reader, COUNTED_BYTES_MIN)
     await asyncio.sleep(0.2)
@@ -61,7 +65,8 @@ async def test_nobody_is_waited_for_longer_than_its_time(monkeypatch: pytest.Mon
 
 @pytest.fixture
 async def bench(bench_of: Any) -> AsyncIterator[Any]:
-    async with bench_of(unfinished_bytes_max=LIMIT) as bench:
+    async with bench_of() as bench:
+        bench.engine.memory.limit = 2 * LIMIT
         yield bench
 
 

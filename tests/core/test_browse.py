@@ -6,20 +6,15 @@ from typing import Any
 
 from broker.core.browse import Browse
 from broker.core.commands import AckMode
+from broker.core.memory import Memory, Share
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Memory, Subscription
+from broker.core.subscription import Subscription
 from store.operations import PagedMessage
 from store.records.message import Destination, DestinationKind, Message
+from tests.core.outlet import Outlet
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
-
-
-class Outlet:
-    session = None
-    is_writable = True
-
-    def touch(self) -> None: ...
 
 
 class Kind:
@@ -36,8 +31,8 @@ def subscription(prefetch: int = 1000, **options: Any) -> Subscription:
 class House:
     def __init__(self, owner: int = 1, *, is_prioritized: bool = False) -> None:
         settings = EngineSettings(window_messages=3, page_messages=2)
-        memory = Memory(1 << 30, 1 << 30, 1 << 30)
-        self.queue = Queue(ORDERS, owner, settings, memory, is_prioritized=is_prioritized)
+        share = Share(Memory(1 << 30))
+        self.queue = Queue(ORDERS, owner, settings, share, is_prioritized=is_prioritized)
         self.stored: dict[int, PagedMessage] = {}
 
     def add(self, *numbers: int, priority: int = 4) -> None:

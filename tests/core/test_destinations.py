@@ -9,10 +9,10 @@ import pytest
 
 from broker.core.commands import ClientError
 from broker.core.destinations import Destinations
+from broker.core.memory import Memory
 from broker.core.settings import EngineSettings
 from broker.core.slices import at_once
 from broker.core.statistics import statistics
-from broker.core.subscription import Memory
 from store.operations import Owner
 from store.records.message import Destination, DestinationKind
 
@@ -24,11 +24,11 @@ def queue(name: str) -> Destination:
 def house(*owners: Owner, destinations_max: int = 100) -> Destinations:
     ids = itertools.count(100)
     settings = EngineSettings(destinations_max=destinations_max)
-    return Destinations(settings, Memory(1 << 20, 1 << 20, 1 << 20), lambda destination: next(ids), owners)
+    return Destinations(settings, Memory(1 << 20), lambda destination: next(ids), owners)
 
 
 def figures(destinations: Destinations) -> dict[str, Any]:
-    return at_once(statistics(destinations, Memory(1 << 20, 1 << 20, 1 << 20), {}))
+    return at_once(statistics(destinations, Memory(1 << 20), {}))
 
 
 def test_a_queue_of_the_store_keeps_its_owner_and_what_it_holds_when_it_is_named() -> None:

@@ -9,19 +9,14 @@ from hypothesis import strategies as st
 
 from broker.core.commands import AckMode
 from broker.core.groups import Groups
+from broker.core.memory import Memory, Share
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Memory, Subscription
+from broker.core.subscription import Subscription
 from store.records.message import Destination, DestinationKind, Message
+from tests.core.outlet import Outlet
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
-
-
-class Outlet:
-    session = None
-    is_writable = True
-
-    def touch(self) -> None: ...
 
 
 class Kind:
@@ -34,7 +29,7 @@ class Kind:
 
 class House:
     def __init__(self) -> None:
-        self.queue = Queue(ORDERS, 0, EngineSettings(), Memory(1 << 30, 1 << 30, 1 << 30))
+        self.queue = Queue(ORDERS, 0, EngineSettings(), Share(Memory(1 << 30)))
         self.number = 0
 
     def open(self, name: str, prefetch: int = 1000, **options: Any) -> Subscription:

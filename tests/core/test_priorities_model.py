@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from broker.core.memory import Share
 from broker.core.queue import Queue
 from broker.core.subscription import Subscription
 from store.keys import rank_of
@@ -26,7 +27,7 @@ class PrioritiesMachine(RoutesMachine):
         self.queue = self.new_queue()
 
     def new_queue(self) -> Queue:
-        return Queue(ORDERS, 1, self.limits, self.memory, unread=len(self.stored), is_prioritized=True)
+        return Queue(ORDERS, 1, self.limits, Share(self.memory), unread=len(self.stored), is_prioritized=True)
 
     # ---- what happens outside
 
@@ -56,7 +57,8 @@ class PrioritiesMachine(RoutesMachine):
             self.end(subscription)
         lost = [name for name, (_, message) in self.visible.items() if not message.persistent]
         self.is_gone.update(lost)
-        self.memory.stored = self.memory.volatile = 0
+        self.queue.drop()
+        assert self.memory.used == 0
         self.queue = self.new_queue()
 
     @rule()

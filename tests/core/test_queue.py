@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from broker.core.commands import AckMode
+from broker.core.memory import Memory, Share
 from broker.core.queue import ROUND_MESSAGES, Queue
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Memory, Subscription
+from broker.core.subscription import Subscription
 from store.operations import PagedMessage
 from store.records.message import Destination, DestinationKind, Message
+from tests.core.outlet import Outlet
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 
 
-class Outlet:
-    session = None
-    is_writable = True
-
-    def touch(self) -> None: ...
-
-
 def queue(unread: int = 0, **settings: int) -> Queue:
-    return Queue(ORDERS, 1, EngineSettings(**settings), Memory(1 << 20, 1 << 20, 1 << 20), unread=unread)
+    return Queue(ORDERS, 1, EngineSettings(**settings), Share(Memory(1 << 20)), unread=unread)
 
 
 def subscription(prefetch: int = 1000) -> Subscription:

@@ -13,30 +13,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker.core.commands import AckMode
+from broker.core.memory import WINDOWS_PERCENT, Memory, Share
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Entry, Memory, Subscription
+from broker.core.subscription import Entry, Subscription
 from store.operations import Page, PagedMessage
 from store.records.message import Destination, DestinationKind, Message
+from tests.core.outlet import Outlet
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 SIZE = 100
-
-
-class Outlet:
-    session = None
-
-    def __init__(self) -> None:
-        self.is_writable = True
-
-    def touch(self) -> None: ...
 
 
 class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         # Few bytes in all: about nine messages fit, so that scarcity happens too.
-        self.memory = Memory(9 * 800, 1 << 20, 1 << 20)
         self.limits = EngineSettings(window_messages=4, page_messages=3)
         self.stored: dict[int, PagedMessage] = {}
         self.channel: deque[Message | Page] = deque()
@@ -49,8 +41,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = self.new_queue()
 
     def new_queue(self) -> Queue:
-        self.memory.stored = self.memory.volatile = 0
-        return Queue(ORDERS, 1, self.limits, self.memory, unread=len(self.stored))
+        self.memory = Memory(9 * 800 * 100 // WINDOWS_PERCENT)
+        return Queue(ORDERS, 1, self.limits, Share(self.memory), unread=len(self.stored))
 
     def message(self, persistent: bool) -> Message:
         self.number += 1
@@ -178,7 +170,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.is_gone == set(self.visible)
         assert self.stored == {}
         assert self.queue.count == 0
-        assert (self.memory.stored, self.memory.volatile) == (0, 0)
+        assert (self.memory.used, self.queue.share.used) == (0, 0)
 
 
 TestQueue = QueueMachine.TestCase

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from broker.core.commands import AckMode
+from broker.core.memory import ENTRY_OVERHEAD_BYTES, Memory, Share
 from broker.core.queue import RUNS_PER_WINDOW, Queue
 from broker.core.settings import EngineSettings
-from broker.core.subscription import ENTRY_OVERHEAD_BYTES, Entry, Memory, Subscription
+from broker.core.subscription import Entry, Subscription
 from store.operations import Page, PagedMessage
 from store.records.message import Destination, DestinationKind, Message
+from tests.core.outlet import Outlet
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
-
-
-class Outlet:
-    session = None
-    is_writable = True
-
-    def touch(self) -> None: ...
 
 
 class Colour:
@@ -35,8 +30,8 @@ class House:
     """A queue, the store behind it, and consumers by name."""
 
     def __init__(self, *, is_prioritized: bool = False, **settings: int) -> None:
-        self.memory = Memory(1 << 30, 1 << 30, 1 << 30)
-        self.queue = Queue(ORDERS, 1, EngineSettings(**settings), self.memory, is_prioritized=is_prioritized)
+        self.share = Share(Memory(1 << 30))
+        self.queue = Queue(ORDERS, 1, EngineSettings(**settings), self.share, is_prioritized=is_prioritized)
         self.stored: dict[int, PagedMessage] = {}
         self.sent = 0
         self.pages = 0
@@ -174,7 +169,7 @@ def test_a_selector_finds_its_message_behind_any_number_that_nobody_wants() -> N
     assert house.queue.passed_over == 1000
     assert house.queue.count == 1001
     # In memory: what nobody wants, as much as a window holds, and the needle.
-    assert house.memory.stored == 5 * (ENTRY_OVERHEAD_BYTES + 10)
+    assert house.share.stored == 5 * (ENTRY_OVERHEAD_BYTES + 10)
 
 
 def test_a_newcomer_gets_what_was_passed_over_in_order_and_nobody_waits_for_that() -> None:
@@ -260,7 +255,7 @@ def test_with_too_many_runs_the_queue_waits_for_acknowledgements_and_goes_on() -
         house.send(message(f"b{number}", "blue"), message(f"r{number}", "red"))
     before = len(house.out())
     assert before < pairs
-    assert house.memory.stored < (before + 20) * 710
+    assert house.share.stored < (before + 20) * 710
 
     after = 0
     while before + after < pairs:

@@ -14,23 +14,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from broker.core.commands import AckMode
 from broker.core.lanes import exclusive
+from broker.core.memory import WINDOWS_PERCENT, Memory, Share
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Entry, Memory, Subscription
+from broker.core.subscription import Entry, Subscription
 from store.operations import Page, PagedMessage
 from store.records.message import Destination, DestinationKind, Message
+from tests.core.outlet import Outlet
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 SIZE = 100
-
-
-class Outlet:
-    session = None
-
-    def __init__(self) -> None:
-        self.is_writable = True
-
-    def touch(self) -> None: ...
 
 
 class Colour:
@@ -49,7 +42,7 @@ class RoutesMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory = Memory(self.memory_bytes, 1 << 20, 1 << 20)
+        self.memory = Memory(self.memory_bytes * 100 // WINDOWS_PERCENT)
         self.limits = EngineSettings(window_messages=4, page_messages=3)
         self.stored: dict[int, PagedMessage] = {}
         self.channel: deque[Message | Page] = deque()
@@ -60,7 +53,7 @@ class RoutesMachine(RuleBasedStateMachine):
         self.open: list[Subscription] = []
         self.in_flight: set[str] = set()
         self.is_gone: set[str] = set()
-        self.queue = Queue(ORDERS, 1, self.limits, self.memory)
+        self.queue = Queue(ORDERS, 1, self.limits, Share(self.memory))
 
     def show(self, message: Message) -> None:
         self.visible[message.message_id] = (len(self.visible), message)
@@ -216,7 +209,7 @@ class RoutesMachine(RuleBasedStateMachine):
         if queue.routes is not None:
             in_memory = {entry.message.message_id for entry in queue.routes.entries()}
         # Where the window is full of what somebody else takes and has no room for, the queue reads no further.
-        is_full = queue.routed >= 2 or (queue.routed and self.memory.stored >= self.memory.stored_max)
+        is_full = queue.routed >= 2 or (queue.routed and not queue.share.has_room)
         for name, (_, message) in self.visible.items():
             if name in self.is_gone or name in self.in_flight:
                 continue
@@ -278,7 +271,7 @@ class RoutesMachine(RuleBasedStateMachine):
         assert self.stored == {}
         assert self.queue.count == 0
         assert self.queue.passed.count == 0
-        assert (self.memory.stored, self.memory.volatile) == (0, 0)
+        assert (self.memory.used, self.queue.share.used) == (0, 0)
         assert (self.queue.routed, self.queue.ready_weight) == (0, 0)
 
 

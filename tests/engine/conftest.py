@@ -25,6 +25,7 @@ from broker.core.commands import (
     Subscribe,
     Unsubscribe,
 )
+from broker.core.memory import Holder
 from broker.core.policies import DestinationPolicy, Policies
 from broker.core.settings import EngineSettings
 from broker.core.slices import Work, at_once
@@ -88,12 +89,17 @@ class Client:
         self.client: Any = None
         self.certificate = None
         self.session = RecordingSession()
-        self.is_writable = True
+        self.holder = Holder(house.engine.memory)
+        self.has_room = True
         self.is_closed = False
         self.is_reading = True
         self.engine = house.engine
         self.sequence = 0
         self.engine.opened(self)
+
+    @property
+    def is_writable(self) -> bool:
+        return self.has_room and not self.holder.is_held_back
 
     def touch(self) -> None:
         assert not self.is_closed, "nobody speaks to a closed connection"
@@ -180,6 +186,14 @@ class Client:
     @property
     def errors(self) -> list[str]:
         return [error.message for error in self.session.errors]
+
+
+@pytest.fixture(autouse=True)
+def nothing_but_messages_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that tests can say how many messages fit."""
+    monkeypatch.setattr("broker.engine.CONNECTION_BYTES", 0)
+    monkeypatch.setattr("broker.subscriber.SUBSCRIPTION_BYTES", 0)
+    monkeypatch.setattr("broker.core.destinations.DESTINATION_BYTES", 0)
 
 
 class House:

@@ -188,12 +188,12 @@ def test_an_expired_dead_letter_is_gone(house):
 def test_a_topic_subscriber_does_not_get_what_expired_while_it_waited(house):
     client = house.client()
     client.subscribe("s", PRICES, AckMode.AUTO)
-    client.is_writable = False
+    client.has_room = False
     client.send("a", PRICES, expiration=2_000)
     client.send("b", PRICES)
     house.now = 3_000
 
-    client.is_writable = True
+    client.has_room = True
     house.engine.writable(client)
 
     assert client.bodies == ["b"]

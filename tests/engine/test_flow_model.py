@@ -34,7 +34,7 @@ _steps = st.lists(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # it makes houses, and has none
 @given(_steps)
 def test_nothing_is_lost_doubled_or_overtaken(make_house: Callable[..., Any], steps: list[tuple[Any, ...]]) -> None:
-    house = make_house(Policies([NARROW]), non_persistent_memory_limit=4_000)
+    house = make_house(Policies([NARROW]), memory_limit=4_000)
     producers = [house.client(), house.client()]
     consumer = house.client()
     sent: dict[tuple[int, int, bool], list[str]] = defaultdict(list)  # producer, queue, persistent

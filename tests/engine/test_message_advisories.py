@@ -126,7 +126,7 @@ def test_of_what_a_slow_subscriber_loses(build):
     listener = listen(house, "MessageDiscarded.>")
     slow = house.client()
     slow.subscribe("s", PRICES, AckMode.AUTO)
-    slow.is_writable = False
+    slow.has_room = False
     for body in "abc":
         house.client().send(body, PRICES)
     assert told(listener) == ["MessageDiscarded.Topic.prices"] * 2

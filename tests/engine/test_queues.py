@@ -159,12 +159,12 @@ def test_prefetch_bounds_what_is_not_acknowledged(house):
 def test_nothing_is_delivered_while_a_socket_does_not_take_it(house):
     client = house.client()
     client.subscribe(ack=AckMode.AUTO)
-    client.is_writable = False
+    client.has_room = False
     client.send("a")
     house.turn()
     assert client.bodies == []
 
-    client.is_writable = True
+    client.has_room = True
     house.engine.writable(client)
 
     assert client.bodies == ["a"]
@@ -244,13 +244,13 @@ def test_another_engine_finds_what_the_store_holds(house):
 
 
 def test_non_persistent_messages_beyond_their_memory_are_refused_by_the_name_of_the_limit(make_house):
-    house = make_house(DestinationPolicy(producer_flow_control=False), non_persistent_memory_limit=1000)
+    house = make_house(DestinationPolicy(producer_flow_control=False), memory_limit=2000)
     client = house.client()
     client.send("x" * 600, persistent=False, receipt="1")
     client.send("x" * 600, persistent=False, receipt="2")
 
     assert client.receipts == ["1"]
-    assert "non_persistent_memory_limit" in client.session.errors[0].detail
+    assert "memory_limit of the broker is 2000 bytes" in client.session.errors[0].detail
     assert not client.is_closed
 
 

@@ -112,7 +112,7 @@ def test_a_topics_subscriber_is_slow_whose_socket_takes_nothing(build):
     house = build(max_slow_duration=2_000)
     client, sender = house.client(), house.client()
     client.subscribe("s", PRICES, AckMode.AUTO)
-    client.is_writable = False
+    client.has_room = False
     sender.send("a", PRICES)
     house.wait(5)
     assert len(client.errors) == 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker.core.memory import Holder
 from broker.protocols.stomp.session import StompSession
 
 
@@ -18,6 +19,7 @@ class Wire:
         self.client: Any = None
         self.certificate = None
         self.session = StompSession(self.id, lambda: house.now)
+        self.holder = Holder(house.engine.memory)
         self.is_writable = True
         self.is_closed = False
         self.engine = house.engine

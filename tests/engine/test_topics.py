@@ -45,11 +45,11 @@ def test_a_slow_subscriber_loses_its_oldest_messages_and_holds_back_nobody(make_
     sender, slow, fast = house.client(), house.client(), house.client()
     slow.subscribe("s", PRICES, AckMode.AUTO)
     fast.subscribe("s", PRICES, AckMode.AUTO)
-    slow.is_writable = False
+    slow.has_room = False
 
     for body in "abcd":
         sender.send(body, PRICES)
-    slow.is_writable = True
+    slow.has_room = True
     house.engine.writable(slow)
 
     assert fast.bodies == ["a", "b", "c", "d"]
@@ -61,11 +61,11 @@ def test_what_waits_for_a_slow_subscriber_is_bounded_in_bytes(make_house):
     house = make_house(topic_pending_bytes=10_000)
     sender, slow = house.client(), house.client()
     slow.subscribe("s", PRICES, AckMode.AUTO)
-    slow.is_writable = False
+    slow.has_room = False
 
     for number in range(10):
         sender.send(f"{number}" * 4000, PRICES)
-    slow.is_writable = True
+    slow.has_room = True
     house.engine.writable(slow)
 
     assert [body[0] for body in slow.bodies] == ["8", "9"]

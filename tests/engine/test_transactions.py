@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.core.commands import AckMode
+from broker.core.memory import HELD_BYTES_MIN
 from store.records.message import Destination, DestinationKind
 
 PRICES = Destination(DestinationKind.TOPIC, "prices")
@@ -172,12 +173,12 @@ def test_a_commit_passes_over_what_a_deleted_durable_subscription_held(house):
 
 
 def test_a_transaction_beyond_a_bound_can_only_be_rolled_back(make_house):
-    for limit in ("transaction_operations_max", "transaction_bytes_max", "transactions_memory_limit"):
-        house = make_house(**{limit: 2 if limit == "transaction_operations_max" else 1200})
+    for limit in ("transaction_operations_max", "transaction_bytes_max", "memory_limit"):
+        house = make_house(**{limit: 2 if limit == "transaction_operations_max" else HELD_BYTES_MIN})
         client = house.client()
         client.begin()
         for body in "abc":
-            client.send(body, transaction="t")
+            client.send(body * (HELD_BYTES_MIN // 2 - 1_000), transaction="t")
         assert limit in client.errors[0]
 
         client.commit(receipt="r")

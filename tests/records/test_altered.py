@@ -48,7 +48,7 @@ CHANGES: list[dict[str, Any]] = [
 
 
 def fields_of(message: Message) -> dict[str, Any]:
-    left_out = ("raw", "cache", "properties")
+    left_out = ("raw", "properties", "shared_body")
     found = {name: getattr(message, name) for name in Message.__slots__ if name not in left_out}
     return found | {"properties_added": shape(message.properties)}
 

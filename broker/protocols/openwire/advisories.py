@@ -33,7 +33,7 @@ from broker.protocols.openwire.schema import DestinationOperation
 from broker.protocols.openwire.types import ConnectionId, ConsumerId, MessageId, ProducerId
 from store.records.altered import altered
 from store.records.errors import Unencodable
-from store.records.frames import nested_message
+from store.records.frames import frame_of
 from store.records.message import BodyKind, Destination, DestinationKind, Message
 from store.records.properties import encode_properties
 
@@ -211,9 +211,7 @@ def _contents(fact: Fact) -> tuple[object | None, dict[str, Any]]:
 def _message_contents(fact: MessageFact) -> tuple[schema.WireMessage, dict[str, Any]]:
     """The message itself, without its body unless that is wanted."""
     message = fact.message
-    nested_message(message)  # makes the frame, if it has none
-    assert message.raw is not None, "it was made just now"
-    inner = message_of(message.raw)
+    inner = message_of(frame_of(message))
     if not fact.has_body:
         inner.content = None
         inner.compressed = False

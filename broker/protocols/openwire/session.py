@@ -27,7 +27,7 @@ from broker.protocols.openwire.types import ConnectionId, ProducerId
 from broker.protocols.session import COMMANDS_MAX
 from store.records.errors import RecordDamaged, Unencodable
 from store.records.fields import RAW_VERSIONS
-from store.records.frames import accept_frame, nested_message
+from store.records.frames import accept_frame, frame_of, nested_message
 from store.records.loose import MESSAGE_ACK
 from store.records.message import BodyKind, Message
 from store.records.transactions import XaTransactionId
@@ -304,9 +304,7 @@ class OpenWireSession:
 
     def _dispatch(self, consumer: Consumer, message: Message, redeliveries: int) -> schema.MessageDispatch:
         """For a client that speaks another form than the store's."""
-        nested_message(message)  # makes the frame, if it has none
-        assert message.raw is not None, "it was made just now"
-        wire_message = message_of(message.raw)
+        wire_message = message_of(frame_of(message))
         wire_message.jmsx_group_first_for_consumer = consumer.begins_group(message)
         return schema.MessageDispatch(
             consumer_id=consumer.consumer_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from broker.core.commands import ClientError
 from broker.protocols.stomp import maps
@@ -220,6 +220,40 @@ def encode(
     else:
         body, changed = _transformed(message, transformation, inflated_bytes_max)
     return _encode_headers(message, len(body), dialect, changed, write), body
+
+
+class _Encoded(NamedTuple):
+    """What ``encode`` made of a message for a dialect and a transformation."""
+
+    message: Message
+    dialect: Dialect
+    transformation: str | None
+    rest: tuple[bytes, bytes]
+
+
+# The last one, for the next subscriber of the same message: a message does not keep its headers twice.
+_last: _Encoded | None = None
+# A longer body is encoded anew for each subscriber: so long it would stay in memory.
+KEPT_BYTES_MAX = 64 * 1024
+
+
+def encode_once(
+    message: Message, dialect: Dialect, transformation: str | None, *, inflated_bytes_max: int
+) -> tuple[bytes, bytes]:
+    """As ``encode``, with destinations as all clients know them. What was encoded last is at hand, if it is short."""
+    global _last
+    last = _last
+    if (
+        last is not None
+        and last.message is message
+        and last.dialect is dialect
+        and last.transformation == transformation
+    ):
+        return last.rest
+    rest = encode(message, dialect, transformation, inflated_bytes_max=inflated_bytes_max)
+    if len(rest[0]) + len(rest[1]) <= KEPT_BYTES_MAX:
+        _last = _Encoded(message, dialect, transformation, rest)
+    return rest
 
 
 _NOTHING: dict[str, PropertyValue] = {}

@@ -29,7 +29,7 @@ from broker.core.commands import (
 from broker.protocols.session import COMMANDS_MAX
 from broker.protocols.stomp.destinations import DestinationNames
 from broker.protocols.stomp.frames import DIALECTS, V10, V12, FrameParser, Headers, Limits, missing
-from broker.protocols.stomp.messages import apply_headers, encode, is_inflated
+from broker.protocols.stomp.messages import apply_headers, encode, encode_once
 from broker.protocols.stomp.subscriptions import StompSubscription, durable_name_of, read_subscribe
 from store.records.message import BodyKind, Message
 from store.records.message_ids import broker_producer
@@ -41,8 +41,8 @@ HEART_BEAT_MS_MIN = 500
 # Of a CONNECT: before one came, nobody is trusted with more.
 CONNECT_BYTES_MAX = 64 * 1024
 CONNECT_HEADERS_MAX = 100
-# An inflated body up to this is kept with its message for other subscribers, a longer one is inflated anew for each.
-INFLATED_KEPT_BYTES_MAX = 64 * 1024
+# A body from this on is written as it is, shared by all who get it, and not copied into a frame.
+SHARED_BODY_BYTES_MIN = 16 * 1024
 HEART_BEAT_MS_MAX = 24 * 60 * 60 * 1000
 SERVER = "TandemMQ"
 
@@ -444,15 +444,10 @@ class StompSession:
         transformation = subscription.transformation
         own = self._names.own
         body_bytes_max = self._limits.frame_bytes_max
-        cache = message.cache
         if own and (message.destination in own or message.reply_to in own):
             rest = encode(message, dialect, transformation, self._names.write, inflated_bytes_max=body_bytes_max)
-        elif isinstance(cache, tuple) and cache[0] is dialect and cache[1] == transformation:
-            rest = cache[2]
         else:
-            rest = encode(message, dialect, transformation, inflated_bytes_max=body_bytes_max)
-            if not is_inflated(message) or len(rest[1]) <= INFLATED_KEPT_BYTES_MAX:
-                message.cache = (dialect, transformation, rest)
+            rest = encode_once(message, dialect, transformation, inflated_bytes_max=body_bytes_max)
         if ack_mode is AckMode.AUTO:
             start = subscription.start
         elif dialect is V12:
@@ -463,9 +458,12 @@ class StompSession:
         if redeliveries:
             start += b"redelivered:true\n"
         head, body = rest
-        frame = b"%b%b%b\0\n" % (start, head, body)
-        self._out.append(frame)
-        self.pending_bytes += len(frame)
+        if len(body) < SHARED_BODY_BYTES_MIN:
+            self._write(b"%b%b%b\0\n" % (start, head, body))
+        else:
+            self._write(start + head)
+            self._write(body)
+            self._write(b"\0\n")
 
     def nothing(self, subscription_id: str) -> None:
         """The end of a browser: a MESSAGE that says so (ActiveMQ's StompQueueBrowserSubscription)."""

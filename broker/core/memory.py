@@ -1,0 +1,227 @@
+"""One budget for what clients have a broker hold: messages that wait, those that were delivered and are not
+acknowledged, transactions, frames on their way in and out, and what connections, subscriptions and destinations take.
+
+Nobody may hold more than what is left (``Memory.free``). So whoever holds much leaves as much again to the others: of
+n who take all they can get, each has one part in n + 1, and the last part stays for who comes later (the dynamic
+threshold of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998). The
+largest holders are held back first by that: a connection is delivered nothing more until it acknowledges, what is not
+stored waits with its sender when its destination holds so much, and frames that are not whole are read one by one.
+
+Stored messages need not wait in memory: their windows grow while less than WINDOWS_PERCENT of the budget is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from store.records.message import Message
+
+if TYPE_CHECKING:
+    from broker.core.subscription import Entry
+
+# ActiveMQ's cursorMemoryHighWaterMark.
+WINDOWS_PERCENT = 70
+# So much each connection may hold, however little is left: who acknowledges only every so often goes on.
+HELD_BYTES_MIN = 64 * 1024
+# What a message in memory costs beside its bytes: the objects, the dict of its properties, its place in a queue; and
+# what it costs once more for another queue or subscription that holds the same.
+ENTRY_OVERHEAD_BYTES = 520
+SHARED_ENTRY_BYTES = 200
+# What these take by themselves, with their names and their places in dictionaries.
+CONNECTION_BYTES = 24_000
+SUBSCRIPTION_BYTES = 2_000
+DESTINATION_BYTES = 3_000
+
+
+class Kind(StrEnum):
+    """What memory is held for."""
+
+    STORED = "stored"  # messages that are persistent, waiting or delivered
+    NOT_PERSISTENT = "non_persistent"
+    TRANSACTIONS = "transactions"
+    WAITING_SENDS = "waiting_sends"
+    INPUT = "input"
+    OUTPUT = "output"
+    STATE = "state"  # of connections, subscriptions and destinations
+
+
+class Memory:
+    """The budget of one engine, in bytes. ``used`` may exceed ``limit`` by what a single step takes.
+
+    ``on_held_back`` is called when a holder is held back and none was.
+    """
+
+    __slots__ = ("by_kind", "held_back", "limit", "on_held_back", "used", "window_max")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.window_max = limit * WINDOWS_PERCENT // 100
+        self.by_kind = dict.fromkeys(Kind, 0)
+        self.held_back: dict[Holder, None] = {}
+        self.on_held_back: Callable[[], object] = lambda: None
+
+    @property
+    def free(self) -> int:
+        """What is left: so much a destination may hold."""
+        return max(0, self.limit - self.used)
+
+    @property
+    def held_max(self) -> int:
+        """What one connection may hold."""
+        return max(HELD_BYTES_MIN, self.limit - self.used)
+
+    def add(self, kind: Kind, count: int) -> None:
+        """``count`` bytes more are held, or less if it is negative."""
+        self.used += count
+        self.by_kind[kind] += count
+
+    def take(self, message: Message, weight: int) -> None:
+        """``message`` is held, by one more; ``weight``: what it takes with its entry. A body that several messages
+        share counts once."""
+        message.holders += 1
+        if message.holders > 1:
+            count = SHARED_ENTRY_BYTES
+        else:
+            count = weight
+            shared = message.shared_body
+            if shared is not None:
+                weight -= shared.size
+                shared.holders += 1
+                if shared.holders > 1:
+                    count = weight
+            message.held_bytes = weight
+        self.used += count
+        self.by_kind[Kind.STORED if message.persistent else Kind.NOT_PERSISTENT] += count
+
+    def give(self, message: Message) -> None:
+        """One of those who hold ``message`` does no more."""
+        message.holders -= 1
+        if message.holders:
+            count = SHARED_ENTRY_BYTES
+        else:
+            count = message.held_bytes
+            shared = message.shared_body
+            if shared is not None:
+                shared.holders -= 1
+                if not shared.holders:
+                    count += shared.size
+        self.used -= count
+        self.by_kind[Kind.STORED if message.persistent else Kind.NOT_PERSISTENT] -= count
+
+    def hold_back(self, holder: Holder) -> None:
+        if not self.held_back:
+            self.on_held_back()
+        self.held_back[holder] = None
+
+    def look(self) -> None:
+        """Let those go on for whom there is room again."""
+        for holder in list(self.held_back):
+            holder.retry()
+
+
+class Holder:
+    """What is held for one connection.
+
+    ``bytes``: what was delivered to it and is not acknowledged, what waits for it on topics, and what it does not read.
+    ``by_kind``: what is its own, and counted nowhere else. ``is_held_back``: nothing is delivered to it now.
+    ``on_room`` is called when it may go on.
+    """
+
+    __slots__ = ("by_kind", "bytes", "is_held_back", "memory", "on_room")
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.bytes = 0
+        self.is_held_back = False
+        self.on_room: Callable[[], object] = lambda: None
+        self.by_kind = dict.fromkeys((Kind.TRANSACTIONS, Kind.WAITING_SENDS, Kind.INPUT, Kind.OUTPUT, Kind.STATE), 0)
+
+    def hold(self, count: int) -> None:
+        """``count`` bytes more were delivered, or wait for it."""
+        self.bytes += count
+        if not self.has_room and not self.is_held_back:
+            self.is_held_back = True
+            self.memory.hold_back(self)
+
+    def release(self, count: int) -> None:
+        """It has so much less of that."""
+        self.bytes -= count
+
+    def add(self, kind: Kind, count: int) -> None:
+        """It has ``count`` bytes more of its own, or less if that is negative."""
+        self.by_kind[kind] += count
+        self.memory.add(kind, count)
+
+    def set_output(self, count: int) -> None:
+        """So many bytes wait until it reads."""
+        more = count - self.by_kind[Kind.OUTPUT]
+        self.add(Kind.OUTPUT, more)
+        self.hold(more)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it holds no more than it may."""
+        return self.bytes <= self.memory.held_max
+
+    def retry(self) -> None:
+        """Go on, if it is held back and need not be. It must have given up some of its part, or it would be held back
+        again by the next message."""
+        if self.is_held_back and self.bytes * 8 <= self.memory.held_max * 7:
+            self.is_held_back = False
+            del self.memory.held_back[self]
+            self.on_room()
+
+    def end(self) -> None:
+        """The client is gone. Its subscriptions, transactions, sends that wait and its socket give back by themselves
+        what they hold."""
+        self.add(Kind.STATE, -self.by_kind[Kind.STATE])
+        self.memory.held_back.pop(self, None)
+        self.is_held_back = False
+
+
+class Share:
+    """What one destination holds of the budget; ``limit``: its own ``memory_limit``, 0 if there is none."""
+
+    __slots__ = ("_memory", "limit", "not_persistent", "stored")
+
+    def __init__(self, memory: Memory, limit: int = 0) -> None:
+        self._memory = memory
+        self.limit = limit
+        self.stored = 0
+        self.not_persistent = 0
+
+    @property
+    def used(self) -> int:
+        return self.stored + self.not_persistent
+
+    @property
+    def is_within(self) -> bool:
+        """Whether it holds no more than what is left for others."""
+        return self.not_persistent <= self._memory.free
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the window of its stored messages may grow; what is behind it waits in the store."""
+        memory = self._memory
+        if memory.used >= memory.window_max:
+            return False
+        return not self.limit or self.used < self.limit * WINDOWS_PERCENT // 100
+
+    def take(self, entry: Entry) -> None:
+        """``entry`` is held here."""
+        if entry.order_key:
+            self.stored += entry.weight
+        else:
+            self.not_persistent += entry.weight
+        self._memory.take(entry.message, entry.weight)
+
+    def give(self, entry: Entry) -> None:
+        """It is not any more."""
+        if entry.order_key:
+            self.stored -= entry.weight
+        else:
+            self.not_persistent -= entry.weight
+        self._memory.give(entry.message)
