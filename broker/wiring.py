@@ -36,6 +36,7 @@ from broker.ha import Mastership
 from broker.hung_threads import hung_threads
 from broker.local_zone import LocalZone
 from broker.locking import make_locker
+from broker.machine_memory import memory_bytes
 from broker.protocols.openwire.advisories import Advisories
 from broker.security.setup import access_of, policies_of, tls_of
 from broker.server import Server
@@ -71,6 +72,8 @@ PENDING_SECONDS_MAX = 1.0
 LOOKED_AT_MAX = 1_000
 # Pages of the admin server that read the volume, at the same time.
 ASKING_THREADS = 4
+# Of the memory that there is, where no limit is set: RabbitMQ's vm_memory_high_watermark.
+MEMORY_PERCENT = 40
 
 # Messages and what goes with them make no cycles: reference counts free them, and the collector only has to be rare
 # enough not to look through a full window for nothing.
@@ -403,7 +406,7 @@ def engine_settings(settings: Settings) -> EngineSettings:
         queue_prefetch=said.queue_prefetch,
         topic_prefetch=said.topic_prefetch,
         durable_topic_prefetch=said.durable_topic_prefetch,
-        memory_limit=said.memory_limit,
+        memory_limit=said.memory_limit or memory_bytes() * MEMORY_PERCENT // 100,
     )
 
 

@@ -86,10 +86,12 @@ class BrokerSettings(Section):
         description="`JMSXUserID` of each message is the name of the user who sent it. Without, messages have none: "
         "what a client says there is dropped in any case.",
     )
-    memory_limit: Bytes = Field(
-        64 * MIB,
-        ge=MIB,
-        description="Message bodies held in memory, over all destinations; what is more waits on disk.",
+    memory_limit: Bytes | None = Field(
+        None,
+        ge=16 * MIB,
+        description="All that clients have the broker hold in memory: messages that wait or are not acknowledged, "
+        "transactions, frames on their way. See security.md. Default: 40 % of the memory of the machine, or of the "
+        "control group if that has less.",
     )
     queue_prefetch: Count = Field(
         1_000, ge=1, description="Unacknowledged messages a queue's consumer may have at most."
