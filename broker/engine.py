@@ -66,6 +66,7 @@ from broker.dispatcher import NOBODY, BrowsePage, Dispatcher, Store
 from broker.fan_out import FanOut
 from broker.flow import FlowControl, Line, Waits
 from broker.idle_destinations import IdleDestinations, Leaving
+from broker.memory_holders import MemoryHolders
 from broker.sender import Commitment, Sender
 from broker.slow_consumers import SlowConsumers
 from broker.subscriber import Opening, Subscriber
@@ -88,8 +89,6 @@ log = logging.getLogger(__name__)
 
 # How often ``tick`` is called.
 TICK_SECONDS = 1.0
-# Between two looks whether there is room for those who are held back.
-ROOM_LOOK_SECONDS = 0.05
 # A message may repeat what the client said, at any length.
 _LOGGED_CHARACTERS_MAX = 500
 
@@ -152,15 +151,14 @@ class Engine:
         policies = policies or Policies(
             (), DestinationPolicy(redelivery=RedeliveryPolicy(settings.maximum_redeliveries))
         )
+        self._clients: set[Client] = set()
         self.memory = memory = Memory(settings.memory_limit)
-        memory.on_held_back = self._await_room
-        self._is_room_awaited = False
         self._destinations = Destinations(
             settings, memory, store.queue, [each for each in store.owners() if each.destination != PENDING], policies
         )
+        self._memory_holders = MemoryHolders(memory, self._clients, self._destinations, call_later)
         self._by_name = self._destinations.by_name
         self._by_owner = self._destinations.by_owner
-        self._clients: set[Client] = set()
         self._client_ids: dict[str, Client] = {}
         self._connection_ids: dict[str, Client] = {}
         self._connection_owners: dict[str, str] = {}  # users, of those that were seen last
@@ -269,18 +267,6 @@ class Engine:
         client: Client = connection.client
         for subscription in list(client.subscriptions.values()):
             self._acknowledger.go_on(subscription)
-
-    def _await_room(self) -> None:
-        """Somebody is held back, for he holds more than what is left of the memory."""
-        if not self._is_room_awaited:
-            self._is_room_awaited = True
-            self._call_later(ROOM_LOOK_SECONDS, self._look_for_room)
-
-    def _look_for_room(self) -> None:
-        self._is_room_awaited = False
-        self.memory.look()
-        if self.memory.held_back:
-            self._await_room()
 
     def handle(self, connection: Connection, command: Command) -> None:
         """Carry out one command. What the peer did wrong is told to its session, not raised."""
@@ -663,6 +649,7 @@ class Engine:
         """Once a second, with the time in milliseconds since 1970."""
         self._dispatcher.tick(now)
         self._flow.tick(now)
+        self._memory_holders.tick()
         self._slow_consumers.tick(now, self._clients)
         self._idle_destinations.tick(now, self._clients)
         self._fire(now)
@@ -693,6 +680,10 @@ class Engine:
         """Who waits for room, of plain values."""
         return self._flow.blocked()
 
+    def held_back(self) -> list[dict[str, Any]]:
+        """Connections that are delivered nothing, for they hold too much memory: some of them, of plain values."""
+        return self._memory_holders.held_back()
+
     def statistics(self) -> Work[dict[str, Any]]:
         """Figures for ``status``: a dict of plain values, made in steps."""
         scheduler = self._sender.scheduler
@@ -708,5 +699,8 @@ class Engine:
             "slow_consumers": self._slow_consumers.count,
             "slow_consumers_aborted_total": self._slow_consumers.aborted,
             **self._flow.counts,
+            **self._memory_holders.counts,
         }
-        return statistics(self._destinations, self.memory, counts)
+        figures = yield from statistics(self._destinations, self.memory, counts)
+        figures["memory_holders"] = yield from self._memory_holders.largest()
+        return figures

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from broker import memory_holders
 from broker.core.slices import Work
 from broker.engine import Engine
 from broker.events import EventRing, last_takeover_seconds
@@ -95,6 +96,7 @@ class Report:
             # Should this process die now, by one who has no more than the last checkpoint.
             answer["takeover"] = store.prediction(self._lock_seconds()).figures()
             answer["blocked_producers"] = engine.blocked_producers()
+            answer["held_back"] = engine.held_back()
             if store.is_congested:
                 answer["congested"] = True
             if isinstance(store, SeveralStores):
@@ -102,6 +104,9 @@ class Report:
         answer["counts"] = counts
         answer["problems"] = self._problems(store)
         answer["warnings"] = self._warnings(store) + [sentence(each) for each in answer.get("blocked_producers", ())]
+        if engine is not None:
+            limit = engine.memory.limit
+            answer["warnings"] += [memory_holders.sentence(each, limit) for each in answer.get("held_back", ())]
         return answer
 
     def _lock_seconds(self) -> float:

@@ -50,6 +50,8 @@ class TransportLimits(NamedTuple):
 
 
 DEFAULT_LIMITS = TransportLimits()
+# So much is written in the pieces that it is made of, which are not copied: others may be getting the same ones.
+LONG_BYTES_MIN = 512 * 1024
 
 
 class Engine(Protocol):
@@ -461,21 +463,25 @@ class Connection(asyncio.Protocol):
             self._engine.writable(self)
 
     def _write(self, now: float) -> int:
-        data = self.session.take()
-        if not data or self._transport is None:
+        session = self.session
+        count = session.pending_bytes
+        if not count or self._transport is None:
             return 0
         was_paused = self._is_paused
         is_behind = self._transport.get_write_buffer_size() > 0
-        self._transport.write(data)
+        if count < LONG_BYTES_MIN:
+            self._transport.write(session.take())
+        else:
+            self._transport.writelines(session.take_parts())
         if is_behind or self.holder.by_kind[Kind.OUTPUT]:
             self.note_output()
         self._last_sent = now
         if was_paused:
-            self._unread_bytes += len(data)
+            self._unread_bytes += count
             if self._unread_bytes > self._limits.unread_bytes_max:
                 log.warning("%s does not read: hung up with %d bytes unread", self, self._unread_bytes)
                 self.abort()
-        return len(data)
+        return count
 
     def stop_reading(self) -> None:
         """Nothing more is taken from the peer, until ``resume_reading`` or ``close``."""

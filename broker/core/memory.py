@@ -50,7 +50,7 @@ class Kind(StrEnum):
 class Memory:
     """The budget of one engine, in bytes. ``used`` may exceed ``limit`` by what a single step takes.
 
-    ``on_held_back`` is called when a holder is held back and none was.
+    ``on_held_back`` is called when a holder is held back.
     """
 
     __slots__ = ("by_kind", "held_back", "limit", "on_held_back", "used", "window_max")
@@ -112,14 +112,8 @@ class Memory:
         self.by_kind[Kind.STORED if message.persistent else Kind.NOT_PERSISTENT] -= count
 
     def hold_back(self, holder: Holder) -> None:
-        if not self.held_back:
-            self.on_held_back()
         self.held_back[holder] = None
-
-    def look(self) -> None:
-        """Let those go on for whom there is room again."""
-        for holder in list(self.held_back):
-            holder.retry()
+        self.on_held_back()
 
 
 class Holder:

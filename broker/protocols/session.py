@@ -44,3 +44,6 @@ class Session(subscription.Session, Protocol):
         """Another broker is to be master in a moment: the last word to a client, if its protocol has one for that."""
 
     def take(self) -> bytes: ...
+
+    def take_parts(self) -> Sequence[bytes | memoryview]:
+        """As ``take``, in the pieces that it is made of: those who get the same long body share it."""

@@ -388,6 +388,12 @@ class OpenWireSession:
         self.pending_bytes = 0
         return data
 
+    def take_parts(self) -> list[bytes | memoryview]:
+        """As ``take``, in pieces: a message is the one that the broker holds."""
+        parts, self._out = self._out, []
+        self.pending_bytes = 0
+        return parts
+
     def _respond(self, command_id: int | None) -> None:
         """A Response, if somebody waits for one."""
         if command_id is None:

@@ -514,6 +514,12 @@ class StompSession:
         self.pending_bytes = 0
         return data
 
+    def take_parts(self) -> list[bytes]:
+        """As ``take``, in pieces: a long body is the one that the broker holds."""
+        parts, self._out = self._out, []
+        self.pending_bytes = 0
+        return parts
+
     def _write(self, frame: bytes) -> None:
         self._out.append(frame)
         self.pending_bytes += len(frame)
