@@ -132,6 +132,6 @@ def sentence(figures: Figures, limit: int) -> str:
     """One of ``MemoryHolders.held_back`` for people."""
     return (
         f"connection {figures['connection']} ({figures['peer']}, user {figures['user']}) is delivered nothing: "
-        f"it holds {figures['delivered']} bytes that it has not acknowledged and {figures.get('output', 0)} that it has not "
-        f"read, more than is left of broker.memory_limit ({limit} bytes)"
+        f"it holds {figures['delivered']} bytes that it has not acknowledged and {figures.get('output', 0)} that it "
+        f"has not read, more than is left of broker.memory_limit ({limit} bytes)"
     )

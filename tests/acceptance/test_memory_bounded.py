@@ -1,0 +1,67 @@
+"""Whatever a client does, the broker's memory stays within ``broker.memory_limit`` and 100 MB of what it takes at rest,
+and a good client beside is served."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+from broker_process import BrokerProcess
+from good_client import GoodClient, living, run
+from memory_attacks import ATTACKS
+
+from store.check import check
+
+MIB = 1 << 20
+LIMIT = 64 * MIB
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    made = BrokerProcess(tmp_path / "data", "a", "--set", f"broker.memory_limit={LIMIT}").start()
+    made.wait_role("master")
+    yield made
+    assert made.terminate() == 0
+    made.stop()
+    report = check(made.data)
+    assert report.is_clean, report.problems
+
+
+def resident(broker: BrokerProcess, line: str) -> int:
+    """``VmRSS``: now. ``VmHWM``: the most since ``forget_peak``. Bytes."""
+    text = Path(f"/proc/{broker.pid}/status").read_text()
+    return next(int(each.split()[1]) * 1024 for each in text.splitlines() if each.startswith(line))
+
+
+def forget_peak(broker: BrokerProcess) -> None:
+    Path(f"/proc/{broker.pid}/clear_refs").write_text("5")
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_memory_stays_below_its_limit_and_a_good_client_is_served(broker: BrokerProcess, attack: str) -> None:
+    client = GoodClient(broker)
+    async with living(client):
+        await asyncio.sleep(0.5)
+        before = resident(broker, "VmRSS")
+        forget_peak(broker)
+        await run(attack, broker, "memory_attacks.py")
+        count = len(client.round_trips)
+        async with asyncio.timeout(20):
+            while len(client.round_trips) < count + 20:  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.01)
+    most = resident(broker, "VmHWM") - before
+    trips = sorted(client.round_trips)
+    print(
+        f"\n{attack}: at most {most / MIB:.0f} MiB more than at rest ({LIMIT / MIB:.0f} and 100 may be); good client "
+        f"p50 {trips[len(trips) // 2] * 1000:.0f} ms, p99 {trips[len(trips) * 99 // 100] * 1000:.0f} ms"
+    )
+    assert most < LIMIT + 100 * MIB
+    after = broker.wait_role("master")
+    assert after["counts"]["promotions_total"] == 1
