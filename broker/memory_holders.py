@@ -16,6 +16,7 @@ from broker.advising import name_of
 from broker.core.client import Client
 from broker.core.destinations import Destinations
 from broker.core.memory import Holder, Kind, Memory
+from broker.core.queue import Queue
 from broker.core.slices import Work, pieces
 
 log = logging.getLogger(__name__)
@@ -95,9 +96,10 @@ class MemoryHolders:
             largest = nlargest(LARGEST_SHOWN, clients, key=_bytes)
             found = _most(found + [_figures(client) for client in largest])
             yield
-        for shares in pieces(list(self._destinations.shares.items())):
-            figures = [{"destination": str(name), "bytes": share.used} for name, share in shares if share.used]
-            found = _most(found + figures)
+        destinations = self._destinations
+        queues = [*destinations.by_owner.values(), *(each for each in destinations.queues() if not each.owner)]
+        for some in pieces(queues):
+            found = _most(found + [_figures_of(queue) for queue in some if queue.share.used])
             yield
         return found
 
@@ -126,6 +128,13 @@ def _figures(client: Client) -> Figures:
         **own,
         "is_held_back": holder.is_held_back,
     }
+
+
+def _figures_of(queue: Queue) -> Figures:
+    figures: Figures = {"destination": str(queue.destination), "bytes": queue.share.used}
+    if queue.subscription_key is not None:
+        figures["subscription"] = queue.subscription_key
+    return figures
 
 
 def sentence(figures: Figures, limit: int) -> str:

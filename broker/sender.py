@@ -346,20 +346,19 @@ class Sender:
             return
         memory = self._memory
         destination = target.destination
-        share = self._destinations.shares[destination]
-        advice = "Send with persistent:true, or later."
-        if share.limit and share.used >= share.limit:
-            reason = f"Messages of {destination} fill its memory"
-            advice = f"memory_limit is {share.limit} bytes there. {advice}"
-            raise NoRoom(reason, advice, limit=MEMORY_LIMIT, destination=destination, of=destination, used=share.used)
-        if share.not_persistent + message.size > memory.free:
-            reason = f"Non-persistent messages of {destination} fill the memory that is free"
-            advice = f"memory_limit of the broker is {memory.limit} bytes, of which {memory.used} are used. {advice}"
+        for share in (target.share,) if isinstance(target, Queue) else target.shares:
+            if share.limit and share.used >= share.limit:
+                reason = f"Messages of {destination} fill its memory"
+                limit = f"memory_limit is {share.limit} bytes there"
+            elif share.not_persistent + message.size > memory.free:
+                reason = f"Non-persistent messages of {destination} fill the memory that is free"
+                limit = f"memory_limit of the broker is {memory.limit} bytes, of which {memory.used} are used"
+            else:
+                continue
+            advice = f"{limit}. Send with persistent:true, or later."
             if message.size > memory.limit:
                 raise ClientError(reason, advice, is_fatal=False, kind=ErrorKind.RESOURCE)
-            raise NoRoom(
-                reason, advice, limit=MEMORY_LIMIT, destination=destination, of=destination, used=share.not_persistent
-            )
+            raise NoRoom(reason, advice, limit=MEMORY_LIMIT, destination=destination, of=destination, used=share.used)
 
     # ---- visible
 

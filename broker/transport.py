@@ -52,6 +52,8 @@ class TransportLimits(NamedTuple):
 DEFAULT_LIMITS = TransportLimits()
 # So much is written in the pieces that it is made of, which are not copied: others may be getting the same ones.
 LONG_BYTES_MIN = 512 * 1024
+# So much is written in one turn of the loop, and what one connection has to say.
+FLUSH_BYTES_MAX = 4 << 20
 
 
 class Engine(Protocol):
@@ -99,7 +101,8 @@ class Outbox:
         self._dirty.append(connection)
 
     def flush(self) -> None:
-        """Write what all touched connections have to say. Who becomes writable meanwhile is flushed next turn.
+        """Write what all touched connections have to say, in turns of FLUSH_BYTES_MAX. Who becomes writable meanwhile
+        is flushed next turn.
 
         A broker that does not know whether it is still the master says nothing until it does.
         """
@@ -110,8 +113,14 @@ class Outbox:
         dirty = self._dirty
         self._dirty = []
         now = self._loop.time()
-        for connection in dirty:
-            connection.flush(now)
+        left = FLUSH_BYTES_MAX
+        for number, connection in enumerate(dirty):
+            left -= connection.flush(now)
+            if left <= 0:
+                if not self._dirty:
+                    self._loop.call_soon(self.flush)
+                self._dirty = dirty[number + 1 :] + self._dirty
+                break
 
     def hold(self, connection: Connection) -> None:
         """Remember that ``connection`` stopped reading."""
@@ -450,17 +459,18 @@ class Connection(asyncio.Protocol):
 
     # ---- what the server and its outbox call
 
-    def flush(self, now: float) -> None:
-        """Write what the session has to say. ``now`` is the loop's time."""
+    def flush(self, now: float) -> int:
+        """Write what the session has to say, and how many bytes that is. ``now`` is the loop's time."""
         self._is_dirty = False
         if self._must_close:
             self.close()
         if self.is_closing:
-            return
+            return 0
         written = self._write(now)
         if written >= self._limits.write_bytes_high and self.is_writable:
             # is_writable was false for what the session held, and the socket took it all.
             self._engine.writable(self)
+        return written
 
     def _write(self, now: float) -> int:
         session = self.session

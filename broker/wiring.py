@@ -25,6 +25,7 @@ from broker.admin.server import AdminServer
 from broker.admin.several_store_pages import SeveralStorePages
 from broker.admin.store_pages import StorePages
 from broker.admin.token import SUFFIX as TOKEN_SUFFIX
+from broker.allocator import give_back_long_blocks
 from broker.connectors import make_connector
 from broker.core.access import OpenAccess
 from broker.core.settings import EngineSettings
@@ -87,6 +88,7 @@ def run_broker(settings: Settings) -> None:
     Threads that hang may be left (broker.hung_threads).
     """
     os.umask(umask_of(int(settings.store.file_mode, 8)))
+    give_back_long_blocks()
     # What is there before the first message stays, and need not be looked through again and again.
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, GC_YOUNGER_ROUNDS, GC_YOUNGER_ROUNDS)
@@ -396,6 +398,11 @@ class Broker:
             self._notifier.status(line)
 
 
+def memory_limit(settings: Settings) -> int:
+    """What clients may have the broker hold, in bytes."""
+    return settings.broker.memory_limit or memory_bytes() * MEMORY_PERCENT // 100
+
+
 def engine_settings(settings: Settings) -> EngineSettings:
     said = settings.broker
     return EngineSettings(
@@ -406,7 +413,7 @@ def engine_settings(settings: Settings) -> EngineSettings:
         queue_prefetch=said.queue_prefetch,
         topic_prefetch=said.topic_prefetch,
         durable_topic_prefetch=said.durable_topic_prefetch,
-        memory_limit=said.memory_limit or memory_bytes() * MEMORY_PERCENT // 100,
+        memory_limit=memory_limit(settings),
     )
 
 
@@ -447,4 +454,6 @@ def store_settings(said: StoreTable, settings: Settings) -> StoreSettings:
         disk_reserve=said.disk_reserve_bytes,
         index_cache_size=said.index_cache_size,
         pending_operations_max=said.max_async_jobs,
+        # Each byte that waits for the disk is there twice, in the message and in its record.
+        pending_bytes_max=min(StoreSettings().pending_bytes_max, memory_limit(settings) // 8),
     )

@@ -42,7 +42,7 @@ class Destinations:
     ten thousand (``asleep``). ``by_name`` and ``by_owner`` have those that were named; they are read directly on hot
     paths, and only this class changes them.
 
-    ``shares`` are what their queues hold in memory. ``on_topic`` is told of each topic that begins, ``on_new``
+    ``shares`` are what those with a ``memory_limit`` hold. ``on_topic`` is told of each topic that begins, ``on_new``
     of whatever begins, but both not of advisory topics. A subscription with wildcards (``watch``) takes part in what
     matches now, and in what begins later.
     """
@@ -123,11 +123,13 @@ class Destinations:
         return queue
 
     def _share_of(self, destination: Destination) -> Share:
-        """What its queues count in: those of one topic's durable subscriptions in the same."""
+        """What a queue of it counts in: those of one topic's durable subscriptions in the same, if it has a limit."""
+        limit = self._policies.of(destination).memory_limit
+        if limit is None:
+            return Share(self._memory)
         share = self.shares.get(destination)
         if share is None:
-            limit = self._policies.of(destination).memory_limit
-            share = self.shares[destination] = Share(self._memory, limit or 0)
+            share = self.shares[destination] = Share(self._memory, limit)
         return share
 
     def _know_virtual(self, destination: Destination) -> None:

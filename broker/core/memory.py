@@ -177,7 +177,8 @@ class Holder:
 
 
 class Share:
-    """What one destination holds of the budget; ``limit``: its own ``memory_limit``, 0 if there is none."""
+    """What one queue, or all of one destination, hold of the budget; ``limit``: the destination's own
+    ``memory_limit``, 0 if it has none."""
 
     __slots__ = ("_memory", "limit", "not_persistent", "stored")
 
@@ -190,11 +191,6 @@ class Share:
     @property
     def used(self) -> int:
         return self.stored + self.not_persistent
-
-    @property
-    def is_within(self) -> bool:
-        """Whether it holds no more than what is left for others."""
-        return self.not_persistent <= self._memory.free
 
     @property
     def has_room(self) -> bool:

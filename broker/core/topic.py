@@ -244,6 +244,11 @@ class Topic:
             return tuple(each.owner for each in durables if each.wants(message, origin))
         return self.owners
 
+    @property
+    def shares(self) -> Iterable[Share]:
+        """What its durable subscriptions hold in memory."""
+        return (durable.share for durable in self.durables.values())
+
     def passed_over(self, owners: Container[int]) -> list[str]:
         """The keys of the durable subscriptions that are not among ``owners``."""
         return [key for key, each in self.durables.items() if each.owner not in owners]

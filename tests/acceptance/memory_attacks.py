@@ -34,18 +34,15 @@ async def sends(target: Target, frame: bytes, count: int) -> None:
     writer.transport.abort()
 
 
-async def subscribed(target: Target, destination: bytes, headers: bytes = b"") -> asyncio.StreamWriter:
+async def subscribed(target: Target, destination: bytes, headers: bytes = b"") -> None:
     """Reads what comes, and acknowledges nothing."""
     reader, writer = await connected(target)
     writer.write(b"SUBSCRIBE\nid:0\nack:client\ndestination:%b\n%breceipt:s\n\n\0" % (destination, headers))
     await reader.readuntil(b"\0")
-    reading = asyncio.create_task(_read(reader))
-    reading.add_done_callback(_READING.discard)
-    _READING.add(reading)
-    return writer
+    _OPEN.append((writer, asyncio.create_task(_read(reader))))
 
 
-_READING: set[asyncio.Task[None]] = set()
+_OPEN: list[tuple[asyncio.StreamWriter, asyncio.Task[None]]] = []
 
 
 async def _read(reader: asyncio.StreamReader) -> None:
