@@ -589,6 +589,7 @@ class Connection(asyncio.Protocol):
         self._outbox.forget(self)
         self._unfinished.forget(self)
         self._rest = None
+        self.session.end()
         self.holder.add(Kind.INPUT, -self.holder.by_kind[Kind.INPUT])
         if self._timer is not None:
             self._timer.cancel()

@@ -38,6 +38,9 @@ class Session(subscription.Session, Protocol):
     def receive(self, data: bytes) -> Sequence[Command]:
         """Never raises: what cannot be understood is a ProtocolFailure, and the last command if it is fatal."""
 
+    def end(self) -> None:
+        """Nothing more is understood: what came and was not is let go."""
+
     def heart_beat(self) -> None: ...
 
     def handing_over(self) -> None:

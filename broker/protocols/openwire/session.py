@@ -169,12 +169,13 @@ class OpenWireSession:
             self.has_more = not self._is_over
         except (WireError, RecordDamaged, Unencodable) as error:
             commands.append(ProtocolFailure(ClientError(f"Not OpenWire as it should be: {error}")))
-            self._end()
+            self.end()
         return commands
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Nothing more is understood: what came and was not is let go."""
         self._is_over = True
-        self._cutter = FrameCutter()  # what came and is not understood any more is let go
+        self._cutter = FrameCutter()
 
     def _understand(self, command: schema.Command, commands: list[Command]) -> None:
         """Append what ``command`` asks for. Raises what no connection survives: WireError, RecordDamaged."""
@@ -194,7 +195,7 @@ class OpenWireSession:
             error.receipt = receipt
             commands.append(ProtocolFailure(error, _transaction_of(command)))
             if error.is_fatal:
-                self._end()
+                self.end()
             return
         if asked:
             commands += asked
@@ -202,7 +203,7 @@ class OpenWireSession:
                 # Long frames are for who says who he is. Nothing is read from him until he is known to be that.
                 self._cutter.frame_bytes_max = self._greeting.frame_bytes_max
             if isinstance(command, schema.ShutdownInfo):
-                self._end()
+                self.end()
         else:
             self._respond(receipt)
 

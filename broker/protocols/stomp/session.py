@@ -196,7 +196,7 @@ class StompSession:
         except ClientError as error:
             error.receipt = headers.get("receipt")
             append(ProtocolFailure(error))
-            self._end()
+            self.end()
         return commands
 
     def _resume(self) -> None:
@@ -207,7 +207,8 @@ class StompSession:
             del self._subscriptions[leaving.id]
             del self._ordinals[leaving.ordinal]
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Nothing more is understood: what came and was not is let go."""
         self._is_over = self._is_pausing = True
         self._parser = FrameParser(DEFAULT_LIMITS)
 
@@ -413,7 +414,7 @@ class StompSession:
         return Abort(transaction, headers.get("receipt"))
 
     def _disconnect(self, headers: Headers, body: bytes) -> Disconnect:
-        self._end()
+        self.end()
         return Disconnect(headers.get("receipt"))
 
     # ---- what the broker says
