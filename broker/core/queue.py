@@ -56,6 +56,8 @@ ROUND_BYTES = 128 * 1024
 # With the memory for windows exhausted an empty one is given so much, while a consumer takes it: a queue still moves.
 SCARCE_MESSAGES = 16
 SCARCE_BYTES = 128 * 1024
+# Of so many messages of a queue that memory lets go of it is remembered how often they were delivered.
+DELIVERED_BEFORE_MAX = 10_000
 # What consumers passed over is remembered in so many runs for each message that the window may hold (passed).
 RUNS_PER_WINDOW = 10
 
@@ -71,6 +73,7 @@ class Queue:
     """
 
     __slots__ = (
+        "_delivered_before",
         "_low_messages",
         "_low_weight",
         "_page_after",
@@ -163,6 +166,8 @@ class Queue:
         self._position = 0
         self._turn = 0
         self._taken_back = 0
+        # How often messages that memory let go of were delivered and refused, by their order keys.
+        self._delivered_before: dict[int, tuple[int, int]] = {}
         # Non-persistent messages of a paged queue: (order key of the stored message behind it, entry), then those
         # behind everything that is stored so far.
         self._waiting: deque[tuple[int, Entry]] = deque()
@@ -407,6 +412,10 @@ class Queue:
     def _stored_entry(self, paged: PagedMessage) -> Entry:
         weight = paged.size + ENTRY_OVERHEAD_BYTES
         entry = Entry(paged.message, paged.order_key, paged.location, paged.size, weight)
+        if self._delivered_before:
+            entry.redeliveries, entry.refusals = self._delivered_before.pop(
+                paged.order_key, (entry.redeliveries, entry.refusals)
+            )
         self.share.take(entry)
         return entry
 
@@ -416,12 +425,32 @@ class Queue:
             return
         kept: deque[Entry] = deque()
         for entry in self.ready:
-            if entry.order_key and entry.redeliveries == entry.message.redelivery_counter:
+            if self._may_leave(entry):
                 self.pass_over(entry)
             else:
                 kept.append(entry)
         self.ready = kept
+        returned = []
+        for pair in self.returned:
+            if self._may_leave(pair[1]):
+                self.ready_weight += pair[1].weight  # what came back is not counted there
+                self.pass_over(pair[1])
+            else:
+                returned.append(pair)
+        heapify(returned)
+        self.returned = returned
         self._recall()
+
+    def _may_leave(self, entry: Entry) -> bool:
+        """Whether it is read again as it is. What was delivered before has to be remembered."""
+        if not entry.order_key or entry.position <= 0:
+            return False
+        if entry.redeliveries == entry.message.redelivery_counter and not entry.refusals:
+            return True
+        if len(self._delivered_before) >= DELIVERED_BEFORE_MAX:
+            return False
+        self._delivered_before[entry.order_key] = (entry.redeliveries, entry.refusals)
+        return True
 
     def pass_over(self, entry: Entry) -> None:
         """``entry``, which is stored and counted in the window, leaves memory."""
@@ -682,6 +711,7 @@ class Queue:
         self._waiting.clear()
         self._unplaced.clear()
         self.passed.clear()
+        self._delivered_before.clear()
         self.is_behind = self.is_paged = False
         self.is_dropped = True
         self.unread = 0

@@ -1,0 +1,192 @@
+"""One budget: what is held counts as long and as often as it is held, and who holds too much is held back."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.core.commands import AckMode
+from broker.core.memory import HELD_BYTES_MIN
+from store.records.message import Destination, DestinationKind
+
+from .conftest import ORDERS, PRICES
+
+LARGE = "x" * 10_000
+MANY = 400
+
+
+def used(house):
+    return house.engine.memory.used
+
+
+def test_who_acknowledges_nothing_is_held_back_and_leaves_room_for_others(make_house):
+    house = make_house(memory_limit=1_000_000)
+    greedy, sender, modest = house.client(), house.client(), house.client()
+    greedy.subscribe("g", ack=AckMode.CLIENT, prefetch=MANY)
+    for _ in range(MANY):
+        sender.send(LARGE)
+        house.turn()
+    held = len(greedy.bodies)
+    assert 40 < held < 60, "half of the budget"
+    assert used(house) < 1_000_000
+    other = Destination(DestinationKind.QUEUE, "other")
+    modest.subscribe("m", other, AckMode.INDIVIDUAL)
+    for number in range(20):
+        sender.send(f"{number}", other)
+        house.turn()
+        modest.ack(f"{number}")
+    house.turn()
+    assert len(modest.bodies) == 20
+    (told,) = house.engine.held_back()
+    assert (told["connection"], told["delivered"] > 400_000) == (greedy.id, True)
+    while len(greedy.bodies) < MANY:
+        before = len(greedy.bodies)
+        greedy.ack(LARGE)
+        house.wait(1)
+        assert len(greedy.bodies) > before
+    greedy.ack(LARGE)
+    house.wait(1)
+    assert (used(house), house.engine.held_back(), house.stored()) == (0, [], 0)
+
+
+def test_who_is_held_back_goes_on_when_others_give_back(make_house):
+    house = make_house(memory_limit=1_000_000)
+    first, second, sender = house.client(), house.client(), house.client()
+    other = Destination(DestinationKind.QUEUE, "other")
+    first.subscribe("f", ack=AckMode.CLIENT, prefetch=MANY)
+    second.subscribe("s", other, AckMode.CLIENT, prefetch=MANY)
+    for _ in range(100):
+        sender.send(LARGE)
+        sender.send(LARGE, other)
+        house.turn()
+    before = len(second.bodies)
+    assert before < 50
+    first.vanish()
+    house.wait(2)
+    assert len(second.bodies) > before
+
+
+def test_what_was_delivered_and_came_back_is_left_to_the_store_and_counts_as_delivered(make_house):
+    house = make_house(memory_limit=100_000)
+    first = house.client()
+    first.subscribe(ack=AckMode.CLIENT)
+    for number in range(9):
+        first.send(f"{number}" * 8_000)
+    house.turn()
+    count = len(first.bodies)
+    assert 0 < count < 9
+    first.vanish()
+    house.wait(2)
+    assert used(house) < 10_000
+    second = house.client()
+    second.subscribe(ack=AckMode.AUTO)
+    house.turn()
+    assert [body[0] for body in second.bodies] == list("012345678")
+    assert [each.redelivered for each in second.session.delivered] == [True] * count + [False] * (9 - count)
+
+
+def test_of_a_topic_too(make_house):
+    house = make_house(memory_limit=1_000_000)
+    greedy, sender = house.client(), house.client()
+    greedy.subscribe("g", PRICES, AckMode.CLIENT, prefetch=MANY)
+    for _ in range(MANY):
+        sender.send(LARGE, PRICES, persistent=False)
+    house.turn()
+    assert 40 < len(greedy.bodies) < 60
+    assert used(house) < 1_000_000
+    greedy.vanish()
+    house.turn()
+    assert used(house) == 0
+
+
+def test_a_little_is_given_however_little_is_left(make_house):
+    house = make_house(memory_limit=1_000)
+    client = house.client()
+    client.subscribe(ack=AckMode.CLIENT)
+    for number in range(HELD_BYTES_MIN // 2 // 600):
+        client.send(f"{number}")
+    house.turn()
+    assert len(client.bodies) == HELD_BYTES_MIN // 2 // 600
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_what_many_hold_counts_once(make_house, persistent):
+    house = make_house(memory_limit=1_000_000)
+    sender, reader = house.client(), house.client()
+    for number in range(20):
+        away = house.client(f"c{number}")
+        away.subscribe("d", PRICES, AckMode.CLIENT, durable_name="d")
+        house.turn()
+        away.vanish()
+    reader.subscribe("r", PRICES, AckMode.CLIENT)
+    for _ in range(10):
+        sender.send(LARGE, PRICES, persistent=persistent)
+    house.turn()
+    assert 100_000 < used(house) < 200_000
+    reader.vanish()
+    house.turn()
+    assert 100_000 < used(house) < 200_000
+    for number in range(20):
+        back = house.client(f"c{number}")
+        back.subscribe("d", PRICES, AckMode.AUTO, durable_name="d")
+        house.turn()
+        assert len(back.bodies) == 10
+    assert used(house) == 0
+
+
+def test_parts_of_a_composite_share_their_body(make_house):
+    house = make_house(memory_limit=1_000_000)
+    client = house.client()
+    names = [f"part{number}" for number in range(50)]
+    client.send(LARGE, Destination(DestinationKind.QUEUE, ",".join(names)), persistent=False)
+    assert len(LARGE) < used(house) < 5 * len(LARGE)
+    for name in names:
+        client.subscribe(name, Destination(DestinationKind.QUEUE, name), AckMode.AUTO)
+    house.turn()
+    assert client.bodies == [LARGE] * 50
+    assert used(house) == 0
+
+
+def test_what_is_acknowledged_in_a_transaction_is_held_until_its_end(make_house):
+    house = make_house(memory_limit=1_000_000)
+    client, sender = house.client(), house.client()
+    client.subscribe("s", PRICES, AckMode.CLIENT)
+    client.subscribe("q", ORDERS, AckMode.CLIENT)
+    for destination in (PRICES, ORDERS):
+        sender.send(LARGE + str(destination), destination, persistent=False)
+    house.turn()
+    held = used(house)
+    client.begin()
+    for each in list(client.session.delivered):
+        client.ack(each.body, transaction="t")
+    assert used(house) == held
+    client.abort()
+    assert used(house) == held
+    client.begin()
+    for each in list(client.session.delivered):
+        client.ack(each.body, transaction="t")
+    client.commit()
+    house.turn()
+    assert used(house) == 0
+    assert client.client.holder.bytes == 0
+
+
+def test_connections_subscriptions_and_destinations_count(make_house, monkeypatch):
+    monkeypatch.undo()
+    house = make_house(memory_limit=400_000)
+    house.client()
+    before = used(house)
+    client = house.client()
+    assert used(house) > before
+    count = 0
+    while not client.errors:
+        client.send("x", Destination(DestinationKind.TOPIC, f"t{count}"), persistent=False)
+        count += 1
+    assert "Destinations, subscriptions and connections fill their memory" in client.errors[0]
+    assert used(house) < 300_000
+    count = len(client.errors)
+    for number in range(200):
+        client.subscribe(f"s{number}", Destination(DestinationKind.TOPIC, "t0"))
+    assert "Subscriptions fill the memory that is free" in client.errors[count]
+    client.vanish()
+    house.turn()
+    assert house.engine.memory.by_kind["state"] < 250_000
