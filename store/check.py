@@ -94,6 +94,7 @@ def check(
         try:
             truth = _replay(files, index, root, report, steps)
             if truth is not None:
+                _reclaim(truth.state, "the journal", report, truth.checkpoint)
                 truth.checkpoint()  # an index is compared with an index, byte by byte
                 _check_counts(truth.state, report)
                 for name in _indexes(root):
@@ -199,6 +200,20 @@ def _check_counts(state: State, report: Report) -> None:
                 report.problem(f"{holder_name(state, owner.id)}: {count} entries by priority, {owner.count} counted")
 
 
+def _reclaim(state: State, path: str, report: Report, checkpoint: Callable[[], object]) -> None:
+    """What is left of owners that ended; until it is gone bytes may be counted that are dead."""
+    ended = list(state.ended.values())
+    while state.ended:
+        state.reclaim(RECORDS_PER_CHECKPOINT)
+        checkpoint()
+    for owner in ended:
+        if owner.count or owner.bytes:
+            report.problem(
+                f"{path}: of {owner.destination}, which ended, {owner.count} messages of {owner.bytes} bytes are "
+                f"counted beside those that are left"
+            )
+
+
 # ---- indexes
 
 
@@ -247,6 +262,7 @@ def _compare(files: JournalFiles, index: Index, path: str, truth: Follower, repo
     except (IndexTrouble, JournalError, JournalLost) as error:
         report.problem(f"{path}: {error}")
         return
+    _reclaim(follower.state, path, report, lambda: None)
     known = {(damage.file, damage.start, damage.stop) for damage in truth.damages}
     for damage in follower.damages:
         if (damage.file, damage.start, damage.stop) not in known:

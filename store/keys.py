@@ -2,6 +2,7 @@
 
     | key                                             | value                                                   |
     | 'A' chunk u32                                   | a piece of the producer audit                           |
+    | 'E' owner u32                                   | as 'O', of an owner that ended: what is left of it      |
     | 'F' file u32, chunk u16                         | live bytes u64, pinned file u32 ...                     |
     | 'H' file u32, owner u32                         | live u64, bytes u64: what the owner has in the file     |
     | 'I' owner u32, producer, 00, sequence u64       | order key (12 bytes)                                    |
@@ -44,6 +45,7 @@ PRODUCER_BYTES_MAX = 400
 CHUNK_BYTES = 1600
 
 AUDIT = b"A"
+ENDED = b"E"
 FILE = b"F"
 HOLDER = b"H"
 ID = b"I"
@@ -266,6 +268,10 @@ def displaced_of(key: bytes) -> tuple[int, int]:
 
 def owner_key(owner: int) -> bytes:
     return _OWNER.pack(OWNER, owner)
+
+
+def ended_key(owner: int) -> bytes:
+    return _OWNER.pack(ENDED, owner)
 
 
 def owner_value(record: OwnerRecord) -> bytes:

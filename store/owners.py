@@ -13,6 +13,7 @@ class OwnerState:
     A subscription's record at ``record_location`` is older than all it holds, so it is needed; ``latest_record`` says
     what the subscription is now, and ``terms`` what it says; None: that is not known, the record has to be read.
     ``later_records``: of its records in the files behind that of ``record_location``, the first in each, in order.
+    One that has ended counts what is still to be reclaimed, which stands behind ``reclaimed_to``, an order key.
     """
 
     __slots__ = (
@@ -23,6 +24,7 @@ class OwnerState:
         "id",
         "later_records",
         "latest_record",
+        "reclaimed_to",
         "record_location",
         "subscription_name",
         "terms",
@@ -48,6 +50,7 @@ class OwnerState:
         self.latest_record = latest_record or record_location
         self.later_records: tuple[int, ...] = ()
         self.terms = terms
+        self.reclaimed_to = 0
         self.count = count
         self.bytes = bytes
 

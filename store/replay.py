@@ -108,7 +108,7 @@ class Replay:
     def tell_ids(self) -> None:
         """A term begins: from now on the state itself keeps the clients' ids that are not in the index yet."""
         for owner, message_id in chain(self._frozen_places, self._places):
-            if not is_made_by_broker(message_id):
+            if owner in self._state.owners and not is_made_by_broker(message_id):
                 self._state.know_id(owner, message_id)
 
     def freeze_ids(self) -> None:
@@ -356,7 +356,6 @@ class Replay:
         if command.info is None:
             if owner is not None:
                 state.drop_owner(owner, location >> 32)
-                self._forget_owner(owner)
             return
         if owner is None:
             owner = state.new_owner()
@@ -371,9 +370,3 @@ class Replay:
             owners.append(state.queues[destination])
         for owner in owners:
             state.drop_owner(owner, location >> 32)
-            self._forget_owner(owner)
-
-    def _forget_owner(self, owner: int) -> None:
-        for places in (self._places, self._frozen_places):
-            for place in [place for place in places if place[0] == owner]:
-                del places[place]

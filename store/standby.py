@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 CHECKPOINT_SLICE_SECONDS = 0.05
 # Between two measurements of what handing over the queues would take.
 MEASURE_SECONDS = 30.0
+# Of each call of ``follow``: so many entries of owners that ended are reclaimed.
+RECLAIM_ENTRIES = 2_000
 
 
 class Disk(JournalDisk, IndexDisk, SpaceDisk, Protocol):
@@ -151,7 +153,11 @@ class Standby:
             return
         now = self._threads.monotonic()
         self._measure(now)
-        if follower.state.tail.operations and now - self._last_checkpoint >= self.settings.checkpoint_interval:
+        state = follower.state
+        if state.may_reclaim:
+            state.reclaim(RECLAIM_ENTRIES)
+        is_due = now - self._last_checkpoint >= self.settings.checkpoint_interval
+        if (state.tail.has_changes and is_due) or (state.ended and not state.may_reclaim):
             self._last_checkpoint = now
             follower.begin_checkpoint()
         follower.work_on_checkpoint(CHECKPOINT_SLICE_SECONDS)

@@ -14,7 +14,7 @@ import json
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Set
 from heapq import merge
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from store import keys
 from store.audit import AuditImage, ProducerAudit
@@ -27,6 +27,9 @@ from store.records.acknowledgements import SubscriptionInfo
 from store.records.commands import DEFAULT_PRIORITY
 from store.records.message import Destination
 from store.tail import Frozen, Position, Tail, keys_after, ranked_after, unranked_after
+
+# Of owners that ended so many entries are reclaimed for each checkpoint: until then they take memory.
+RECLAIMED_MAX = 20_000
 
 
 class OtherNumbering(Exception):
@@ -53,6 +56,7 @@ class State:
         self.tail = Tail()
         self.frozen: Tail | None = None
         self.owners: dict[int, OwnerState] = {}
+        self.ended: dict[int, OwnerState] = {}  # of which the index or a tail has something left (``reclaim``)
         self.queues: dict[Destination, int] = {}
         # Topic and KahaDB's subscription key -> owner: a subscription of a pattern is one of each topic that matches.
         self.subscriptions: dict[tuple[Destination, str], int] = {}
@@ -92,6 +96,9 @@ class State:
         for key, value in self.index.scan(keys.OWNER, b"P"):
             owner, record = keys.owner_of(key, value)
             self._know(OwnerState(owner, *record))
+        for key, value in self.index.scan(keys.ENDED, keys.FILE):
+            owner, record = keys.owner_of(key, value)
+            self.ended[owner] = OwnerState(owner, *record)
         for key, value in self.index.scan(keys.RANKED, keys.LATER_RECORD):
             owner, first_file = keys.ranked_of(key, value)
             self.ranked[owner] = first_file
@@ -192,16 +199,13 @@ class State:
             self.tail.touched_records.add(known.id)
 
     def drop_owner(self, owner: int, file: int) -> None:
-        """A queue or subscription ends with all it holds; the record that says so stands in ``file``."""
-        state = self.owners.get(owner)
+        """A queue or subscription ends with all it holds; the record that says so stands in ``file``.
+
+        Costs nothing for each message: from now on it holds none, and ``reclaim`` takes them out of the index.
+        """
+        state = self.owners.pop(owner, None)
         if state is None:
             return
-        for order_key, entry in list(self._raw_entries(owner, 0)):
-            self._forget_in_file(owner, entry[0], entry[1], file)
-            self._tombstone(owner, order_key, entry[0], entry[2])
-            if state.subscription_name is not None and entry[1] < SHARED:
-                self._count_by_another(owner, order_key, entry[0], entry[1])
-        del self.owners[owner]
         if state.subscription_name is None:
             self.queues.pop(state.destination, None)
         else:
@@ -209,15 +213,67 @@ class State:
             self.topics[state.destination] = tuple(o for o in self.topics[state.destination] if o != owner)
             for location in {state.record_location, state.latest_record}:
                 self.pin(file, location >> 32)  # prove: unsubscribe-pins-its-records
-        self.tail.added.pop(owner, None)
-        self.tail.order.pop(owner, None)
-        self._drop_ranks(owner)
-        self.tail.touched_owners.discard(owner)
-        self.tail.dropped_owners.add(owner)
+        self.tail.touched_owners.add(owner)
         if state.later_records:
             self.tail.touched_records.add(owner)
         self.tail.operations += 1
         self.open.withheld.pop(owner, None)
+        self.ended[owner] = state
+        if state.count == 0:
+            self._forget_ended(state)
+            return
+        self.tail.touched_ended.add(owner)
+        for number, held in list(self.files.items()):
+            holder = held.holders.get(owner)
+            if holder is None or holder[0] == 0:
+                continue
+            held.live -= holder[0]
+            if state.subscription_name is None:
+                held.live_bytes -= holder[1]  # of a topic's messages only the entries tell who counts them
+            holder[:] = 0, 0, True
+            self.tail.touched_files.add(number)
+            self.pin(file, number)  # prove: the-end-pins-its-messages
+
+    @property
+    def may_reclaim(self) -> bool:
+        """Whether there is something to reclaim, and room for it in the live tail: else a checkpoint comes first."""
+        return bool(self.ended) and self.tail.reclaimed < RECLAIMED_MAX
+
+    def reclaim(self, count: int) -> None:
+        """Take some ``count`` entries of owners that ended out of tail and index: with the next checkpoint they are
+        gone. Nothing that can be asked of the state changes, but the live bytes of files (docs/formats/store.md)."""
+        while self.ended and count > 0:
+            state = next(iter(self.ended.values()))
+            found = list(islice(self._raw_entries(state.id, state.reclaimed_to), count))
+            for order_key, entry in found:
+                self._reclaim_entry(state, order_key, *entry)
+            if len(found) < count:
+                self._forget_ended(state)
+            count -= len(found) + 1
+            self.tail.reclaimed += len(found) + 1
+
+    def _reclaim_entry(self, state: OwnerState, order_key: int, location: int, size: int, message_id: str) -> None:
+        self._let_go(state, order_key, location, message_id)
+        if state.subscription_name is not None and size < SHARED:
+            held = self.files.get(location >> 32)
+            if held is not None:
+                # A file that was lost and is there again counts from nothing.
+                held.live_bytes = max(0, held.live_bytes - size)
+                self.tail.touched_files.add(location >> 32)
+                self._count_by_another(state, order_key, location, size)
+        state.reclaimed_to = order_key
+        state.count -= 1
+        state.bytes -= size & SIZE_MASK
+        self.tail.touched_ended.add(state.id)
+
+    def _forget_ended(self, state: OwnerState) -> None:
+        """Nothing is left of it but what the next checkpoint takes out."""
+        owner = state.id
+        del self.ended[owner]
+        self.tail.added.pop(owner, None)
+        self.tail.order.pop(owner, None)
+        self._drop_ranks(owner)
+        self.tail.touched_ended.add(owner)
 
     # ---- messages
 
@@ -281,14 +337,18 @@ class State:
             assert raw is not None, "what is removed was there"
             location, size, _ = raw
             if state.subscription_name is not None and size < SHARED:
-                self._count_by_another(owner, order_key, location, size)
+                self._count_by_another(state, order_key, location, size)
         state.count -= 1
         state.bytes -= size & SIZE_MASK
         self._forget_in_file(owner, location, size, file)
-        is_new = tail.added[owner].pop(order_key, None) is not None and location == order_key >> 32
-        if not is_new or state.subscription_name is not None:  # a subscription's may be a changed older one
-            self._tombstone(owner, order_key, location, message_id)
+        self._let_go(state, order_key, location, message_id)
         self._ids.discard((owner, message_id))
+
+    def _let_go(self, state: OwnerState, order_key: int, location: int, message_id: str) -> None:
+        """Out of the live tail, and with the next checkpoint out of the index, if it is or may come there."""
+        is_new = self.tail.added[state.id].pop(order_key, None) is not None and location == order_key >> 32
+        if not is_new or state.subscription_name is not None:  # a subscription's may be a changed older one
+            self._tombstone(state.id, order_key, location, message_id)
 
     def move(self, owner: int, order_key: int, location: int, size: int, *, is_shared: bool = False) -> None:
         """A message that ``owner`` holds stands at another place now (an Update, a compacted copy)."""
@@ -332,10 +392,10 @@ class State:
         tail.touched_owners.add(owner)
         self.open.rekey(owner, old_key, order_key)
 
-    def _count_by_another(self, owner: int, order_key: int, location: int, size: int) -> None:
-        """``owner``, which counted a topic's record, lets go of it: another subscription that has it counts it now."""
-        for other in self.topics.get(self.owners[owner].destination, ()):
-            if other == owner:
+    def _count_by_another(self, state: OwnerState, order_key: int, location: int, size: int) -> None:
+        """Who counted a topic's record lets go of it: another subscription that has it counts it now."""
+        for other in self.topics.get(state.destination, ()):
+            if other == state.id:
                 continue
             raw = self._raw(other, order_key)
             if raw is None or raw[0] != location:
@@ -485,6 +545,8 @@ class State:
 
     def _raw(self, owner: int, order_key: int) -> tuple[int, int, str] | None:
         """As ``entry``, with the mark of a shared record still in its size."""
+        if owner in self.ended:
+            return None  # prove: who-ended-holds-nothing
         for tail in (self.tail, self.frozen):
             if tail is None:
                 continue
@@ -492,7 +554,7 @@ class State:
             if added and order_key in added:
                 return added[order_key]
             removed = tail.removed.get(owner)
-            if (removed and order_key in removed) or owner in tail.dropped_owners:
+            if removed and order_key in removed:
                 return None
         value = self.index.get(keys.message_key(owner, order_key))
         return None if value is None else keys.entry_of(order_key, value)
@@ -504,6 +566,8 @@ class State:
 
     def entries(self, owner: int, after: int) -> Iterator[tuple[int, Entry]]:
         """What ``owner`` holds behind ``after``, in order. Not to be carried on after a change of the state."""
+        if owner in self.ended:  # prove: who-ended-has-no-entries
+            return
         for order_key, (location, size, message_id) in self._raw_entries(owner, after):
             yield order_key, Entry(location, size & SIZE_MASK, message_id)
 
@@ -512,12 +576,10 @@ class State:
         live_removed = self.tail.removed.get(owner, {})
         frozen_added: dict[int, tuple[int, int, str]] = {}
         frozen_removed: dict[int, str] = {}
-        is_dropped = owner in self.tail.dropped_owners
         frozen_keys: Iterator[int] = iter(())
         if self.frozen is not None:
             frozen_added = self.frozen.added.get(owner, {})
             frozen_removed = self.frozen.removed.get(owner, {})
-            is_dropped = is_dropped or owner in self.frozen.dropped_owners
             frozen_keys = keys_after(self.frozen, owner, after)
 
         def in_tails() -> Iterator[tuple[int, tuple[int, int, str]]]:
@@ -533,18 +595,17 @@ class State:
         # Most of what is in a tail stands behind what is in the tree; a moved message may stand anywhere.
         changed = in_tails()
         waiting = next(changed, None)
-        if not is_dropped:
-            start = keys.message_key(owner, after + 1)
-            for key, value in self.index.scan(start, keys.owner_prefix(keys.MESSAGE, owner + 1)):
-                order_key = keys.message_order(key)
-                while waiting is not None and waiting[0] < order_key:
-                    yield waiting
-                    waiting = next(changed, None)
-                if order_key in live_added or order_key in frozen_added:
-                    continue  # moved: comes from the tail, with its new place
-                if order_key in live_removed or order_key in frozen_removed:
-                    continue
-                yield order_key, keys.entry_of(order_key, value)
+        start = keys.message_key(owner, after + 1)
+        for key, value in self.index.scan(start, keys.owner_prefix(keys.MESSAGE, owner + 1)):
+            order_key = keys.message_order(key)
+            while waiting is not None and waiting[0] < order_key:
+                yield waiting
+                waiting = next(changed, None)
+            if order_key in live_added or order_key in frozen_added:
+                continue  # moved: comes from the tail, with its new place
+            if order_key in live_removed or order_key in frozen_removed:
+                continue
+            yield order_key, keys.entry_of(order_key, value)
         if waiting is not None:
             yield waiting
             yield from changed
@@ -553,7 +614,7 @@ class State:
         """What the last checkpoint has of ``owner``, in order: (order key, value as written). None when something
         changed since: then ``entries`` tells."""
         for tail in (self.tail, self.frozen):
-            if tail is not None and (tail.added.get(owner) or tail.removed.get(owner) or owner in tail.dropped_owners):
+            if tail is not None and (tail.added.get(owner) or tail.removed.get(owner)):
                 return None
         start, stop = keys.owner_prefix(keys.MESSAGE, owner), keys.owner_prefix(keys.MESSAGE, owner + 1)
         return ((key[5:], value) for key, value in self.index.scan(start, stop))
@@ -663,9 +724,13 @@ class State:
         small: list[tuple[bytes, bytes | None]] = []
         for file in sorted(tail.touched_files):
             small.extend(file_changes(self.index, file, self.files.get(file)))
-        for owner in tail.touched_owners | tail.dropped_owners:
-            state = self.owners.get(owner)
-            small.append((keys.owner_key(owner), None if state is None else keys.owner_value(state.record())))
+        for owners, touched, key_of in (
+            (self.owners, tail.touched_owners, keys.owner_key),
+            (self.ended, tail.touched_ended, keys.ended_key),
+        ):
+            for owner in touched:
+                state = owners.get(owner)
+                small.append((key_of(owner), None if state is None else keys.owner_value(state.record())))
         for owner in tail.touched_records:
             small.extend(self._later_record_changes(owner))
         if self.open.is_touched:
@@ -707,7 +772,7 @@ class State:
 
     def _ranked_changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         for owner in list(self.ranked):
-            if self.owners[owner].count == 0:
+            if owner not in self.ended and self.owners[owner].count == 0:
                 del self.ranked[owner]  # with this checkpoint it has nothing with a rank any more
                 self._ranked_touched.add(owner)
         for owner in self._ranked_touched:

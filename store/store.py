@@ -93,6 +93,11 @@ class Store:
         self._next_owner = state.next_owner
         self._queues = dict(state.queues)
         self._subscriptions = dict(state.subscriptions)
+        # The key of each of them, in whichever of the two.
+        self._names: dict[int, Destination | tuple[Destination, str]] = {
+            **{owner: destination for destination, owner in self._queues.items()},
+            **{owner: key for key, owner in self._subscriptions.items()},
+        }
         self._thread = StorageThread(
             files,
             follower.index,
@@ -202,6 +207,7 @@ class Store:
         found = self._queues.get(destination)
         if found is None:
             found = self._queues[destination] = self._next_owner
+            self._names[found] = destination
             self._next_owner += 1
             self._know_queue(NewQueue(found, destination))
         return found
@@ -212,6 +218,7 @@ class Store:
         found = self._subscriptions.get(key)
         if found is None:
             found = self._subscriptions[key] = self._next_owner
+            self._names[found] = key
             self._next_owner += 1
         return found
 
@@ -251,8 +258,11 @@ class Store:
 
     def forget(self, owner: int) -> None:
         """The owner is being removed: its name is free at once, and gets a new id when it is asked for again."""
-        self._subscriptions = {key: known for key, known in self._subscriptions.items() if known != owner}
-        self._queues = {key: known for key, known in self._queues.items() if known != owner}
+        name = self._names.pop(owner, None)
+        if isinstance(name, Destination):
+            del self._queues[name]
+        elif name is not None:
+            del self._subscriptions[name]
 
     def _hand_over(self) -> None:
         turn, self._turn = self._turn, []

@@ -34,12 +34,13 @@ class Tail:
     __slots__ = (
         "added",
         "displaced",
-        "dropped_owners",
         "operations",
         "order",
         "rank_order",
         "ranks",
+        "reclaimed",
         "removed",
+        "touched_ended",
         "touched_files",
         "touched_owners",
         "touched_records",
@@ -57,8 +58,14 @@ class Tail:
         self.touched_owners: set[int] = set()
         self.touched_records: set[int] = set()  # subscriptions whose later records changed
         self.touched_files: set[int] = set()
-        self.dropped_owners: set[int] = set()
+        self.touched_ended: set[int] = set()  # owners that ended, or of which something was reclaimed
         self.operations = 0
+        self.reclaimed = 0  # entries of owners that had ended; no operations, for no replay repeats them
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is anything for a checkpoint to write."""
+        return self.operations > 0 or self.reclaimed > 0
 
 
 class Frozen(NamedTuple):
@@ -98,7 +105,7 @@ def _behind(order: Sequence[int], after: int) -> Iterator[int]:
 
 
 def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
-    """Everything a checkpoint writes, in key order: A, F, H, I, L, M, O, P, R, S, X."""
+    """Everything a checkpoint writes, in key order: A, E, F, H, I, L, M, O, P, R, S, X."""
     tail = frozen.tail
     small = frozen.small
     files = [change for change in small if change[0] < keys.ID]

@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 # share one interpreter with it.
 CHECKPOINT_SLICE_SECONDS = 0.001
 CHECKPOINT_PAUSE_SECONDS = 0.001
+# What is left of owners that ended is reclaimed in pieces of so many entries, with this pause after each.
+RECLAIM_ENTRIES = 500
+RECLAIM_PAUSE_SECONDS = 0.003
 
 
 class CheckpointDone:
@@ -128,6 +131,7 @@ class Upkeep:
         self._compacted: list[tuple[Compaction, Position]] = []  # their files go when a checkpoint covers that
         self._unfit: set[int] = set()  # files with damage, which compaction leaves as they are
         self._next_step = 0.0
+        self._next_reclaim = 0.0
         self._sizes: dict[int, int] = {}  # of files that do not grow any more
         # Until an index stands in its file, nothing but the file itself tells that this epoch began; and what a former
         # one left to be reclaimed or emptied is seen to at once. A checkpoint syncs: not where syncs are left out.
@@ -149,7 +153,10 @@ class Upkeep:
     @property
     def next_work(self) -> float | None:
         """When there is something to do again, by the clock; None: after the next batch."""
-        return None if self._compaction is None else self._next_step
+        due = [] if self._compaction is None else [self._next_step]
+        if self._state.may_reclaim:
+            due.append(self._next_reclaim)
+        return min(due, default=None)
 
     def compact(self, report: Future[CompactionReport]) -> None:
         """Begin to empty all files in which more than a little is dead. ``report`` is told when they are gone."""
@@ -181,6 +188,7 @@ class Upkeep:
         """What is due now: between two batches, and now and then when there are none."""
         self._end.prepare_next()
         self._compact_a_little()
+        self._reclaim_a_little()
         settings = self._settings
         tail = self._state.tail
         if self._checkpoint is not None:
@@ -189,7 +197,7 @@ class Upkeep:
                 self._await(self._checkpoint)  # the bound of the live tail: producers wait for the checkpoint
             return
         now = self._clock()
-        is_due = tail.operations > 0 and (
+        is_due = tail.has_changes and (
             tail.operations >= self._checkpoint_records
             or self._figures.bytes_written - self._bytes_at_checkpoint >= settings.checkpoint_bytes
             or now - self._last_checkpoint >= settings.checkpoint_interval
@@ -314,6 +322,17 @@ class Upkeep:
         if error is not None:
             self._tell(Failed(error))  # prove: failed-unlink-is-final
 
+    # ---- owners that ended
+
+    def _reclaim_a_little(self) -> None:
+        state = self._state
+        if not state.may_reclaim or self._clock() < self._next_reclaim:
+            return
+        state.reclaim(RECLAIM_ENTRIES)
+        self._next_reclaim = self._clock() + RECLAIM_PAUSE_SECONDS
+        if state.ended and not state.may_reclaim:
+            self._is_wanted = True  # the rest goes into the tail behind it
+
     # ---- compaction
 
     def _disk_bytes(self) -> int:
@@ -405,7 +424,7 @@ class Upkeep:
             self._await(self._checkpoint)
             self._state.thaw()
             self._checkpoint = None
-        if (self._unfinished is not None or self._state.tail.operations) and self._space.has_checkpoint_room:
+        if (self._unfinished is not None or self._state.tail.has_changes) and self._space.has_checkpoint_room:
             if self._unfinished is not None:
                 self._write_at_once(self._unfinished)
                 self._unfinished = None

@@ -27,6 +27,7 @@ _PROMOTION = (
     "tests/store/test_fence.py",
     "tests/store/test_standby.py",
 )
+_ENDED_OWNERS = ("tests/store/test_ended_owners.py",)
 _RECLAIMING = ("tests/store/test_reclaiming.py", "tests/store/test_compaction.py", "tests/store/test_store.py", *_CRASH)
 
 BY_MODULE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -106,6 +107,9 @@ BY_NAME: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "node-renewed-before": (f"{_ZOOKEEPER}::test_a_proof_counts_from_before_the_servers_were_asked",),
     "node-written-before": (f"{_ZOOKEEPER}::test_a_proof_counts_from_before_the_servers_were_asked", _ZOOKEEPER),
+    "the-end-pins-its-messages": _ENDED_OWNERS,
+    "who-ended-has-no-entries": _ENDED_OWNERS,
+    "who-ended-holds-nothing": _ENDED_OWNERS,
 }
 
 # Modules whose tests need a program that pip does not install: tried where CI has it.
