@@ -154,7 +154,12 @@ class Engine:
         self._clients: set[Client] = set()
         self.memory = memory = Memory(settings.memory_limit)
         self._destinations = Destinations(
-            settings, memory, store.queue, [each for each in store.owners() if each.destination != PENDING], policies
+            settings,
+            memory,
+            store.queue,
+            [each for each in store.owners() if each.destination != PENDING],
+            policies,
+            start=start,
         )
         self._memory_holders = MemoryHolders(memory, self._clients, self._destinations, call_later)
         self._by_name = self._destinations.by_name

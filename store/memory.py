@@ -40,6 +40,8 @@ from store.space import StoreFull
 PENDING_OPERATIONS_MAX = 20_000
 # Above this much held a message is not taken.
 BYTES_MAX = 1 << 30
+# Of what an owner held that ended, in one turn of the loop
+LET_GO_AT_ONCE = 256
 _RECORD_OVERHEAD = 5
 _DEFAULTS = StoreSettings()
 
@@ -64,6 +66,7 @@ class MemoryStore:
         self._location = 0
         self._owners: dict[int, Owner] = {}
         self._messages: dict[int, SortedDict] = {}  # owner -> order key -> PagedMessage
+        self._ended: list[SortedDict] = []  # as those, of owners that ended
         self._queues: dict[Destination, int] = {}
         self._subscriptions: dict[tuple[Destination, str], int] = {}
         self._prepared: dict[str, PrepareTransaction] = {}
@@ -151,8 +154,7 @@ class MemoryStore:
             self._call_soon(self._report)
         self._turn.append(operation)
         if type(operation) is RemoveOwner:
-            self._queues = {key: owner for key, owner in self._queues.items() if owner != operation.owner}
-            self._subscriptions = {key: owner for key, owner in self._subscriptions.items() if owner != operation.owner}
+            self._forget(self._owners[operation.owner])
         if len(self._turn) > PENDING_OPERATIONS_MAX:
             self.is_congested = True
 
@@ -202,14 +204,33 @@ class MemoryStore:
         elif isinstance(operation, EndTransaction):
             self._end(operation)
         elif isinstance(operation, RemoveOwner):
-            for message in self._messages.pop(operation.owner).values():
-                self.bytes -= message.size
+            if not self._ended:
+                self._call_soon(self._let_go)
+            self._ended.append(self._messages.pop(operation.owner))
             del self._owners[operation.owner]
             self._withheld.pop(operation.owner, None)
         else:
             assert isinstance(operation, AddSubscription), "every kind of operation is known"
             self._location += len(operation.payload) + _RECORD_OVERHEAD
             self._describe(operation)
+
+    def _forget(self, owner: Owner) -> None:
+        """Its name is free at once."""
+        if owner.subscription_name is None:
+            del self._queues[owner.destination]
+        else:
+            assert owner.client_id is not None, "a durable subscription is a client's"
+            del self._subscriptions[owner.destination, subscription_key(owner.client_id, owner.subscription_name)]
+
+    def _let_go(self) -> None:
+        """A piece of what owners held that ended; the rest in the next turns."""
+        messages = self._ended[-1]
+        for _ in range(min(LET_GO_AT_ONCE, len(messages))):
+            self.bytes -= messages.popitem()[1].size
+        if not messages:
+            self._ended.pop()
+        if self._ended:
+            self._call_soon(self._let_go)
 
     def _describe(self, subscription: AddSubscription) -> None:
         command = decode(subscription.payload)

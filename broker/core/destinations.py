@@ -14,6 +14,7 @@ from broker.core.policies import Policies
 from broker.core.queue import Queue
 from broker.core.selector import compile_selector
 from broker.core.settings import EngineSettings
+from broker.core.slices import Work, at_once
 from broker.core.subscription import Subscription
 from broker.core.topic import DurableSubscription, Topic
 from broker.core.trie import NameTrie
@@ -55,6 +56,7 @@ class Destinations:
         "_of_patterns",
         "_policies",
         "_settings",
+        "_start",
         "_virtual",
         "_watched",
         "_watching",
@@ -74,12 +76,14 @@ class Destinations:
         owners: Iterable[Owner],
         policies: Policies = NO_POLICIES,
         on_new: Callable[[Destination], object] = lambda destination: None,
+        start: Callable[[Work[None]], object] = at_once,
     ) -> None:
         self._settings = settings
         self._memory = memory
         self._new_queue = new_queue
         self._policies = policies
         self.on_new = on_new
+        self._start = start
         self.by_name: dict[Destination, Queue | Topic] = {}
         self.by_owner: dict[int, Queue] = {}
         self.on_topic: Callable[[Topic], object] = lambda topic: None
@@ -252,7 +256,7 @@ class Destinations:
         fed = destination.name.split(".", 2)[-1]
         if destination in self._virtual.get(fed, ()):
             self._virtual[fed].remove(destination)
-        target.drop()
+        self._start(target.drop())
 
     def _check_may_begin(self, destination: Destination) -> None:
         self._check_is_not_ours(destination)
@@ -424,7 +428,7 @@ class Destinations:
         for part in durable.parts.values():
             self.topic(part.destination).remove_durable(part)
             del self.by_owner[part.owner]
-            part.drop()
+            self._start(part.drop())
 
     def parts(self) -> list[DurableSubscription]:
         """Of all durable subscribers."""

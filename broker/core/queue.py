@@ -43,6 +43,7 @@ from broker.core.memory import ENTRY_OVERHEAD_BYTES, Share
 from broker.core.passed import Passed
 from broker.core.routing import Routes
 from broker.core.settings import EngineSettings
+from broker.core.slices import ITEMS, Work
 from broker.core.subscription import Entry, Subscription, volatile_entry
 from store.keys import rank_of
 from store.operations import Page, PagedMessage
@@ -697,14 +698,16 @@ class Queue:
         self.expired.append(entry)
         return True
 
-    def drop(self) -> None:
-        """The queue is deleted: memory is given back. Its consumers are closed already, or see an empty queue."""
-        self._gather()
+    def drop(self) -> Work[None]:
+        """The queue is deleted. Its consumers are closed already, or see an empty queue. The steps of what is returned
+        give its memory back."""
         entries = [*self.ready, *(pair[1] for pair in self.returned), *(pair[1] for pair in self._waiting)]
+        entries += self._unplaced
+        if self.routes is not None:
+            entries += self.routes.clear()
+            self.routed = 0
         if self.levels is not None:
             entries += self.levels.take_all()
-        for entry in (*entries, *self._unplaced):
-            self.forget(entry)
         self.ready.clear()
         self.ready_weight = 0
         self.returned.clear()
@@ -715,6 +718,14 @@ class Queue:
         self.is_behind = self.is_paged = False
         self.is_dropped = True
         self.unread = 0
+        return self._forget_all(entries)
+
+    def _forget_all(self, entries: list[Entry]) -> Work[None]:
+        while entries:
+            for entry in entries[-ITEMS:]:
+                self.forget(entry)
+            del entries[-ITEMS:]
+            yield
 
 
 def is_dead_letter_queue(destination: Destination) -> bool:

@@ -12,6 +12,7 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from broker.core.memory import Share
 from broker.core.queue import Queue
+from broker.core.slices import at_once
 from broker.core.subscription import Subscription
 from store.keys import rank_of
 from store.operations import Page, PagedMessage
@@ -57,7 +58,7 @@ class PrioritiesMachine(RoutesMachine):
             self.end(subscription)
         lost = [name for name, (_, message) in self.visible.items() if not message.persistent]
         self.is_gone.update(lost)
-        self.queue.drop()
+        at_once(self.queue.drop())
         assert self.memory.used == 0
         self.queue = self.new_queue()
 

@@ -6,6 +6,7 @@ from broker.core.commands import AckMode
 from broker.core.memory import Memory, Share
 from broker.core.queue import ROUND_MESSAGES, Queue
 from broker.core.settings import EngineSettings
+from broker.core.slices import ITEMS
 from broker.core.subscription import Subscription
 from store.operations import PagedMessage
 from store.records.message import Destination, DestinationKind, Message
@@ -29,6 +30,21 @@ def add(target: Queue, *numbers: int) -> None:
 
 def names(target: Queue) -> list[str]:
     return [entry.message.message_id for _, _, entry in target.dispatch(0)]
+
+
+def test_a_queue_that_is_deleted_is_empty_at_once_and_gives_its_memory_back_in_steps() -> None:
+    memory = Memory(1 << 20)
+    target = Queue(ORDERS, 1, EngineSettings(window_messages=3), Share(memory))
+    add(target, 1, 2, 3, 4)
+    for number in range(3 * ITEMS):
+        target.add_volatile(Message(ORDERS, f"n{number}"))
+    held = memory.used
+    work = target.drop()
+    assert target.count == 0
+    assert memory.used == held
+    steps = sum(1 for _ in work)
+    assert steps == 4, "so many at a time"
+    assert memory.used == 0
 
 
 def test_nothing_is_evicted_under_a_page() -> None:

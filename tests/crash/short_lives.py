@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from explorer import ONE_STORE, House
 from failing_disk import FailingDisk, Failure, SleepingDisk
@@ -214,6 +215,37 @@ def subscriptions_and_queues_end(directory: str, disk: RecordingDisk) -> None:
     term.close()
 
 
+def what_ended_goes_from_the_index_in_pieces(directory: str, disk: RecordingDisk) -> None:
+    """A queue and one of two subscriptions end; checkpoints, a crash and a promotion come while something of them is
+    left in the index, and others begin under their names."""
+    with patch("store.upkeep.RECLAIM_ENTRIES", 2), patch("store.state.RECLAIMED_MAX", 4):
+        term = begin(directory, disk)
+        one, two = term.subscribe(TOPIC, "one"), term.subscribe(TOPIC, "two")
+        for _ in range(5):
+            term.add(TOPIC, owners=(one, two))
+            term.add(OTHER)
+            term.add(OTHER)
+        term.wait_all()
+        term.unsubscribe(TOPIC, "one", one)
+        term.remove_queue(OTHER)
+        term.add(OTHER)
+        term.wait_all()
+        round_of(term, 6, 1)
+        standby = Standby(directory, f"{directory}/index", "b", SETTINGS, disk=disk)
+        standby.follow()
+        standby.close()
+        term.crash()
+        again = begin(directory, disk, "b")
+        one = again.subscribe(TOPIC, "one")
+        again.add(TOPIC, owners=(again.store.subscription("client", "two", TOPIC), one))
+        again.wait_all()
+        round_of(again, 6, 0)
+        again.remove_queue(OTHER)
+        again.wait_all()
+        round_of(again, 6, 1)
+        again.close()
+
+
 def killed_at(call: int) -> Life:
     """The life of a master that is killed before its so-manieth call of the disk, and of its successor.
 
@@ -365,6 +397,7 @@ LIVES: dict[str, ShortLife] = {
     "transactions": ShortLife(transactions),
     "prepared transactions": ShortLife(prepared_transactions),
     "subscriptions and queues end": ShortLife(subscriptions_and_queues_end),
+    "what ended goes from the index in pieces": ShortLife(what_ended_goes_from_the_index_in_pieces),
     "compaction": ShortLife(compaction, BY_HAND),
     "compaction of all kinds": ShortLife(compaction_of_all_kinds, BY_HAND),
     "files go to the archive": ShortLife(files_go_to_the_archive, ARCHIVING, every_file_is_somewhere),

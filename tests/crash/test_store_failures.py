@@ -21,7 +21,7 @@ from explorer import Judge, explore, scratch_directory
 from failing_disk import SYNCS, Failed, FailingDisk, Failure
 from promises import Asked, Held, PromisingTerm
 from recording_disk import ROOT, Event, Note, RecordingDisk, Sync
-from short_lives import SETTINGS, begin, round_of
+from short_lives import OTHER, SETTINGS, begin, round_of
 
 from index.errors import IndexTrouble
 from journal.errors import JournalError
@@ -81,6 +81,11 @@ class Lived:
             if len(kept) > 1:
                 term.remove(kept.pop(0), term.queue())
                 term.wait_all()
+        for _ in range(6):
+            term.add(OTHER)
+        term.wait_all()
+        term.remove_queue(OTHER)
+        round_of(term, 5, 1)
 
     @property
     def since_failure(self) -> list[Event]:

@@ -107,7 +107,7 @@ BY_NAME: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "node-renewed-before": (f"{_ZOOKEEPER}::test_a_proof_counts_from_before_the_servers_were_asked",),
     "node-written-before": (f"{_ZOOKEEPER}::test_a_proof_counts_from_before_the_servers_were_asked", _ZOOKEEPER),
-    "the-end-pins-its-messages": _ENDED_OWNERS,
+    "the-end-pins-its-messages": ("tests/store/test_reclaiming.py",),
     "who-ended-has-no-entries": _ENDED_OWNERS,
     "who-ended-holds-nothing": _ENDED_OWNERS,
 }
