@@ -1,6 +1,6 @@
 """What one client does to a broker that many share. Run as a program, so that it takes nobody's time but its own:
 
-python attacks.py NAME STOMP_PORT ADMIN_PORT
+python attacks.py NAME STOMP_PORT ADMIN_PORT OPENWIRE_PORT
 """
 
 from __future__ import annotations
@@ -14,6 +14,12 @@ import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from openwire_wire import OpenWire
+
+from broker.protocols.openwire import schema
+from broker.protocols.openwire.types import ConnectionId
+from store.records.message import Destination, DestinationKind
+
 SECONDS_MAX = 40.0
 DESCRIPTORS = 400
 SILENT = 500
@@ -22,6 +28,8 @@ SUBSCRIPTIONS = 16_000
 SUBSCRIBERS, SUBSCRIPTIONS_EACH = 5_000, 1_000
 FANNED = 200
 KEPT = 100_000
+KEPT_AT_ONCE = 500
+RECLAIM_SECONDS = 3.0  # the store is longer at it than those wait who asked for it
 DESTINATIONS = 90_000
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 
@@ -31,6 +39,7 @@ class Target(NamedTuple):
 
     stomp: int
     admin: int
+    openwire: int
 
 
 def status(target: Target) -> dict[str, Any]:
@@ -121,11 +130,35 @@ async def a_durable_subscription_ends(target: Target) -> None:
     writer.write(b"SUBSCRIBE\nid:0\ndestination:/topic/kept\nactivemq.subscriptionName:d\nreceipt:r\n\n\0")
     await reader.readuntil(b"\0")
     writer.write(b"UNSUBSCRIBE\nid:0\n\n\0")
-    await says(target, b"SEND\ndestination:/topic/kept\npersistent:true\n\nx\0" * KEPT)
+    await keeps(target, b"/topic/kept")
     writer.write(b"UNSUBSCRIBE\nid:0\nactivemq.subscriptionName:d\nreceipt:end\n\n\0")
     while b"receipt-id:end" not in await reader.readuntil(b"\0"):
         pass
     writer.close()
+    await asyncio.sleep(RECLAIM_SECONDS)
+
+
+async def keeps(target: Target, destination: bytes) -> None:
+    """KEPT messages, not so many at a time that anybody waits for them: what is looked at is how they end."""
+    for _ in range(KEPT // KEPT_AT_ONCE):
+        await says(target, b"SEND\ndestination:%b\npersistent:true\n\nx\0" % destination * KEPT_AT_ONCE)
+
+
+async def a_queue_is_removed(target: Target) -> None:
+    """With all that it held, as ActiveMQ's clients can have it done."""
+    await keeps(target, b"/queue/kept")
+    await asyncio.to_thread(remove, target, Destination(DestinationKind.QUEUE, "kept"))
+    await asyncio.sleep(RECLAIM_SECONDS)
+
+
+def remove(target: Target, destination: Destination) -> None:
+    client = OpenWire(target.openwire).connect()
+    client.ask(schema.DestinationInfo, connection_id=ConnectionId(client.id), destination=destination, operation_type=1)
+    client.close()
+
+
+async def persistent_sends(target: Target) -> None:
+    await says(target, b"SEND\ndestination:/queue/flood\npersistent:true\n\nx\0" * KEPT)
 
 
 async def very_many_destinations(target: Target) -> None:
@@ -164,7 +197,9 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
     f"{2 * SILENT} silent sockets, {DESCRIPTORS} descriptors": silent_sockets,
     f"{FANNED} messages to {SUBSCRIBERS} subscribers": fan_out,
     "4 MB to 100 queues": a_large_composite,
+    f"{KEPT} persistent SENDs": persistent_sends,
     f"a durable subscription ends with {KEPT} messages": a_durable_subscription_ends,
+    f"a queue is removed with {KEPT} messages": a_queue_is_removed,
     f"{DESTINATIONS} topics begin": very_many_destinations,
     f"status of {DESTINATIONS} topics": what_is_told_of_them,
     f"100 names and patterns over {DESTINATIONS} topics": patterns_over_them,
@@ -173,4 +208,4 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
 
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
-    asyncio.run(ATTACKS[sys.argv[1]](Target(int(sys.argv[2]), int(sys.argv[3]))))
+    asyncio.run(ATTACKS[sys.argv[1]](Target(*map(int, sys.argv[2:]))))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from broker_process import BrokerProcess
+from broker_process import ROOT, BrokerProcess
 from stomp_wire import Wire
 
 _NUMBERS = itertools.count()
@@ -68,7 +69,7 @@ async def living(client: GoodClient) -> AsyncIterator[None]:
             await life
 
 
-async def run(attack: str, broker: BrokerProcess, program: str = "attacks.py") -> None:
+async def run(attack: str, broker: BrokerProcess, program: str, *ports: int) -> None:
     """In a process of its own: what the good client waits for is the broker alone."""
     command = [
         sys.executable,
@@ -76,8 +77,9 @@ async def run(attack: str, broker: BrokerProcess, program: str = "attacks.py") -
         attack,
         str(broker.stomp),
         str(broker.admin),
+        *map(str, ports),
     ]
-    process = await asyncio.create_subprocess_exec(*command)
+    process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
         assert await process.wait() == 0
     finally:

@@ -144,4 +144,4 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
 
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
-    asyncio.run(ATTACKS[sys.argv[1]](Target(int(sys.argv[2]), int(sys.argv[3]))))
+    asyncio.run(ATTACKS[sys.argv[1]](Target(int(sys.argv[2]), int(sys.argv[3]), 0)))

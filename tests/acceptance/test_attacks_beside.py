@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,12 +20,23 @@ from attacks import ATTACKS, DESCRIPTORS
 from broker_process import BrokerProcess
 from good_client import GoodClient, living, run
 
+from bench.peers.ports import free_port
 from store.check import check
 
 
+class AttackedBroker(BrokerProcess):
+    """One that speaks OpenWire, too."""
+
+    def __init__(self, data: Path) -> None:
+        super().__init__(data, "a")
+        self.openwire = free_port()
+        self.leaves_stomp_to_settings = True
+        self.options = ("--stomp", f"127.0.0.1:{self.stomp}", "--openwire", f"127.0.0.1:{self.openwire}")
+
+
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    made = BrokerProcess(tmp_path_factory.mktemp("attacks") / "data", "a")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedBroker]:
+    made = AttackedBroker(tmp_path_factory.mktemp("attacks") / "data")
     made.runs_under = ("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}")
     made.start().wait_role("master")
     yield made
@@ -35,12 +47,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-async def test_a_good_client_beside_it_is_served_and_no_role_changes(broker: BrokerProcess, attack: str) -> None:
+async def test_a_good_client_beside_it_is_served_and_no_role_changes(broker: AttackedBroker, attack: str) -> None:
     before = broker.wait_role("master")
     client = GoodClient(broker)
     async with living(client):
         await asyncio.sleep(0.2)
-        await run(attack, broker)
+        await run(attack, broker, "attacks.py", broker.openwire)
         count = len(client.round_trips)
         async with asyncio.timeout(20):
             while len(client.round_trips) < count + 20:  # noqa: ASYNC110 - what is waited for has no event
