@@ -98,6 +98,9 @@ class Held:
         found: bytes = self._content.slice(start, min(length, self._content.size - start)).to_pybytes()
         return found
 
+    def data_from(self, offset: int) -> int:
+        return offset
+
     def size(self) -> int:
         size: int = self._content.size
         return size

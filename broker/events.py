@@ -35,8 +35,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from store.threads import OS_THREADS, Threads
-from tandemmq.disk import Writable, read_fully, write_fully
-from tandemmq.modes import NEW_FILE
+from tandemmq.disk import Writable, open_regular, read_fully, write_fully
 
 log = logging.getLogger(__name__)
 
@@ -313,7 +312,7 @@ class EventRing:
 
 def read_ring(path: str) -> FormerRing | None:
     """The ring in a file, whether its broker lives or not; None for a file that is none. OSError as the system says."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_regular(os, path, os.O_RDONLY)
     try:
         return _read(descriptor)
     finally:
@@ -395,7 +394,7 @@ def _sign_of(said: dict[str, Any] | None) -> Sign | None:
 
 def _open(path: str) -> int:
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, NEW_FILE)
+    descriptor = open_regular(os, path, os.O_RDWR | os.O_CREAT)
     try:
         # Two brokers of one name: the second keeps its events in memory.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -22,6 +22,7 @@ from index.page import Pointer
 from index.pages import DataFile, read_free_slot, read_slots
 from index.recovery import is_list_of
 from index.roots import Root, decode_roots, slot_of
+from tandemmq.disk import open_regular
 
 PROBLEMS_MAX = 100  # a ruined index would fill the screen
 CACHE_PAGES = 64
@@ -57,7 +58,7 @@ def check(directory: str, disk: Disk = os) -> Report:
     opened = [lock_directory(disk, directory)]
     try:
         try:
-            opened.append(disk.open(os.path.join(directory, DATA_NAME), os.O_RDONLY | os.O_CLOEXEC))
+            opened.append(open_regular(disk, os.path.join(directory, DATA_NAME), os.O_RDONLY))
         except FileNotFoundError:
             report.problem(f"there is no {DATA_NAME}")
             return report
@@ -69,7 +70,7 @@ def check(directory: str, disk: Disk = os) -> Report:
         data = DataFile(disk, opened[-1], root.page_size, CACHE_PAGES)
         slot = None
         try:
-            opened.append(disk.open(os.path.join(directory, FREE_NAME), os.O_RDONLY | os.O_CLOEXEC))
+            opened.append(open_regular(disk, os.path.join(directory, FREE_NAME), os.O_RDONLY))
             slot = read_free_slot(disk, opened[-1], slot_of(root.generation))
         except FileNotFoundError:
             report.notes.append(f"there is no {FREE_NAME}")

@@ -13,8 +13,7 @@ from index.index import DATA_NAME, FREE_NAME, NEW_SUFFIX, read_note
 from index.lock import lock_directory
 from index.pages import read_free_slot, read_slots, write_free_slot
 from index.roots import PAGES_AT, SLOT_BYTES, SLOT_COUNT, Root, decode_roots, page_at, slot_of
-from tandemmq.disk import read_fully, write_fully
-from tandemmq.modes import NEW_FILE
+from tandemmq.disk import open_regular, read_fully, write_fully
 
 CHUNK_BYTES = 1024 * 1024
 
@@ -35,16 +34,15 @@ def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
         if read_note(disk, source_directory) is not None:
             return False
         try:
-            opened.append(disk.open(os.path.join(source_directory, DATA_NAME), os.O_RDONLY | os.O_CLOEXEC))
+            opened.append(open_regular(disk, os.path.join(source_directory, DATA_NAME), os.O_RDONLY))
         except FileNotFoundError:
             return False
         source = opened[-1]
         roots = decode_roots(read_slots(disk, source))
         if not roots:
             return False
-        for name in names:
-            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            opened.append(disk.open(name + NEW_SUFFIX, flags, NEW_FILE))
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+        opened.extend(open_regular(disk, name + NEW_SUFFIX, flags) for name in names)
         data, free = opened[-2:]
         is_good = _copy_pages(disk, source, data, roots[0])
         if is_good:
@@ -67,7 +65,7 @@ def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
 
 def _exists(disk: Disk, path: str) -> bool:
     try:
-        disk.close(disk.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        disk.close(open_regular(disk, path, os.O_RDONLY))
     except FileNotFoundError:
         return False
     return True
@@ -93,7 +91,7 @@ def _copy_pages(disk: Disk, source: int, target: int, root: Root) -> bool:
 def _free_slot(disk: Disk, source_directory: str, root: Root) -> FreeSlot | None:
     """The source's list of free pages, taken whole or not at all; whether it belongs to the root is seen on opening."""
     try:
-        fd = disk.open(os.path.join(source_directory, FREE_NAME), os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(disk, os.path.join(source_directory, FREE_NAME), os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:

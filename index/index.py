@@ -28,8 +28,7 @@ from index.pages import DataFile, FreeFile, read_slots
 from index.recovery import Found, find_free_pages, is_list_of
 from index.roots import META_BYTES_MAX, PAGES_AT, Root, decode_root, decode_roots, encode_root, slot_of
 from index.tree import Merge
-from tandemmq.disk import read_fully, write_fully
-from tandemmq.modes import NEW_FILE
+from tandemmq.disk import open_regular, read_fully, write_fully
 
 DATA_NAME = "db.data"
 FREE_NAME = "db.free"
@@ -127,9 +126,7 @@ class Index:
             if not roots:
                 raise IndexDamaged(f"{os.path.join(directory, DATA_NAME)} has no whole root")
             data = DataFile(disk, opened[-1], roots[0].page_size, cache_pages)
-            opened.append(
-                disk.open(os.path.join(directory, FREE_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, NEW_FILE)
-            )
+            opened.append(open_regular(disk, os.path.join(directory, FREE_NAME), os.O_RDWR | os.O_CREAT))
             disk.fsync(opened[-1])
             sync_directory(disk, directory)
             free = FreeFile(disk, opened[-1])
@@ -449,11 +446,11 @@ def _open_data(disk: Disk, directory: str, page_size: int, incarnation: int) -> 
     """Open db.data, made with an empty root in it where there is none: it never appears without a whole one."""
     path = os.path.join(directory, DATA_NAME)
     try:
-        return disk.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return open_regular(disk, path, os.O_RDWR)
     except FileNotFoundError:
         pass
     new = path + NEW_SUFFIX
-    fd = disk.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, NEW_FILE)
+    fd = open_regular(disk, new, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:
         root = Root(page_size, 0, 0, incarnation, 0, 0, 0, None, b"")
         write_fully(disk, fd, encode_root(root).ljust(PAGES_AT, b"\0"), 0)
@@ -469,7 +466,7 @@ def _open_data(disk: Disk, directory: str, page_size: int, incarnation: int) -> 
 def read_note(disk: Disk, directory: str) -> str | None:
     """What was noted of damage in the directory's index, None if nothing was."""
     try:
-        fd = disk.open(os.path.join(directory, DAMAGED_NAME), os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(disk, os.path.join(directory, DAMAGED_NAME), os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
@@ -482,7 +479,7 @@ def write_note(disk: Disk, directory: str, text: str) -> None:
     """Note damage. Where it cannot be written, the damage is met again: no reason to fail otherwise than by it."""
     try:
         path = os.path.join(directory, DAMAGED_NAME)
-        fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, NEW_FILE)
+        fd = open_regular(disk, path, os.O_WRONLY | os.O_CREAT)
         try:
             write_fully(disk, fd, text.encode(), 0)
             disk.fsync(fd)

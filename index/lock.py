@@ -10,14 +10,16 @@ import os
 
 from index.disk import Disk
 from index.errors import IndexInUse
-from tandemmq.modes import NEW_FILE
+from tandemmq.disk import demand_directory, open_regular
 
 LOCK_NAME = "index.lock"
 
 
 def lock_directory(disk: Disk, directory: str) -> int:
-    """Lock the directory; closing the descriptor returned lets go. IndexInUse when it is taken."""
-    fd = disk.open(os.path.join(directory, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, NEW_FILE)
+    """Lock the directory; closing the descriptor returned lets go. IndexInUse when it is taken, NotRegular when it is a
+    link: what is written and removed in it would be elsewhere."""
+    demand_directory(disk, directory)
+    fd = open_regular(disk, os.path.join(directory, LOCK_NAME), os.O_RDWR | os.O_CREAT)
     try:
         getattr(disk, "flock", fcntl.flock)(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

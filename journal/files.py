@@ -18,7 +18,7 @@ from typing import Any
 from journal.disk import Disk
 from journal.errors import FenceTaken
 from journal.format import END_RECORD, FILE_ID_LIMIT
-from tandemmq.disk import write_fully
+from tandemmq.disk import open_regular, open_with_status, write_fully
 from tandemmq.modes import NEW_FILE
 
 PREFIX = "db-"
@@ -87,11 +87,9 @@ class JournalFiles:
         A host may believe for long that a name still stands for what it stood for (NFS, acdirmin); who opens a file is
         asked for more (close-to-open).
         """
-        fd = self.disk.open(self.path(file), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return identity_of(self.disk.fstat(fd))
-        finally:
-            self.disk.close(fd)
+        fd, status = open_with_status(self.disk, self.path(file), os.O_RDONLY)
+        self.disk.close(fd)
+        return identity_of(status)
 
     def size(self, file: int) -> int:
         """Physical length; what counts of it, only a scan can tell."""
@@ -173,13 +171,12 @@ class JournalFiles:
 
     def sync(self, file: int) -> None:
         """Make durable what anybody wrote to the file, also a process that died before its own sync."""
-        self._sync_path(self.path(file), os.O_RDWR)  # prove: whole-file-sync
+        self._sync(open_regular(self.disk, self.path(file), os.O_RDWR))  # prove: whole-file-sync
 
     def sync_directory(self) -> None:
-        self._sync_path(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        self._sync(self.disk.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
-    def _sync_path(self, path: str, flags: int) -> None:
-        fd = self.disk.open(path, flags | os.O_CLOEXEC)
+    def _sync(self, fd: int) -> None:
         try:
             self.disk.fsync(fd)
         finally:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from journal.errors import JournalCorrupt, JournalMissing
 from journal.files import JournalFiles
 from journal.format import OFFSET_MASK, RECORD_HEADER, RECORD_HEADER_SIZE, USER_RECORD, Location, file_of, offset_of
-from tandemmq.disk import read_fully
+from tandemmq.disk import open_regular, read_fully
 
 DESCRIPTORS_MAX = 64
 # A record whose size is not known is read together with this much of what follows its header: mostly that is all of it.
@@ -108,7 +108,7 @@ class JournalReader:
             descriptor = self._descriptors.pop(file, None)
             if descriptor is None:
                 try:
-                    fd = self._files.disk.open(self._files.path(file), os.O_RDONLY | os.O_CLOEXEC)
+                    fd = open_regular(self._files.disk, self._files.path(file), os.O_RDONLY)
                 except FileNotFoundError as error:
                     raise JournalMissing(file, offset) from error
                 descriptor = _Descriptor(fd)

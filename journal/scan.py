@@ -32,7 +32,7 @@ from journal.format import (
     decode_records,
     is_sound,
 )
-from tandemmq.disk import read_fully
+from tandemmq.disk import data_from, open_regular, read_fully
 
 CHUNK_BYTES = 4 * 1024 * 1024
 # Who follows a live file looks again and again, and mostly finds one batch: the first read is short, later ones grow.
@@ -87,6 +87,9 @@ class Source(Protocol):
     def read(self, offset: int, length: int) -> bytes:
         """Fewer than ``length`` bytes only at the end; each call sees what is there now."""
 
+    def data_from(self, offset: int) -> int:
+        """Up to there is nothing but zeros from ``offset`` on, as far as it can be told without reading."""
+
     def size(self) -> int: ...
 
     def close(self) -> None: ...
@@ -100,7 +103,7 @@ class FileSource:
     def __init__(self, files: JournalFiles, file: int, drop_cache: bool = False) -> None:
         self._disk = files.disk
         try:
-            self._fd = self._disk.open(files.path(file), os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = open_regular(self._disk, files.path(file), os.O_RDONLY)
         except FileNotFoundError as error:
             raise JournalMissing(file, 0) from error
         if drop_cache:
@@ -108,6 +111,9 @@ class FileSource:
 
     def read(self, offset: int, length: int) -> bytes:
         return read_fully(self._disk, self._fd, length, offset)
+
+    def data_from(self, offset: int) -> int:
+        return data_from(self._disk, self._fd, offset)
 
     def size(self) -> int:
         return self._disk.fstat(self._fd).st_size
@@ -126,6 +132,9 @@ class MemorySource:
 
     def read(self, offset: int, length: int) -> bytes:
         return self._content[offset : offset + length]
+
+    def data_from(self, offset: int) -> int:
+        return offset
 
     def size(self) -> int:
         return len(self._content)
@@ -281,11 +290,18 @@ class Scan:
         return at
 
     def _next_good(self, source: Source, start: int, limit: int) -> int | None:
-        """The first good batch that begins at ``start`` or behind."""
+        """The first good batch that begins at ``start`` or behind. The holes of a file take no time."""
         search_bytes = min(SEARCH_BYTES, self._chunk_bytes)
         overlap = CONTROL_MARK_SIZE - 1
+        zeros = bytes(search_bytes + overlap)
         while start < limit:
             chunk = source.read(start, min(search_bytes + overlap, limit - start))
+            if not chunk:
+                return None  # the file ends before it should
+            if chunk == (zeros if len(chunk) == len(zeros) else bytes(len(chunk))):
+                # A mark begins with zeros, which may be the last of a hole.
+                start = max(start + search_bytes, source.data_from(start + len(chunk)) - overlap)
+                continue
             found = chunk.find(CONTROL_MARK)
             while found >= 0:
                 if self._is_good(source, start + found, limit):

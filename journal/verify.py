@@ -123,6 +123,9 @@ class _Borrowed:
     def read(self, offset: int, length: int) -> bytes:
         return self._source.read(offset, length)
 
+    def data_from(self, offset: int) -> int:
+        return self._source.data_from(offset)
+
     def size(self) -> int:
         return self._source.size()
 

@@ -31,7 +31,7 @@ from journal.format import (
     encode_batch,
     location,
 )
-from tandemmq.disk import write_fully
+from tandemmq.disk import open_with_status, write_fully
 
 
 class JournalWriter:
@@ -232,8 +232,8 @@ class JournalWriter:
             self._fail("end the former file", error)
 
     def _open(self, file: int) -> tuple[int, Identity]:
-        fd = self._files.disk.open(self._files.path(file), os.O_WRONLY | os.O_CLOEXEC)
-        return fd, identity_of(self._files.disk.fstat(fd))
+        fd, status = open_with_status(self._files.disk, self._files.path(file), os.O_WRONLY)
+        return fd, identity_of(status)
 
     def _take(self, file: int) -> None:
         self.file = file

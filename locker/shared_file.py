@@ -29,8 +29,7 @@ from typing import Final
 from locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
 from locker.options import Options
 from locker.volume import Inode, inode_of
-from tandemmq.disk import write_fully
-from tandemmq.modes import NEW_FILE
+from tandemmq.disk import open_regular, write_fully
 
 FILE_NAME: Final = "lock"
 ACTIVEMQ: Final = "an ActiveMQ broker"
@@ -209,15 +208,14 @@ class SharedFileLocker(Locker):
                 self._volume.close(descriptor)
 
     def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            return self._volume.open(self.path, flags, NEW_FILE)
+            return open_regular(self._volume, self.path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
             # Two hosts that each make a directory where a mount is missing would each have a lock of their own.
             if self._shared_file.is_elsewhere:
                 raise
             self._volume.makedirs(self._shared_file.directory)
-            return self._volume.open(self.path, flags, NEW_FILE)
+            return open_regular(self._volume, self.path, os.O_RDWR | os.O_CREAT)
 
     def _nonce(self) -> str:
         return f"{self.request.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}"
@@ -263,7 +261,7 @@ class SharedFileLocker(Locker):
         here = self._volume.held.get(inode_of(self._volume.stat(self.path)))
         if here is not None:
             return decode(self._volume.pread(here.descriptor, CONTENT_BYTES_MAX, 0))
-        descriptor = self._volume.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(self._volume, self.path, os.O_RDONLY)
         try:
             pid = self._volume.holder_pid(descriptor)
             if pid is None:

@@ -25,7 +25,7 @@ from journal.files import JournalFiles, identity_of
 from journal.scan import FileSource
 from store.header_reader import HeaderReader
 from store.manifest import SUFFIX, Manifest, describe, encode_manifest
-from tandemmq.disk import read_fully, write_fully
+from tandemmq.disk import NotRegular, open_regular, open_with_status, read_fully, write_fully
 from tandemmq.modes import NEW_FILE
 
 log = logging.getLogger(__name__)
@@ -195,8 +195,13 @@ class Archive:
         raise FileExistsError(errno.EEXIST, f"{SAME_NAME_MAX} files of that name are there", name)
 
     def _is_same(self, one: str, other: str) -> bool:
-        disk = self._disk
-        here, there = disk.stat(one), disk.stat(other)
+        here = self._disk.stat(one)
+        try:
+            fd, there = open_with_status(self._disk, other, os.O_RDONLY)
+        except NotRegular as error:
+            log.warning("%s: another name is taken", error)
+            return False
+        self._disk.close(fd)
         if identity_of(here) == identity_of(there):
             return True
         if here.st_size != there.st_size:
@@ -205,7 +210,7 @@ class Archive:
             return all(a == b for a, b in zip(ours, theirs, strict=True))
 
     def _chunks(self, path: str) -> Generator[bytes, None, None]:
-        fd = self._disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(self._disk, path, os.O_RDONLY)
         try:
             offset = 0
             while data := read_fully(self._disk, fd, CHUNK_BYTES, offset):

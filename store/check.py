@@ -29,6 +29,7 @@ from store.keys import RANKS
 from store.records.errors import RecordDamaged
 from store.state import State
 from store.tail import Position
+from tandemmq.disk import NotRegular, irregular
 
 # A replay holds this many operations in memory before they go to its index, which is a temporary one.
 RECORDS_PER_CHECKPOINT = 100_000
@@ -83,6 +84,10 @@ def check(
     files = JournalFiles(directory)
     root = index_root or os.path.join(directory, "index")
     try:
+        strange = irregular(map(files.path, files.list()))
+        if strange:
+            report.problems += map(str, strange)
+            return report
         sizes = {file: files.size(file) for file in files.list()}
     except FileNotFoundError:
         report.problem(f"{directory} is not there")
@@ -235,7 +240,7 @@ def _check_index(files: JournalFiles, path: str, truth: Follower, report: Report
     except IndexInUse:
         report.notes.append(f"{path} is in use and was not compared")
         return
-    except IndexTrouble as error:
+    except (IndexTrouble, NotRegular) as error:
         report.problem(f"{path}: {error}")
         return
     try:

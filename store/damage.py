@@ -27,8 +27,7 @@ from store.marks import NEXT
 from store.records.commands import Trace, decode, encode_trace
 from store.salvage import Shown, differences, salvage
 from store.state import State
-from tandemmq.disk import write_fully
-from tandemmq.modes import NEW_FILE
+from tandemmq.disk import open_regular, write_fully
 
 # Ids that an error or a line of the log names; the report in quarantine has them all.
 IDS_TOLD_MAX = 20
@@ -255,7 +254,7 @@ def _write_once(files: JournalFiles, path: str, pieces: Iterable[bytes]) -> None
     if os.path.exists(path):
         return
     new = f"{path}.new"  # left by a crash it is written over: no evidence has this name
-    fd = disk.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, NEW_FILE)
+    fd = open_regular(disk, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         offset = 0
         for piece in pieces:

@@ -16,6 +16,7 @@ from index.errors import IndexDamaged, IndexInUse
 from index.index import CACHE_PAGES_DEFAULT, Index
 from index.lock import lock_directory
 from store.threads import OS_THREADS, Threads
+from tandemmq.disk import NotRegular, demand_directory
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +49,12 @@ def open_index(
             return path, Index.open(path, disk, cache_pages=cache_pages)
         except IndexInUse:
             log.warning("index directory %s is in use; trying the next name", path)
+        except (NotRegular, FileExistsError) as reason:
+            log.warning("index directory %s is stepped over; trying the next name: %s", path, reason)
         except IndexDamaged as reason:
             set_aside(path, str(reason), disk, threads)
             return path, Index.open(path, disk, cache_pages=cache_pages)
-    raise IndexInUse(f"all {DIRECTORIES_MAX} index directories of {broker} are in use")
+    raise IndexInUse(f"all {DIRECTORIES_MAX} index directories of {broker} are in use, or are none")
 
 
 def takeover_path(path: str) -> str:
@@ -84,7 +87,7 @@ def remove_stale(root: str, own: str, disk: Disk = os, threads: Threads = OS_THR
             continue
         try:
             lock = lock_directory(disk, path)
-        except IndexInUse:
+        except (IndexInUse, NotRegular):
             continue
         try:
             remove(disk, path)
@@ -98,6 +101,7 @@ def remove(disk: Disk, path: str) -> None:
     """Remove an index directory, which has files only, if it is there. What cannot be removed stays, and does no
     harm."""
     try:
+        demand_directory(disk, path)  # what a link leads to is not ours to remove
         for name in disk.listdir(path):
             disk.unlink(os.path.join(path, name))
         disk.rmdir(path)

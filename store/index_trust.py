@@ -31,6 +31,7 @@ from store.records.commands import AddMessage, UpdateMessage, decode
 from store.records.errors import RecordDamaged
 from store.state import State
 from store.tail import Position
+from tandemmq.disk import open_regular
 
 # Messages that are looked up to see whether an index tells of this journal: of each holder in each file.
 SAMPLES = 4
@@ -184,7 +185,7 @@ def places_of_indexes(root: str, disk: Disk = os) -> Iterator[tuple[str, Positio
         if ASIDE in name:
             continue
         try:
-            fd = disk.open(os.path.join(path, DATA), os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(disk, os.path.join(path, DATA), os.O_RDONLY)
         except OSError:
             continue  # none, gone meanwhile, or not ours to read: no witness
         try:

@@ -41,6 +41,7 @@ from store.records.commands import (
 )
 from store.records.message import Message
 from store.records.openwire import decode_message, detect_version
+from tandemmq.disk import NotRegular
 
 # Read of each file to see its header; a longer one takes a second read.
 HEADER_BYTES: Final = 4096
@@ -126,7 +127,7 @@ def _header_of(files: JournalFiles, file: int) -> Header | None:
     source = partial(FileSource, files, file)
     try:
         batch = next(iter(Scan(source, file, is_live=True, chunk_bytes=HEADER_BYTES)), None)
-    except JournalMissing:
+    except (JournalMissing, NotRegular):
         return None
     return decode_header(batch.records[0][1]) if batch is not None and batch.records else None
 

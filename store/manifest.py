@@ -197,6 +197,7 @@ class _Lent:
 
     def __init__(self, source: Source) -> None:
         self.read = source.read
+        self.data_from = source.data_from
         self.size = source.size
 
     def close(self) -> None:

@@ -145,5 +145,5 @@ class _ViewDisk:
 
     def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
         if os.path.islink(path):
-            flags = flags & ~os.O_ACCMODE | os.O_RDONLY
+            path, flags = os.readlink(path), flags & ~os.O_ACCMODE | os.O_RDONLY
         return os.open(path, flags, mode)

@@ -23,6 +23,7 @@ from store.follow import Follower
 from store.index_directory import ASIDE, DATA
 from store.index_trust import numbering_of
 from store.settings import StoreSettings
+from tandemmq.disk import open_regular
 
 # The one in the making is no directory below the root by which somebody would find it.
 MAKING = ".rebuild"
@@ -147,7 +148,7 @@ class Rebuild:
     def _first_owner(self) -> int:
         """As in the old index, so that a broker with several stores need not set the new one aside."""
         try:
-            fd = os.open(os.path.join(self._path, DATA), os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(os, os.path.join(self._path, DATA), os.O_RDONLY)
         except FileNotFoundError:
             return 0
         try:

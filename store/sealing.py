@@ -25,8 +25,7 @@ from journal.format import (
 from journal.scan import FileSource, scan
 from store.records.commands import COMMIT, REMOVE, REWRITTEN, TRACE, Rewritten, decode
 from store.standby import Disk
-from tandemmq.disk import write_fully
-from tandemmq.modes import NEW_FILE
+from tandemmq.disk import open_regular, write_fully
 
 QUARANTINE = "quarantine"
 NEW = ".new"
@@ -105,7 +104,7 @@ def _put_in_place(files: JournalFiles, file: int, end: int, head: bytes, disk: D
     path = files.path(file)
     new = path + NEW
     source = FileSource(files, file)
-    fd = disk.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, NEW_FILE)
+    fd = open_regular(disk, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_fully(disk, fd, head, 0)
         for start in range(len(head), end, CHUNK_BYTES):

@@ -1,6 +1,11 @@
-"""Reads and writes a file to the end, however little one call of the system takes: one loop for each, for all rooms.
+"""Opens files that are to be regular ones, and reads and writes them to the end: once, for all rooms.
 
-Imports nothing of ours, so that rooms which do not know each other share it.
+Imports no room, so that rooms which do not know each other share it.
+
+Under the name of a file of the store anybody who may write into its directory can put something else. To open a FIFO
+waits for a peer, a device may be read for ever, and a symbolic link leads to a file that is not the store's. So the
+last part of a path is never followed, no opening waits, and what was opened is asked whether it is a regular file. The
+directory of a path is the operator's to choose, and may be reached by links.
 
 A call may transfer less than it was asked to. That is no failure yet: the next call transfers the rest, or says why
 not. Every call moves at least one byte or ends the loop, so there are never more calls than bytes, and one more.
@@ -11,9 +16,48 @@ Nothing is tried again after an error, EAGAIN and EINTR included: ``os`` itself 
 from __future__ import annotations
 
 import errno
-from typing import Protocol
+import os
+import stat
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from tandemmq.modes import NEW_FILE
 
 Bytes = bytes | bytearray | memoryview
+
+# So that an opening neither waits nor leaves the directory; of no effect on regular files.
+_ONLY_HERE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# What the system says of links, of sockets and FIFOs without a reader, and of directories that are to be written
+_NOT_TO_BE_OPENED: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR})
+_KINDS: Final = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class NotRegular(OSError):
+    """What has the name of a file is something else: ``kind`` ("a FIFO", "a symbolic link", ...)."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(errno.EINVAL, f"is {kind}, no regular file", path)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return f"{self.filename} {self.strerror}"
+
+
+class Openable(Protocol):
+    """The verbs of ``os`` by which files are opened."""
+
+    def open(self, path: str, flags: int, mode: int = ..., /) -> int: ...
+
+    def close(self, fd: int, /) -> None: ...
+
+    def fstat(self, fd: int, /) -> os.stat_result: ...
 
 
 class Readable(Protocol):
@@ -22,10 +66,71 @@ class Readable(Protocol):
     def pread(self, fd: int, length: int, offset: int, /) -> bytes: ...
 
 
+class Seekable(Protocol):
+    """The verb of ``os`` by which holes are found."""
+
+    def lseek(self, fd: int, position: int, how: int, /) -> int: ...
+
+
 class Writable(Protocol):
     """The verb of ``os`` by which files are written."""
 
     def pwrite(self, fd: int, data: Bytes, offset: int, /) -> int: ...
+
+
+def open_regular(disk: Openable, path: str, flags: int, mode: int = NEW_FILE) -> int:
+    """Open a regular file, never waiting; ``flags`` and ``mode`` as for ``os.open``. The descriptor.
+
+    Raises NotRegular for a symbolic link, FIFO, socket, directory or device, else OSError as the system does.
+    """
+    return open_with_status(disk, path, flags, mode)[0]
+
+
+def open_with_status(disk: Openable, path: str, flags: int, mode: int = NEW_FILE) -> tuple[int, os.stat_result]:
+    """As ``open_regular``; the descriptor, and what ``fstat`` says of it."""
+    try:
+        fd = disk.open(path, flags | _ONLY_HERE, mode)
+    except OSError as error:
+        if error.errno in _NOT_TO_BE_OPENED and (kind := kind_of(path)) is not None:
+            raise NotRegular(path, kind) from error
+        raise
+    try:
+        status = disk.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotRegular(path, _kind(status.st_mode))
+    except BaseException:
+        disk.close(fd)
+        raise
+    return fd, status
+
+
+def demand_directory(disk: Openable, path: str) -> None:
+    """Raises NotRegular when ``path`` is a link, else OSError as the system does when it is no directory."""
+    try:
+        disk.close(disk.open(path, os.O_RDONLY | os.O_DIRECTORY | _ONLY_HERE))
+    except NotADirectoryError as error:
+        if (kind := kind_of(path)) is not None:
+            raise NotRegular(path, kind) from error
+        raise
+
+
+def kind_of(path: str) -> str | None:
+    """What a name stands for ("a FIFO", "a symbolic link", ...), without opening it. None: a regular file, or nothing
+    that can be looked at."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return None
+    return None if stat.S_ISREG(mode) else _kind(mode)
+
+
+def irregular(paths: Iterable[str]) -> list[NotRegular]:
+    """What is there under one of these names and is no regular file."""
+    return [NotRegular(path, kind) for path in paths if (kind := kind_of(path)) is not None]
+
+
+def _kind(mode: int) -> str:
+    return _KINDS.get(stat.S_IFMT(mode), "something unknown")
 
 
 def read_fully(disk: Readable, fd: int, length: int, offset: int) -> bytes:
@@ -42,6 +147,19 @@ def read_fully(disk: Readable, fd: int, length: int, offset: int) -> bytes:
         parts.append(data)
         have += len(data)
     return b"".join(parts)
+
+
+def data_from(disk: Seekable, fd: int, offset: int) -> int:
+    """Where the next byte from ``offset`` on is that may be other than zero: the length of the file if there is none,
+    ``offset`` where the file system does not tell its holes. Moves the position of the descriptor."""
+    try:
+        return disk.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a hole as far as the end, or the end
+            return max(offset, disk.lseek(fd, 0, os.SEEK_END))
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTTY):
+            return offset
+        raise
 
 
 def write_fully(disk: Writable, fd: int, data: Bytes, offset: int) -> None:

@@ -1,4 +1,5 @@
-"""The loops that read and write files to the end: whole, or an error, after no more calls than there are bytes."""
+"""Files are opened only if they are regular ones, and read and written to the end: whole, or an error, after no more
+calls than there are bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +18,17 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "crash"))
 
 from unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
 
-from tandemmq.disk import read_fully, write_fully
+from tandemmq.disk import (
+    NotRegular,
+    data_from,
+    demand_directory,
+    irregular,
+    open_regular,
+    open_with_status,
+    read_fully,
+    write_fully,
+)
+from tests.strange_files import ELSEWHERE, STRANGE
 
 TREE = Path(__file__).parents[1]
 ROOMS = ("tandemmq", "broker", "store", "journal", "index", "locker", "config")
@@ -109,3 +120,84 @@ def test_no_other_place_writes_to_files_by_the_verbs_that_may_write_in_part() ->
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WRITING_CALLS
     ]
     assert [place.partition(":")[0] for place in found] == ["tandemmq/disk.py"], found
+
+
+# ---- what is no regular file
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR | os.O_CREAT])
+@pytest.mark.parametrize("kind", STRANGE)
+@pytest.mark.timeout(60)
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str, flags: int) -> None:
+    directory = tmp_path / "store"
+    directory.mkdir()
+    path = directory / "db-7.log"
+    make, called = STRANGE[kind]
+    make(path)
+    before = set(os.listdir("/proc/self/fd"))
+    with pytest.raises(NotRegular, match=called) as refused:
+        open_regular(os, str(path), flags)
+    assert refused.value.filename == str(path)
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert [str(error) for error in irregular([str(path), str(directory / "db-8.log")])] == [str(refused.value)]
+    if kind == "leaving":
+        assert path.read_bytes() == ELSEWHERE
+
+
+def test_a_fifo_with_a_reader_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(NotRegular, match="a FIFO"):
+            open_regular(os, str(path), os.O_WRONLY)
+    finally:
+        os.close(reader)
+
+
+def test_the_directory_may_be_reached_by_links(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").write_bytes(b"content")
+    (tmp_path / "here").symlink_to(tmp_path / "there")
+    fd, status = open_with_status(os, str(tmp_path / "here" / "file"), os.O_RDONLY)
+    os.close(fd)
+    assert status.st_size == 7
+    with pytest.raises(NotRegular, match="here is a symbolic link"):
+        demand_directory(os, str(tmp_path / "here"))
+    demand_directory(os, str(tmp_path / "here" / ".." / "there"))
+
+
+def test_an_error_that_is_the_systems_stays_its_own(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        open_regular(os, str(tmp_path / "none"), os.O_RDONLY)
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(OSError, match="symbolic links"):
+        open_regular(os, str(loop / "file"), os.O_RDONLY)
+
+
+# ---- holes
+
+
+def test_data_is_found_behind_holes(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    path.write_bytes(b"begin")
+    os.truncate(path, 1 << 40)
+    with open(path, "r+b") as file:
+        file.seek(1 << 39)
+        file.write(b"middle")
+        file.flush()
+        fd = file.fileno()
+        assert data_from(os, fd, 3) == 3
+        found = data_from(os, fd, 1 << 20)
+        assert 1 << 20 < found <= 1 << 39
+        assert data_from(os, fd, (1 << 39) + (1 << 20)) == 1 << 40, "the end"
+        assert data_from(os, fd, 1 << 41) == 1 << 41, "behind it there is nothing to pass over"
+
+
+def test_where_holes_are_not_told_everything_may_be_data() -> None:
+    class Plain:
+        def lseek(self, fd: int, position: int, how: int, /) -> int:
+            raise OSError(errno.EINVAL, "no such question")
+
+    assert data_from(Plain(), 0, 17) == 17

@@ -25,6 +25,7 @@ from broker.admin.token import new_token, read_token, write_token
 from broker.core.access import Access, Credentials, Operation, Principal
 from broker.core.commands import ClientError
 from store.records.message import Destination, DestinationKind
+from tandemmq.disk import NotRegular
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +49,17 @@ class Guard:
     def start(self) -> None:
         """Have a token: that of the file, or a new one. Where none can be kept only users may change something."""
         try:
-            self._token = read_token(self._token_file) or write_token(self._token_file)
+            self._token = self._kept() or write_token(self._token_file)
         except OSError as error:
             self._token = new_token()
             log.warning("no admin token can be kept: %s", error)
+
+    def _kept(self) -> str | None:
+        try:
+            return read_token(self._token_file)
+        except NotRegular as error:
+            log.warning("%s: a new admin token takes its place", error)
+            return None
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:

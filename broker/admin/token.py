@@ -1,7 +1,7 @@
 """The token that proves to the admin server of a broker that one may read the files of its user.
 
 The file, ``<index root>/<broker>.admin-token``, is made with the mode 0600 at the first start and stays; a group may be
-let in, all others may not. Imports nothing of ours.
+let in, all others may not.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 import secrets
 import stat
 from typing import Final
+
+from tandemmq.disk import open_with_status
 
 SUFFIX: Final = ".admin-token"
 #: Nothing else is read from the file, nor sent by a command that was told of one.
@@ -24,14 +26,14 @@ def new_token() -> str:
 
 
 def read_token(path: str) -> str | None:
-    """What is in the file, if it is a token and not for all to read; None: there is none. Raises OSError."""
+    """What is in the file, if it is a token and not for all to read; None: there is none. Raises OSError, NotRegular
+    among them."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor, status = open_with_status(os, path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_mode & stat.S_IRWXO:
+        if status.st_mode & stat.S_IRWXO:
             return None
         token = os.read(descriptor, _BYTES_MAX).decode("ascii", "replace").strip()
     finally:

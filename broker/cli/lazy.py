@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from tandemmq.disk import NotRegular
+
 # command -> (module, name of the click command in it, what the overview says)
 Commands = Mapping[str, tuple[str, str, str]]
 
@@ -18,6 +20,12 @@ class LazyGroup(click.Group):
     def __init__(self, *arguments: Any, table: Commands, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._table = table
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except NotRegular as error:  # what somebody put under the name of a file is nobody's bug
+            raise click.ClickException(str(error)) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._table)

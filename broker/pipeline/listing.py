@@ -16,6 +16,7 @@ from broker.pipeline.stores import journal_files
 from broker.pipeline.walk import JournalFile, walk
 from journal.files import PREFIX, SUFFIX
 from store.headers import decode_header
+from tandemmq.disk import NotRegular
 
 LOOK_SECONDS_MIN: Final = 0.25
 LOOK_SHARE: Final = 10
@@ -142,7 +143,7 @@ def grown(file: JournalFile, start: int, bytes_max: int | None = None) -> int | 
     end = whole_end(file, start, bytes_max)
     try:
         open_file(f"{file.store}/{PREFIX}{file.file + 1}{SUFFIX}", file.access).release()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotRegular):  # what is no file, no master made
         return end
     return None
 

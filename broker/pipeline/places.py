@@ -11,12 +11,13 @@ pyarrow is imported for remote paths only.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from tandemmq.disk import read_fully
+from tandemmq.disk import NotRegular, data_from, kind_of, open_with_status, read_fully
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -40,6 +41,10 @@ _FS: Final = "fs."
 _HADOOP: Final = "spark.hadoop."
 # File systems that a process keeps, with their connections; another set of settings is another one.
 _KEPT: Final = 8
+# Names that are no regular files, and were told of
+_TOLD: Final = 1024
+
+log = logging.getLogger(__name__)
 
 
 class NoPlace(Exception):
@@ -59,6 +64,9 @@ class Opened(Protocol):
 
     def read(self, offset: int, length: int) -> bytes:
         """Fewer than ``length`` bytes only at the end."""
+
+    def data_from(self, offset: int) -> int:
+        """Up to there is nothing but zeros from ``offset`` on, as far as it can be told without reading."""
 
     def size(self) -> int: ...
 
@@ -116,7 +124,7 @@ def place_of(path: str, access: Access = ()) -> Place:
 
 
 def open_file(path: str, access: Access = ()) -> Opened:
-    """Raises FileNotFoundError, NoPlace."""
+    """Raises FileNotFoundError, NotRegular, NoPlace."""
     return place_of(path, access).open(path)
 
 
@@ -125,11 +133,14 @@ def open_file(path: str, access: Access = ()) -> Opened:
 
 class _MountedFile:
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._size = os.fstat(self._fd).st_size
+        self._fd, status = open_with_status(os, path, os.O_RDONLY)
+        self._size = status.st_size
 
     def read(self, offset: int, length: int) -> bytes:
         return read_fully(os, self._fd, min(length, max(0, self._size - offset)), offset)
+
+    def data_from(self, offset: int) -> int:
+        return min(data_from(os, self._fd, offset), self._size)
 
     def size(self) -> int:
         return self._size
@@ -160,10 +171,18 @@ def _entries(directory: str) -> Iterable[Entry]:
             try:
                 if entry.is_dir(follow_symlinks=False):
                     yield Entry(entry.name, True, 0)
-                elif entry.is_file():
-                    yield Entry(entry.name, False, entry.stat().st_size)
+                elif entry.is_file(follow_symlinks=False):
+                    yield Entry(entry.name, False, entry.stat(follow_symlinks=False).st_size)
+                else:
+                    _tell_of(entry.path)
             except FileNotFoundError:  # went meanwhile
                 continue
+
+
+@lru_cache(_TOLD)
+def _tell_of(path: str) -> None:
+    """Say once what is left out: a stream looks again and again."""
+    log.warning("%s: left out", NotRegular(path, kind_of(path) or "gone by now"))
 
 
 # -- remote ------------------------------------------------------------------------------------------------------------
@@ -177,6 +196,9 @@ class _RemoteFile:
     def read(self, offset: int, length: int) -> bytes:
         wanted = min(length, max(0, self._size - offset))
         return bytes(self._file.read_at(wanted, offset)) if wanted else b""
+
+    def data_from(self, offset: int) -> int:
+        return offset
 
     def size(self) -> int:
         return self._size

@@ -149,14 +149,28 @@ def _rest(source: Opened, at: int, size: int, *, is_torn_possible: bool) -> Iter
 
 
 def _last_written(source: Opened, start: int, stop: int) -> int:
-    """Where the zeros begin that the bytes between ``start`` and ``stop`` end with."""
+    """Where the zeros begin that the bytes between ``start`` and ``stop`` end with. Holes take no time."""
     while stop > start:
+        stop = _hole_before(source, start, stop)
         begin = max(start, stop - CHUNK_BYTES)
         kept = len(source.read(begin, stop - begin).rstrip(b"\0"))
         if kept:
             return begin + kept
         stop = begin
     return start
+
+
+def _hole_before(source: Opened, start: int, stop: int) -> int:
+    """Where the hole begins that ends at ``stop``, ``stop`` itself if none does: the first place behind ``start`` from
+    which on no data comes before ``stop``."""
+    low, high = start, stop
+    while low < high:
+        middle = (low + high) // 2
+        if source.data_from(middle) >= stop:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def record_bytes(stretch: Stretch) -> int:

@@ -9,6 +9,7 @@ wrong change nothing.
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from broker.security.changes import Watched
+from tandemmq.disk import kind_of
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +95,10 @@ def make_context(plan: TlsPlan) -> ssl.SSLContext:
     # Connections live long: nothing is gained by taking up an old session, whose certificate is not looked at again.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
+    for path in (plan.certificate, plan.key, plan.key_password_file, plan.ca):
+        kind = None if path is None else kind_of(os.path.realpath(path))
+        if kind is not None:  # OpenSSL would wait for what a FIFO has to say, and the event loop with it
+            raise TlsError(f"{path}: is {kind}, no regular file")
     try:
         context.load_cert_chain(plan.certificate, plan.key, lambda: _password(plan.key_password_file))
     except (OSError, ValueError) as error:  # SSLError is an OSError

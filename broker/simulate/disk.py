@@ -142,6 +142,10 @@ class SimulatedDisk:
             data = self._call("pread", path, lambda: self.host.fill(file))
         return bytes(data[offset : offset + length])
 
+    def lseek(self, fd: int, position: int, how: int, /) -> int:
+        """Its files have no holes."""
+        return position if how == os.SEEK_DATA else len(self._descriptor(fd).file.data)
+
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int, /) -> int:
         path, file = self._descriptor(fd)
         host, server = self.host, self._server

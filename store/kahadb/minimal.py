@@ -18,8 +18,7 @@ from index.disk import Disk, exists, sync_directory
 from store.kahadb.errors import KahaIndexDamaged
 from store.kahadb.index import VERSION_LATEST, read_index
 from store.kahadb.page_file import DATA, FREE, HEADER_COPY_BYTES, PAGE_BYTES_DEFAULT, PAGE_END, PAGE_HEAD, REDO
-from tandemmq.disk import write_fully
-from tandemmq.modes import NEW_FILE
+from tandemmq.disk import open_regular, write_fully
 
 MINIMAL_BYTES = 12_288
 ASIDE = ".aside-"
@@ -78,7 +77,7 @@ def write_minimal(directory: str, openwire_version: int, disk: Disk = os) -> Non
     A crash leaves the old file or the new one, whole.
     """
     path = os.path.join(directory, DATA)
-    fd = disk.open(path + NEW, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, NEW_FILE)
+    fd = open_regular(disk, path + NEW, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_fully(disk, fd, encode_minimal(openwire_version), 0)
         disk.fsync(fd)  # prove: minimal-index-sync

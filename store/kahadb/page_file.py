@@ -17,7 +17,7 @@ from zlib import adler32
 
 from index.disk import Disk
 from store.kahadb.errors import KahaIndexDamaged
-from tandemmq.disk import read_fully
+from tandemmq.disk import open_regular, read_fully
 
 DATA = "db.data"
 REDO = "db.redo"
@@ -46,7 +46,7 @@ class PageFile:
     def __init__(self, directory: str, disk: Disk = os) -> None:
         self._disk = disk
         self.path = os.path.join(directory, DATA)
-        self._fd = disk.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = open_regular(disk, self.path, os.O_RDONLY)
         self._redo_fd: int | None = None
         self._redone: dict[int, int] = {}  # page -> offset of its newer image in db.redo
         try:
@@ -114,7 +114,7 @@ class PageFile:
 
     def _open_redo(self, path: str) -> None:
         try:
-            self._redo_fd = self._disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._redo_fd = open_regular(self._disk, path, os.O_RDONLY)
         except FileNotFoundError:
             return
         head = read_fully(self._disk, self._redo_fd, _REDO_HEAD.size, 0)

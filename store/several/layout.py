@@ -92,7 +92,10 @@ class Layout:
     def refresh(self) -> None:
         """See to it that the next listing is a true one: NFS answers from memory unless this host changed something."""
         path = os.path.join(self.directory, LISTING_PREFIX + self.broker)
-        self.disk.close(self.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, NEW_FILE))
+        try:
+            self.disk.close(self.disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, NEW_FILE))
+        except FileExistsError:
+            pass  # left over by a crash, or somebody else's doing: it is not opened
         self.disk.unlink(path)
 
     # ---- one of them

@@ -18,6 +18,7 @@ from broker.admin.server import AdminServer
 from broker.admin.token import TOKEN, read_token
 from broker.core.access import Access, Credentials, Operation, Principal, refused_login, refused_operation
 from store.records.message import Destination, DestinationKind
+from tandemmq.disk import NotRegular
 
 MASTER: dict[str, Any] = {"role": "master", "epoch": 3, "name": "a", "store": "/data"}
 
@@ -123,14 +124,17 @@ async def test_a_pipe_in_its_place_holds_nobody_up(place: Place) -> None:
 
 async def test_a_link_is_not_followed(place: Place, tmp_path: Path) -> None:
     target = tmp_path / "target"
-    target.write_text(f"tandemmq-admin-{'x' * 43}")
+    former = f"tandemmq-admin-{'x' * 43}"
+    target.write_text(former)
     target.chmod(0o600)
     place.file.parent.mkdir()
     place.file.symlink_to(target)
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(NotRegular, match="symbolic link"):
         read_token(str(place.file))
     async with await place.start() as client:
-        assert await code(client, "POST", "/change", Authorization=f"Bearer {place.token}") == 401
+        assert await code(client, "POST", "/change", Authorization=f"Bearer {former}") == 401
+        assert await code(client, "POST", "/change", Authorization=f"Bearer {place.token}") == 200
+    assert target.read_text() == former
 
 
 async def test_where_none_can_be_kept_users_go_on(place: Place, caplog: pytest.LogCaptureFixture) -> None:

@@ -48,7 +48,7 @@ def test_neighbours_are_read_at_once(files: JournalFiles, watched_disk: Any) -> 
     wanted = write(files, 1, [b"m" * 100] * 500)
     disk = watched_disk()
     JournalReader(JournalFiles(files.directory, disk)).read_many(wanted[::3])
-    assert disk.verbs() == ["open", "pread"]
+    assert disk.verbs() == ["open", "fstat", "pread"]
 
 
 def test_what_was_just_appended_can_be_read(new_writer: Callable[..., JournalWriter], files: JournalFiles) -> None:
@@ -127,7 +127,7 @@ def test_a_read_under_way_outlives_forgetting(files: JournalFiles, watched_disk:
     disk = Forgetting()
     reader = JournalReader(JournalFiles(files.directory, disk))
     assert reader.read(where, size) == b"still there"
-    assert disk.verbs() == ["open", "pread", "close"]
+    assert disk.verbs() == ["open", "fstat", "pread", "close"]
 
 
 def test_threads_may_read_while_files_come_and_go(files: JournalFiles) -> None:

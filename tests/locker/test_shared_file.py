@@ -291,14 +291,14 @@ def test_a_trouble_that_comes_later_is_said_once_and_waited_out(
     clock = Steps()
     locker = SharedFileLocker(replace(request_for("a"), clock=clock))
     lock.mkdir()
-    with pytest.raises(LockUnavailable, match="Is a directory"):
+    with pytest.raises(LockUnavailable, match="is a directory, no regular file"):
         locker.acquire(threading.Event())
     lock.rmdir()
     assert other.say("try") == "True"
     clock.steps = [lambda: (lock.rename(away), lock.mkdir()), lambda: None, lock.rmdir]
     assert locker.acquire(threading.Event())
     assert [record.getMessage() for record in caplog.records] == [
-        f"the lock file {lock} cannot be locked: Is a directory; asking again every 0.01 s"
+        f"the lock file {lock} cannot be locked: is a directory, no regular file; asking again every 0.01 s"
     ]
     locker.release()
 

@@ -20,6 +20,7 @@ from store.headers import Chronicle
 from store.inspect import read_headers
 from store.several.layout import stores_in
 from store.why.inventory import file_named
+from tandemmq.disk import irregular
 from tandemmq.modes import made_like
 
 LOCK = "lock"
@@ -31,7 +32,15 @@ class WrongDirectory(click.UsageError):
 
 
 def demand_journal(directory: str) -> None:
-    """WrongDirectory unless there is a journal."""
+    """WrongDirectory unless there is a journal; NotRegular when something else has the name of a file of it."""
+    demand_names(directory)
+    files = JournalFiles(directory)
+    for strange in irregular(map(files.path, files.list())):
+        raise strange
+
+
+def demand_names(directory: str) -> None:
+    """WrongDirectory unless something there has the name of a journal file."""
     try:
         names = os.listdir(directory)
     except OSError as error:
@@ -73,14 +82,15 @@ def journal_file(text: str) -> int:
 def lock_place(directory: str) -> str:
     """Where the lock of a store lies: one of several stores of a broker has that of the directory above."""
     parent = os.path.dirname(os.path.abspath(directory))
-    is_one_of_several = not os.path.exists(os.path.join(directory, LOCK)) and os.path.exists(os.path.join(parent, LOCK))
-    return parent if is_one_of_several else directory
+    if not os.path.lexists(os.path.join(directory, LOCK)) and os.path.lexists(os.path.join(parent, LOCK)):
+        return parent
+    return directory
 
 
 def holder_of(directory: str) -> Holder | None:
     """Who holds the lock file of a directory; None: nobody. It is looked at, not touched."""
     place = lock_place(directory)
-    if not os.path.exists(os.path.join(place, LOCK)):
+    if not os.path.lexists(os.path.join(place, LOCK)):
         return None
     try:
         return SharedFileLocker(LockRequest(directory=place, holder=Holder(name="tandemmq store"))).holder()

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from broker.cli.store.directory import DIRECTORY, demand_journal, holder_of, journal_file
+from broker.cli.store.directory import DIRECTORY, demand_names, holder_of, journal_file
 from broker.cli.store.progress import progress, unseen
 from journal.errors import JournalMissing
 from journal.files import JournalFiles
@@ -19,6 +19,7 @@ from store.inspect import KINDS, Gap, Item, Seen, Summary, Trail, message_of, re
 from store.records.errors import RecordDamaged
 from store.records.message import BodyKind, Message
 from store.why.words import bytes_of
+from tandemmq.disk import irregular
 
 # Of a body or trace on a line for people; --json has all of it.
 TEXT_CHARACTERS_MAX = 200
@@ -61,15 +62,20 @@ def inspect(
 ) -> None:
     """Walk the records of the journal in DIRECTORY, in order, damaged places included.
 
-    Reads only, also beside a running broker. Of a file that has been ended by a successor, what a deposed master
+    Reads only, also beside a running broker. What has the name of a journal file and is no regular file (a link, a
+    FIFO, ...) is stepped over, and told. Of a file that has been ended by a successor, what a deposed master
     wrote behind that end is shown, and marked.
     """
-    demand_journal(directory)
+    demand_names(directory)
     files = JournalFiles(directory)
     wanted = _Wanted(start, destination, kinds, None if message_id is None else Trail(message_id))
     is_live = holder_of(directory) is not None
     chronicle = read_headers(files)
-    ids = list(files.list())
+    strange = irregular(map(files.path, files.list()))
+    for each in strange:
+        click.echo(f"{each}: stepped over", err=True)
+    stepped_over = {each.filename for each in strange}
+    ids = [file for file in files.list() if files.path(file) not in stepped_over]
     if only is not None and only not in ids:
         raise click.BadParameter(f"db-{only}.log is not in {directory}; there is {_listed(ids)}", param_hint="--file")
     chosen = ids if only is None else [only]

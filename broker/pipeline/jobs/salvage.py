@@ -15,7 +15,7 @@ from broker.pipeline.columns import ADD_MESSAGE, REMOVE_MESSAGE, UPDATE_MESSAGE
 from journal.format import CONTROL_SIZE, RECORD_HEADER, RECORD_HEADER_SIZE, USER_RECORD
 from store.records.commands import AddMessage, RecordDamaged, RemoveMessage, UpdateMessage, decode
 from store.records.message import SCHEMES
-from tandemmq.disk import read_fully
+from tandemmq.disk import open_regular, read_fully
 
 # Of one place no more is read; a batch is shorter.
 PLACE_BYTES_MAX: Final = 64 << 20
@@ -35,7 +35,7 @@ class Named(NamedTuple):
 
 def named(path: str, start: int, stop: int) -> list[Named]:
     """The records between ``start``, where a batch begins, and ``stop`` that name messages. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_regular(os, path, os.O_RDONLY)
     try:
         content = read_fully(os, descriptor, min(stop - start, PLACE_BYTES_MAX), start)
     finally:
