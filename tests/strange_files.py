@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -47,3 +48,20 @@ STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "leaving": (leaving, "a symbolic link"),
     "endless": (endless, "a symbolic link"),
 }
+
+
+def put(kind: str, path: Path) -> str:
+    """Put something in the place of a file, and what it is told as."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    make, called = STRANGE[kind]
+    make(path)
+    return f"{path} is {called}, no regular file"
+
+
+def is_untouched(directory: Path) -> bool:
+    """What a link led to is as it was."""
+    there = [*directory.glob("elsewhere-*"), *directory.parent.glob("elsewhere-*")]
+    return all(path.read_bytes() == ELSEWHERE for path in there)

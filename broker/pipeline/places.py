@@ -174,15 +174,15 @@ def _entries(directory: str) -> Iterable[Entry]:
                 elif entry.is_file(follow_symlinks=False):
                     yield Entry(entry.name, False, entry.stat(follow_symlinks=False).st_size)
                 else:
-                    _tell_of(entry.path)
+                    tell_left_out(entry.path, kind_of(entry.path) or "gone by now")
             except FileNotFoundError:  # went meanwhile
                 continue
 
 
 @lru_cache(_TOLD)
-def _tell_of(path: str) -> None:
-    """Say once what is left out: a stream looks again and again."""
-    log.warning("%s: left out", NotRegular(path, kind_of(path) or "gone by now"))
+def tell_left_out(path: str, kind: str) -> None:
+    """Say once what has the name of a file and is none: a stream looks again and again."""
+    log.warning("%s: left out", NotRegular(path, kind))
 
 
 # -- remote ------------------------------------------------------------------------------------------------------------

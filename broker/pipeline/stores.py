@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
 from broker.pipeline.manifests import described, manifest_of
-from broker.pipeline.places import Access, Entry, NoPlace, Place, normal, place_of
+from broker.pipeline.places import Access, Entry, NoPlace, Place, normal, place_of, tell_left_out
 from broker.pipeline.walk import JournalFile
 from journal.files import file_id
 from journal.scan import Scan
@@ -121,7 +121,10 @@ def _named(directory: str, entries: Sequence[Entry]) -> Iterator[tuple[str, int,
     with_manifest = described(entries)
     for entry in entries:
         matched = _ARCHIVED.fullmatch(entry.name)
-        if entry.is_directory or matched is None or (number := file_id(matched[1])) is None:
+        if matched is None or (number := file_id(matched[1])) is None:
+            continue
+        if entry.is_directory:
+            tell_left_out(f"{directory}/{entry.name}", "a directory")
             continue
         is_described = entry.name in with_manifest  # so it was archived, whatever the directory is called
         found = _Found(f"{directory}/{entry.name}", entry.size, is_archive or is_described, is_described)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import click
 
-from broker.cli.store.directory import DIRECTORY, demand_journal, demand_unheld
+from broker.cli.store.directory import DIRECTORY, demand_names, demand_unheld
 from broker.cli.store.progress import progress
 from store.check import check as check_store
 from store.several.check import check_all
@@ -29,7 +29,7 @@ def check(directory: str, index_root: str | None, as_json: bool) -> None:
     """
     is_several = has_several(directory)
     if not is_several:
-        demand_journal(directory)
+        demand_names(directory)
     demand_unheld(directory, "stop it, or check a copy")
     started = time.monotonic()
     with progress("checking", 0) as advance:
