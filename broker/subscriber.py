@@ -20,6 +20,7 @@ from broker.core.settings import EngineSettings
 from broker.core.subscription import Selector, Subscription
 from broker.core.topic import DurableSubscription, Topic, TopicSubscription
 from broker.dispatcher import Dispatcher, Store
+from store.hints import with_user_hint
 from store.operations import AddSubscription, RemoveOwner
 from store.records.commands import encode_subscription, encode_unsubscribe, subscription_key
 from store.records.message import Destination, DestinationKind
@@ -240,7 +241,9 @@ class Subscriber:
             command.id, client.connection, command.ack, self._bounded(prefetch, command), no_local=command.no_local
         )
         durable.reserve(subscription, partial(self._may_read, client))
-        durable.user = client.principal.name
+        if durable.user is None:
+            durable.user = client.principal.owner
+        self._claim(durable)
         _enter(client, subscription)
         self._advising.subscribed(client, command, subscription, parts)
         known = [part for part in durable.parts.values() if self._may_read(client, part.destination)]
@@ -272,21 +275,21 @@ class Subscriber:
         """From now on ``durable`` gets what is sent to ``topic``, and its consumer, once that is stored."""
         owner = self._store.subscription(durable.client_id, durable.name, topic)
         part = self._destinations.add_part(durable, topic, owner, durable.selector_text)
-        payload = encode_subscription(
-            topic,
-            durable.client_id,
-            durable.name,
-            durable.selector_text,
-            durable.no_local,
-            is_retroactive,
-            subscribed=durable.subscribed,
-        )
         consumer = durable.consumer
         opening = None
         if consumer is not None:
             part.reserve(consumer)
             opening = Opening(stored, consumer, part)
-        self._append(AddSubscription(owner, payload, opening))
+        self._append(AddSubscription(owner, _record(durable, topic, is_retroactive=is_retroactive), opening))
+
+    def _claim(self, durable: DurableSubscriber) -> None:
+        """Have the store know whose it is, of parts from before that was known. Only of those that hold nothing: to
+        ActiveMQ a record that is written anew comes behind all that it has pending, which it would not deliver."""
+        if durable.user is None:
+            return
+        for topic in [each for each in durable.unclaimed if not durable.parts[each].count]:
+            durable.unclaimed.discard(topic)
+            self._append(AddSubscription(durable.parts[topic].owner, _record(durable, topic)))
 
     def _join(self, topic: Topic) -> None:
         """A topic begins: for the durable subscribers whose patterns match it, before its first message."""
@@ -376,6 +379,9 @@ class Subscriber:
         if isinstance(subscription, TopicSubscription):
             for topic in subscription.topics:
                 topic.close(subscription)
+        parts = [queue for queue in queues if isinstance(queue, DurableSubscription)]
+        if parts:  # what was there for it may be taken by now
+            self._claim(self._destinations.durables[subscription_key(parts[0].client_id, parts[0].name)])
         self._advising.unsubscribed(subscription)
         return queues
 
@@ -384,3 +390,17 @@ def _enter(client: Client, subscription: Subscription) -> None:
     """It is open from now on, until ``close``."""
     client.subscriptions[subscription.id] = subscription
     client.holder.add(Kind.STATE, SUBSCRIPTION_BYTES)
+
+
+def _record(durable: DurableSubscriber, topic: Destination, *, is_retroactive: bool = False) -> bytes:
+    """What the store is to keep of ``durable`` and one of its topics."""
+    payload = encode_subscription(
+        topic,
+        durable.client_id,
+        durable.name,
+        durable.selector_text,
+        durable.no_local,
+        is_retroactive,
+        subscribed=durable.subscribed,
+    )
+    return with_user_hint(payload, durable.user)

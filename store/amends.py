@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from journal.errors import JournalError
 from journal.files import JournalFiles
 from journal.reader import JournalReader
-from store.hints import with_copy_hint
+from store.hints import with_copy_hint, with_user_hint
 from store.keys import Entry, Terms
 from store.marks import encode_settled
 from store.owners import OwnerState
@@ -129,17 +129,16 @@ class _Comparison:
             if owner.subscription_name is not None:
                 assert owner.client_id is not None, "a subscription has a client"
                 # A selector that was too long for the index is lost with its record: then it takes every message.
-                selector, no_local, pattern = owner.terms or Terms(None, False)
-                self._amends.payloads.append(
-                    encode_subscription(
-                        owner.destination,
-                        owner.client_id,
-                        owner.subscription_name,
-                        selector,
-                        no_local,
-                        subscribed=owner.destination._replace(name=pattern or owner.destination.name),
-                    )
+                selector, no_local, pattern, user = owner.terms or Terms(None, False)
+                subscription = encode_subscription(
+                    owner.destination,
+                    owner.client_id,
+                    owner.subscription_name,
+                    selector,
+                    no_local,
+                    subscribed=owner.destination._replace(name=pattern or owner.destination.name),
                 )
+                self._amends.payloads.append(with_user_hint(subscription, user))
 
     def _messages(self, destination: Destination) -> None:
         """All owners of one destination: a copy of a topic's message reaches each of its subscriptions."""

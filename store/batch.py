@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from store.copies import Copies
+from store.hints import user_in
 from store.open_transactions import PendingOperation
 from store.operations import (
     AddMessage,
@@ -224,7 +225,8 @@ class Batch:
             command = decode(operation.payload)
             assert isinstance(command, Subscription)
             assert command.info is not None, "a new subscription says what it is"
-            state.subscribe(operation.owner, command.destination, command.info, locations[number])
+            user = user_in(operation.payload)
+            state.subscribe(operation.owner, command.destination, command.info, locations[number], user)
             return 1
         if isinstance(operation, RemoveOwner):
             state.drop_owner(operation.owner, file)

@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 from store.file_states import FileState
-from store.hints import with_copy_hint, with_operation_hint
+from store.hints import user_in, with_copy_hint, with_operation_hint, with_user_hint
 from store.keys import Entry
 from store.marks import encode_settled
 from store.open_transactions import PendingOperation, Transaction
@@ -301,9 +301,10 @@ class Compaction:
         command = decode(payload)
         assert isinstance(command, Subscription), "a subscription's record says what it is"
         assert command.info is not None, "a subscription's record says what it is"
-        copy = encode(command)
+        user = user_in(payload)
+        copy = with_user_hint(encode(command), user)  # prove: copy-keeps-its-user "user)" -> "None)"
         location = self._journal.write_copies([copy])[0]
-        state.subscribe(owner, known.destination, command.info, location)
+        state.subscribe(owner, known.destination, command.info, location, user)
         if known.record_location != location:
             self._moving.append((owner, location))  # prove: pending-follows-its-subscription
         return len(copy)

@@ -15,6 +15,7 @@ from index.index import Index
 from journal.files import JournalFiles
 from journal.reader import JournalReader
 from store.damage import Damage
+from store.hints import user_in
 from store.keys import Entry
 from store.open_transactions import PendingOperation
 from store.owners import OwnerState
@@ -81,11 +82,17 @@ class Contents:
         return sorted(known, key=lambda o: (o.destination, owner_name(o)))
 
     def subscription(self, owner: OwnerState) -> Subscription:
-        """The newest record of a durable subscription."""
-        command = decode(self.reader.read(owner.latest_record))
+        """What the newest record of a durable subscription says."""
+        command, _ = self.subscription_of(owner)
+        return command
+
+    def subscription_of(self, owner: OwnerState) -> tuple[Subscription, str | None]:
+        """The same, and whose it is."""
+        payload = self.reader.read(owner.latest_record)
+        command = decode(payload)
         if not isinstance(command, Subscription) or command.info is None:
             raise NotTransferable(f"{owner_name(owner)}: another record stands at its place")
-        return command
+        return command, user_in(payload)
 
     def messages(self, owner: int) -> Iterator[Stored]:
         """All that ``owner`` holds, in order of delivery, read page by page."""

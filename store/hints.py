@@ -2,6 +2,7 @@
 
     01  order key 12 bytes, old location 8 bytes     this Update is a copy: the message keeps its place in the order
     02  old location 8 bytes                         this Add or Remove is the copy of an operation that is prepared
+    03  name, UTF-8                                  this durable subscription belongs to the user of that name
 
 Hints count only in files that begin with a header of ours (store.headers). A replay without them, ActiveMQ's, finds
 the same messages; only their order may differ.
@@ -15,6 +16,7 @@ from store.records.commands import trailing
 
 COPY = 1
 OPERATION = 2
+USER = 3
 _COPY_BYTES = 21
 _OPERATION_BYTES = 9
 
@@ -32,7 +34,13 @@ class OperationHint(NamedTuple):
     old_location: int
 
 
-Hint = CopyHint | OperationHint
+class UserHint(NamedTuple):
+    """The subscription belongs to the user of that name."""
+
+    user: str
+
+
+Hint = CopyHint | OperationHint | UserHint
 
 
 def with_copy_hint(payload: bytes, order_key: int, old_location: int) -> bytes:
@@ -45,6 +53,17 @@ def with_operation_hint(payload: bytes, old_location: int) -> bytes:
     return b"".join((payload, b"\2", old_location.to_bytes(8, "big")))
 
 
+def with_user_hint(payload: bytes, user: str | None) -> bytes:
+    """``payload``, the record of a durable subscription, with whose it is; None: nobody's yet."""
+    return payload if user is None else b"".join((payload, b"\3", user.encode("utf-8", "surrogatepass")))
+
+
+def user_in(payload: bytes) -> str | None:
+    """Whose the durable subscription is, of which this is the record; None: that is not said."""
+    hint = hint_of(payload)
+    return hint.user if isinstance(hint, UserHint) else None
+
+
 def hint_of(payload: bytes) -> Hint | None:
     """The hint of a record's payload; None for what has none that we know."""
     rest = trailing(payload)
@@ -54,4 +73,9 @@ def hint_of(payload: bytes) -> Hint | None:
         return CopyHint(int.from_bytes(rest[1:13], "big"), int.from_bytes(rest[13:], "big"))
     if rest[0] == OPERATION and len(rest) == _OPERATION_BYTES:
         return OperationHint(int.from_bytes(rest[1:], "big"))
+    if rest[0] == USER:
+        try:
+            return UserHint(rest[1:].decode("utf-8", "surrogatepass"))
+        except UnicodeDecodeError:
+            return None
     return None

@@ -18,7 +18,7 @@ from journal.format import CONTROL_SIZE, RECORD_HEADER_SIZE
 from journal.scan import Batch, FileSource, Scan, scan
 from store.damage import decode_lost, decode_next
 from store.headers import MARK, Chronicle, Header, decode_header, ranges, read_chronicle
-from store.hints import CopyHint, hint_of
+from store.hints import CopyHint, UserHint, hint_of, user_in
 from store.marks import OUR_TRACES, clock_of, decode_gone, decode_settled
 from store.records.commands import (
     AckMap,
@@ -198,7 +198,9 @@ def describe(file: int, offset: int, batch: int, payload: bytes, *, counts: bool
         getattr(stored, "subscription_key", None),
         None if transaction is None else transaction.key,
         hint_bytes,
-        None if hint is None else (hint.old_location >> 32, hint.old_location & 0xFFFFFFFF),
+        None
+        if hint is None or isinstance(hint, UserHint)
+        else (hint.old_location >> 32, hint.old_location & 0xFFFFFFFF),
         command.message if isinstance(command, Trace) else None,
         _says(command, payload),
     )
@@ -233,8 +235,10 @@ def _says(command: Command, payload: bytes) -> str | None:
         case Trace():
             header = decode_header(payload)
             return _mark_says(payload, command.message or "") if header is None else _header_says(header)
-        case Subscription(_, _, info) if info is not None and info.selector:
-            return f"selector {info.selector}"
+        case Subscription(_, _, info) if info is not None:
+            user = user_in(payload)
+            said = (f"user {user}" if user is not None else "", f"selector {info.selector}" if info.selector else "")
+            return ", ".join(filter(None, said)) or None
         case ProducerAudit(blob) | AckMap(blob):
             return f"{len(blob)} bytes"
         case Rewritten(source):

@@ -94,12 +94,14 @@ class Terms(NamedTuple):
     no_local: bool
     # It is of every topic that matches, and has a record of each. None: of one topic.
     pattern: str | None = None
+    # Whose it is; None: nobody's yet.
+    user: str | None = None
 
 
-def terms_of(destination: Destination, info: SubscriptionInfo) -> Terms:
-    """The terms in a record, which is of the topic ``destination``."""
+def terms_of(destination: Destination, info: SubscriptionInfo, user: str | None) -> Terms:
+    """The terms in a record, which is of the topic ``destination``, and says that it is ``user``'s."""
     subscribed = info.subscribed_destination or destination
-    return Terms(info.selector, info.no_local, None if subscribed == destination else subscribed.name)
+    return Terms(info.selector, info.no_local, None if subscribed == destination else subscribed.name, user)
 
 
 class OwnerRecord(NamedTuple):
@@ -283,7 +285,10 @@ def owner_value(record: OwnerRecord) -> bytes:
 
 def _json(record: OwnerRecord) -> bytes:
     kind, name = record.destination
-    fields = record[1:] if record.terms is not None else record[1:-1]  # a version that knows of no terms reads it, too
+    # What a version does not know is left out where it says nothing: so that one reads the rest, too.
+    fields: list[object] = list(record[1:-1])
+    if record.terms is not None:
+        fields.append(record.terms if record.terms.user is not None else record.terms[:-1])
     text = json.dumps([int(kind), name, *fields], ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass")
 

@@ -14,6 +14,7 @@ from sortedcontainers import SortedDict
 
 from store.audit import ProducerAudit
 from store.copies import Copies
+from store.hints import user_in
 from store.keys import rank_of, terms_of
 from store.operations import (
     AddMessage,
@@ -97,6 +98,7 @@ class MemoryStore:
                     selector=owner.selector,
                     no_local=owner.no_local,
                     pattern=owner.pattern,
+                    user=owner.user,
                 )
             )
         return found
@@ -237,8 +239,8 @@ class MemoryStore:
         assert isinstance(command, Subscription), "a new subscription says what it is"
         assert command.info is not None, "a new subscription says what it is"
         owner = self._owners[subscription.owner]
-        terms = terms_of(command.destination, command.info)
-        owner.selector, owner.no_local, owner.pattern = terms
+        terms = terms_of(command.destination, command.info, user_in(subscription.payload))
+        owner.selector, owner.no_local, owner.pattern, owner.user = terms
 
     def _apply_together(self, atomic: Atomic) -> None:
         copies = Copies(self._came_before)

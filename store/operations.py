@@ -250,7 +250,8 @@ class Owner:
     """Something that holds stored messages: a queue, or a durable subscription of a topic.
 
     ``count`` and ``bytes`` are those at start; the engine counts on from there. ``selector``, ``no_local``
-    and ``pattern`` are what a durable subscription asked for; without a pattern it is of its one topic.
+    and ``pattern`` are what a durable subscription asked for; without a pattern it is of its one topic. ``user`` is
+    whose it is; None: nobody's yet.
     """
 
     __slots__ = (
@@ -263,6 +264,7 @@ class Owner:
         "pattern",
         "selector",
         "subscription_name",
+        "user",
     )
 
     def __init__(
@@ -277,6 +279,7 @@ class Owner:
         selector: str | None = None,
         no_local: bool = False,
         pattern: str | None = None,
+        user: str | None = None,
     ) -> None:
         self.id = id
         self.destination = destination
@@ -287,3 +290,4 @@ class Owner:
         self.selector = selector
         self.no_local = no_local
         self.pattern = pattern
+        self.user = user

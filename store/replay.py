@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from itertools import chain
 
-from store.hints import CopyHint, OperationHint, hint_of
+from store.hints import CopyHint, OperationHint, hint_of, user_in
 from store.kahadb.java_objects import decode_audit
 from store.keys import Entry, producer_key
 from store.marks import decode_gone, decode_settled
@@ -359,7 +359,8 @@ class Replay:
             return
         if owner is None:
             owner = state.new_owner()
-        state.subscribe(owner, command.destination, command.info, location)
+        user = user_in(payload) if self._honours_hints else None
+        state.subscribe(owner, command.destination, command.info, location, user)
 
     def _remove_destination(self, location: int, payload: bytes, command: Command) -> None:
         assert isinstance(command, RemoveDestination)

@@ -93,8 +93,11 @@ class State:
         self.next_owner = body["next_owner"]
         self.transaction_chunks = body["transaction_chunks"]
         self.audit_chunks = body["audit_chunks"]
+        knows_users = body.get("users", False)
         for key, value in self.index.scan(keys.OWNER, b"P"):
             owner, record = keys.owner_of(key, value)
+            if not knows_users:  # the version that made it did not keep whose a subscription is: its record is asked
+                record = record._replace(terms=None)
             self._know(OwnerState(owner, *record))
         for key, value in self.index.scan(keys.ENDED, keys.FILE):
             owner, record = keys.owner_of(key, value)
@@ -158,8 +161,11 @@ class State:
         self.next_owner = max(self.next_owner, owner + 1)
         self.tail.touched_owners.add(owner)
 
-    def subscribe(self, owner: int, destination: Destination, info: SubscriptionInfo, location: int) -> None:
-        """A durable subscription begins, or (same owner again) its record, which says ``info``, was written anew.
+    def subscribe(
+        self, owner: int, destination: Destination, info: SubscriptionInfo, location: int, user: str | None
+    ) -> None:
+        """A durable subscription begins, or (same owner again) its record, which says ``info`` and that it is
+        ``user``'s, was written anew.
 
         What it holds must stand behind the record by which it began; so that one stays needed while it holds
         anything. ``settle_record`` says that nothing stands before the newest any more.
@@ -177,12 +183,12 @@ class State:
                 self.settle_record(owner)
             elif location >> 32 > (known.later_records or (known.record_location,))[-1] >> 32:
                 self._set_later_records(known, (*known.later_records, location))
-        self.describe(owner, info)
+        self.describe(owner, info, user)
 
-    def describe(self, owner: int, info: SubscriptionInfo) -> None:
-        """The newest record of a durable subscription says ``info``."""
+    def describe(self, owner: int, info: SubscriptionInfo, user: str | None) -> None:
+        """The newest record of a durable subscription says ``info``, and that it is ``user``'s."""
         known = self.owners[owner]
-        known.terms = keys.terms_of(known.destination, info)
+        known.terms = keys.terms_of(known.destination, info, user)
         self.tail.touched_owners.add(owner)
 
     def settle_record(self, owner: int) -> None:
@@ -753,6 +759,7 @@ class State:
                 "given_up": sorted(self.given_up),
                 "ranks": True,
                 "later_records": True,
+                "users": True,
                 "next_owner": self.next_owner,
                 "transaction_chunks": self.transaction_chunks,
                 "audit_chunks": self.audit_chunks,

@@ -335,6 +335,7 @@ def owners_of(state: State) -> list[Owner]:
             selector=None if o.terms is None else o.terms.selector,
             no_local=o.terms is not None and o.terms.no_local,
             pattern=None if o.terms is None else o.terms.pattern,
+            user=None if o.terms is None else o.terms.user,
         )
         for o in state.owners.values()
     ]

@@ -1,6 +1,7 @@
-"""What durable subscriptions asked for, where the index does not say: it is read from their records.
+"""What durable subscriptions asked for, and whose they are, where the index does not say: their records are read.
 
-The index keeps a subscription's selector as long as it is short; one that an earlier version wrote keeps none.
+The index keeps a subscription's selector as long as it is short; one that an earlier version wrote keeps none, or not
+the user.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 from journal.errors import JournalError
 from journal.files import JournalFiles
 from journal.reader import JournalReader
+from store.hints import user_in
 from store.records.commands import Subscription, decode
 from store.records.errors import RecordDamaged
 from store.state import State
@@ -30,12 +32,14 @@ def describe_subscriptions(state: State, files: JournalFiles) -> None:
     try:
         for owner in unknown:
             try:
-                command = decode(reader.read(owner.latest_record))
+                payload = reader.read(owner.latest_record)
+                command = decode(payload)
+                user = user_in(payload)
             except (JournalError, RecordDamaged) as reason:
                 log.error("the record of subscription %s is not read, it takes every message: %s", owner.key, reason)
                 continue
             if isinstance(command, Subscription) and command.info is not None:
-                state.describe(owner.id, command.info)
+                state.describe(owner.id, command.info, user)
             else:
                 log.error("subscription %s takes every message: another record stands at its place", owner.key)
     finally:

@@ -21,6 +21,7 @@ from operator import attrgetter
 from journal.files import JournalFiles
 from journal.format import FILE_LENGTH_DEFAULT
 from store.contents import Contents, NotTransferable, Stored, current_add, owner_name
+from store.hints import with_user_hint
 from store.offline_epoch import OfflineEpoch
 from store.owners import OwnerState
 from store.proof import Proof, Summing, begin, differences, fingerprint, prove, prove_prepared
@@ -211,8 +212,8 @@ class _Work:
         if self._there(owner) is not None:
             return
         # Its pending messages follow one by one, so it must not start with those of others.
-        command = self._source.subscription(owner)._replace(retroactive=False)
-        self._epoch.write([encode(command)])
+        command, user = self._source.subscription_of(owner)
+        self._epoch.write([with_user_hint(encode(command._replace(retroactive=False)), user)])
         self.report.subscriptions += 1
 
     def _there(self, owner: OwnerState) -> OwnerState | None:

@@ -42,10 +42,17 @@ class Operation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody whom the broker knows, and the groups that rights are given to."""
+    """Somebody whom the broker knows, and the groups that rights are given to. Without ``is_proved`` the name is what
+    a client says of itself: no users are set up."""
 
     name: str
     groups: frozenset[str] = frozenset()
+    is_proved: bool = True
+
+    @property
+    def owner(self) -> str | None:
+        """The name under which it is kept what is its; None: nobody could prove to be the same again."""
+        return self.name if self.is_proved else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,7 @@ class OpenAccess:
 
     def connect(self, credentials: Credentials, then: Known) -> None:
         if self._is_everywhere or credentials.is_loopback:
-            then(Principal(credentials.login or ANONYMOUS))
+            then(Principal(credentials.login or ANONYMOUS, is_proved=False))
         else:
             then(refused_login(credentials.login, REMOTE_DETAIL))
 

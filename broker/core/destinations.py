@@ -362,14 +362,17 @@ class Destinations:
     def _durable_of(self, owner: Owner, name: str) -> DurableSubscriber:
         """Whose part the store's ``owner`` is."""
         key = subscription_key(owner.client_id or "", name)
-        known = self.durables.get(key)
-        if known is not None:
-            return known
-        subscribed = owner.destination if owner.pattern is None else owner.destination._replace(name=owner.pattern)
-        # ActiveMQ keeps an empty selector, which takes all.
-        return self.add_durable(
-            DurableSubscriber(owner.client_id or "", name, subscribed, owner.selector or None, owner.no_local)
-        )
+        durable = self.durables.get(key)
+        if durable is None:
+            subscribed = owner.destination if owner.pattern is None else owner.destination._replace(name=owner.pattern)
+            # ActiveMQ keeps an empty selector, which takes all.
+            durable = self.add_durable(
+                DurableSubscriber(owner.client_id or "", name, subscribed, owner.selector or None, owner.no_local)
+            )
+        durable.user = durable.user or owner.user
+        if owner.user is None:
+            durable.unclaimed.add(owner.destination)
+        return durable
 
     def add_durable(self, durable: DurableSubscriber) -> DurableSubscriber:
         """It begins, without parts."""

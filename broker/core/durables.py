@@ -32,6 +32,7 @@ class DurableSubscriber:
         "selector_text",
         "subscribed",
         "topics",
+        "unclaimed",
         "user",
     )
 
@@ -44,7 +45,8 @@ class DurableSubscriber:
         self.selector_text = selector_text
         self.no_local = no_local
         self.parts: dict[Destination, DurableSubscription] = {}
-        self.user: str | None = None  # whose it is; None: nobody was there for it in this term
+        self.user: str | None = None  # whose it is; None: nobody was there for it yet
+        self.unclaimed: set[Destination] = set()  # topics of which the store does not know that
         self._consumer: Subscription | None = None
         self._may_read: Callable[[Destination], bool] = lambda topic: True
         self.topics = _topics(subscribed)

@@ -23,7 +23,7 @@ from broker.pipeline.record_rows import (
 )
 from broker.pipeline.walk import JournalFile, record_bytes
 from journal.format import CONTROL_SIZE
-from store.hints import CopyHint, hint_of
+from store.hints import CopyHint, OperationHint, hint_of
 from store.records import commands, loose
 from store.records.acknowledgements import AckType, decode_ack
 from store.records.commands import RecordDamaged, RemoveMessage, Trace, plain_add_or_remove
@@ -132,7 +132,7 @@ def _marks(file: JournalFile, mode: str, payload: bool) -> Iterator[Row]:
             if text is None and hint is None:
                 continue
             moved, order = _NO_PLACE[:2], _NO_PLACE
-            if hint is not None:
+            if isinstance(hint, CopyHint | OperationHint):
                 moved = (hint.old_location >> 32, hint.old_location & 0xFFFFFFFF)
             if isinstance(hint, CopyHint):
                 order = (hint.order_key >> 64, hint.order_key >> 32 & 0xFFFFFFFF, hint.order_key & 0xFFFFFFFF)

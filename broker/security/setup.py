@@ -147,7 +147,7 @@ def access_of(settings: Settings) -> Logins | OpenAccess:
 
 
 def _anonymous(said: SecuritySettings) -> Anonymous:
-    who = Principal(said.anonymous_user, frozenset({said.anonymous_group}))
+    who = Principal(said.anonymous_user, frozenset({said.anonymous_group}), is_proved=said.has_users)
     return Anonymous(said.allow_anonymous != "false", said.allow_anonymous == "true", who)
 
 

@@ -191,7 +191,7 @@ class Truth:
             owner = self.state.new_owner()
             place = record_of(kaha.destination, kept.key) if kept.location is None else kept.location
             self.subscriptions[kaha.destination, kept.key] = kept.command
-            self.state.subscribe(owner, kaha.destination, kept.command.info, place)
+            self.state.subscribe(owner, kaha.destination, kept.command.info, place, None)
             found.append((owner, kept))
         return found
 

@@ -16,6 +16,7 @@ from store_harness import Term
 
 from store.check import check
 from store.handback import hand_back
+from store.hints import with_user_hint
 from store.operations import AddSubscription
 from store.records.commands import encode_subscription
 from store.records.message import Destination, DestinationKind
@@ -38,7 +39,7 @@ def test_activemq_serves_a_subscription_of_a_pattern_that_we_wrote(script: Scrip
     for topic in TOPICS:
         owner = term.store.subscription("c", "wild", topic)
         payload = encode_subscription(topic, "c", "wild", "JMSPriority < 9", subscribed=PATTERN)
-        term.store.append(AddSubscription(owner, payload))
+        term.store.append(AddSubscription(owner, with_user_hint(payload, "ann")))  # which ActiveMQ steps over
         added = [term.add(topic, owners=(owner,)) for _ in range(4)]
         held[f"{topic.name} for c:wild"] = [operation.message.message_id for operation in added]
     term.wait_durable(10)
@@ -64,5 +65,7 @@ def test_activemq_serves_a_subscription_of_a_pattern_that_we_wrote(script: Scrip
         name: len(ids) for name, ids in after.held.items()
     }
     assert {(o.selector, o.pattern) for o in again.owners} == {("JMSPriority < 9", "W.>")}
+    # ActiveMQ wrote the record of the topic that it met, and nobody's name.
+    assert {o.destination.name: o.user for o in again.owners} == {"W.A": "ann", "W.B": "ann", "W.C": None}
     again.close()
     assert check(str(directory)).is_clean

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.access import Operation, Principal, refused_operation
+from broker.core.access import OpenAccess, Operation, Principal, refused_operation
 from broker.core.commands import AckMode, Connect, ErrorKind
 from broker.core.settings import EngineSettings
 from broker.engine import Engine
@@ -26,8 +26,11 @@ class Ruled(Everybody):
 
 
 class House(Secured):
+    open_access = False
+
     def _new_engine(self) -> Engine:
-        engine = Engine(self.store, self.settings, lambda: self.now, access=Ruled())
+        access = OpenAccess(is_everywhere=True) if self.open_access else Ruled()
+        engine = Engine(self.store, self.settings, lambda: self.now, access=access)
         self.store.start(engine)
         return engine
 
@@ -56,7 +59,12 @@ def refused(client: Any) -> list[ErrorKind]:
 
 
 @pytest.mark.parametrize("destination", [PRICES, OTHER])
-def test_nobody_else_takes_it_over_moves_or_ends_it(house: House, destination: Destination) -> None:
+@pytest.mark.parametrize("is_after_failover", [False, True])
+def test_nobody_else_takes_it_over_moves_or_ends_it(
+    house: House, destination: Destination, is_after_failover: bool
+) -> None:
+    if is_after_failover:
+        house.fail_over()
     bob = house.subscriber("bob")
     bob.subscribe("s", destination, AckMode.INDIVIDUAL, durable_name="d")
     bob.unsubscribe(None, durable_name="d")
@@ -80,6 +88,50 @@ def test_who_has_admin_rights_on_its_topic_may(house: House) -> None:
     house.turn()
     assert refused(root) == []
     assert house.stored() == 0
+
+
+def test_it_stays_its_makers_when_an_operator_used_it(house: House) -> None:
+    root = house.subscriber("root")
+    root.subscribe("s", PRICES, AckMode.INDIVIDUAL, durable_name="d")
+    house.turn()
+    root.vanish()
+    ann = house.subscriber("ann")
+    ann.subscribe("s", PRICES, AckMode.INDIVIDUAL, durable_name="d")
+    house.turn()
+    assert refused(ann) == []
+
+
+@pytest.mark.parametrize("has_pending", [False, True])
+def test_one_from_before_users_were_kept_becomes_its_first_users(house: House, has_pending: bool) -> None:
+    """What was pending is acknowledged first: ActiveMQ passes over what stands in front of a record written anew."""
+    for owner in house.store._owners.values():
+        owner.user = None
+    if not has_pending:
+        house.store._messages[next(iter(house.store._owners))].clear()
+    house.fail_over()
+    bob = house.subscriber("bob")
+    bob.subscribe("s", PRICES, AckMode.INDIVIDUAL, durable_name="d")
+    house.turn()
+    assert [owner.user for owner in house.store.owners()] == [None if has_pending else "bob"]
+    if has_pending:
+        bob.ack("m")
+        house.turn()
+        bob.vanish()
+        house.turn()
+    house.fail_over()
+    ann = house.subscriber("ann")
+    ann.unsubscribe(None, durable_name="d")
+    assert refused(ann) == [ErrorKind.SECURITY]
+
+
+def test_it_is_nobodys_where_a_name_proves_nothing() -> None:
+    house = House(EngineSettings())
+    house.open_access = True
+    house.fail_over()
+    one = house.subscriber("one")
+    one.subscribe("s", PRICES, AckMode.INDIVIDUAL, durable_name="d")
+    house.turn()
+    assert [owner.user for owner in house.store.owners()] == [None]
 
 
 def test_it_is_its_makers_until_it_ends(house: House) -> None:

@@ -18,6 +18,7 @@ from journal.files import JournalFiles
 from journal.scan import scan
 from store.check import check
 from store.compaction import CompactionReport
+from store.hints import with_user_hint
 from store.operations import AddMessage, AddSubscription, EndTransaction, PrepareTransaction, RemoveOwner
 from store.records.commands import AddMessage as AddCommand
 from store.records.commands import (
@@ -184,12 +185,13 @@ def test_a_subscription_of_a_pattern_moves_topic_by_topic(directory: str) -> Non
     expected = {}
     for topic in (T, other):
         owner = term.store.subscription("c", "wild", topic)
-        term.store.append(AddSubscription(owner, encode_subscription(topic, "c", "wild", "a = 1", subscribed=pattern)))
+        payload = encode_subscription(topic, "c", "wild", "a = 1", subscribed=pattern)
+        term.store.append(AddSubscription(owner, with_user_hint(payload, "ann")))
         topical = [term.add(topic, body=b"t" * 500, owners=(owner,)) for _ in range(20)]
         term.wait(lambda last=topical[-1]: last in term.durable_operations)
         for operation in topical[:10]:
             term.remove(operation, owner, "c:wild")
-        expected[topic.name] = ([operation.message.message_id for operation in topical[10:]], "a = 1", "T.>")
+        expected[topic.name] = ([operation.message.message_id for operation in topical[10:]], "a = 1", "T.>", "ann")
     fill_sparsely(term, 10)
     term.close()
     term = Term(directory, settings=SETTINGS)
@@ -203,6 +205,7 @@ def test_a_subscription_of_a_pattern_moves_topic_by_topic(directory: str) -> Non
                 [paged.message.message_id for paged in term.page(owner.id).messages],
                 owner.selector,
                 owner.pattern,
+                owner.user,
             )
             for owner in term.owners
             if owner.subscription_name

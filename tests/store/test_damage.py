@@ -27,7 +27,7 @@ from store.check import check
 from store.damage import IDS_TOLD_MAX, JournalLost, StoreCorrupt
 from store.follow import Follower
 from store.headers import Header, encode_header
-from store.hints import with_copy_hint
+from store.hints import with_copy_hint, with_user_hint
 from store.operations import AddMessage, AddSubscription
 from store.records.commands import RemoveMessage as RemoveCommand
 from store.records.commands import decode, encode_add, encode_remove, encode_subscription, encode_trace, encode_update
@@ -371,7 +371,7 @@ def test_a_subscription_whose_record_is_damaged_keeps_its_terms_and_what_it_has_
     pattern = T._replace(name="T.>")
     subscription = term.store.subscription("c", "s", T)
     payload = encode_subscription(T, "c", "s", "a = 1", True, subscribed=pattern)
-    term.store.append(AddSubscription(subscription, payload))
+    term.store.append(AddSubscription(subscription, with_user_hint(payload, "ann")))
     term.wait_durable(1)
     topical = [term.add(T, body=b"t%d" % n, owners=(subscription,)) for n in range(3)]
     term.wait(lambda: topical[-1] in term.durable_operations)
@@ -381,7 +381,7 @@ def test_a_subscription_whose_record_is_damaged_keeps_its_terms_and_what_it_has_
     for settings in (replace(DECLARED, check_for_corrupt_journal_files=True), SETTINGS):
         again = Term(str(tmp_path), "a", settings)
         owner = next(each for each in again.owners if each.subscription_name == "s")
-        assert (owner.selector, owner.no_local, owner.pattern) == ("a = 1", True, "T.>")
+        assert (owner.selector, owner.no_local, owner.pattern, owner.user) == ("a = 1", True, "T.>", "ann")
         assert [paged.message.body for paged in again.page(owner.id).messages] == [b"t0", b"t1", b"t2"]
         again.close()
         without_index(tmp_path)
