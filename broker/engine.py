@@ -71,7 +71,9 @@ from broker.sender import Commitment, Sender
 from broker.slow_consumers import SlowConsumers
 from broker.subscriber import Opening, Subscriber
 from broker.transactions import Transactions
+from store.connections import ConnectionUsers
 from store.operations import (
+    AddConnection,
     AddMessage,
     Atomic,
     EndTransaction,
@@ -84,6 +86,7 @@ from store.operations import (
 )
 from store.records.altered import of_user
 from store.records.message import Destination, Message
+from store.records.message_ids import is_of_numbered
 
 log = logging.getLogger(__name__)
 
@@ -94,9 +97,6 @@ _LOGGED_CHARACTERS_MAX = 500
 
 
 Answer = TypeVar("Answer")
-
-# Of so many connections it is remembered whose they are.
-CONNECTION_OWNERS_MAX = 100_000
 
 
 def _compile(selector: str) -> None:
@@ -166,7 +166,7 @@ class Engine:
         self._by_owner = self._destinations.by_owner
         self._client_ids: dict[str, Client] = {}
         self._connection_ids: dict[str, Client] = {}
-        self._connection_owners: dict[str, str] = {}  # users, of those that were seen last
+        self._connection_users = ConnectionUsers(store.connections())
         self._duplicates = 0
         self._dispatcher = Dispatcher(store.append, store.epoch, self._destinations, memory, settings, policies, clock)
         self._fan_out = fan_out = FanOut(self._dispatcher.deliver, start)
@@ -355,7 +355,7 @@ class Engine:
             if not client.is_open or waiting is None:
                 return
             then(answer)
-            if is_held:
+            if is_held and client.awaited is None:  # else there is more to be asked
                 client.connection.resume_reading()
             for each in waiting:
                 self.handle(client.connection, each)
@@ -377,12 +377,32 @@ class Engine:
         self._when_known(client, compile_first, lambda _: self._try(client, command, self._subscriber.subscribe))
 
     def _admit(self, client: Client, command: Connect, principal: Principal) -> None:
-        if command.connection_id is not None:
-            self._check_connection_id(command.connection_id, principal)
-            former = self._connection_ids.get(command.connection_id)
-            if former is not None:
-                # The client came back before the loss of its old socket was noticed here (openwire.md 16.3).
-                self._hang_up(former, after_flush=False)
+        """It is ``principal``. A connection id is his for good: his answer comes when the store knows that."""
+        id, user = command.connection_id, principal.owner
+        if id is not None:
+            self._check_connection_id(id, principal)
+        if id is None or user is None:
+            self._enter(client, command, principal)
+            return
+        is_known = self._connection_users.user(id) == user
+        self._connection_users.know([(id, user)])
+        if is_known:
+            self._enter(client, command, principal)
+            return
+
+        def store(then: Callable[[None], None]) -> None:
+            self._append(AddConnection(id, user, partial(then, None)))
+
+        def enter(client: Client, command: Connect) -> None:
+            self._enter(client, command, principal)
+
+        self._when_known(client, store, lambda _: self._try(client, command, enter))
+
+    def _enter(self, client: Client, command: Connect, principal: Principal) -> None:
+        former = None if command.connection_id is None else self._connection_ids.get(command.connection_id)
+        if former is not None:
+            # The client came back before the loss of its old socket was noticed here (openwire.md 16.3).
+            self._hang_up(former, after_flush=False)
         if command.client_id is not None:
             names.check_length("the client id", command.client_id, ErrorKind.CLIENT_ID)
             other = self._client_ids.get(command.client_id)
@@ -408,16 +428,16 @@ class Engine:
 
     def _check_connection_id(self, id: str, principal: Principal) -> None:
         """It belongs to the user who had it first, also while he is away: the ids of his messages begin with it."""
-        owners = self._connection_owners
-        if owners.setdefault(id, principal.name) != principal.name:
+        names.check_length("the id of a connection", id, ErrorKind.CLIENT_ID)
+        former = self._connection_ids.get(id)
+        user = None if principal.owner is None else self._connection_users.user(id)
+        is_anothers = former is not None and former.principal.name != principal.name
+        if is_anothers or (user is not None and user != principal.owner) or is_of_numbered(id):
             raise ClientError(
                 f"Connection {id} belongs to another user",
                 "A connection is taken over by its own user only.",
                 kind=ErrorKind.SECURITY,
             )
-        owners[id] = owners.pop(id)  # it was seen last
-        if len(owners) > CONNECTION_OWNERS_MAX:
-            del owners[next(iter(owners))]
 
     def _protocol_failure(self, client: Client, command: ProtocolFailure) -> None:
         if command.transaction is not None:
@@ -610,6 +630,9 @@ class Engine:
             for part in parts if context.subscription.is_open else ():
                 part.open(context.subscription)
                 touched[part] = None
+        elif isinstance(operation, AddConnection):
+            assert callable(context), "the client waits for it"
+            context()
         elif isinstance(context, Leaving):
             self._idle_destinations.passed(context)
         elif isinstance(context, _Farewell):

@@ -12,6 +12,7 @@ from store.copies import Copies
 from store.hints import user_in
 from store.open_transactions import PendingOperation
 from store.operations import (
+    AddConnection,
     AddMessage,
     AddSubscription,
     Atomic,
@@ -121,7 +122,7 @@ class Batch:
         if isinstance(operation, RemoveOwner):
             self.must_sync = True
             return (operation.payload,)
-        if isinstance(operation, AddSubscription):
+        if isinstance(operation, AddSubscription | AddConnection):
             return (operation.payload,)
         return ()
 
@@ -230,6 +231,9 @@ class Batch:
             return 1
         if isinstance(operation, RemoveOwner):
             state.drop_owner(operation.owner, file)
+            return 1
+        if isinstance(operation, AddConnection):
+            state.know_connections([operation.pair], locations[number])
             return 1
         return 0  # a duplicate
 

@@ -19,7 +19,7 @@ from journal.scan import Batch, FileSource, Scan, scan
 from store.damage import decode_lost, decode_next
 from store.headers import MARK, Chronicle, Header, decode_header, ranges, read_chronicle
 from store.hints import CopyHint, UserHint, hint_of, user_in
-from store.marks import OUR_TRACES, clock_of, decode_gone, decode_settled
+from store.marks import OUR_TRACES, clock_of, decode_connections, decode_gone, decode_settled
 from store.records.commands import (
     AckMap,
     AddMessage,
@@ -261,6 +261,9 @@ def _mark_says(payload: bytes, text: str) -> str | None:
     if clock is not None and clock <= _LAST_MS:
         shown = _EPOCH + timedelta(milliseconds=clock)
         return f"the clock showed {shown:%Y-%m-%d %H:%M:%S}.{clock % 1000:03} UTC"
+    pairs = decode_connections(payload)
+    if pairs:
+        return f"whose connections are: {', '.join(f'{id} of {user}' for id, user in pairs)}"
     gone = decode_gone(payload)
     if gone:
         return f"gives up {_files(gone)}"

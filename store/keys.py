@@ -2,6 +2,7 @@
 
     | key                                             | value                                                   |
     | 'A' chunk u32                                   | a piece of the producer audit                           |
+    | 'C' chunk u32                                   | a piece of the JSON list of connection ids' users       |
     | 'E' owner u32                                   | as 'O', of an owner that ended: what is left of it      |
     | 'F' file u32, chunk u16                         | live bytes u64, pinned file u32 ...                     |
     | 'H' file u32, owner u32                         | live u64, bytes u64: what the owner has in the file     |
@@ -45,6 +46,7 @@ PRODUCER_BYTES_MAX = 400
 CHUNK_BYTES = 1600
 
 AUDIT = b"A"
+CONNECTIONS = b"C"
 ENDED = b"E"
 FILE = b"F"
 HOLDER = b"H"

@@ -6,6 +6,9 @@ so a file that was reclaimed differs for ever from one that was lost (safety.md 
 `TANDEMMQ-SETTLED {"subscription": key, "topic": name}` ends the move of a durable subscription: all that it
 holds stands behind its newest record now, so that the older ones are not needed (safety.md 5). ActiveMQ ignores traces.
 
+`TANDEMMQ-CONNECTIONS [[connection id, user], ...]` says whose connection ids are (store.connections): one that is met
+for the first time; all that are remembered, before files are removed.
+
 `TANDEMMQ-CLOCK <milliseconds since 1970>` says what time the master's clock showed when the batch was made: for people
 who read journals, since records carry no time; it decides nothing.
 """
@@ -15,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from store.connections import decode_pairs, encode_pairs
 from store.headers import ranges
 from store.records.commands import Trace, decode, encode_trace
 from store.records.message import Destination
@@ -27,6 +31,8 @@ _GONE = "TANDEMMQ-GONE "
 _GONE_BYTES = _GONE.encode()
 _SETTLED = "TANDEMMQ-SETTLED "
 _SETTLED_BYTES = _SETTLED.encode()
+_CONNECTIONS = "TANDEMMQ-CONNECTIONS "
+_CONNECTIONS_BYTES = _CONNECTIONS.encode()
 _CLOCK = "TANDEMMQ-CLOCK "
 
 
@@ -66,6 +72,22 @@ def decode_settled(payload: bytes) -> tuple[str | None, str] | None:
         return None
     said = json.loads(text[len(_SETTLED) :])
     return said.get("topic"), str(said["subscription"])
+
+
+def encode_connections(pairs: Iterable[tuple[str, str]]) -> bytes:
+    """The payload of the record that says whose connection ids are: (id, user)."""
+    return encode_trace(_CONNECTIONS + encode_pairs(pairs))
+
+
+def decode_connections(payload: bytes) -> list[tuple[str, str]]:
+    """(connection id, user) of what a trace command's payload says of them; nothing for every other trace."""
+    if _CONNECTIONS_BYTES not in payload[:32]:
+        return []
+    command = decode(payload)
+    text = command.message if isinstance(command, Trace) else None
+    if text is None or not text.startswith(_CONNECTIONS):
+        return []
+    return decode_pairs(text[len(_CONNECTIONS) :])
 
 
 def encode_clock(milliseconds: int) -> bytes:

@@ -13,10 +13,12 @@ from collections.abc import Callable
 from sortedcontainers import SortedDict
 
 from store.audit import ProducerAudit
+from store.connections import ConnectionUsers
 from store.copies import Copies
 from store.hints import user_in
 from store.keys import rank_of, terms_of
 from store.operations import (
+    AddConnection,
     AddMessage,
     AddSubscription,
     Atomic,
@@ -73,6 +75,7 @@ class MemoryStore:
         self._prepared: dict[str, PrepareTransaction] = {}
         self._withheld: dict[int, set[int]] = {}  # owner -> order keys of what a prepared transaction removes
         self._next_owner = 1
+        self._connections = ConnectionUsers()
         self._audit = ProducerAudit(_DEFAULTS.failover_producers_audit_depth, _DEFAULTS.max_failover_producers_to_track)
 
     def start(self, engine: Engine) -> None:
@@ -102,6 +105,10 @@ class MemoryStore:
                 )
             )
         return found
+
+    def connections(self) -> list[tuple[str, str]]:
+        """As ``Store.connections``."""
+        return self._connections.pairs()
 
     def prepared(self) -> list[PreparedTransaction]:
         """The transactions that are prepared now: in doubt until EndTransaction."""
@@ -211,6 +218,9 @@ class MemoryStore:
             self._ended.append(self._messages.pop(operation.owner))
             del self._owners[operation.owner]
             self._withheld.pop(operation.owner, None)
+        elif isinstance(operation, AddConnection):
+            self._location += len(operation.payload) + _RECORD_OVERHEAD
+            self._connections.know([operation.pair])
         else:
             assert isinstance(operation, AddSubscription), "every kind of operation is known"
             self._location += len(operation.payload) + _RECORD_OVERHEAD

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from store.marks import encode_connections
 from store.records.message import Destination, Message
 from store.records.transactions import TransactionId
 
@@ -176,6 +177,17 @@ class AddSubscription:
         self.context = context
 
 
+class AddConnection:
+    """Remember whose a connection id is; ``payload`` is the trace that says so."""
+
+    __slots__ = ("context", "pair", "payload")
+
+    def __init__(self, id: str, user: str, context: object = None) -> None:
+        self.pair = (id, user)
+        self.payload = encode_connections([self.pair])
+        self.context = context
+
+
 class RemoveOwner:
     """Forget a durable subscription or a queue with all it holds (KahaSubscriptionCommand without info,
     KahaRemoveDestinationCommand)."""
@@ -232,7 +244,15 @@ class PagedMessage:
 
 
 Operation = (
-    AddMessage | RemoveMessage | Atomic | PrepareTransaction | EndTransaction | AddSubscription | RemoveOwner | Page
+    AddMessage
+    | RemoveMessage
+    | Atomic
+    | PrepareTransaction
+    | EndTransaction
+    | AddSubscription
+    | AddConnection
+    | RemoveOwner
+    | Page
 )
 
 

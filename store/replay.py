@@ -13,7 +13,7 @@ from itertools import chain
 from store.hints import CopyHint, OperationHint, hint_of, user_in
 from store.kahadb.java_objects import decode_audit
 from store.keys import Entry, producer_key
-from store.marks import decode_gone, decode_settled
+from store.marks import decode_connections, decode_gone, decode_settled
 from store.open_transactions import PendingOperation
 from store.records.commands import (
     ADD,
@@ -79,7 +79,7 @@ class Replay:
         """One record's payload, found at ``location``. Raises RecordDamaged for what cannot be read."""
         self.records += 1
         if payload[0] == 0:
-            self._trace(payload)
+            self._trace(location, payload)
             return
         plain = plain_add_or_remove(payload)
         if plain is not None:
@@ -94,9 +94,12 @@ class Replay:
         if applier is not None:  # ack maps, schedules and rewrite marks change nothing of ours
             applier(location, payload, command)
 
-    def _trace(self, payload: bytes) -> None:
+    def _trace(self, location: int, payload: bytes) -> None:
         for file in decode_gone(payload):
             self._state.lose_file(file)
+        pairs = decode_connections(payload)
+        if pairs:
+            self._state.know_connections(pairs, location)
         settled = decode_settled(payload)
         if settled is None:
             return

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from heapq import merge
 from itertools import islice, takewhile
 
 from store import keys
 from store.audit import AuditImage, ProducerAudit
+from store.connections import ConnectionUsers, decode_pairs, encode_pairs
 from store.file_states import FileState, Snapshot, file_changes, reclaimable
 from store.keys import SHARED, SIZE_MASK, Entry
 from store.known_ids import KnownIds
@@ -53,6 +54,10 @@ class State:
         self.audit_saved = 0  # the revision that the index has
         # The newest audit record and the revision that it has; a file that goes takes its record along.
         self.audit_record: tuple[int, int] = (0, 0)
+        self.connections = ConnectionUsers()
+        self._connection_chunks = 0
+        self._connections_saved = 0  # as of the audit
+        self.connections_record: tuple[int, int] = (0, 0)
         self.tail = Tail()
         self.frozen: Tail | None = None
         self.owners: dict[int, OwnerState] = {}
@@ -122,6 +127,13 @@ class State:
         blob = self._chunks(keys.TRANSACTIONS, self.transaction_chunks)
         if blob:
             self.open.load(blob)
+        self._connection_chunks = body.get("connection_chunks", 0)
+        blob = self._chunks(keys.CONNECTIONS, self._connection_chunks)
+        if blob:
+            self.connections.know(decode_pairs(blob.decode()))
+            self._connections_saved = self.connections.revision
+            location, is_current = body["connections_record"]
+            self.connections_record = (location, self.connections.revision if is_current else -1)
         if self.audit is not None:
             blob = self._chunks(keys.AUDIT, self.audit_chunks)
             if blob:
@@ -280,6 +292,13 @@ class State:
         self.tail.order.pop(owner, None)
         self._drop_ranks(owner)
         self.tail.touched_ended.add(owner)
+
+    def know_connections(self, pairs: Sequence[tuple[str, str]], location: int) -> None:
+        """A record at ``location`` says whose those connection ids are."""
+        self.tail.operations += 1
+        self.connections.know(pairs)
+        if len(pairs) == len(self.connections):  # it says it of all that are known
+            self.connections_record = (location, self.connections.revision)
 
     # ---- messages
 
@@ -750,6 +769,11 @@ class State:
             self.audit_saved = self.audit.revision
             changes, self.audit_chunks = _chunk_changes(keys.AUDIT, _audit_bytes(self.audit), self.audit_chunks)
             small.extend(changes)
+        if self.connections.revision != self._connections_saved:
+            self._connections_saved = self.connections.revision
+            blob = encode_pairs(self.connections.pairs()).encode()
+            changes, self._connection_chunks = _chunk_changes(keys.CONNECTIONS, blob, self._connection_chunks)
+            small.extend(changes)
         small.sort()
         meta = json.dumps(
             {
@@ -763,6 +787,11 @@ class State:
                 "next_owner": self.next_owner,
                 "transaction_chunks": self.transaction_chunks,
                 "audit_chunks": self.audit_chunks,
+                "connection_chunks": self._connection_chunks,
+                "connections_record": [
+                    self.connections_record[0],
+                    self.connections_record[1] == self._connections_saved,
+                ],
                 "audit_record": [self.audit_record[0], self.audit_record[1] == self.audit_saved],
             },
             separators=(",", ":"),

@@ -88,6 +88,7 @@ class Store:
         self._chores = chores
         self._owners = owners_of(state)
         self._prepared = _prepared(state)
+        self._connections = state.connections.pairs()
         self._prepared_queues = _prepared_queues(state)
         self._space = space or Space((files.directory,), settings.disk_reserve)
         self._next_owner = state.next_owner
@@ -144,6 +145,10 @@ class Store:
     def owners(self) -> list[Owner]:
         """Every queue and durable subscription with what it held at promotion."""
         return self._owners
+
+    def connections(self) -> list[tuple[str, str]]:
+        """Whose connection ids were at promotion: (id, user), the one seen last at the end."""
+        return self._connections
 
     def prepared(self) -> list[PreparedTransaction]:
         """The transactions that were prepared at promotion: in doubt until EndTransaction."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from itertools import accumulate, chain
 from typing import cast
@@ -24,7 +24,7 @@ from store.figures import Figures
 from store.headers import Chronicle
 from store.journal_end import JournalEnd
 from store.kahadb.java_objects import encode_audit
-from store.marks import encode_gone
+from store.marks import encode_connections, encode_gone
 from store.pages import Pages
 from store.records.commands import encode_producer_audit
 from store.settings import StoreSettings
@@ -275,14 +275,20 @@ class Upkeep:
         records = [encode_gone(files)]  # prove: gone-names-the-files "files" -> "()"
         state = self._state
         audit = state.audit
-        must_tell = audit is not None and len(audit) > 0
-        if must_tell and (state.audit_record[1] != audit.revision or state.audit_record[0] >> 32 in files):  # type: ignore[union-attr]
-            # The messages from which a replay would learn it are to go (AMQ-3833: only if it changed).
-            assert audit is not None, "asked just before"
+        # The records from which a replay would learn these are to go (AMQ-3833: only if they changed).
+        if audit is not None and len(audit) and _must_tell(state.audit_record, audit.revision, files):
             records.insert(0, encode_producer_audit(encode_audit(audit.image())))
+        else:
+            audit = None
+        connections = state.connections
+        knows_connections = len(connections) and _must_tell(state.connections_record, connections.revision, files)
+        if knows_connections:
+            records.append(encode_connections(connections.pairs()))
         locations = self._end.write(records, sum(map(len, records)), is_upkeep=True)
-        if audit is not None and len(records) > 1:
+        if audit is not None:
             state.audit_record = (locations[0], audit.revision)
+        if knows_connections:
+            state.connections_record = (locations[-1], connections.revision)
         self._end.settle()  # prove: gone-is-durable-before-unlink
         self._pages.forget(files)
         # A removal that failed is final as a failed write is: what pins a file that is still there must stay.
@@ -462,3 +468,9 @@ def _tell(
         threads.wait([unlinking])
     for waiting in reports:
         waiting.set_result(report)
+
+
+def _must_tell(record: tuple[int, int], revision: int, files: Container[int]) -> bool:
+    """Whether what has that revision now stands in no record that stays: ``record`` is the newest one's place, and the
+    revision that it tells."""
+    return record[1] != revision or record[0] >> 32 in files

@@ -31,6 +31,11 @@ def client_message_id(producer: str, sequence: int, user: str | None = None) -> 
     return f"ID:{producer}@{plain}:1:1:{sequence}"
 
 
+def is_of_numbered(connection_id: str) -> bool:
+    """Whether ids of ``client_message_id`` with a user may begin so: no client may call its connection that."""
+    return "@" in connection_id and ":" not in connection_id.removeprefix("ID:")
+
+
 def is_of_broker(session: int) -> bool:
     """Whether ids of this session are a broker's, so that no client may make them."""
     return session < 0

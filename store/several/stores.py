@@ -30,6 +30,7 @@ from store.compaction import CompactionReport
 from store.figures import Figures
 from store.filters import OUTCOMES_DIRECTORY, directory_name
 from store.operations import (
+    AddConnection,
     AddMessage,
     Atomic,
     EndTransaction,
@@ -142,6 +143,10 @@ class SeveralStores:
     def _is_home(self, member: Member, owner: Owner) -> bool:
         home = self._homes.get(owner.destination)
         return member is (home or self._members.get(self._chosen(owner.destination)))
+
+    def connections(self) -> list[tuple[str, str]]:
+        """As ``Store.connections``. One store alone may have been the only one before."""
+        return [pair for store in (*self.members().values(), self.outcomes) for pair in store.connections()]
 
     def prepared(self) -> list[PreparedTransaction]:
         """The transactions that were prepared at promotion: in doubt until EndTransaction."""
@@ -269,6 +274,8 @@ class SeveralStores:
             self._append_prepare(operation)
         elif isinstance(operation, EndTransaction):
             self._append_end(operation)
+        elif isinstance(operation, AddConnection):
+            self._hand_to(self._outcomes, operation)
         else:
             self._hand_to(self._of(operation.owner), operation)
 

@@ -47,6 +47,10 @@ queue = "OPEN.>"
 read = ["*"]
 write = ["*"]
 admin = ["*"]
+[[security.authorization]]
+topic = "NEWS"
+read = ["*"]
+admin = ["shops"]
 """
 
 
@@ -283,6 +287,37 @@ def test_a_connection_is_taken_over_by_its_own_user_only(broker: Secured) -> Non
     assert alice.is_closed()
     again.send(queue("OPEN.e"), b"goes on")
     again.close()
+
+
+def test_nobody_spends_anothers_ids_between_a_crash_and_her_coming_back(broker: Secured) -> None:
+    """A failover transport comes back under the same connection id, and sends again what was not answered."""
+    alice = broker.login("alice", connection="ID:host-1-1:1")
+    alice.send(queue("OPEN.r"), b"stored")
+    alice.close()
+    broker.kill()
+    broker.start().wait_role("master")
+    eve = OpenWire(broker.openwire)
+    with pytest.raises(Refused, match="belongs to another user"):
+        eve.connect("eve", "eve secret", connection="ID:host-1-1:1")
+    alice = broker.login("alice", connection="ID:host-1-1:1")
+    alice.send(queue("OPEN.r"), b"stored")  # the same once more
+    alice.send(queue("OPEN.r"), b"on its way when the broker died")
+    alice.consume(queue("OPEN.r"))
+    assert [alice.next_content()[4:] for _ in range(2)] == [b"stored", b"on its way when the broker died"]
+    alice.close()
+
+
+def test_a_durable_subscription_is_its_users_after_a_crash(broker: Secured) -> None:
+    for name in ("alice", "eve", "alice"):
+        client = broker.login(name, client_id="shop-of-alice")
+        if name == "eve":
+            with pytest.raises(Refused, match="belongs to another user"):
+                client.consume(topic("NEWS"), subscription_name="all")
+        else:
+            client.consume(topic("NEWS"), subscription_name="all")
+        client.close()
+        broker.kill()
+        broker.start().wait_role("master")
 
 
 def test_anothers_branch_is_not_decided_before_it_is_prepared(broker: Secured) -> None:

@@ -180,6 +180,10 @@ class Client:
         return [each.body for each in self.session.delivered]
 
     @property
+    def is_connected(self) -> bool:
+        return any(what == "connected" for what, *_ in self.session.told)
+
+    @property
     def receipts(self) -> list[str]:
         return self.session.receipts
 

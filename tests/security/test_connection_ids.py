@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-import broker.engine
 from broker.core.access import Credentials, OpenAccess, Principal
 from broker.core.commands import Connect, ErrorKind
 from broker.core.settings import EngineSettings
 from broker.engine import Engine
+from store.connections import ConnectionUsers
+from store.records.message_ids import client_message_id
 from tests.engine.conftest import Client, House
 
 ID = "ID:host-5001-1700000000000-1:1"
@@ -26,8 +27,10 @@ class Everybody(OpenAccess):
 
 
 class Secured(House):
+    access: OpenAccess = Everybody()
+
     def _new_engine(self) -> Engine:
-        engine = Engine(self.store, self.settings, lambda: self.now, access=Everybody())
+        engine = Engine(self.store, self.settings, lambda: self.now, access=self.access)
         self.store.start(engine)
         return engine
 
@@ -50,6 +53,7 @@ def is_refused(client: Any) -> bool:
 @pytest.mark.parametrize("is_away", [False, True])
 def test_nobody_else_gets_it(house: Secured, is_away: bool) -> None:
     ann = house.user("ann")
+    house.turn()
     if is_away:
         ann.vanish()
     assert is_refused(house.user("bob"))
@@ -58,9 +62,62 @@ def test_nobody_else_gets_it(house: Secured, is_away: bool) -> None:
     assert ann.is_closed
 
 
-def test_those_that_were_not_seen_for_longest_are_forgotten(house: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker.engine, "CONNECTION_OWNERS_MAX", 2)
-    for name in ("one", "two", "one", "three"):
-        house.user("ann", name).vanish()
-    assert is_refused(house.user("bob", "one"))
-    assert not is_refused(house.user("bob", "two"))
+def test_nobody_takes_it_between_a_failover_and_her_coming_back(house: Secured) -> None:
+    """Else he stored messages under the ids of hers, and what she sent again was taken for that."""
+    ann = house.user("ann")
+    house.turn()
+    ann.vanish()
+    house.fail_over()
+    assert is_refused(house.user("bob"))
+    ann = house.user("ann")
+    assert ann.is_connected
+
+
+def test_it_is_answered_when_the_store_knows_whose_it_is(house: Secured) -> None:
+    """What follows waits meanwhile; who comes back is not kept waiting."""
+    ann = house.user("ann")
+    ann.send("m", receipt="r")
+    assert not ann.is_connected
+    assert not ann.is_reading
+    assert is_refused(house.user("bob"))
+    house.turn()
+    assert ann.is_connected
+    assert ann.is_reading
+    assert ann.receipts == ["r"]
+    assert house.user("ann").is_connected
+
+
+def test_who_leaves_meanwhile_leaves_nothing(house: Secured) -> None:
+    house.user("ann").vanish()
+    house.turn()
+    assert house.counts["clients"] == 0
+
+
+def test_one_that_was_forgotten_is_not_taken_from_who_is_there(house: Secured) -> None:
+    house.engine._connection_users = ConnectionUsers(limit=1)
+    ann = house.user("ann")
+    house.user("ann", "another")
+    house.turn()
+    assert is_refused(house.user("bob"))
+    assert not ann.is_closed
+
+
+def test_the_numbers_of_stomp_clients_are_nobodys_connection(house: Secured) -> None:
+    """Their ids are made of the producer and the user: `ID:shop@ann:1:1:42`."""
+    assert is_refused(house.user("bob", "ID:shop@ann"))
+    assert client_message_id("shop", 42, "ann").rsplit(":", 3)[0] == "ID:shop@ann"
+    assert not is_refused(house.user("bob", "ID:bob@host:5001-1700000000000-1:1"))
+
+
+def test_a_long_id_is_refused(house: Secured) -> None:
+    client = house.user("ann", "ID:" + "x" * 600)
+    assert [error.kind for error in client.session.errors] == [ErrorKind.CLIENT_ID]
+
+
+def test_where_no_users_are_set_up_nothing_is_kept(house: Secured) -> None:
+    house.access = OpenAccess(is_everywhere=True)
+    house.fail_over()
+    house.user("ann").vanish()
+    house.turn()
+    assert house.store.connections() == []
+    assert house.user("bob").is_connected

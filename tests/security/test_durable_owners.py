@@ -9,7 +9,6 @@ import pytest
 from broker.core.access import OpenAccess, Operation, Principal, refused_operation
 from broker.core.commands import AckMode, Connect, ErrorKind
 from broker.core.settings import EngineSettings
-from broker.engine import Engine
 from store.records.message import Destination, DestinationKind
 from tests.engine.conftest import PRICES, Client
 from tests.security.test_connection_ids import Everybody, Secured
@@ -26,13 +25,7 @@ class Ruled(Everybody):
 
 
 class House(Secured):
-    open_access = False
-
-    def _new_engine(self) -> Engine:
-        access = OpenAccess(is_everywhere=True) if self.open_access else Ruled()
-        engine = Engine(self.store, self.settings, lambda: self.now, access=access)
-        self.store.start(engine)
-        return engine
+    access = Ruled()
 
     def subscriber(self, name: str) -> Any:
         """``name`` comes with the client id that ann's program has."""
@@ -126,7 +119,7 @@ def test_one_from_before_users_were_kept_becomes_its_first_users(house: House, h
 
 def test_it_is_nobodys_where_a_name_proves_nothing() -> None:
     house = House(EngineSettings())
-    house.open_access = True
+    house.access = OpenAccess(is_everywhere=True)
     house.fail_over()
     one = house.subscriber("one")
     one.subscribe("s", PRICES, AckMode.INDIVIDUAL, durable_name="d")
