@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from broker.core.access import Access, Operation
 from broker.core.advisor import (
     Advisor,
     Audience,
@@ -21,13 +22,13 @@ from broker.core.advisor import (
     subjects,
 )
 from broker.core.client import Client
-from broker.core.commands import Subscribe
+from broker.core.commands import ClientError, Subscribe
 from broker.core.destinations import Destinations
 from broker.core.durables import DurableSubscriber
 from broker.core.names import Pattern, is_advisory
 from broker.core.policies import Policies
 from broker.core.queue import Queue
-from broker.core.subscription import Subscription, volatile_entry
+from broker.core.subscription import Outlet, Subscription, volatile_entry
 from broker.core.topic import Topic, TopicSubscription
 from broker.dispatcher import NOBODY, Dispatcher
 from broker.fan_out import FanOut
@@ -41,6 +42,10 @@ _DESTINATION_SUBJECTS = {
 }
 
 
+# Of so many temporary destinations a client is known to have been given the name.
+TOLD_MAX = 1_000
+
+
 class Advising:
     """See the module. ``advisor`` None: nothing is told (there is no protocol that would read it)."""
 
@@ -51,7 +56,15 @@ class Advising:
         fan_out: FanOut,
         advisor: Advisor | None,
         policies: Policies,
+        access: Access,
     ) -> None:
+        self._access = access
+        # Where rights are set up not everybody hears of everybody's temporary destinations.
+        self._is_discreet = access.has_rights
+        self._owners: dict[Destination, Client] = {}  # of those
+        # Who was given the name of which, both ways round.
+        self._told: dict[Client, dict[Destination, None]] = {}
+        self._knowing: dict[Destination, set[Client]] = {}
         self._policies = policies
         self._destinations = destinations
         self._dispatcher = dispatcher
@@ -59,8 +72,9 @@ class Advising:
         self._advisor = advisor
         self._audience = Audience()
         self._consumers: dict[Subscription, tuple[ConsumerFact, ...]] = {}
-        self._listening: dict[Subscription, tuple[Destination, ...]] = {}
+        self._listening: dict[Client, dict[Subscription, tuple[Destination, ...]]] = {}
         self._clients: dict[Client, ConnectionFact] = {}
+        self._by_outlet: dict[Outlet, Client] = {}
 
     @property
     def is_heard(self) -> bool:
@@ -76,8 +90,45 @@ class Advising:
         name = advisor.topic(fact)
         if name is None or not audience.hears(name.name):
             return
-        topic = self._destinations.topic(name)
-        self._fan_out.publish(topic, advisor.message(fact, name), NOBODY)
+        topic, hearing = self._destinations.heard(name)
+        if self._is_discreet and isinstance(fact, DestinationFact) and fact.destination.kind > DestinationKind.TOPIC:
+            hearing = [each for each in hearing if self._may_know(self._by_outlet[each.outlet], name, fact.destination)]
+        if hearing:
+            self._fan_out.publish(topic, advisor.message(fact, name), NOBODY, hearing)
+
+    def _may_know(self, client: Client, advisory: Destination, temporary: Destination) -> bool:
+        """Whether ``client`` hears of a temporary destination: its owner's user does, who was given its name, and who
+        was granted to listen to all."""
+        owner = self._owners.get(temporary)
+        if owner is not None and owner.principal.name == client.principal.name:
+            return True
+        return client in self._knowing.get(temporary, ()) or self._access.is_granted(
+            client.principal, Operation.READ, advisory
+        )
+
+    def given(self, outlet: Outlet, temporary: Destination) -> None:
+        """A client is about to be given the address of a reply. Of a temporary destination it hears first that there
+        is such a one: Java clients send to no other."""
+        owner = self._owners.get(temporary)
+        client = self._by_outlet.get(outlet)
+        advisor = self._advisor
+        if owner is None or client is None or advisor is None:
+            return
+        listening = self._listening.get(client)
+        if listening is None:
+            return
+        fact = DestinationFact(temporary, True, name_of(owner))
+        name = advisor.topic(fact)
+        if name is None or self._may_know(client, name, temporary):
+            return
+        told = self._told.setdefault(client, {})
+        told[temporary] = None
+        self._knowing.setdefault(temporary, set()).add(client)
+        if len(told) > TOLD_MAX:
+            self._forget(client, next(iter(told)))
+        topic, hearing = self._destinations.heard(name)
+        mine = [each for each in hearing if each in listening]
+        self._dispatcher.deliver(topic.give(topic.enter(advisor.message(fact, name)), NOBODY, mine))
 
     # ---- messages
 
@@ -118,22 +169,47 @@ class Advising:
         connection = client.connection
         fact = ConnectionFact(name_of(client), True, client.id, login, connection.peer)
         self._clients[client] = fact
+        self._by_outlet[connection] = client
         self.tell(fact)
 
     def disconnected(self, client: Client) -> None:
         fact = self._clients.pop(client, None)
+        for temporary in list(self._told.get(client, ())):
+            self._forget(client, temporary)
+        self._by_outlet.pop(client.connection, None)
         if fact is not None:
             self.tell(replace(fact, is_there=False))
 
-    def began(self, destination: Destination, owner: Client | None = None) -> None:
+    def owns(self, client: Client, temporary: Destination) -> None:
+        """A temporary destination is about to begin, and is ``client``'s until it ends."""
+        self._owners[temporary] = client
+
+    def began(self, destination: Destination) -> None:
         """A destination came into being."""
         if self._audience.is_there and not is_advisory(destination):
-            self.tell(DestinationFact(destination, True, None if owner is None else name_of(owner)))
+            self.tell(DestinationFact(destination, True, self._owner_of(destination)))
 
-    def ended(self, destination: Destination, owner: Client | None = None) -> None:
-        """A destination was deleted."""
+    def ended(self, destination: Destination) -> None:
+        """A destination was deleted, or did not begin."""
         if self._audience.is_there and not is_advisory(destination):
-            self.tell(DestinationFact(destination, False, None if owner is None else name_of(owner)))
+            self.tell(DestinationFact(destination, False, self._owner_of(destination)))
+        if self._owners.pop(destination, None) is not None:
+            for client in list(self._knowing.get(destination, ())):
+                self._forget(client, destination)
+
+    def _forget(self, client: Client, temporary: Destination) -> None:
+        """It counts no more that ``client`` was given the name of that."""
+        told, knowing = self._told[client], self._knowing[temporary]
+        del told[temporary]
+        knowing.discard(client)
+        if not told:
+            del self._told[client]
+        if not knowing:
+            del self._knowing[temporary]
+
+    def _owner_of(self, destination: Destination) -> str | None:
+        owner = self._owners.get(destination)
+        return None if owner is None else name_of(owner)
 
     def producer(self, client: Client, id: str, destination: Destination | None, *, is_there: bool) -> None:
         """A producer came or went."""
@@ -174,14 +250,21 @@ class Advising:
                 self.tell(replace(fact, count=self._consumers_of(fact.destination)))
         if parts[0].is_topic and any(map(is_advisory, parts)) and isinstance(subscription, TopicSubscription):
             self._audience.joined(parts)
-            self._listening[subscription] = parts
-            self._replay(subscription, parts)
+            self._listening.setdefault(client, {})[subscription] = parts
+            self._replay(client, subscription, parts)
 
     def unsubscribed(self, subscription: Subscription) -> None:
-        """It takes part no more."""
-        parts = self._listening.pop(subscription, None)
-        if parts is not None:
+        """It takes part no more. Advisory topics are there as long as somebody asks for them."""
+        client = self._by_outlet.get(subscription.outlet)
+        listening = None if client is None else self._listening.get(client)
+        if client is not None and listening is not None and subscription in listening:
+            parts = listening.pop(subscription)
+            if not listening:
+                del self._listening[client]
             self._audience.left(parts)
+            for part in parts:
+                if is_advisory(part) and not self._audience.names(part.name):
+                    self._destinations.remove_unasked(part)
         for fact in self._consumers.pop(subscription, ()):
             self.tell(replace(fact, is_there=False, count=self._consumers_of(fact.destination)))
 
@@ -200,7 +283,7 @@ class Advising:
 
     # ---- what there is
 
-    def _replay(self, subscription: TopicSubscription, parts: tuple[Destination, ...]) -> None:
+    def _replay(self, client: Client, subscription: TopicSubscription, parts: tuple[Destination, ...]) -> None:
         """The present state, for ``subscription`` alone (AdvisoryBroker.addConsumer)."""
         advisor = self._advisor
         if advisor is None:
@@ -210,9 +293,21 @@ class Advising:
         for subject in wanted:
             for fact in self._present(subject):
                 topic = advisor.topic(fact)
-                if topic is not None and any(pattern.matches(topic.name) for pattern in patterns):
-                    subscription.hold(volatile_entry(advisor.message(fact, topic)))
+                if topic is None or not any(pattern.matches(topic.name) for pattern in patterns):
+                    continue
+                if self._is_discreet and not self._may_hear(client, topic, fact):
+                    continue
+                subscription.hold(volatile_entry(advisor.message(fact, topic)))
         self._dispatcher.dispatch_pending(subscription)
+
+    def _may_hear(self, client: Client, topic: Destination, fact: Fact) -> bool:
+        try:
+            self._access.check(client.principal, Operation.READ, topic)
+        except ClientError:
+            return False
+        if not isinstance(fact, DestinationFact) or fact.destination.kind <= DestinationKind.TOPIC:
+            return True
+        return self._may_know(client, topic, fact.destination)
 
     def _present(self, subject: Subject) -> Iterable[Fact]:
         if subject is Subject.CONNECTIONS:
@@ -233,9 +328,8 @@ class Advising:
         if subject is Subject.MASTER:
             return [MasterFact()]
         kind = _DESTINATION_SUBJECTS[subject]
-        owners = {each: name_of(client) for client in self._clients for each in client.temporaries}
         return [
-            DestinationFact(destination, True, owners.get(destination))
+            DestinationFact(destination, True, self._owner_of(destination))
             for destination in self._destinations.names()
             if destination.kind is kind and not is_advisory(destination)
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -67,6 +68,7 @@ def _sessions(
         clock=clock,
         limits=Limits(frame_bytes_max=min(options.max_frame_size, options.max_data_length)),
         default_heart_beat=f"{sends},{wants}",
+        secret=partial(secrets.token_hex, 16),
     )
 
 

@@ -37,7 +37,7 @@ class Declarations:
     def left(self, client: Client) -> None:
         """The connection is over: its temporary destinations end, and its producers."""
         for destination in client.temporaries:
-            self.end_temporary(client, destination)
+            self.end_temporary(destination)
         client.temporaries = set()
         producers, client.producers = client.producers, {}
         for id, named in producers.items():
@@ -78,8 +78,13 @@ class Declarations:
                     raise ClientError(
                         f"{destination} belongs to another connection", is_fatal=False, kind=ErrorKind.DESTINATION
                     )
+                self._advising.owns(client, destination)
+                try:
+                    self._destinations.add_temporary(destination, client.principal.owner)
+                except ClientError:
+                    self._advising.ended(destination)
+                    raise
                 client.temporaries.add(destination)
-                self._destinations.add_temporary(destination)
         else:
             if names.is_wildcard(destination.name) or names.split(destination) != (destination,):
                 raise ClientError(
@@ -88,8 +93,15 @@ class Declarations:
                     is_fatal=False,
                     kind=ErrorKind.DESTINATION,
                 )
+            if names.is_advisory(destination):
+                raise ClientError(
+                    f"{destination} is the broker's own",
+                    "It is there while somebody listens to it.",
+                    is_fatal=False,
+                    kind=ErrorKind.SECURITY,
+                )
             self._access.check(client.principal, Operation.CREATE, destination)
-            self._destinations.create(destination)
+            self._destinations.create(destination, client.principal.owner)
         client.tell_receipt(command.receipt)
 
     def remove_destination(self, client: Client, command: RemoveDestination) -> None:
@@ -99,7 +111,7 @@ class Declarations:
             if destination in client.temporaries:
                 self._check_unused(destination)
                 client.temporaries.discard(destination)
-                self.end_temporary(client, destination)
+                self.end_temporary(destination)
             client.tell_receipt(command.receipt)
             return
         self._access.check(client.principal, Operation.REMOVE, destination)
@@ -139,9 +151,9 @@ class Declarations:
         if target.owner:
             self._append(RemoveOwner(target.owner, encode_remove_destination(destination), waiting))
 
-    def end_temporary(self, client: Client, destination: Destination) -> None:
+    def end_temporary(self, destination: Destination) -> None:
         """Its connection is over, or deleted it."""
         target = self._destinations.by_name.get(destination)
         if target is not None:
             self._destinations.remove(target)
-            self._advising.ended(destination, client)
+            self._advising.ended(destination)

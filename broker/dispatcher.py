@@ -19,7 +19,7 @@ from broker.core.memory import Holder, Memory
 from broker.core.policies import Policies
 from broker.core.queue import Delivery, Queue
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Entry, Session, Subscription
+from broker.core.subscription import Entry, Outlet, Session, Subscription
 from broker.core.topic import TopicSubscription
 from store.operations import (
     AddMessage,
@@ -134,6 +134,8 @@ class Dispatcher:
         policies: Policies,
         clock: Callable[[], int],
     ) -> None:
+        # Told to whom the address of a reply is about to be given, where that matters.
+        self.gives: Callable[[Outlet, Destination], None] | None = None
         # Told what happens to messages; of deliveries and acknowledgements only if a policy may want it told.
         self.tell: Tell = _tell_nobody
         self._tells_delivered = policies.any(lambda policy: policy.advisory_for_delivery)
@@ -172,9 +174,12 @@ class Dispatcher:
         A session that fails is hung up on, as if its client had gone at this moment: whoever sent the message, and all
         others who get it, notice nothing."""
         last = None
+        gives = self.gives
         for subscription, tag, entry in deliveries:
             outlet = subscription.outlet
             try:
+                if gives is not None and entry.message.reply_to is not None:
+                    gives(outlet, entry.message.reply_to)
                 outlet.session.deliver(subscription.id, tag, entry.message, entry.redeliveries, subscription.ack)
             except Exception:
                 log.exception("%r: hung up, for a message could not be delivered to %r", outlet, subscription.id)

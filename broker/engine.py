@@ -170,7 +170,11 @@ class Engine:
         self._duplicates = 0
         self._dispatcher = Dispatcher(store.append, store.epoch, self._destinations, memory, settings, policies, clock)
         self._fan_out = fan_out = FanOut(self._dispatcher.deliver, start)
-        self._advising = advising = Advising(self._destinations, self._dispatcher, fan_out, advisor, policies)
+        self._advising = advising = Advising(
+            self._destinations, self._dispatcher, fan_out, advisor, policies, self._access
+        )
+        if self._access.has_rights:
+            self._dispatcher.gives = advising.given
         self._dispatcher.tell = advising.message
         self._destinations.on_new = advising.began
         self._sender = Sender(

@@ -44,13 +44,16 @@ class FanOut:
         self._then: dict[Outlet, Callable[[None], None]] = {}
         self.origins: Counter[Outlet] = Counter()  # of what is going out
 
-    def publish(self, topic: Topic, message: Message, origin: Outlet) -> None:
-        """``message`` goes to the plain subscribers of ``topic``."""
+    def publish(
+        self, topic: Topic, message: Message, origin: Outlet, audience: Sequence[TopicSubscription] | None = None
+    ) -> None:
+        """``message`` goes to the plain subscribers of ``topic``, or to ``audience`` alone."""
         waiting = self._waiting.get(topic)
-        if waiting is None and len(topic.subscribers) <= ITEMS:
-            self._deliver(topic.publish(message, origin))
+        if waiting is None and len(topic.subscribers if audience is None else audience) <= ITEMS:
+            entry = topic.enter(message)
+            self._deliver(topic.give(entry, origin, topic.subscribers if audience is None else audience))
             return
-        going = _Going(topic.enter(message), origin, topic.audience)
+        going = _Going(topic.enter(message), origin, topic.audience if audience is None else audience)
         self.origins[origin] += 1
         if waiting is None:
             waiting = self._waiting[topic] = deque((going,))

@@ -230,7 +230,7 @@ class Sender:
                 kind=ErrorKind.RESOURCE,
             )
         message = self._aged(message, policy)
-        target = self._destinations.route(destination)
+        target = self._destinations.route(destination, None if client is None else client.principal.owner)
         if isinstance(target, Queue):
             if client is not None and target.owner and _is_plain(policy):
                 client.targets[destination] = target
@@ -252,7 +252,7 @@ class Sender:
         """A producer begins: what it names begins with it. ClientError when it may not send there."""
         for part in names.split(destination):
             self.check_may_send(client, part)
-            self._destinations.route(part)
+            self._destinations.route(part, client.principal.owner)
 
     def check_may_send_all(self, client: Client, destination: Destination) -> None:
         """ClientError when a part of it is closed to the client."""

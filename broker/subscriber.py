@@ -164,7 +164,8 @@ class Subscriber:
         )
         if policy.advisory_for_discarding_messages:
             plain.on_drop = self._advising.discarded
-        named = [self._destinations.topic(part) for part in parts if not names.is_wildcard(part.name)]
+        user = client.principal.owner
+        named = [self._destinations.topic(part, user) for part in parts if not names.is_wildcard(part.name)]
         _enter(client, plain)
         for topic in named:
             topic.open(plain)
@@ -189,7 +190,8 @@ class Subscriber:
             is_exclusive=command.is_exclusive or policy.all_consumers_exclusive_by_default,
             is_browser=command.is_browser,
         )
-        queues = [self._destinations.queue(part) for part in parts if not names.is_wildcard(part.name)]
+        user = client.principal.owner
+        queues = [self._destinations.queue(part, user) for part in parts if not names.is_wildcard(part.name)]
         _enter(client, subscription)
         # The receipt precedes the first message (ActiveMQ).
         client.tell_receipt(command.receipt)

@@ -1,9 +1,10 @@
 """Who a client is, and what it may do. Pure: what the broker asks, and the answer of one that asks nobody.
 
-Advisory topics, but for those that show messages, are for everybody to read: a Java client listens to one on every
-connection, and none would come about otherwise. Temporary destinations are for everybody, too: who knows the name of
-one was given it as a reply's address, and that only its owner may consume from it is no matter of rights (the engine
-sees to it).
+Advisory topics that tell of destinations are for everybody to read: a Java client listens to those of temporary ones
+on every connection (of which it hears is no matter of rights: broker.advising). What is told of the consumers and
+producers of a destination is for who may read or write it; what shows connections or messages has readers of its own.
+Temporary destinations are for everybody, too: who knows the name of one was given it as a reply's address, and that
+only its owner may consume from it is no matter of rights either (the engine sees to it).
 """
 
 from __future__ import annotations
@@ -15,17 +16,14 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
 from broker.core.commands import ClientError, ErrorKind
-from broker.core.names import ADVISORY_TOPICS
+from broker.core.names import ADVISORY_TOPICS, is_wildcard
 from store.records.message import Destination, DestinationKind
 
-#: Advisory topics that show messages of a destination, whole or without the body (AdvisorySupport).
-MESSAGE_ADVISORIES: Final = tuple(
-    f"{ADVISORY_TOPICS}{event}."
-    for event in (
-        "Expired", "NoConsumer", "MessageDelivered", "MessageConsumed", "MessageDispatched", "MessageDiscarded",
-        "MessageDLQd",
-    )
-)  # fmt: skip
+#: Advisory topics that tell of a destination's users and state, by the words behind which its kind and name stand.
+_USE_ADVISORIES: Final = ("Consumer", "Producer", "SlowConsumer", "FastProducer")
+_FOR_EVERYBODY: Final = frozenset(
+    f"{ADVISORY_TOPICS}{word}" for word in ("Queue", "Topic", "TempQueue", "TempTopic", "MasterBroker")
+)
 ANONYMOUS: Final = "anonymous"
 #: So much of a wrong name is told back.
 LOGIN_SHOWN_MAX: Final = 255
@@ -100,6 +98,14 @@ class Access(Protocol):
         """Raises ClientError of kind SECURITY, not fatal, when ``principal`` may not. Of a composite or a pattern each
         part, and each match, is to be asked for by itself. Costs a look into a dictionary."""
 
+    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        """Whether that is among what somebody granted to ``principal``, or nothing has to be granted: what is for
+        everybody alone does not count."""
+
+    @property
+    def has_rights(self) -> bool:
+        """Whether anything has to be granted."""
+
     def look(self) -> None:
         """Read again what changed on disk; to be called now and then."""
 
@@ -124,6 +130,11 @@ class OpenAccess:
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         pass
+
+    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        return True
+
+    has_rights = False
 
     def look(self) -> None:
         """Nothing changes."""
@@ -154,11 +165,26 @@ def refused_operation(principal: Principal, operation: Operation, destination: D
 
 
 def is_for_everybody(operation: Operation, destination: Destination) -> bool:
-    """Advisory topics and temporary destinations are not asked about: but for those on which messages are shown, which
-    have readers of their own (`[[security.authorization]]` with their names), and to delete an advisory topic."""
+    """Temporary destinations are not asked about, nor who listens to what is told of destinations. All patterns of
+    advisory topics may be listened to: what they come to is asked for one by one."""
     kind, name = destination
     if kind is DestinationKind.TEMP_QUEUE or kind is DestinationKind.TEMP_TOPIC:
         return True
-    if kind is not DestinationKind.TOPIC or not name.startswith(ADVISORY_TOPICS) or operation is Operation.REMOVE:
+    if kind is not DestinationKind.TOPIC or not name.startswith(ADVISORY_TOPICS):
         return False
-    return operation is Operation.CREATE or not name.startswith(MESSAGE_ADVISORIES)
+    if operation is Operation.READ:
+        return name in _FOR_EVERYBODY or is_wildcard(name)
+    return operation is Operation.CREATE  # by the first who listens
+
+
+def used(destination: Destination) -> Destination | None:
+    """Of whose consumers, producers or state that advisory topic tells; None of every other destination."""
+    kind, name = destination
+    if kind is not DestinationKind.TOPIC or not name.startswith(ADVISORY_TOPICS):
+        return None
+    what, _, rest = name[len(ADVISORY_TOPICS) :].partition(".")
+    word, _, of = rest.partition(".")
+    if what not in _USE_ADVISORIES or not of:
+        return None
+    of_kind = {"Queue": DestinationKind.QUEUE, "Topic": DestinationKind.TOPIC}.get(word)
+    return None if of_kind is None else Destination(of_kind, of)

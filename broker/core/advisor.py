@@ -225,6 +225,10 @@ class Audience:
                 self._patterns.pop(name, None)
         self.is_there = bool(self._names)
 
+    def names(self, topic: str) -> bool:
+        """Whether somebody asks for the topic by its name."""
+        return topic in self._names
+
     def hears(self, topic: str) -> bool:
         """Whether somebody listens to the topic of that name."""
         return topic in self._names or any(pattern.matches(topic) for pattern in self._patterns.values())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from broker.core.commands import ClientError, ErrorKind
 from broker.core.durables import DurableSubscriber
@@ -16,7 +17,7 @@ from broker.core.selector import compile_selector
 from broker.core.settings import EngineSettings
 from broker.core.slices import Work, at_once
 from broker.core.subscription import Subscription
-from broker.core.topic import DurableSubscription, Topic
+from broker.core.topic import DurableSubscription, Topic, TopicSubscription
 from broker.core.trie import NameTrie
 from broker.core.watching import Watch, Watching
 from store.operations import Owner
@@ -43,6 +44,9 @@ class Destinations:
     ten thousand (``asleep``). ``by_name`` and ``by_owner`` have those that were named; they are read directly on hot
     paths, and only this class changes them.
 
+    Where a method takes a ``user``, he is who made what begins, and it counts as his until it ends; None: it is
+    nobody's. Nobody may have more than are left for all.
+
     ``shares`` are what those with a ``memory_limit`` hold. ``on_topic`` is told of each topic that begins, ``on_new``
     of whatever begins, but both not of advisory topics. A subscription with wildcards (``watch``) takes part in what
     matches now, and in what begins later.
@@ -50,6 +54,8 @@ class Destinations:
 
     __slots__ = (
         "_asleep",
+        "_made_by",
+        "_makers",
         "_memory",
         "_names",
         "_new_queue",
@@ -90,6 +96,8 @@ class Destinations:
         self.durables: dict[str, DurableSubscriber] = {}
         self._of_patterns: list[DurableSubscriber] = []
         self.shares: dict[Destination, Share] = {}
+        self._makers: dict[Destination, str] = {}
+        self._made_by: Counter[str] = Counter()
         self._asleep: dict[Destination, Owner] = {}
         # Of the kinds that a pattern was asked for: a take-over of many queues does not wait for it.
         self._names: dict[DestinationKind, NameTrie[Destination]] = {}
@@ -172,12 +180,12 @@ class Destinations:
                 return self._wake(destination)
         return None
 
-    def queue(self, destination: Destination) -> Queue:
+    def queue(self, destination: Destination, user: str | None = None) -> Queue:
         """The queue of that name, a new one if there is none. ClientError when there are too many destinations, when
         nobody may make it by naming it, and for a temporary one that is not there (any more)."""
         found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
-            self._check_may_begin(destination)
+            self._check_may_begin(destination, user)
             return self._add_queue(destination, self._new_owner(destination))
         assert isinstance(found, Queue), "a topic has another kind in its name"
         found.is_leaving = False
@@ -195,11 +203,11 @@ class Destinations:
         found.is_leaving = False
         return found
 
-    def topic(self, destination: Destination) -> Topic:
+    def topic(self, destination: Destination, user: str | None = None) -> Topic:
         """As ``queue``."""
         found = self.by_name.get(destination)
         if found is None:
-            self._check_may_begin(destination)
+            self._check_may_begin(destination, user)
             return self._add_topic(destination)
         assert isinstance(found, Topic), "a queue has another kind in its name"
         return found
@@ -212,29 +220,46 @@ class Destinations:
             self.on_new(destination)
         return topic
 
-    def route(self, destination: Destination) -> Queue | Topic:
+    def route(self, destination: Destination, user: str | None = None) -> Queue | Topic:
         """Where a message to ``destination`` goes."""
-        return self.topic(destination) if destination.is_topic else self.queue(destination)
+        return self.topic(destination, user) if destination.is_topic else self.queue(destination, user)
 
-    def create(self, destination: Destination) -> None:
+    def heard(self, topic: Destination) -> tuple[Topic, Sequence[TopicSubscription]]:
+        """A topic, and who hears what is told there. One that nobody named is there for this alone, for those who
+        subscribed to a pattern."""
+        found = self.by_name.get(topic)
+        if found is not None:
+            assert isinstance(found, Topic), "a queue has another kind in its name"
+            return found, found.audience
+        watching = self._watching[topic.kind]
+        hearing = {watch.subscription: None for watch in watching.of(topic.name) if watch.may_read(topic)}
+        return Topic(topic, watching), [each for each in hearing if isinstance(each, TopicSubscription)]
+
+    def create(self, destination: Destination, user: str | None = None) -> None:
         """It begins, if it is not there: also where naming it is not enough. ClientError when there are too many."""
         if self.exists(destination):
             return
         self._check_is_not_ours(destination)
-        self._check_room(destination)
+        self._check_room(destination, user)
         if destination.is_topic:
             self._add_topic(destination)
         else:
             self._add_queue(destination, self._new_owner(destination))
 
-    def add_temporary(self, destination: Destination) -> None:
+    def add_temporary(self, destination: Destination, user: str | None = None) -> None:
         """A temporary one begins; again, after a failover, is no mistake. ClientError when there are too many."""
         if destination not in self.by_name:
-            self._check_room(destination)
+            self._check_room(destination, user)
             if destination.is_topic:
                 self._add_topic(destination)
             else:
                 self._add_queue(destination, 0)
+
+    def remove_unasked(self, topic: Destination) -> None:
+        """Nobody has asked for that topic by its name any more, unless a durable subscription did."""
+        found = self.by_name.get(topic)
+        if isinstance(found, Topic) and not found.durables:
+            self.remove(found)
 
     def remove(self, target: Queue | Topic) -> None:
         """It is deleted with all it held. It has no consumers any more but those with wildcards, which let go of it."""
@@ -244,9 +269,14 @@ class Destinations:
         if destination.kind in self._names:
             self._names[destination.kind].remove(destination.name, destination)
         self.shares.pop(destination, None)
+        user = self._makers.pop(destination, None)
+        if user is not None:
+            self._made_by[user] -= 1
+            if not self._made_by[user]:
+                del self._made_by[user]
         if isinstance(target, Topic):
             for subscriber in list(target.subscribers):
-                target.close(subscriber)
+                target.let_go(subscriber)
                 del subscriber.topics[target]
             return
         for consumer in list(target.consumers):
@@ -258,7 +288,7 @@ class Destinations:
             self._virtual[fed].remove(destination)
         self._start(target.drop())
 
-    def _check_may_begin(self, destination: Destination) -> None:
+    def _check_may_begin(self, destination: Destination, user: str | None) -> None:
         self._check_is_not_ours(destination)
         if destination.kind > DestinationKind.TOPIC:
             raise ClientError(
@@ -274,7 +304,7 @@ class Destinations:
                 is_fatal=False,
                 kind=ErrorKind.DESTINATION,
             )
-        self._check_room(destination)
+        self._check_room(destination, user)
 
     def _check_is_not_ours(self, destination: Destination) -> None:
         if destination == PENDING:
@@ -285,11 +315,20 @@ class Destinations:
                 kind=ErrorKind.DESTINATION,
             )
 
-    def _check_room(self, destination: Destination) -> None:
+    def _check_room(self, destination: Destination, user: str | None) -> None:
+        """There is room for it, which ``user`` makes now: it counts as his."""
         limit = self._settings.destinations_max
-        if len(self.by_name) + len(self._asleep) >= limit:
+        left = limit - len(self.by_name) - len(self._asleep)
+        if left <= 0:
             raise ClientError(
                 f"More than {limit} destinations (destinations_max)", is_fatal=False, kind=ErrorKind.RESOURCE
+            )
+        if user is not None and self._made_by[user] >= left:
+            raise ClientError(
+                f"User {user} made {self._made_by[user]} destinations, and {left} are left for all",
+                f"Of the {limit} that there may be (destinations_max) nobody has more than are left: remove some.",
+                is_fatal=False,
+                kind=ErrorKind.RESOURCE,
             )
         memory = self._memory
         if memory.by_kind[Kind.STATE] > memory.free:
@@ -301,16 +340,21 @@ class Destinations:
             )
         entry = self._policies.entry(destination)
         most = None if entry is None else entry.policy.max_destinations
-        if entry is None or most is None:
-            return
         # Counted anew for each: it begins once, and those that have such a limit are few.
-        if sum(self._policies.entry(each) is entry for each in self.names()) >= most:
+        if (
+            entry is not None
+            and most is not None
+            and sum(self._policies.entry(each) is entry for each in self.names()) >= most
+        ):
             raise ClientError(
                 f"More than {most} destinations match {entry.pattern}",
                 f"max_destinations is {most} for them.",
                 is_fatal=False,
                 kind=ErrorKind.RESOURCE,
             )
+        if user is not None:
+            self._makers[destination] = user
+            self._made_by[user] += 1
 
     # ---- wildcards
 

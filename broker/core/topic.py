@@ -218,10 +218,14 @@ class Topic:
         self._subscribers[subscription] = None
         self._audience = None
 
-    def close(self, subscription: TopicSubscription) -> None:
-        """``subscription`` ends, with all that waited for it."""
+    def let_go(self, subscription: TopicSubscription) -> None:
+        """``subscription`` goes on without this topic, and keeps what it was given there."""
         del self._subscribers[subscription]
         self._audience = None
+
+    def close(self, subscription: TopicSubscription) -> None:
+        """``subscription`` ends, with all that waited for it."""
+        self.let_go(subscription)
         self.dropped += subscription.dropped
         subscription.dropped = 0
         subscription.clear()

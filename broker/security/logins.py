@@ -105,6 +105,13 @@ class Logins:
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         self._rights.check(principal, operation, destination)
 
+    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        return self._rights.is_granted(principal, operation, destination)
+
+    @property
+    def has_rights(self) -> bool:
+        return self._rights.has_rights
+
     def connect(self, credentials: Credentials, then: Known) -> None:
         login, passcode = credentials.login, credentials.passcode
         if not login and not passcode and credentials.certificate is not None:

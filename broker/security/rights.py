@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.core.access import Operation, Principal, is_for_everybody, refused_operation
+from broker.core.access import Operation, Principal, is_for_everybody, refused_operation, used
 from broker.core.names import Pattern, is_wildcard
 from store.records.message import Destination, DestinationKind
 
@@ -53,9 +53,22 @@ class Rights:
         if not may:
             raise refused_operation(principal, operation, destination)
 
+    @property
+    def has_rights(self) -> bool:
+        """As `broker.core.access.Access` has it."""
+        return bool(self._grants)
+
+    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        """As `broker.core.access.Access` has it. Looks at all grants."""
+        return not self._grants or self._is_granted(principal.groups, operation, destination)
+
     def _may(self, groups: frozenset[str], operation: Operation, destination: Destination) -> bool:
-        if is_for_everybody(operation, destination):
+        if is_for_everybody(operation, destination) or self._is_granted(groups, operation, destination):
             return True
+        of = used(destination) if operation is Operation.READ else None
+        return of is not None and any(self._is_granted(groups, each, of) for each in (Operation.READ, Operation.WRITE))
+
+    def _is_granted(self, groups: frozenset[str], operation: Operation, destination: Destination) -> bool:
         kind, name = destination
         # Who subscribes to a pattern is refused when nothing that it can come to is for him; else each is asked for.
         asked = Pattern(name) if operation is Operation.READ and is_wildcard(name) else None

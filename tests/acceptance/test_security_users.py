@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -47,6 +48,9 @@ queue = "OPEN.>"
 read = ["*"]
 write = ["*"]
 admin = ["*"]
+[[security.authorization]]
+topic = "ActiveMQ.Advisory.Connection"
+read = ["shops"]
 [[security.authorization]]
 topic = "NEWS"
 read = ["*"]
@@ -387,17 +391,44 @@ def test_nobody_forges_an_advisory(broker: Secured) -> None:
 
 
 def test_an_advisory_names_who_connects_and_not_his_password(broker: Secured) -> None:
-    eve = broker.login("eve")
-    eve.consume(topic("ActiveMQ.Advisory.Connection"))
     alice = broker.login("alice")
+    alice.consume(topic("ActiveMQ.Advisory.Connection"))
+    eve = broker.login("eve")
     while True:
-        told = eve.next_message().data_structure
+        told = alice.next_message().data_structure
         assert isinstance(told, schema.ConnectionInfo)
         assert told.password is None
-        if told.user_name == "alice" and told.client_id == alice.id:
+        if told.user_name == "eve" and told.client_id == eve.id:
             break
     for each in (alice, eve):
         each.close()
+
+
+def test_connections_and_temporary_queues_are_shown_to_whom_they_concern(broker: Secured) -> None:
+    eve, alice, other = broker.login("eve"), broker.login("alice"), broker.login("alice")
+    with pytest.raises(Refused, match="not authorized"):
+        eve.consume(topic("ActiveMQ.Advisory.Connection"))
+    for each in (eve, alice):
+        each.consume(topic("ActiveMQ.Advisory.TempQueue"))
+    other.create(temporary(other))
+    eve.create(temporary(eve))
+    heard = [each.next_message().data_structure.destination for each in (alice, eve)]
+    assert heard == [temporary(other), temporary(eve)]
+    for each in (eve, alice, other):
+        each.close()
+
+
+def test_nobody_guesses_the_name_of_a_stomp_clients_temporary_queue(broker: Secured) -> None:
+    frames = connect_frame("eve") + b"SUBSCRIBE\nid:0\ndestination:/temp-queue/answers\n\n\0"
+    asked = b"SEND\ndestination:/queue/OPEN.t\nreply-to:/temp-queue/answers\n\nq\0"
+    read = b"SUBSCRIBE\nid:1\ndestination:/queue/OPEN.t\nreceipt:last\n\n\0"
+    names = {
+        re.search(rb"reply-to:/remote-temp-queue/ID\\c(.*)\n", stomp(broker, connect_frame("bob") + read)).group(1)
+        for _ in range(2)
+        if stomp(broker, frames + asked + b"SEND\ndestination:/queue/OPEN.u\nreceipt:last\n\n\0")
+    }
+    assert len(names) == 2
+    assert all(re.fullmatch(rb".*-[0-9a-f]{32}\\c1", name) for name in names)
 
 
 def test_messages_that_advisories_show_have_readers_of_their_own(broker: Secured) -> None:

@@ -101,7 +101,7 @@ class Bench:
 
 
 def new_server(limits: TransportLimits | None = None, port: int = 0, **options: Any) -> Server:
-    make_session = partial(StompSession, clock=milliseconds, heart_beat_ms_min=20)
+    make_session = partial(StompSession, secret=lambda: "secret", clock=milliseconds, heart_beat_ms_min=20)
     return Server([Connector("stomp", "127.0.0.1", port, make_session, limits or TransportLimits())], **options)
 
 

@@ -32,7 +32,7 @@ def authority(tmp_path: Path, require_service: Callable[[object, str], None]) ->
 def server(authority: Authority) -> Server:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(authority.certificate("broker"))
-    make_session = partial(StompSession, clock=lambda: time.time_ns() // 1_000_000)
+    make_session = partial(StompSession, secret=lambda: "secret", clock=lambda: time.time_ns() // 1_000_000)
     return Server([Connector("stomp+ssl", "127.0.0.1", 0, make_session, TransportLimits(), 2, tls, 5.0)])
 
 

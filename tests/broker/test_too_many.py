@@ -23,7 +23,7 @@ ROOM = 6
 async def server(make_engine: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
     """Two connectors: the first for 4 connections, both for ROOM."""
     monkeypatch.setattr(broker.server, "SILENT_SECONDS_MIN", 0.05)
-    make_session = partial(StompSession, clock=lambda: 0)
+    make_session = partial(StompSession, secret=lambda: "secret", clock=lambda: 0)
     server = Server(
         [
             Connector("few", "127.0.0.1", 0, make_session, connections_max=4),
@@ -103,7 +103,13 @@ async def test_a_connector_of_several_addresses_counts_all_of_them(
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in ("127.0.0.1", "127.0.0.2")]
     with monkeypatch.context() as patched:
         patched.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        server = Server([Connector("both", "two", 0, partial(StompSession, clock=lambda: 0), connections_max=2)])
+        server = Server(
+            [
+                Connector(
+                    "both", "two", 0, partial(StompSession, secret=lambda: "secret", clock=lambda: 0), connections_max=2
+                )
+            ]
+        )
         server.bind()
     await server.listen(make_engine(), "ID:t")
     port = server.addresses[0][2]

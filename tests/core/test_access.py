@@ -44,11 +44,11 @@ def test_without_security_this_machine_is_served_and_others_are_not() -> None:
     OpenAccess().connect(Credentials("10.0.0.1:1", "alice"), answers.append)
     OpenAccess(is_everywhere=True).connect(Credentials("10.0.0.1:1"), answers.append)
     here, there, everywhere = answers
-    assert here == Principal("alice")
+    assert here == Principal("alice", is_proved=False)
     assert isinstance(there, ClientError)
     assert (there.kind, there.is_fatal) == (ErrorKind.SECURITY, True)
     assert there.message == "User name [alice] or password is invalid."
-    assert everywhere == Principal("anonymous")
+    assert everywhere == Principal("anonymous", is_proved=False)
 
 
 @pytest.mark.parametrize(

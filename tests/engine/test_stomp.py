@@ -18,7 +18,7 @@ class Wire:
         self.peer = "test"
         self.client: Any = None
         self.certificate = None
-        self.session = StompSession(self.id, lambda: house.now)
+        self.session = StompSession(self.id, lambda: house.now, secret=lambda: "secret")
         self.holder = Holder(house.engine.memory)
         self.is_writable = True
         self.is_closed = False

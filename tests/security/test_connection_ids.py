@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,11 +27,18 @@ class Everybody(OpenAccess):
         then(Principal(credentials.login))
 
 
+class Later(Everybody):
+    """It takes time to find out who that is."""
+
+    def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
+        self.answer = partial(super().connect, credentials, then)
+
+
 class Secured(House):
-    access: OpenAccess = Everybody()
+    access: Any = Everybody()
 
     def _new_engine(self) -> Engine:
-        engine = Engine(self.store, self.settings, lambda: self.now, access=self.access)
+        engine = Engine(self.store, self.settings, lambda: self.now, access=self.access, advisor=self.advisor)
         self.store.start(engine)
         return engine
 
@@ -85,6 +93,18 @@ def test_it_is_answered_when_the_store_knows_whose_it_is(house: Secured) -> None
     assert ann.is_reading
     assert ann.receipts == ["r"]
     assert house.user("ann").is_connected
+
+
+def test_who_had_to_be_found_out_waits_for_that_too(house: Secured) -> None:
+    house.access = Later()
+    house.fail_over()
+    ann = house.user("ann")
+    assert not ann.is_reading
+    house.access.answer()
+    assert not ann.is_reading
+    house.turn()
+    assert ann.is_connected
+    assert ann.is_reading
 
 
 def test_who_leaves_meanwhile_leaves_nothing(house: Secured) -> None:

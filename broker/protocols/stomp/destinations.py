@@ -13,6 +13,8 @@ OpenWire's form (``a,topic://b``): the engine takes them apart.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.core.commands import ClientError, ErrorKind
 from store.records.message import Destination, DestinationKind
 
@@ -39,12 +41,15 @@ _WRITTEN = {kind: prefix for prefix, kind in _PREFIXES.items()}
 
 class DestinationNames:
     """What one connection's names mean. ``own``: its temporary ones, which others call by another name;
-    ``created``: those that it named since that was emptied; ``known``: what ``read`` need not look at again."""
+    ``created``: those that it named since that was emptied; ``known``: what ``read`` need not look at again.
 
-    __slots__ = ("_connection_id", "_temporary", "created", "known", "own")
+    ``secret`` makes what nobody guesses: who knows the name of a temporary one was given it."""
 
-    def __init__(self, connection_id: str) -> None:
+    __slots__ = ("_connection_id", "_secret", "_temporary", "created", "known", "own")
+
+    def __init__(self, connection_id: str, secret: Callable[[], str]) -> None:
         self._connection_id = connection_id
+        self._secret = secret
         self.known: dict[str, Destination] = {}
         self._temporary: dict[str, Destination] = {}
         self.own: dict[Destination, str] = {}
@@ -111,7 +116,7 @@ class DestinationNames:
                 kind=ErrorKind.RESOURCE,
             )
         # ActiveMQTempDestination: <connection id>:<number>.
-        created = Destination(kind, f"{self._connection_id}:{len(self._temporary) + 1}")
+        created = Destination(kind, f"{self._connection_id}-{self._secret()}:{len(self._temporary) + 1}")
         self._temporary[name] = created
         self.own[created] = name
         self.created.append(created)

@@ -94,6 +94,7 @@ class StompSession:
         *,
         heart_beat_ms_min: int = HEART_BEAT_MS_MIN,
         default_heart_beat: str = "0,0",
+        secret: Callable[[], str],
     ) -> None:
         self._clock = clock
         self._heart_beat_ms_min = heart_beat_ms_min
@@ -117,7 +118,7 @@ class StompSession:
         self._sequence = 0
         self._user: str | None = None
         self._now = 0
-        self._names = DestinationNames(connection_id)
+        self._names = DestinationNames(connection_id, secret)
         self._subscriptions: dict[str, StompSubscription] = {}
         self._last_ordinal = 0
         self._ordinals: dict[str, StompSubscription] = {}

@@ -40,7 +40,7 @@ def row_of(directory: Path, message: Message) -> dict[str, Any]:
 def sent_again(directory: Path, message: Message, **options: Any) -> Message:
     """What a broker takes it for."""
     sending = sending_of(row_of(directory, message), "replay-1-0:7", **options)
-    session = StompSession("ID:b", lambda: NOW)
+    session = StompSession("ID:b", lambda: NOW, secret=lambda: "secret")
     [connect] = session.receive(connect_frame({"accept-version": "1.2", "host": "/"}))
     session.connected(connect, "s")  # type: ignore[arg-type]
     frame = send_frame(

@@ -47,7 +47,7 @@ def bytes_of(length: int) -> tuple[Message, bytes, bytes]:
 
 class Client:
     def __init__(self, transformation: str = "") -> None:
-        self.session = StompSession("ID:a", lambda: 5, Limits(frame_bytes_max=LIMIT))
+        self.session = StompSession("ID:a", lambda: 5, Limits(frame_bytes_max=LIMIT), secret=lambda: "secret")
         (command,) = self.session.receive(b"CONNECT\naccept-version:1.2\n\n\0")
         assert isinstance(command, Connect)
         self.session.connected(command, "ID:a")

@@ -35,7 +35,7 @@ TOPIC = DestinationKind.TOPIC
 
 
 def new_session(limits: Limits | None = None) -> StompSession:
-    return StompSession("ID:a-1-1", lambda: NOW, limits or Limits())
+    return StompSession("ID:a-1-1", lambda: NOW, limits or Limits(), secret=lambda: "secret")
 
 
 def connected_session(version: str = "1.2") -> StompSession:

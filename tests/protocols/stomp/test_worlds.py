@@ -32,7 +32,7 @@ class Client:
     """A STOMP client of one version, connected under ``id``."""
 
     def __init__(self, version: str = "1.2", id: str = "ID:a-1-1") -> None:
-        self.session = StompSession(id, lambda: 5)
+        self.session = StompSession(id, lambda: 5, secret=lambda: "secret")
         self.dialect = DIALECTS[version]
         (command,) = self.say(f"CONNECT\naccept-version:{version}\n\n")
         assert isinstance(command, Connect)
@@ -69,14 +69,14 @@ class TestTemporaryDestinations:
         (sent,) = client.say("SEND\ndestination:/queue/a\nreply-to:/temp-queue/r\n\n")
         other, to_topic = client.say("SEND\ndestination:/temp-topic/r\n\n")
 
-        expected = Destination(TEMP_QUEUE, "ID:a-1-1:1")
+        expected = Destination(TEMP_QUEUE, "ID:a-1-1-secret:1")
         assert isinstance(made, AddDestination)
         assert isinstance(subscribed, Subscribe)
         assert isinstance(sent, Send)
         assert (made.destination, subscribed.destination, sent.message.reply_to) == (expected, expected, expected)
         assert isinstance(other, AddDestination)
         assert isinstance(to_topic, Send)
-        expected = Destination(DestinationKind.TEMP_TOPIC, "ID:a-1-1:2")
+        expected = Destination(DestinationKind.TEMP_TOPIC, "ID:a-1-1-secret:2")
         assert (other.destination, to_topic.message.destination) == (expected, expected)
 
     def test_its_owner_knows_it_by_its_name_and_a_replier_by_the_brokers(self) -> None:
@@ -87,7 +87,7 @@ class TestTemporaryDestinations:
         assert isinstance(question, Send)
 
         seen, _ = replier.sees(question.message)
-        assert seen["reply-to"] == "/remote-temp-queue/ID:a-1-1:1"
+        assert seen["reply-to"] == "/remote-temp-queue/ID:a-1-1-secret:1"
         reply_to = seen["reply-to"].replace(":", "\\c")
         (answer,) = replier.say(f"SEND\ndestination:{reply_to}\ncorrelation-id:{seen['correlation-id']}\n\n")
         assert isinstance(answer, Send)
@@ -101,7 +101,7 @@ class TestTemporaryDestinations:
         (_, sent) = owner.say("SEND\ndestination:/queue/a\nreply-to:/temp-queue/r\n\n")
         assert isinstance(sent, Send)
         seen = [client.sees(sent.message)[0]["reply-to"] for client in (owner, other, owner)]
-        assert seen == ["/temp-queue/r", "/remote-temp-queue/ID:a-1-1:1", "/temp-queue/r"]
+        assert seen == ["/temp-queue/r", "/remote-temp-queue/ID:a-1-1-secret:1", "/temp-queue/r"]
 
     def test_a_refused_frame_may_have_made_one(self) -> None:
         made, refused = Client().say("SEND\ndestination:/temp-queue/r\npriority:high\n\n")
@@ -109,7 +109,7 @@ class TestTemporaryDestinations:
         assert isinstance(refused, ProtocolFailure)
 
     def test_their_number_has_a_bound(self) -> None:
-        names = DestinationNames("c")
+        names = DestinationNames("c", lambda: "secret")
         for number in range(TEMPORARY_MAX):
             names.read(f"/temp-queue/{number}")
         with pytest.raises(ClientError, match="of this connection") as refusal:
@@ -117,7 +117,7 @@ class TestTemporaryDestinations:
         assert not refusal.value.is_fatal
 
     def test_other_names_are_forgotten_and_these_are_not(self) -> None:
-        names = DestinationNames("c")
+        names = DestinationNames("c", lambda: "secret")
         mine = names.read("/temp-queue/mine")
         for number in range(NAMES_MAX + 1):
             names.read(f"/queue/{number}")
@@ -135,7 +135,7 @@ class TestTemporaryDestinations:
     ],
 )
 def test_composites_and_wildcards_stay_in_the_name(text: str, destination: Destination, written: str) -> None:
-    names = DestinationNames("c")
+    names = DestinationNames("c", lambda: "secret")
     assert names.read(text) == destination
     assert write_destination(destination) == written
     assert names.read(written) == destination
