@@ -41,7 +41,7 @@ CHECKPOINT_SLICE_SECONDS = 0.001
 CHECKPOINT_PAUSE_SECONDS = 0.001
 # What is left of owners that ended is reclaimed in pieces of so many entries, with this pause after each.
 RECLAIM_ENTRIES = 500
-RECLAIM_PAUSE_SECONDS = 0.003
+RECLAIM_PAUSE_SECONDS = 0.005
 
 
 class CheckpointDone:

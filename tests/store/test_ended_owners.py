@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,10 +22,11 @@ from store_harness import SMALL, Q, Term
 from index.index import Index
 from store import keys
 from store.check import check
-from store.operations import AddSubscription, RemoveOwner
+from store.memory import LET_GO_AT_ONCE, MemoryStore
+from store.operations import AddMessage, AddSubscription, Operation, RemoveOwner
 from store.records.acknowledgements import SubscriptionInfo
-from store.records.commands import encode_remove_destination, encode_subscription, encode_unsubscribe
-from store.records.message import Destination, DestinationKind
+from store.records.commands import encode_add, encode_remove_destination, encode_subscription, encode_unsubscribe
+from store.records.message import Destination, DestinationKind, Message
 from store.standby import Standby
 from store.state import State
 from store.tail import Frozen, Position, changes
@@ -440,3 +442,31 @@ def test_what_the_checker_says_of_an_index_that_counts_what_is_not_left(tmp_path
     assert problems == [
         f"{directory}/index/a: of {Q}, which ended, 1 messages of 0 bytes are counted beside those that are left"
     ]
+
+
+# ---- the store in memory
+
+
+def test_a_store_in_memory_lets_go_in_pieces() -> None:
+    turns: deque[Callable[[], None]] = deque()
+    store = MemoryStore(turns.append)
+
+    class Told:
+        def durable(self, operations: list[Operation]) -> None: ...
+
+        def drained(self) -> None: ...
+
+    store.start(Told())
+    first = store.queue(Q)
+    for number in range(3 * LET_GO_AT_ONCE):
+        message = Message(Q, f"ID:p:{number:04}", persistent=True)
+        store.append(AddMessage(message, (first,), encode_add(message, b"x" * 100)))
+    turns.popleft()()
+    held = store.bytes
+    store.append(RemoveOwner(first, encode_remove_destination(Q)))
+    assert store.queue(Q) != first, "its name is free at once"
+    pieces = []
+    while turns:
+        turns.popleft()()
+        pieces.append(store.bytes)
+    assert pieces == [held, held * 2 // 3, held // 3, 0]

@@ -26,6 +26,7 @@ from store.operations import (
     RemoveOwner,
 )
 from store.records.commands import (
+    encode_remove_destination,
     encode_subscription,
     encode_unsubscribe,
 )
@@ -314,6 +315,30 @@ def test_durable_subscriptions_come_and_go_while_their_store_is_made(directory: 
     term.close()
     again = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
     assert [(owner.client_id, owner.count) for owner in again.owners] == [("c", 1)]
+    again.close()
+
+
+def test_each_store_reclaims_what_ended_in_it(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("store.upkeep.RECLAIM_ENTRIES", 3)
+    monkeypatch.setattr("store.state.RECLAIMED_MAX", 0)
+    term = SeveralTerm(directory)
+    for destination in (A, A2, B):
+        term.add_durably(10, destination)
+    for destination in (A, B):
+        ending = RemoveOwner(term.store.queue(destination), encode_remove_destination(destination))
+        term.store.append(ending)
+        term.wait(lambda ending=ending: ending in term.durable_operations)
+    for done in term.store.checkpoint():
+        term.wait(done.done)
+    term.add_durably(1, A)
+    term.crash()
+    again = SeveralTerm(directory)
+    assert {owner.destination: owner.count for owner in again.owners} == {A: 1, A2: 10}
+    stores = list(again.store.members().values())
+    assert sum(store.ask(lambda state: len(state.ended)).result() for store in stores) == 2
+    monkeypatch.setattr("store.state.RECLAIMED_MAX", 6)
+    again.wait(lambda: not any(store.ask(lambda state: state.ended).result() for store in stores))
+    assert len(again.bodies(A)) == 1
     again.close()
 
 
