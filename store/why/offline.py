@@ -62,6 +62,9 @@ def _advanced(files: JournalFiles, index: Index, is_final: bool) -> Follower:
             first_owner=numbering_of(index.meta),
         )
         follower.advance(is_final=is_final)
+        while follower.state.ended:  # what is left of them may count bytes that are dead
+            follower.state.reclaim(RECORDS_PER_CHECKPOINT)
+            follower.checkpoint()
     except BaseException:
         index.close()
         raise

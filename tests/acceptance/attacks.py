@@ -1,6 +1,8 @@
 """What one client does to a broker that many share. Run as a program, so that it takes nobody's time but its own:
 
-python attacks.py NAME STOMP_PORT ADMIN_PORT OPENWIRE_PORT
+python attacks.py prepare|attack NAME STOMP_PORT ADMIN_PORT OPENWIRE_PORT
+
+What stands under PREPARATIONS is done before anybody looks: then the attack is the end of it alone.
 """
 
 from __future__ import annotations
@@ -28,7 +30,6 @@ SUBSCRIPTIONS = 16_000
 SUBSCRIBERS, SUBSCRIPTIONS_EACH = 5_000, 1_000
 FANNED = 200
 KEPT = 100_000
-KEPT_AT_ONCE = 500
 RECLAIM_SECONDS = 3.0  # the store is longer at it than those wait who asked for it
 DESTINATIONS = 90_000
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
@@ -122,31 +123,36 @@ async def a_large_composite(target: Target) -> None:
     await says(target, frame)
 
 
-async def a_durable_subscription_ends(target: Target) -> None:
-    """With all that was kept for it."""
+async def durable(target: Target, frame: bytes) -> None:
+    """Says ``frame``, which asks for the receipt r, as the owner of a durable subscription."""
     reader, writer = await asyncio.open_connection("127.0.0.1", target.stomp)
-    writer.write(CONNECT.replace(b"host:x", b"host:x\nclient-id:gone"))
-    await reader.readuntil(b"\0")
-    writer.write(b"SUBSCRIBE\nid:0\ndestination:/topic/kept\nactivemq.subscriptionName:d\nreceipt:r\n\n\0")
-    await reader.readuntil(b"\0")
-    writer.write(b"UNSUBSCRIBE\nid:0\n\n\0")
-    await keeps(target, b"/topic/kept")
-    writer.write(b"UNSUBSCRIBE\nid:0\nactivemq.subscriptionName:d\nreceipt:end\n\n\0")
-    while b"receipt-id:end" not in await reader.readuntil(b"\0"):
+    writer.write(CONNECT.replace(b"host:x", b"host:x\nclient-id:gone") + frame)
+    while b"receipt-id:r" not in await reader.readuntil(b"\0"):
         pass
     writer.close()
+
+
+async def a_topic_is_kept(target: Target) -> None:
+    await durable(target, b"SUBSCRIBE\nid:0\ndestination:/topic/kept\nactivemq.subscriptionName:d\nreceipt:r\n\n\0")
+    await sends(target, b"/topic/kept")
+
+
+async def a_durable_subscription_ends(target: Target) -> None:
+    """With all that was kept for it."""
+    await durable(target, b"UNSUBSCRIBE\nid:0\nactivemq.subscriptionName:d\nreceipt:r\n\n\0")
     await asyncio.sleep(RECLAIM_SECONDS)
 
 
-async def keeps(target: Target, destination: bytes) -> None:
-    """KEPT messages, not so many at a time that anybody waits for them: what is looked at is how they end."""
-    for _ in range(KEPT // KEPT_AT_ONCE):
-        await says(target, b"SEND\ndestination:%b\npersistent:true\n\nx\0" % destination * KEPT_AT_ONCE)
+async def sends(target: Target, destination: bytes) -> None:
+    await says(target, b"SEND\ndestination:%b\npersistent:true\n\nx\0" % destination * KEPT)
+
+
+async def a_queue_is_filled(target: Target) -> None:
+    await sends(target, b"/queue/kept")
 
 
 async def a_queue_is_removed(target: Target) -> None:
     """With all that it held, as ActiveMQ's clients can have it done."""
-    await keeps(target, b"/queue/kept")
     await asyncio.to_thread(remove, target, Destination(DestinationKind.QUEUE, "kept"))
     await asyncio.sleep(RECLAIM_SECONDS)
 
@@ -158,7 +164,7 @@ def remove(target: Target, destination: Destination) -> None:
 
 
 async def persistent_sends(target: Target) -> None:
-    await says(target, b"SEND\ndestination:/queue/flood\npersistent:true\n\nx\0" * KEPT)
+    await sends(target, b"/queue/flood")
 
 
 async def very_many_destinations(target: Target) -> None:
@@ -187,6 +193,12 @@ async def silent_sockets(target: Target) -> None:
         await asyncio.to_thread(status, target)  # the admin server answers beside them
 
 
+DURABLE_ENDS = f"a durable subscription ends with {KEPT} messages"
+QUEUE_ENDS = f"a queue is removed with {KEPT} messages"
+PREPARATIONS: dict[str, Callable[[Target], Awaitable[None]]] = {
+    DURABLE_ENDS: a_topic_is_kept,
+    QUEUE_ENDS: a_queue_is_filled,
+}
 ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
     "at rest": nothing,
     f"{SENDS} small SENDs": small_sends,
@@ -198,8 +210,8 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
     f"{FANNED} messages to {SUBSCRIBERS} subscribers": fan_out,
     "4 MB to 100 queues": a_large_composite,
     f"{KEPT} persistent SENDs": persistent_sends,
-    f"a durable subscription ends with {KEPT} messages": a_durable_subscription_ends,
-    f"a queue is removed with {KEPT} messages": a_queue_is_removed,
+    DURABLE_ENDS: a_durable_subscription_ends,
+    QUEUE_ENDS: a_queue_is_removed,
     f"{DESTINATIONS} topics begin": very_many_destinations,
     f"status of {DESTINATIONS} topics": what_is_told_of_them,
     f"100 names and patterns over {DESTINATIONS} topics": patterns_over_them,
@@ -208,4 +220,5 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
 
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
-    asyncio.run(ATTACKS[sys.argv[1]](Target(*map(int, sys.argv[2:]))))
+    what = PREPARATIONS if sys.argv[1] == "prepare" else ATTACKS
+    asyncio.run(what[sys.argv[2]](Target(*map(int, sys.argv[3:]))))

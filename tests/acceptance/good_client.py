@@ -69,16 +69,9 @@ async def living(client: GoodClient) -> AsyncIterator[None]:
             await life
 
 
-async def run(attack: str, broker: BrokerProcess, program: str, *ports: int) -> None:
-    """In a process of its own: what the good client waits for is the broker alone."""
-    command = [
-        sys.executable,
-        str(Path(__file__).with_name(program)),
-        attack,
-        str(broker.stomp),
-        str(broker.admin),
-        *map(str, ports),
-    ]
+async def run(program: str, *words: str | int) -> None:
+    """A program of this folder, in a process of its own: what the good client waits for is the broker alone."""
+    command = [sys.executable, str(Path(__file__).with_name(program)), *map(str, words)]
     process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
         assert await process.wait() == 0

@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-from attacks import ATTACKS, DESCRIPTORS
+from attacks import ATTACKS, DESCRIPTORS, PREPARATIONS
 from broker_process import BrokerProcess
 from good_client import GoodClient, living, run
 
@@ -31,6 +31,7 @@ class AttackedBroker(BrokerProcess):
         super().__init__(data, "a")
         self.openwire = free_port()
         self.leaves_stomp_to_settings = True
+        self.ports = (self.stomp, self.admin, self.openwire)
         self.options = ("--stomp", f"127.0.0.1:{self.stomp}", "--openwire", f"127.0.0.1:{self.openwire}")
 
 
@@ -49,10 +50,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedBroker]
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_a_good_client_beside_it_is_served_and_no_role_changes(broker: AttackedBroker, attack: str) -> None:
     before = broker.wait_role("master")
+    if attack in PREPARATIONS:
+        await run("attacks.py", "prepare", attack, *broker.ports)
     client = GoodClient(broker)
     async with living(client):
         await asyncio.sleep(0.2)
-        await run(attack, broker, "attacks.py", broker.openwire)
+        await run("attacks.py", "attack", attack, *broker.ports)
         count = len(client.round_trips)
         async with asyncio.timeout(20):
             while len(client.round_trips) < count + 20:  # noqa: ASYNC110 - what is waited for has no event

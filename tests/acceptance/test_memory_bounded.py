@@ -51,7 +51,7 @@ async def test_memory_stays_below_its_limit_and_a_good_client_is_served(broker: 
         await asyncio.sleep(0.5)
         before = resident(broker, "VmRSS")
         forget_peak(broker)
-        await run(attack, broker, "memory_attacks.py")
+        await run("memory_attacks.py", attack, broker.stomp, broker.admin)
         count = len(client.round_trips)
         async with asyncio.timeout(20):
             while len(client.round_trips) < count + 20:  # noqa: ASYNC110 - what is waited for has no event
