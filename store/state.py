@@ -271,7 +271,8 @@ class State:
             self.tail.reclaimed += len(found) + 1
 
     def _reclaim_entry(self, state: OwnerState, order_key: int, location: int, size: int, message_id: str) -> None:
-        self._let_go(state, order_key, location, message_id)
+        self.tail.added[state.id].pop(order_key, None)
+        self._tombstone(state.id, order_key, location, message_id)
         if state.subscription_name is not None and size < SHARED:
             held = self.files.get(location >> 32)
             if held is not None:
@@ -366,14 +367,10 @@ class State:
         state.count -= 1
         state.bytes -= size & SIZE_MASK
         self._forget_in_file(owner, location, size, file)
-        self._let_go(state, order_key, location, message_id)
-        self._ids.discard((owner, message_id))
-
-    def _let_go(self, state: OwnerState, order_key: int, location: int, message_id: str) -> None:
-        """Out of the live tail, and with the next checkpoint out of the index, if it is or may come there."""
-        is_new = self.tail.added[state.id].pop(order_key, None) is not None and location == order_key >> 32
+        is_new = tail.added[owner].pop(order_key, None) is not None and location == order_key >> 32
         if not is_new or state.subscription_name is not None:  # a subscription's may be a changed older one
-            self._tombstone(state.id, order_key, location, message_id)
+            self._tombstone(owner, order_key, location, message_id)
+        self._ids.discard((owner, message_id))
 
     def move(self, owner: int, order_key: int, location: int, size: int, *, is_shared: bool = False) -> None:
         """A message that ``owner`` holds stands at another place now (an Update, a compacted copy)."""
