@@ -11,6 +11,7 @@ from broker.core.policies import Policies
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
 from broker.core.subscription import Entry, Subscription
+from broker.core.telling import tell
 from broker.core.topic import TopicSubscription
 from broker.dispatcher import Dispatcher
 
@@ -241,8 +242,7 @@ class Acknowledger:
             return
         subscription.credit = 0
         outlet = subscription.outlet
-        outlet.session.nothing(subscription.id)
-        outlet.touch()
+        tell(outlet, outlet.session.nothing, subscription.id)
 
 
 def unexpected(name: str, command: Ack | Nack) -> ClientError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -33,6 +34,8 @@ from broker.core.topic import Topic, TopicSubscription
 from broker.dispatcher import NOBODY, Dispatcher
 from broker.fan_out import FanOut
 from store.records.message import Destination, DestinationKind, Message
+
+log = logging.getLogger(__name__)
 
 _DESTINATION_SUBJECTS = {
     Subject.QUEUES: DestinationKind.QUEUE,
@@ -82,11 +85,16 @@ class Advising:
         return self._audience.is_there
 
     def tell(self, fact: Fact) -> None:
-        """Something happened."""
-        audience = self._audience
-        advisor = self._advisor
-        if not audience.is_there or advisor is None:
+        """Something happened. Who did it is served, whatever becomes of the telling."""
+        if not self._audience.is_there or self._advisor is None:
             return
+        try:
+            self._tell(self._advisor, fact)
+        except Exception:
+            log.exception("an advisory led to an error of the broker")
+
+    def _tell(self, advisor: Advisor, fact: Fact) -> None:
+        audience = self._audience
         name = advisor.topic(fact)
         if name is None or not audience.hears(name.name):
             return

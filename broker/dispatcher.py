@@ -20,6 +20,7 @@ from broker.core.policies import Policies
 from broker.core.queue import Delivery, Queue
 from broker.core.settings import EngineSettings
 from broker.core.subscription import Entry, Outlet, Session, Subscription
+from broker.core.telling import hang_up, tell
 from broker.core.topic import TopicSubscription
 from store.operations import (
     AddMessage,
@@ -169,10 +170,8 @@ class Dispatcher:
             self._append(queue.ask_page())
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """Tell the sessions. What an AUTO subscription got is acknowledged by that (STOMP 1.2, SUBSCRIBE).
-
-        A session that fails is hung up on, as if its client had gone at this moment: whoever sent the message, and all
-        others who get it, notice nothing."""
+        """Tell the sessions, each by itself (broker.core.telling). What an AUTO subscription got is acknowledged by
+        that (STOMP 1.2, SUBSCRIBE)."""
         last = None
         gives = self.gives
         for subscription, tag, entry in deliveries:
@@ -182,8 +181,7 @@ class Dispatcher:
                     gives(outlet, entry.message.reply_to)
                 outlet.session.deliver(subscription.id, tag, entry.message, entry.redeliveries, subscription.ack)
             except Exception:
-                log.exception("%r: hung up, for a message could not be delivered to %r", outlet, subscription.id)
-                outlet.close(after_flush=False)
+                hang_up(outlet)
             else:
                 if outlet is not last:
                     outlet.touch()
@@ -244,8 +242,7 @@ class Dispatcher:
             del browses[0]
         del self._browses[subscription]
         outlet = subscription.outlet
-        outlet.session.nothing(subscription.id)
-        outlet.touch()
+        tell(outlet, outlet.session.nothing, subscription.id)
 
     def browsed(self, page: Page) -> None:
         """A page came back that was read for a browser."""

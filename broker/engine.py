@@ -60,6 +60,7 @@ from broker.core.settings import EngineSettings
 from broker.core.slices import Work, at_once
 from broker.core.statistics import statistics
 from broker.core.subscription import Outlet, Subscription
+from broker.core.telling import hang_up, tell
 from broker.core.topic import DurableSubscription, Topic
 from broker.declarations import Declarations
 from broker.dispatcher import NOBODY, BrowsePage, Dispatcher, Store
@@ -208,6 +209,23 @@ class Engine:
             self._declarations.end_idle,
             lambda: self._transactions.has_branches,
         )
+        # What ends with a client, in this order.
+        self._endings: tuple[Callable[[Client], None], ...] = (
+            self._flow.left,
+            self._transactions.left,
+            self._close_subscriptions,
+            self._declarations.left,
+            advising.disconnected,
+            lambda client: client.holder.end(),
+        )
+        self._ticking: tuple[Callable[[int], None], ...] = (
+            self._dispatcher.tick,
+            self._flow.tick,
+            self._memory_holders.tick,
+            lambda now: self._slow_consumers.tick(now, self._clients),
+            lambda now: self._idle_destinations.tick(now, self._clients),
+            self._fire,
+        )
         # The names of hot paths.
         self._dispatch = self._dispatcher.dispatch
         self._dispatch_pending = self._dispatcher.dispatch_pending
@@ -297,8 +315,7 @@ class Engine:
 
     def _fail(self, client: Client, command: Command, error: ClientError) -> None:
         session = client.session
-        session.fail(error)
-        client.connection.touch()
+        tell(client.connection, session.fail, error)
         is_fatal = error.is_fatal and (not session.survives_errors or isinstance(command, Connect | ProtocolFailure))
         if is_fatal or (self._settings.stomp_strict_errors and not session.survives_errors):
             log.info("%r hung up on: %s", client.connection, error.message[:_LOGGED_CHARACTERS_MAX])
@@ -320,15 +337,17 @@ class Engine:
             del self._client_ids[client.id]
         if client.connection_id is not None:
             del self._connection_ids[client.connection_id]
-        self._flow.left(client)
-        self._transactions.left(client)
+        for end in self._endings:
+            try:
+                end(client)
+            except Exception:  # the rest of what it had is to end all the same
+                log.exception("%r: its end led to an error of the broker", client.connection)
+
+    def _close_subscriptions(self, client: Client) -> None:
         subscriptions, client.subscriptions = client.subscriptions, {}
         # First all are closed, then what they left is given on: not from one of this client's to the next.
         for queue in {queue: None for each in subscriptions.values() for queue in self._subscriber.close(each)}:
             self._dispatch(queue)
-        self._declarations.left(client)
-        self._advising.disconnected(client)
-        client.holder.end()
 
     def _connect(self, client: Client, command: Connect) -> None:
         """Find out who that is."""
@@ -358,11 +377,14 @@ class Engine:
             waiting, client.awaited = client.awaited, None
             if not client.is_open or waiting is None:
                 return
-            then(answer)
-            if is_held and client.awaited is None:  # else there is more to be asked
-                client.connection.resume_reading()
-            for each in waiting:
-                self.handle(client.connection, each)
+            try:
+                then(answer)
+                if is_held and client.awaited is None:  # else there is more to be asked
+                    client.connection.resume_reading()
+                for each in waiting:
+                    self.handle(client.connection, each)
+            except Exception:
+                hang_up(client.connection)
 
         ask(answered)
         if client.awaited is not None and client.is_open:
@@ -427,8 +449,7 @@ class Engine:
         client.user_id = principal.name if self._settings.populate_jmsx_user_id else None
         self._advising.connected(client, command.login)
         user = None if principal.name == ANONYMOUS else principal.name
-        client.session.connected(command, client.connection.id, user)
-        client.connection.touch()
+        tell(client.connection, client.session.connected, command, client.connection.id, user)
 
     def _check_connection_id(self, id: str, principal: Principal) -> None:
         """It belongs to the user who had it first, also while he is away: the ids of his messages begin with it."""
@@ -461,14 +482,12 @@ class Engine:
         """See slow_consumers.Abort."""
         is_strict = self._settings.stomp_strict_errors and not client.session.survives_errors
         if ends_connection or is_strict:
-            client.session.fail(error)
-            client.connection.touch()
+            tell(client.connection, client.session.fail, error)
             self._hang_up(client)
             return
         del client.subscriptions[subscription.id]
         queues = self._subscriber.close(subscription)
-        client.session.close_consumer(subscription.id, error)
-        client.connection.touch()
+        tell(client.connection, client.session.close_consumer, subscription.id, error)
         for queue in queues:
             self._dispatch(queue)
 
@@ -562,32 +581,48 @@ class Engine:
     # ---- back from the store
 
     def durable(self, operations: list[StoreOperation]) -> None:
-        """Those operations hold, in the order in which they were handed over."""
+        """Those operations hold, in the order in which they were handed over. Where one of them leads to an error, all
+        others hold none the less."""
         by_owner = self._by_owner
         touched: dict[Queue, None] = {}
         for operation in operations:
-            kind = type(operation)
-            if kind is AddMessage:
-                assert type(operation) is AddMessage
-                queue = by_owner.get(operation.owners[0])
-                if operation.is_duplicate:
-                    self._duplicate(operation.message)
-                elif queue is not None and queue.topic is None:
-                    queue.add(operation.message, operation.order_key, operation.location, operation.size)
-                    touched[queue] = None
-                else:
-                    self._published(operation, operation.context[0].connection, touched)  # type: ignore[index]
-            elif kind is not RemoveMessage:
-                self._durable_otherwise(operation, touched)
-                continue
-            waiting: Waiting | None = operation.context  # type: ignore[assignment]
-            if waiting is not None:
-                client, receipt = waiting
-                if client.is_there and receipt is not None:
-                    client.session.receipt(receipt)
-                    client.connection.touch()
+            try:
+                kind = type(operation)
+                if kind is AddMessage:
+                    assert type(operation) is AddMessage
+                    queue = by_owner.get(operation.owners[0])
+                    if operation.is_duplicate:
+                        self._duplicate(operation.message)
+                    elif queue is not None and queue.topic is None:
+                        queue.add(operation.message, operation.order_key, operation.location, operation.size)
+                        touched[queue] = None
+                    else:
+                        self._published(operation, operation.context[0].connection, touched)  # type: ignore[index]
+                elif kind is not RemoveMessage:
+                    self._durable_otherwise(operation, touched)
+                    continue
+                waiting: Waiting | None = operation.context  # type: ignore[assignment]
+                if waiting is not None:
+                    client, receipt = waiting
+                    if client.is_there and receipt is not None:
+                        client.session.receipt(receipt)
+                        client.connection.touch()
+            except Exception:
+                self._end_waiting(operation)
         for queue in touched:
-            self._dispatch(queue)
+            try:
+                self._dispatch(queue)
+            except Exception:
+                log.exception("%s: giving out what it holds led to an error of the broker", queue.destination)
+
+    def _end_waiting(self, operation: StoreOperation) -> None:
+        """From an ``except``: who waits for ``operation`` is hung up on, and learns the outcome when he sends again."""
+        context = operation.context
+        client = context[0] if isinstance(context, tuple) else getattr(context, "client", None)
+        if isinstance(client, Client):
+            hang_up(client.connection)
+        else:
+            log.exception("%s, for which no client waits, led to an error of the broker", type(operation).__name__)
 
     def _duplicate(self, message: Message) -> None:
         """Its producer sent it before, it was stored then, and nobody is given it twice."""
@@ -679,12 +714,11 @@ class Engine:
 
     def tick(self, now: int) -> None:
         """Once a second, with the time in milliseconds since 1970."""
-        self._dispatcher.tick(now)
-        self._flow.tick(now)
-        self._memory_holders.tick()
-        self._slow_consumers.tick(now, self._clients)
-        self._idle_destinations.tick(now, self._clients)
-        self._fire(now)
+        for each in self._ticking:
+            try:
+                each(now)
+            except Exception:  # nobody's request: the others go on, and so does the broker
+                log.exception("what is due once a second led to an error of the broker")
 
     def _fire(self, now: int) -> None:
         """Send what waited for its time, and come again when the next is due, if that is before the next tick."""

@@ -7,6 +7,7 @@ who publish, but for those of transactions, of the store's batches and of the br
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
@@ -15,6 +16,8 @@ from broker.core.slices import ITEMS, Work
 from broker.core.subscription import Entry, Outlet
 from broker.core.topic import Topic, TopicSubscription
 from store.records.message import Message
+
+log = logging.getLogger(__name__)
 
 #: Messages of one topic that are going out. Beyond it nobody has a turn until they are out.
 WAITING_MAX = 10_000
@@ -72,7 +75,10 @@ class FanOut:
 
     def _send(self, topic: Topic, waiting: deque[_Going]) -> Work[None]:
         while waiting:
-            self._step(topic, waiting)
+            try:
+                self._step(topic, waiting)
+            except Exception:  # those who come behind get it all the same, and what follows
+                log.exception("%s: a message led to an error of the broker", topic.destination)
             yield
 
     def _step(self, topic: Topic, waiting: deque[_Going]) -> None:

@@ -27,6 +27,7 @@ from broker.core.commands import ClientError, Commit, Disconnect, ErrorKind, Pre
 from broker.core.memory import ENTRY_OVERHEAD_BYTES, Kind
 from broker.core.policies import Policies
 from broker.core.room import NoRoom
+from broker.core.telling import hang_up
 from store.records.message import Destination
 
 log = logging.getLogger(__name__)
@@ -271,6 +272,8 @@ class FlowControl:
                 except ClientError as error:
                     self.failed += 1
                     self._fail(held.client, held.command, error)
+                except Exception:  # it must not stand before all others for ever
+                    hang_up(held.client.connection)
                 is_moving = True
                 self._end(held)
             if waiting and waiting[0] is held:
@@ -332,7 +335,10 @@ class FlowControl:
                 kind=ErrorKind.RESOURCE,
             )
             self.failed += 1
-            self._give_up(held.client, held.command, error)
+            try:
+                self._give_up(held.client, held.command, error)
+            except Exception:
+                hang_up(held.client.connection)
             self._end(held)
 
     def _end(self, held: _Held) -> None:

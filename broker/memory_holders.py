@@ -63,7 +63,7 @@ class MemoryHolders:
             self._is_awaited = True
             self._call_later(LOOK_SECONDS, self._look)
 
-    def tick(self) -> None:
+    def tick(self, now: int) -> None:
         """Once a second."""
         held_back = self._memory.held_back
         if not held_back and not self._told:

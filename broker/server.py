@@ -294,8 +294,12 @@ class Server:
         self._stop_listening()
         closing = list(self._connections)
         for connection in closing:
-            connection.session.handing_over()
-            connection.close()
+            try:
+                connection.session.handing_over()
+                connection.close()
+            except Exception:
+                log.exception("%s: cut off, for its last words led to an error of the broker", connection)
+                connection.abort()
         deadline = asyncio.get_running_loop().time() + seconds_max
         while not all(connection.is_flushed for connection in closing):
             if asyncio.get_running_loop().time() >= deadline:

@@ -115,7 +115,11 @@ class Outbox:
         now = self._loop.time()
         left = FLUSH_BYTES_MAX
         for number, connection in enumerate(dirty):
-            left -= connection.flush(now)
+            try:
+                left -= connection.flush(now)
+            except Exception:
+                log.exception("%s: hung up, for what it is told led to an error of the broker", connection)
+                connection.abort()
             if left <= 0:
                 if not self._dirty:
                     self._loop.call_soon(self.flush)

@@ -10,6 +10,7 @@ from broker.core.commands import ClientError, Command, ErrorKind, Receipt
 from broker.core.memory import Holder
 from broker.core.queue import Queue
 from broker.core.subscription import Session, Subscription
+from broker.core.telling import tell
 from broker.core.transaction import Transaction
 from store.records.message import Destination
 from store.records.transactions import XaTransactionId
@@ -99,26 +100,22 @@ class Client:
     def tell_receipt(self, receipt: Receipt | None) -> None:
         """What asked for ``receipt`` (None: nothing did) holds. Told only while somebody is there."""
         if receipt is not None and self.is_there:
-            self.session.receipt(receipt)
-            self.connection.touch()
+            tell(self.connection, self.session.receipt, receipt)
 
     def tell_prepared(self, receipt: Receipt | None, *, is_read_only: bool) -> None:
         """A branch is prepared, or had nothing to prepare."""
         if receipt is not None and self.is_there:
-            self.session.prepared(receipt, is_read_only)
-            self.connection.touch()
+            tell(self.connection, self.session.prepared, receipt, is_read_only)
 
     def tell_recovered(self, receipt: Receipt | None, branches: Sequence[XaTransactionId]) -> None:
         """Those branches are prepared."""
         if receipt is not None and self.is_there:
-            self.session.recovered(receipt, branches)
-            self.connection.touch()
+            tell(self.connection, self.session.recovered, receipt, branches)
 
     def tell_failure(self, error: ClientError) -> None:
         """What was asked for, and was under way, came to nothing."""
         if self.is_there:
-            self.session.fail(error)
-            self.connection.touch()
+            tell(self.connection, self.session.fail, error)
 
     def client_id(self) -> str:
         """The client id that CONNECT gave. ClientError if it gave none."""

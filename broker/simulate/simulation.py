@@ -10,12 +10,14 @@ end       brokers end in order; the store is copied out and checked
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker.core.commands import AckMode
+from broker.core.telling import ERROR_OF_BROKER
 from broker.simulate.bounds import CYCLE_SECONDS, FILES_BEYOND, SAMPLE_SECONDS, Bounds, journal_sizes
 from broker.simulate.clients import Client, Consumer, Drain, Producer
 from broker.simulate.connection import BROKER_NOTICES_SECONDS, Delivery, Frame, Receipt, Refusal
@@ -84,6 +86,18 @@ class Outcome:
     figures: dict[str, int]
     counts: dict[str, dict[str, int]]
     trace: list[str] = field(default_factory=list)
+
+
+class _Contained(logging.Handler):
+    """Notes the errors that the broker keeps from others than whom they concern: here they are found."""
+
+    def __init__(self, bugs: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._bugs = bugs
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if ERROR_OF_BROKER in record.getMessage():
+            self._bugs.append(f"{record.getMessage()}: {record.exc_info and record.exc_info[1]!r}")
 
 
 class Simulation:
@@ -220,6 +234,15 @@ class Simulation:
     # ---- the seed
 
     def run(self) -> Outcome:
+        contained = _Contained(self.world.bugs)
+        log = logging.getLogger(__name__.partition(".")[0])
+        log.addHandler(contained)
+        try:
+            return self._run()
+        finally:
+            log.removeHandler(contained)
+
+    def _run(self) -> Outcome:
         world = self.world
         chance = world.random
         for node in self.nodes:

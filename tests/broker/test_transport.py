@@ -65,6 +65,36 @@ async def test_a_mistake_is_answered_and_ends_the_connection_alone(bench_of: Any
         assert bench.engine.events.count("closed") == 1
 
 
+@pytest.mark.parametrize("says", ["take", "receive", "handing_over"])
+async def test_a_session_that_fails_ends_alone(bench_of: Any, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+    """In the middle of what is written to all, of its own turn, and of the last words that are said to all."""
+    async with bench_of() as bench:
+        broken = await bench.client()
+        await broken.connect()
+        (first,) = bench.server.connections
+        good = await bench.client()
+        await good.connect()
+        (second,) = (each for each in bench.server.connections if each is not first)
+        of_all = getattr(type(first.session), says)
+
+        def fail(session: Any, *what: Any) -> Any:
+            if session is first.session:
+                raise KeyError("a session has forgotten what it asked for")
+            return of_all(session, *what)
+
+        monkeypatch.setattr(type(first.session), says, fail)
+        if says == "receive":
+            await broken.say(SEND % (1, b""))
+            await bench.until(lambda: len(bench.server.connections) == 1)
+        elif says == "take":
+            first.data_received(SEND % (1, b""))
+        second.data_received(SEND % (1, b""))
+        if says == "handing_over":
+            await bench.server.close()
+        assert await good.frame() == b"RECEIPT\nreceipt-id:1\n\n"
+        assert (await broken.rest()).strip() == b""
+
+
 async def test_a_client_that_vanishes_in_a_frame_is_forgotten(bench_of: Any) -> None:
     async with bench_of() as bench:
         client = await bench.client()

@@ -29,6 +29,7 @@ from broker.core.memory import Holder
 from broker.core.policies import DestinationPolicy, Policies
 from broker.core.settings import EngineSettings
 from broker.core.slices import Work, at_once
+from broker.core.telling import ERROR_OF_BROKER
 from broker.engine import Engine
 from store.memory import MemoryStore
 from store.records.message import Destination, DestinationKind, Message
@@ -289,6 +290,15 @@ class House:
 
     def stored(self) -> int:
         return sum(owner.count for owner in self.store.owners())
+
+
+@pytest.fixture(autouse=True)
+def nothing_contained(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """An error that the broker keeps from others is one all the same: tests that make some are marked."""
+    yield
+    if request.node.get_closest_marker("contains_errors") is None:
+        found = [record for record in caplog.get_records("call") if ERROR_OF_BROKER in record.getMessage()]
+        assert not found, found[0].exc_text or found[0].getMessage()
 
 
 @pytest.fixture

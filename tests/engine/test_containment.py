@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from broker.core.commands import AckMode
+from broker.core.access import Credentials, OpenAccess, Principal
+from broker.core.commands import AckMode, Begin, Connect, Prepare, Pull, Recover
+from broker.core.policies import AbortSlow, DestinationPolicy, Policies, PolicyEntry
+from broker.core.settings import EngineSettings
+from broker.core.slices import ITEMS
+from broker.protocols.openwire.advisories import Advisories
 from store.records.message import Destination, DestinationKind
+from store.records.transactions import XaTransactionId
+from tests.engine.conftest import Client, House
 from tests.engine.test_stomp import Wire
+
+pytestmark = pytest.mark.contains_errors
 
 PRICES = Destination(DestinationKind.TOPIC, "prices")
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
@@ -49,3 +61,314 @@ def test_a_refused_deletion_has_closed_the_subscription_it_named(house: Any) -> 
     assert wire.heard() == ""
     third = Wire(house, 3)
     assert third.say("CONNECT\naccept-version:1.2\n\n").startswith("CONNECTED")
+
+
+# ---- what else is told: the session of ``broken`` fails on it, and ``good`` is told the same, or waits behind it
+
+
+def broken_and_good(house: House, *says: str) -> tuple[Any, Any]:
+    broken, good = house.client("broken"), house.client("good")
+    for say in says:
+        setattr(broken.session, say, fails)
+    return broken, good
+
+
+def is_served(house: House, *clients: Any) -> bool:
+    """All there is to do for a client is done for these."""
+    for client in clients:
+        client.subscribe("served", Destination(DestinationKind.QUEUE, f"of {client.id}"), AckMode.AUTO)
+        client.send("all is well", Destination(DestinationKind.QUEUE, f"of {client.id}"), receipt="served")
+    house.turn()
+    return all(client.bodies[-1:] == ["all is well"] and client.receipts[-1:] == ["served"] for client in clients)
+
+
+@pytest.mark.parametrize("is_atomic", [False, True])
+def test_a_receipt_in_the_middle_of_a_write(house: House, is_atomic: bool) -> None:
+    """All messages of the write hold, and all others who wait hear of it."""
+    broken, good = broken_and_good(house, "receipt")
+    consumer = house.client()
+    consumer.subscribe()
+    if is_atomic:
+        broken.handle(Begin("t", None))
+    broken.send("1", receipt=None if is_atomic else "r", transaction="t" if is_atomic else None)
+    if is_atomic:
+        broken.commit("t", receipt="r")
+    good.send("2", receipt="r")
+    house.turn()
+    assert broken.is_closed
+    assert good.receipts == ["r"]
+    assert consumer.bodies == ["1", "2"]
+    assert is_served(house, good)
+
+
+def test_a_receipt_of_what_is_not_stored(house: House) -> None:
+    broken, good = broken_and_good(house, "receipt")
+    good.subscribe("s", PRICES, AckMode.AUTO)
+    broken.send("1", PRICES, persistent=False, receipt="r")
+    house.turn()
+    assert broken.is_closed
+    assert good.bodies == ["1"]
+
+
+def test_a_new_durable_subscription(house: House) -> None:
+    broken, good = broken_and_good(house, "receipt")
+    for each in (broken, good):
+        each.subscribe("s", PRICES, durable_name="d", receipt="r")
+    house.turn()
+    assert broken.is_closed
+    assert good.receipts == ["r"]
+
+
+def test_a_branch_that_is_prepared_and_those_that_are_recovered(house: House) -> None:
+    broken, good = broken_and_good(house, "prepared", "recovered")
+    heard: list[str] = []
+    good.session.prepared = lambda receipt, is_read_only: heard.append(receipt)
+    good.session.recovered = lambda receipt, branches: heard.append(receipt)
+    for number, each in enumerate((broken, good)):
+        branch = XaTransactionId(1, b"b%d" % number, b"g")
+        each.handle(Begin(branch.key, xa=branch))
+        each.send("1", transaction=branch.key)
+        each.handle(Prepare(branch.key, branch, "prepared"))
+        each.handle(Recover("recovered"))
+    house.turn()
+    assert broken.is_closed
+    assert sorted(heard) == ["prepared", "recovered"]
+
+
+def test_one_of_very_many_who_get_a_message_in_slices(house: House) -> None:
+    broken, good = broken_and_good(house, "deliver")
+    for number in range(ITEMS):
+        house.client().subscribe("s", PRICES, AckMode.AUTO)
+        if number == 3:
+            broken.subscribe("s", PRICES, AckMode.AUTO)
+    good.subscribe("s", PRICES, AckMode.AUTO)
+    sender = house.client()
+    for body in "12":
+        sender.send(body, PRICES, receipt=body)
+    house.turn()
+    assert broken.is_closed
+    assert good.bodies == ["1", "2"]
+    assert sender.receipts == ["1", "2"]
+    assert is_served(house, good, sender)
+
+
+def test_a_step_that_fails_does_not_keep_a_topic_from_going_on(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = [house.client() for _ in range(2 * ITEMS)]
+    for each in clients:
+        each.subscribe("s", PRICES, AckMode.AUTO)
+    sender = house.client()
+    deliver = house.engine._fan_out._deliver
+    house.engine._fan_out._deliver = lambda deliveries: (
+        fails() if deliveries[0][0].outlet is clients[0] else deliver(deliveries)
+    )
+    sender.send("1", PRICES, receipt="1")
+    house.turn()
+    house.engine._fan_out._deliver = deliver
+    sender.send("2", PRICES, receipt="2")
+    house.turn()
+    assert clients[-1].bodies == ["1", "2"]
+    assert sender.receipts == ["1", "2"]
+
+
+def test_a_scheduled_message_whose_time_has_come(house: House) -> None:
+    broken, good = broken_and_good(house, "deliver")
+    for each in (broken, good):
+        each.subscribe("s", PRICES, AckMode.AUTO)
+    for body in "12":
+        good.send(body, PRICES, properties={"AMQ_SCHEDULED_DELAY": 1_000})
+    house.wait(3)
+    assert broken.is_closed
+    assert sorted(good.bodies) == ["1", "2"]
+
+
+def advised(**fields: Any) -> House:
+    advisor = Advisories("ID:a", lambda: 1, itertools.count(1), broker_id="b", broker_name="b", broker_url="tcp://b:1")
+    return House(EngineSettings(), advisor=advisor, **fields)
+
+
+def test_an_advisory(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = advised()
+    broken, good = broken_and_good(house, "deliver")
+    for each in (broken, good):
+        each.subscribe("a", Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Queue"), AckMode.AUTO)
+    house.turn()
+    maker = house.client()
+    maker.send("1", receipt="1")
+    house.turn()
+    assert broken.is_closed
+    assert [each.message.destination.name for each in good.session.delivered] == ["ActiveMQ.Advisory.Queue"]
+    monkeypatch.setattr(Advisories, "message", fails)
+    maker.send("2", Destination(DestinationKind.QUEUE, "another"), receipt="2")
+    house.turn()
+    assert maker.receipts == ["1", "2"]
+    assert is_served(house, good, maker)
+
+
+def test_a_consumer_that_is_ended_for_being_slow() -> None:
+    policy = DestinationPolicy(abort_slow=AbortSlow(max_slow_duration=1_000))
+    house = House(EngineSettings(), Policies((), policy))
+    broken, good = broken_and_good(house, "close_consumer", "fail")
+    for each in (broken, good):
+        each.subscribe("s", PRICES, AckMode.INDIVIDUAL, prefetch=1)
+    sender = house.client()
+    sender.subscribe("all", PRICES, AckMode.AUTO)
+    for body in "123":
+        sender.send(body, PRICES)
+    house.wait(90)
+    assert broken.is_closed
+    assert ("closed", "s") in good.session.told
+    assert is_served(house, good, sender)
+
+
+def test_who_is_told_that_there_is_nothing(house: House) -> None:
+    broken, good = broken_and_good(house, "nothing")
+    heard: list[str] = []
+    good.session.nothing = heard.append
+    for each in (broken, good):
+        each.subscribe("s", ack=AckMode.INDIVIDUAL, prefetch=0)
+        each.handle(Pull("s", 100))
+        each.subscribe("b", Destination(DestinationKind.QUEUE, "looked at"), AckMode.AUTO, is_browser=True)
+    house.wait(2)
+    assert broken.is_closed
+    assert sorted(heard) == ["b", "s"]
+
+
+def narrow(**fields: Any) -> House:
+    policy = replace(DestinationPolicy(memory_limit=1_000), **fields)
+    house = House(EngineSettings(), Policies([PolicyEntry(DestinationKind.QUEUE, "orders", policy)]))
+    house.client().send("x" * 500, persistent=False)
+    return house
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_who_waited_for_room(is_late: bool) -> None:
+    house = narrow(send_fail_if_no_space_after_timeout=2_000)
+    broken, good = broken_and_good(house, "receipt", "fail")
+    for each in (broken, good):
+        each.send(each.client.id, receipt="r", persistent=False)
+    house.turn()
+    consumer = house.client()
+    if is_late:
+        house.wait(5)
+    consumer.subscribe("s", ORDERS, AckMode.AUTO)
+    house.wait(5)
+    assert broken.is_closed
+    assert len(good.errors if is_late else good.receipts) == 1
+    assert consumer.bodies[-1:] == ["x" * 500 if is_late else "good"]
+    assert is_served(house, good, consumer)
+
+
+def test_what_waits_for_room_and_cannot_be_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would stand before all others for ever."""
+    house = narrow()
+    broken, good = broken_and_good(house)
+    carry_out = house.engine._flow._carry_out
+    house.engine._flow._carry_out = lambda client, command: (
+        fails() if client is broken.client else carry_out(client, command)
+    )
+    for each in (broken, good):
+        each.send(each.client.id, receipt="r", persistent=False)
+    house.turn()
+    consumer = house.client()
+    consumer.subscribe("s", ORDERS, AckMode.AUTO)
+    house.wait(5)
+    assert broken.is_closed
+    assert good.receipts == ["r"]
+
+
+def test_what_waited_too_long_and_cannot_be_given_up() -> None:
+    house = narrow(send_fail_if_no_space_after_timeout=2_000)
+    broken, good = broken_and_good(house)
+    give_up = house.engine._flow._give_up
+    house.engine._flow._give_up = lambda client, command, error: (
+        fails() if client is broken.client else give_up(client, command, error)
+    )
+    for each in (broken, good):
+        each.send(each.client.id, receipt="r", persistent=False)
+    house.wait(5)
+    assert broken.is_closed
+    assert len(good.errors) == 1
+
+
+class Later(OpenAccess):
+    """Nobody is known until ``answer``."""
+
+    def __init__(self) -> None:
+        super().__init__(is_everywhere=True)
+        self.asked: list[Callable[[], None]] = []
+
+    def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
+        self.asked.append(lambda: then(Principal("x", is_proved=False)))
+
+
+@pytest.mark.parametrize("says", ["connected", "receipt"])
+def test_who_was_found_out_and_what_waited_for_that(house: House, says: str) -> None:
+    """Both are known by one answer: it is nobody's own turn."""
+    later = Later()
+    house.engine._access = later
+    clients: list[Any] = [Client(house, f"ID:test-9-{number}") for number in range(2)]
+    broken, good = clients
+    setattr(broken.session, says, fails)
+    for each in clients:
+        each.handle(Connect())
+        each.send("1", PRICES, receipt="r", persistent=False)
+    for answer in later.asked:
+        answer()
+    house.turn()
+    assert broken.is_closed
+    assert good.receipts == ["r"]
+
+
+# ---- errors of our own, wherever they are
+
+
+def test_an_operation_that_cannot_be_completed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, good = broken_and_good(house)
+    monkeypatch.setattr(house.engine, "_published", fails)
+    house.client("c").subscribe("s", PRICES, durable_name="d")
+    house.turn()
+    broken.send("1", PRICES, receipt="r")
+    good.send("2", receipt="r")
+    house.turn()
+    assert broken.is_closed
+    assert good.receipts == ["r"]
+    assert is_served(house, good)
+
+
+def test_a_queue_that_cannot_give_out(house: House) -> None:
+    consumer, sender = house.client(), house.client()
+    other = Destination(DestinationKind.QUEUE, "other")
+    for destination in (ORDERS, other):
+        consumer.subscribe(str(destination), destination)
+    dispatch = house.engine._dispatch
+    house.engine._dispatch = lambda queue: fails() if queue.destination == ORDERS else dispatch(queue)
+    for destination in (ORDERS, other):
+        sender.send("1", destination, receipt=str(destination))
+    house.turn()
+    assert len(sender.receipts) == 2
+    assert consumer.bodies == ["1"]
+
+
+def test_the_end_of_a_client(house: House) -> None:
+    """What else it had ends all the same."""
+    broken, good = broken_and_good(house)
+    broken.subscribe()
+    good.send("1")
+    house.turn()
+    endings = house.engine._endings
+    house.engine._endings = (fails, *endings, fails)
+    broken.vanish()
+    house.engine._endings = endings
+    good.subscribe()
+    house.turn()
+    assert good.bodies == ["1"]
+
+
+def test_what_is_due_once_a_second(house: House) -> None:
+    (_, *rest) = house.engine._ticking
+    house.engine._ticking = (fails, *rest)
+    good = house.client()
+    good.subscribe("s", PRICES, AckMode.AUTO)
+    good.send("1", PRICES, properties={"AMQ_SCHEDULED_DELAY": 1_500})
+    house.wait(4)
+    assert good.bodies == ["1"]

@@ -104,6 +104,7 @@ def test_what_goes_out_has_a_bound(house: House, monkeypatch: pytest.MonkeyPatch
     assert sender.receipts == ["r"]
 
 
+@pytest.mark.contains_errors
 def test_a_session_that_fails_ends_alone(house: House) -> None:
     clients, sender = crowd(house), house.client()
 

@@ -6,6 +6,7 @@ Pure, and safe in any thread.
 from __future__ import annotations
 
 import functools
+import logging
 
 from broker.core.commands import ClientError, ErrorKind
 from broker.core.selector.building import build
@@ -14,6 +15,8 @@ from broker.core.selector.grammar import Mistake, read
 from broker.core.selector.values import Evaluate
 from store.records.errors import RecordDamaged
 from store.records.message import Message
+
+log = logging.getLogger(__name__)
 
 SELECTOR_CHARACTERS_MAX = 64 * 1024
 CONVERTING_PREFIX = "convert_string_expressions:"
@@ -41,10 +44,14 @@ class Selector:
         self._evaluate = evaluate
 
     def matches(self, message: Message) -> bool:
-        """Whether it is true; "unknown" is not. Never raises; a message whose properties are damaged never matches."""
+        """Whether it is true; "unknown" is not. Never raises, for others wait in the same queue. A message whose
+        properties are damaged never matches."""
         try:
             return self._evaluate(message) is True
         except RecordDamaged:
+            return False
+        except Exception:
+            log.exception("a selector led to an error of the broker: %s", self.text[:_SHOWN_CHARACTERS_MAX])
             return False
 
     def __eq__(self, other: object) -> bool:

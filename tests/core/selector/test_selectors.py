@@ -8,11 +8,22 @@ import pytest
 
 from broker.core.commands import ClientError, ErrorKind
 from broker.core.selector import Selector, compile_selector
+from broker.core.selector.comparing import Rules
 from store.records.errors import RecordDamaged
 from store.records.message import Destination, DestinationKind, Message
 from store.records.properties import Byte, Float, Long, Short
 
 QUEUE = Destination(DestinationKind.QUEUE, "Q")
+
+
+def test_one_that_leads_to_an_error_matches_nothing() -> None:
+    """Others wait in the same queue."""
+
+    def evaluate(message: Message) -> bool:
+        raise RecursionError
+
+    assert not Selector("a = 1", Rules(False, False), evaluate).matches(Message(QUEUE, "ID:a:1:1:1", b""))
+
 
 # What ActiveMQ 5.17.2 said of this message (None: it refuses the selector).
 BLUE: dict[str, Any] = {"color": "blue", "n": 5, "s5": "5", "b": True}
