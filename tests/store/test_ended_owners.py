@@ -106,7 +106,7 @@ class EndingOwners(RuleBasedStateMachine):
             place = self.next_place()
             if name.startswith("s"):
                 self.numbers[name] = owner = self.state.new_owner()
-                self.state.subscribe(owner, T, SubscriptionInfo("c", T, name), place)
+                self.state.subscribe(owner, T, SubscriptionInfo("c", T, name), place, None)
             else:
                 self.numbers[name] = self.state.queue(Destination(DestinationKind.QUEUE, name))
             self.now[name] = {}
@@ -237,7 +237,7 @@ def test_what_a_subscription_counted_that_ended_another_counts_when_it_is_reclai
         state = State(index, b"")
         first, second = owners = [state.new_owner(), state.new_owner()]
         for owner in owners:
-            state.subscribe(owner, T, SubscriptionInfo("c", T, f"s{owner}"), 1 << 32 | owner)
+            state.subscribe(owner, T, SubscriptionInfo("c", T, f"s{owner}"), 1 << 32 | owner, None)
         for offset in (100, 200):
             place = 2 << 32 | offset
             for owner in owners:
@@ -257,7 +257,7 @@ def test_bytes_in_a_file_that_went_meanwhile_are_counted_nowhere(tmp_path: Path)
     with Index.open(str(tmp_path)) as index:
         state = State(index, b"")
         owner = state.new_owner()
-        state.subscribe(owner, T, SubscriptionInfo("c", T, "s"), 1 << 32)
+        state.subscribe(owner, T, SubscriptionInfo("c", T, "s"), 1 << 32, None)
         for file in (2, 3):
             state.add(owner, file << 64, file << 32, SIZE, f"p:{file}")
         state.drop_owner(owner, 4)

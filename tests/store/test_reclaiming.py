@@ -116,12 +116,12 @@ def test_a_message_that_moved_is_dead_in_all_its_places(state: State) -> None:
 
 def test_a_subscriptions_newer_record_keeps_its_older_one_dead(state: State) -> None:
     owner = state.new_owner()
-    state.subscribe(owner, T, INFO, at(1))
+    state.subscribe(owner, T, INFO, at(1), None)
     add(state, owner, 2)
-    state.subscribe(owner, T, INFO, at(3))
+    state.subscribe(owner, T, INFO, at(3), None)
     assert state.files[3].pins == {1}
     assert state.held_by_records() == {1, 3}, "what it holds stands behind the older one"
-    state.subscribe(owner, T, INFO, at(4))
+    state.subscribe(owner, T, INFO, at(4), None)
     assert state.files[4].pins == {3}
     state.settle_record(owner)
     assert state.files[4].pins == {1, 3}
@@ -138,11 +138,11 @@ def test_a_subscription_whose_oldest_record_went_holds_what_stands_behind_the_ne
         owner = state.new_owner()
         for file in range(1, 7):
             state.know_file(file)
-        state.subscribe(owner, T, INFO, at(1))
+        state.subscribe(owner, T, INFO, at(1), None)
         for file in (2, 3, 4, 5):
             add(state, owner, file, file)
-            state.subscribe(owner, T, INFO, at(file, 2000))
-            state.subscribe(owner, T, INFO, at(file, 3000))
+            state.subscribe(owner, T, INFO, at(file, 2000), None)
+            state.subscribe(owner, T, INFO, at(file, 3000), None)
         if is_told_by_an_index:
             state = checkpointed(state, index)
         kept = {1: {3, 4, 5}, 2: {4, 5}, 4: {5}, 3: set[int](), 5: set[int]()}
@@ -168,10 +168,10 @@ def test_an_index_that_does_not_know_all_records_of_a_subscription_says_so(tmp_p
     with Index.open(str(tmp_path)) as index:
         state = State(index, b"")
         owner = state.new_owner()
-        state.subscribe(owner, T, INFO, at(1))
+        state.subscribe(owner, T, INFO, at(1), None)
         add(state, owner, 1)
         assert without_later_records(state, index).knows_later_records, "it has no others"
-        state.subscribe(owner, T, INFO, at(2))
+        state.subscribe(owner, T, INFO, at(2), None)
         assert checkpointed(state, index).knows_later_records
         state.thaw()
         assert not without_later_records(state, index).knows_later_records
@@ -191,9 +191,9 @@ def without_later_records(state: State, index: Index) -> State:
 
 def test_an_unsubscription_keeps_all_records_of_the_subscription_dead(state: State) -> None:
     owner = state.new_owner()
-    state.subscribe(owner, T, INFO, at(1))
+    state.subscribe(owner, T, INFO, at(1), None)
     add(state, owner, 2)
-    state.subscribe(owner, T, INFO, at(3))
+    state.subscribe(owner, T, INFO, at(3), None)
     state.drop_owner(owner, 5)
     assert state.files[5].pins == {1, 2, 3}
     assert state.held_by_records() == set()
