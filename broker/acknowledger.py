@@ -10,6 +10,7 @@ from broker.core.commands import Ack, AckMode, ClientError, Delivered, GiveUp, N
 from broker.core.policies import Policies
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
+from broker.core.slices import ITEMS, Rounds, Work, pieces
 from broker.core.subscription import Entry, Subscription
 from broker.core.telling import tell
 from broker.core.topic import TopicSubscription
@@ -40,6 +41,7 @@ class Acknowledger:
         policies: Policies,
         clock: Callable[[], int],
         call_later: Callable[[float, Callable[[], None]], object],
+        start: Callable[[Work[None]], object],
     ) -> None:
         self._dispatcher = dispatcher
         self._remove = dispatcher.remove
@@ -50,6 +52,7 @@ class Acknowledger:
         self._delayed = 0
         self._clock = clock
         self._call_later = call_later
+        self._rounds = Rounds(start, self._go_round)
 
     def ack(self, client: Client, command: Ack) -> None:
         subscription = client.subscriptions.get(command.id)
@@ -124,6 +127,9 @@ class Acknowledger:
         """It has room for more."""
         if subscription.is_held_back:
             subscription.retry()
+        if len(subscription.queues) > ITEMS:
+            self._rounds.ask(subscription)
+            return
         for queue in subscription.queues:
             if queue.has_work:
                 self._dispatch(queue)
@@ -131,6 +137,16 @@ class Acknowledger:
             self._dispatcher.dispatch_pending(subscription)
         elif subscription.is_browser:
             self._dispatcher.show(subscription)
+
+    def _go_round(self, subscription: Subscription) -> Work[None]:
+        """All its queues, while it has room: of a pattern that is many."""
+        for piece in pieces(list(subscription.queues)):
+            for queue in piece:
+                if queue.has_work:
+                    self._dispatch(queue)
+            if subscription.credit <= 0 or not subscription.outlet.is_writable:
+                return  # whoever gives it room comes here again
+            yield
 
     # ---- refusals
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from broker.core.access import Access, Operation
@@ -29,6 +30,7 @@ from broker.core.durables import DurableSubscriber
 from broker.core.names import Pattern, is_advisory
 from broker.core.policies import Policies
 from broker.core.queue import Queue
+from broker.core.slices import Pace, Work
 from broker.core.subscription import Outlet, Subscription, volatile_entry
 from broker.core.topic import Topic, TopicSubscription
 from broker.dispatcher import NOBODY, Dispatcher
@@ -47,6 +49,8 @@ _DESTINATION_SUBJECTS = {
 
 # Of so many temporary destinations a client is known to have been given the name.
 TOLD_MAX = 1_000
+# What it takes to tell somebody of something, in items of a step.
+_TOLD = 8
 
 
 class Advising:
@@ -219,18 +223,14 @@ class Advising:
         owner = self._owners.get(destination)
         return None if owner is None else name_of(owner)
 
-    def producer(self, client: Client, id: str, destination: Destination | None, *, is_there: bool) -> None:
-        """A producer came or went."""
+    def producer(self, client: Client, id: str, destination: Destination | None, count: int, *, is_there: bool) -> None:
+        """A producer came or went; its destination has ``count`` of them now."""
         if self._audience.is_there:
-            count = 0 if destination is None else self._producers_of(destination)
-            self.tell(ProducerFact(name_of(client), id, destination, is_there, count))
-
-    def _producers_of(self, destination: Destination) -> int:
-        return sum(named == destination for client in self._clients for named in client.producers.values())
+            self.tell(ProducerFact(name_of(client), id, destination, is_there, 0 if destination is None else count))
 
     def subscribed(
         self, client: Client, command: Subscribe, subscription: Subscription, parts: tuple[Destination, ...]
-    ) -> None:
+    ) -> Work[None]:
         """A subscription takes part: others hear of it, and it hears what there is, if that is what it listens to."""
         facts = tuple(
             ConsumerFact(
@@ -259,7 +259,7 @@ class Advising:
         if parts[0].is_topic and any(map(is_advisory, parts)) and isinstance(subscription, TopicSubscription):
             self._audience.joined(parts)
             self._listening.setdefault(client, {})[subscription] = parts
-            self._replay(client, subscription, parts)
+            yield from self._replay(client, subscription, parts)
 
     def unsubscribed(self, subscription: Subscription) -> None:
         """It takes part no more. Advisory topics are there as long as somebody asks for them."""
@@ -291,24 +291,31 @@ class Advising:
 
     # ---- what there is
 
-    def _replay(self, client: Client, subscription: TopicSubscription, parts: tuple[Destination, ...]) -> None:
+    def _replay(self, client: Client, subscription: TopicSubscription, parts: tuple[Destination, ...]) -> Work[None]:
         """The present state, for ``subscription`` alone (AdvisoryBroker.addConsumer)."""
         advisor = self._advisor
         if advisor is None:
             return
         patterns = [Pattern(part.name) for part in parts]
         wanted = {subject for part in parts for subject in subjects(part)}
+        pace = Pace()
         for subject in wanted:
             for fact in self._present(subject):
-                topic = advisor.topic(fact)
-                if topic is None or not any(pattern.matches(topic.name) for pattern in patterns):
-                    continue
-                if self._is_discreet and not self._may_hear(client, topic, fact):
-                    continue
-                subscription.hold(volatile_entry(advisor.message(fact, topic)))
+                if fact is not None:
+                    topic = advisor.topic(fact)
+                    is_asked_for = topic is not None and any(pattern.matches(topic.name) for pattern in patterns)
+                    if topic is not None and is_asked_for and self._may_hear(client, topic, fact):
+                        subscription.hold(volatile_entry(advisor.message(fact, topic)))
+                if pace.is_full(1 if fact is None else _TOLD * len(patterns)):
+                    self._dispatcher.dispatch_pending(subscription)
+                    yield
+                    if not subscription.is_open:
+                        return
         self._dispatcher.dispatch_pending(subscription)
 
     def _may_hear(self, client: Client, topic: Destination, fact: Fact) -> bool:
+        if not self._is_discreet:
+            return True
         try:
             self._access.check(client.principal, Operation.READ, topic)
         except ClientError:
@@ -317,30 +324,34 @@ class Advising:
             return True
         return self._may_know(client, topic, fact.destination)
 
-    def _present(self, subject: Subject) -> Iterable[Fact]:
+    def _present(self, subject: Subject) -> Iterator[Fact | None]:
+        """What there is, as it is when it is asked for; None for what was looked at in vain."""
         if subject is Subject.CONNECTIONS:
-            return list(self._clients.values())
-        if subject is Subject.PRODUCERS:
-            return [
-                ProducerFact(name_of(client), id, destination, True, self._producers_of(destination))
-                for client in self._clients
-                for id, destination in client.producers.items()
-                if destination is not None
-            ]
-        if subject is Subject.CONSUMERS:
-            return [
-                replace(fact, count=self._consumers_of(fact.destination))
-                for facts in self._consumers.values()
-                for fact in facts
-            ]
-        if subject is Subject.MASTER:
-            return [MasterFact()]
-        kind = _DESTINATION_SUBJECTS[subject]
-        return [
-            DestinationFact(destination, True, self._owner_of(destination))
-            for destination in self._destinations.names()
-            if destination.kind is kind and not is_advisory(destination)
-        ]
+            yield from list(self._clients.values())
+        elif subject is Subject.PRODUCERS:
+            yield from self._present_producers()
+        elif subject is Subject.CONSUMERS:
+            for facts in list(self._consumers.values()):
+                for fact in facts:
+                    yield replace(fact, count=self._consumers_of(fact.destination))
+        elif subject is Subject.MASTER:
+            yield MasterFact()
+        else:
+            kind = _DESTINATION_SUBJECTS[subject]
+            for destination in self._destinations.names():
+                is_told = destination.kind is kind and not is_advisory(destination)
+                is_there = is_told and self._destinations.exists(destination)
+                yield DestinationFact(destination, True, self._owner_of(destination)) if is_there else None
+
+    def _present_producers(self) -> Iterator[Fact | None]:
+        counts: Counter[Destination | None] = Counter()
+        for client in list(self._clients):
+            counts.update(client.producers.values())
+            yield None
+        for client in list(self._clients):
+            for id, destination in list(client.producers.items()):
+                if destination is not None:
+                    yield ProducerFact(name_of(client), id, destination, True, counts[destination])
 
 
 def name_of(client: Client) -> str:

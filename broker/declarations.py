@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from broker.advising import Advising
 from broker.core import names
 from broker.core.access import Access, Operation
@@ -9,6 +11,7 @@ from broker.core.client import Client, Waiting
 from broker.core.commands import AddDestination, AddProducer, ClientError, ErrorKind, RemoveDestination, RemoveProducer
 from broker.core.destinations import Destinations
 from broker.core.queue import Queue
+from broker.core.slices import Pace, Work
 from broker.core.subscription import Subscription
 from broker.core.topic import Topic
 from broker.dispatcher import Store
@@ -22,26 +25,41 @@ PRODUCERS_MAX = 10_000
 TEMPORARIES_MAX = 1_000
 
 
+# What it takes to end a temporary destination, and to tell of a producer, in items of a step.
+_ENDED, _TOLD = 8, 4
+
+
 class Declarations:
-    """See the module."""
+    """See the module. ``producing``: how many producers each destination has."""
 
     def __init__(
         self, store: Store, destinations: Destinations, sender: Sender, advising: Advising, access: Access
     ) -> None:
+        self.producing: Counter[Destination | None] = Counter()
         self._append = store.append
         self._destinations = destinations
         self._sender = sender
         self._advising = advising
         self._access = access
 
-    def left(self, client: Client) -> None:
+    def left(self, client: Client, pace: Pace) -> Work[None]:
         """The connection is over: its temporary destinations end, and its producers."""
-        for destination in client.temporaries:
+        temporaries, client.temporaries = client.temporaries, set()
+        for destination in temporaries:
             self.end_temporary(destination)
-        client.temporaries = set()
+            if pace.is_full(_ENDED):
+                yield
         producers, client.producers = client.producers, {}
         for id, named in producers.items():
-            self._advising.producer(client, id, named, is_there=False)
+            self._producer_went(client, id, named)
+            if pace.is_full(_TOLD):
+                yield
+
+    def _producer_went(self, client: Client, id: str, destination: Destination | None) -> None:
+        self.producing[destination] -= 1
+        self._advising.producer(client, id, destination, self.producing[destination], is_there=False)
+        if not self.producing[destination]:
+            del self.producing[destination]
 
     def add_producer(self, client: Client, command: AddProducer) -> None:
         """ClientError when there are too many, or it may not send where it says."""
@@ -53,14 +71,15 @@ class Declarations:
             if command.destination is not None:
                 self._sender.open(client, command.destination)
             client.producers[command.id] = command.destination
-            self._advising.producer(client, command.id, command.destination, is_there=True)
+            self.producing[command.destination] += 1
+            count = self.producing[command.destination]
+            self._advising.producer(client, command.id, command.destination, count, is_there=True)
         client.tell_receipt(command.receipt)
 
     def remove_producer(self, client: Client, command: RemoveProducer) -> None:
         """One that is not known is no matter."""
         if command.id in client.producers:
-            destination = client.producers.pop(command.id)
-            self._advising.producer(client, command.id, destination, is_there=False)
+            self._producer_went(client, command.id, client.producers.pop(command.id))
         client.tell_receipt(command.receipt)
 
     def add_destination(self, client: Client, command: AddDestination) -> None:

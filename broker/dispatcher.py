@@ -19,6 +19,7 @@ from broker.core.memory import Holder, Memory
 from broker.core.policies import Policies
 from broker.core.queue import Delivery, Queue
 from broker.core.settings import EngineSettings
+from broker.core.slices import Pace, Work
 from broker.core.subscription import Entry, Outlet, Session, Subscription
 from broker.core.telling import hang_up, tell
 from broker.core.topic import TopicSubscription
@@ -168,6 +169,14 @@ class Dispatcher:
                 break
         if queue.is_paged and queue.wants_page:
             self._append(queue.ask_page())
+
+    def dispatch_all(self, queues: Iterable[Queue], pace: Pace) -> Work[None]:
+        """``dispatch`` of each, in steps. ``queues`` are not to change meanwhile."""
+        for queue in queues:
+            dispatched = queue.dispatched
+            self.dispatch(queue)
+            if pace.is_full(1 + queue.dispatched - dispatched):
+                yield
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Tell the sessions, each by itself (broker.core.telling). What an AUTO subscription got is acknowledged by

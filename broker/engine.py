@@ -57,7 +57,7 @@ from broker.core.queue import Queue
 from broker.core.room import NoRoom
 from broker.core.selector import compile_selector, is_quick
 from broker.core.settings import EngineSettings
-from broker.core.slices import Work, at_once
+from broker.core.slices import Pace, Rounds, Work, at_once, is_done
 from broker.core.statistics import statistics
 from broker.core.subscription import Outlet, Subscription
 from broker.core.telling import hang_up, tell
@@ -98,6 +98,10 @@ _LOGGED_CHARACTERS_MAX = 500
 
 
 Answer = TypeVar("Answer")
+# What carries out a command: at once, or as work, for which its client waits where it takes more than a step.
+Handler = Callable[[Client, Any], Work[None] | None]
+# What it takes to end a subscription, in items of a step.
+_CLOSED = 4
 
 
 def _compile(selector: str) -> None:
@@ -142,6 +146,7 @@ class Engine:
     ) -> None:
         self._store = store
         self._in_thread = in_thread
+        self._start = start
         self._append = store.append
         self._settings = settings
         self._clock = clock
@@ -165,6 +170,8 @@ class Engine:
         self._memory_holders = MemoryHolders(memory, self._clients, self._destinations, call_later)
         self._by_name = self._destinations.by_name
         self._by_owner = self._destinations.by_owner
+        # Those of whom something is still there, and who waits for the end of that.
+        self._leavers: dict[Client, list[Callable[[], None]]] = {}
         self._client_ids: dict[str, Client] = {}
         self._connection_ids: dict[str, Client] = {}
         self._connection_users = ConnectionUsers(store.connections())
@@ -184,7 +191,9 @@ class Engine:
         self._transactions = Transactions(
             store, self._destinations, self._dispatcher, settings, self._sender, self._access
         )
-        self._acknowledger = Acknowledger(self._dispatcher, self._transactions, settings, policies, clock, call_later)
+        self._acknowledger = Acknowledger(
+            self._dispatcher, self._transactions, settings, policies, clock, call_later, start
+        )
         self._subscriber = Subscriber(
             store, self._destinations, self._dispatcher, settings, policies, self._access, advising
         )
@@ -210,13 +219,12 @@ class Engine:
             lambda: self._transactions.has_branches,
         )
         # What ends with a client, in this order.
-        self._endings: tuple[Callable[[Client], None], ...] = (
-            self._flow.left,
+        self._endings: tuple[Callable[[Client, dict[Queue, None], Pace], Work[None] | None], ...] = (
             self._transactions.left,
             self._close_subscriptions,
-            self._declarations.left,
-            advising.disconnected,
-            lambda client: client.holder.end(),
+            lambda client, left, pace: self._declarations.left(client, pace),
+            lambda client, left, pace: advising.disconnected(client),
+            lambda client, left, pace: client.holder.end(),
         )
         self._ticking: tuple[Callable[[int], None], ...] = (
             self._dispatcher.tick,
@@ -226,10 +234,11 @@ class Engine:
             lambda now: self._idle_destinations.tick(now, self._clients),
             self._fire,
         )
+        self._room_again = Rounds(start, self._go_on)
         # The names of hot paths.
         self._dispatch = self._dispatcher.dispatch
         self._dispatch_pending = self._dispatcher.dispatch_pending
-        self._handlers: dict[type, Callable[[Client, Any], None]] = {
+        self._handlers: dict[type, Handler] = {
             Send: self._send,
             Ack: self._acknowledger.ack,
             Nack: self._acknowledger.nack,
@@ -292,8 +301,14 @@ class Engine:
     def writable(self, connection: Connection) -> None:
         """More may be written to it."""
         client: Client = connection.client
+        self._room_again.ask(client)
+
+    def _go_on(self, client: Client) -> Work[None]:
+        pace = Pace()
         for subscription in list(client.subscriptions.values()):
             self._acknowledger.go_on(subscription)
+            if pace.is_full(1 + len(subscription.queues)):
+                yield
 
     def handle(self, connection: Connection, command: Command) -> None:
         """Carry out one command. What the peer did wrong is told to its session, not raised."""
@@ -305,13 +320,45 @@ class Engine:
             return
         self._try(client, command, self._handlers[type(command)])
 
-    def _try(self, client: Client, command: Command, handler: Callable[[Client, Any], None]) -> None:
+    def _try(self, client: Client, command: Command, handler: Handler) -> None:
         try:
-            handler(client, command)
+            work = handler(client, command)
+            if work is None or is_done(work):
+                return
         except ClientError as error:
-            if error.receipt is None:
-                error.receipt = getattr(command, "receipt", None)
-            self._fail(client, command, error)
+            self._refuse(client, command, error)
+            return
+        client.is_busy = True
+
+        def finish(then: Callable[[None], None]) -> None:
+            self._start(self._finish(client, command, work, then))
+
+        self._when_known(client, finish, lambda _: None)
+
+    def _finish(self, client: Client, command: Command, work: Work[None], then: Callable[[None], None]) -> Work[None]:
+        """The rest of what was begun for ``client``, who waits meanwhile, or leaves."""
+        try:
+            yield from work
+        except ClientError as error:
+            if client.is_open:
+                self._refuse(client, command, error)
+        except Exception:
+            log.exception("%r: hung up, for what it asked for led to an error of the broker", client.connection)
+            client.connection.close(after_flush=False)
+        client.is_busy = False
+        then(None)
+        if not client.is_open:
+            yield from self._leaving(client)
+
+    def _refuse(self, client: Client, command: Command, error: ClientError) -> None:
+        if error.receipt is None:
+            error.receipt = getattr(command, "receipt", None)
+        self._fail(client, command, error)
+
+    def _begin(self, work: Work[None]) -> None:
+        """Make the first step of ``work`` at once, and the others in slices."""
+        if not is_done(work):
+            self._start(work)
 
     def _fail(self, client: Client, command: Command, error: ClientError) -> None:
         session = client.session
@@ -327,27 +374,53 @@ class Engine:
         self._leave(client)
         client.connection.close(after_flush)
 
-    def _leave(self, client: Client) -> None:
+    def _leave(self, client: Client, then: Callable[[], None] | None = None) -> None:
+        """Nothing goes to it from now on; what it had open ends in slices, after what was begun for it, and ``then`` is
+        called."""
         if not client.is_open:
             return
         client.is_open = False
         client.awaited = None
         self._clients.discard(client)
+        try:
+            self._flow.left(client)
+        except Exception:  # the rest of what it had is to end all the same
+            log.exception("%r: its end led to an error of the broker", client.connection)
+        for each in client.subscriptions.values():
+            each.end()
+        self._leavers[client] = [] if then is None else [then]
+        if not client.is_busy:
+            self._start(self._leaving(client))
+
+    def _leaving(self, client: Client) -> Work[None]:
+        pace = Pace()
+        left: dict[Queue, None] = {}
+        for end in self._endings:
+            try:
+                work = end(client, left, pace)
+                if work is not None:
+                    yield from work
+            except Exception:  # the rest of what it had is to end all the same
+                log.exception("%r: its end led to an error of the broker", client.connection)
         if client.id is not None:
             del self._client_ids[client.id]
         if client.connection_id is not None:
             del self._connection_ids[client.connection_id]
-        for end in self._endings:
-            try:
-                end(client)
-            except Exception:  # the rest of what it had is to end all the same
-                log.exception("%r: its end led to an error of the broker", client.connection)
+        for then in self._leavers.pop(client):
+            then()
 
-    def _close_subscriptions(self, client: Client) -> None:
+    def _close_subscriptions(self, client: Client, left: dict[Queue, None], pace: Pace) -> Work[None]:
         subscriptions, client.subscriptions = client.subscriptions, {}
         # First all are closed, then what they left is given on: not from one of this client's to the next.
-        for queue in {queue: None for each in subscriptions.values() for queue in self._subscriber.close(each)}:
-            self._dispatch(queue)
+        for each in subscriptions.values():
+            yield from self._subscriber.close(each, left, pace)
+            if pace.is_full(_CLOSED):
+                yield
+        yield from self._dispatcher.dispatch_all(left, pace)
+
+    def _when_left(self, client: Client, then: Callable[[None], None]) -> None:
+        """``then`` is called when all is over that belonged to ``client``, who is leaving."""
+        self._leavers[client].append(partial(then, None))
 
     def _connect(self, client: Client, command: Connect) -> None:
         """Find out who that is."""
@@ -391,16 +464,16 @@ class Engine:
             is_held = True
             client.connection.stop_reading()
 
-    def _subscribe(self, client: Client, command: Subscribe) -> None:
+    def _subscribe(self, client: Client, command: Subscribe) -> Work[None] | None:
         selector = command.selector
         if selector is None or is_quick(selector):
-            self._subscriber.subscribe(client, command)
-            return
+            return self._subscriber.subscribe(client, command)
 
         def compile_first(then: Callable[[None], None]) -> None:
             self._in_thread(partial(_compile, selector), lambda: then(None))
 
         self._when_known(client, compile_first, lambda _: self._try(client, command, self._subscriber.subscribe))
+        return None
 
     def _admit(self, client: Client, command: Connect, principal: Principal) -> None:
         """It is ``principal``. A connection id is his for good: his answer comes when the store knows that."""
@@ -425,6 +498,9 @@ class Engine:
         self._when_known(client, store, lambda _: self._try(client, command, enter))
 
     def _enter(self, client: Client, command: Connect, principal: Principal) -> None:
+        def enter(client: Client, command: Connect) -> None:
+            self._enter(client, command, principal)
+
         former = None if command.connection_id is None else self._connection_ids.get(command.connection_id)
         if former is not None:
             # The client came back before the loss of its old socket was noticed here (openwire.md 16.3).
@@ -434,12 +510,18 @@ class Engine:
             other = self._client_ids.get(command.client_id)
             if other is not None and command.steals_client_id and other.principal.name == principal.name:
                 self._hang_up(other, after_flush=False)
-            elif other is not None:
+            elif other is not None and other.is_open:
                 raise ClientError(
                     f"Client id {command.client_id!r} is connected already from {other.connection.peer}",
                     "A client id belongs to one connection at a time.",
                     kind=ErrorKind.CLIENT_ID,
                 )
+            former = other or former
+        if former is not None and former in self._leavers:
+            # What it had is to be over before it begins again under the same name.
+            self._when_known(client, partial(self._when_left, former), lambda _: self._try(client, command, enter))
+            return
+        if command.client_id is not None:
             self._client_ids[command.client_id] = client
             client.id = command.client_id
         if command.connection_id is not None:
@@ -472,9 +554,9 @@ class Engine:
     def _disconnect(self, client: Client, command: Disconnect) -> None:
         if self._flow.is_holding and self._flow.follow_out(client, command):
             return
-        self._leave(client)
         # An empty operation: it comes back when all before it is durable.
-        self._append(Atomic((), None, _Farewell(client, command.receipt, command.is_awaited)))
+        farewell = Atomic((), None, _Farewell(client, command.receipt, command.is_awaited))
+        self._leave(client, partial(self._append, farewell))
 
     def _abort_consumer(
         self, client: Client, subscription: Subscription, error: ClientError, *, ends_connection: bool
@@ -485,11 +567,17 @@ class Engine:
             tell(client.connection, client.session.fail, error)
             self._hang_up(client)
             return
-        del client.subscriptions[subscription.id]
-        queues = self._subscriber.close(subscription)
-        tell(client.connection, client.session.close_consumer, subscription.id, error)
-        for queue in queues:
-            self._dispatch(queue)
+
+        def end(client: Client, of: Unsubscribe) -> Work[None]:
+            del client.subscriptions[subscription.id]
+            left: dict[Queue, None] = {}
+            pace = Pace()
+            yield from self._subscriber.close(subscription, left, pace)
+            if client.is_there:
+                tell(client.connection, client.session.close_consumer, subscription.id, error)
+            yield from self._dispatcher.dispatch_all(left, pace)
+
+        self._try(client, Unsubscribe(subscription.id), end)
 
     # ---- messages
 
@@ -665,10 +753,9 @@ class Engine:
                         self._dispatcher.remove(queue, entry)
                 touched[queue] = None
         elif isinstance(context, Opening):
-            parts = context.is_stored()
-            for part in parts if context.subscription.is_open else ():
-                part.open(context.subscription)
-                touched[part] = None
+            stored = context.is_stored()
+            if stored is not None:
+                self._begin(self._subscriber.serve(stored, context.subscription))
         elif isinstance(operation, AddConnection):
             assert callable(context), "the client waits for it"
             context()

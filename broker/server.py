@@ -278,7 +278,7 @@ class Server:
         """Take no new connections and nothing more from those there are; what they were promised may still be said."""
         self._stop_listening()
         for connection in self._connections:
-            connection.stop_reading()
+            connection.end_reading()
 
     def resume_reading_all(self) -> None:
         """The engine is not congested any more."""

@@ -42,6 +42,11 @@ class Slices:
         self.start(_told(work, done))
         return await done
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no work is under way."""
+        return not self._works
+
     def end(self) -> None:
         """No step is made any more, of no work."""
         self._is_over = True

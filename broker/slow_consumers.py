@@ -67,6 +67,8 @@ class SlowConsumers:
             return
         former, self._paces = self._paces, {}
         for client in list(clients):
+            if client.is_busy:
+                continue
             for subscription in list(client.subscriptions.values()):
                 found = self._policy(subscription)
                 if found is None or not subscription.is_open:

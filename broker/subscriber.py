@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from broker.advising import Advising
@@ -17,13 +16,17 @@ from broker.core.policies import Policies
 from broker.core.queue import Queue
 from broker.core.selector import compile_selector
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Selector, Subscription
+from broker.core.slices import Pace, Work
+from broker.core.subscription import Entry, Selector, Subscription
 from broker.core.topic import DurableSubscription, Topic, TopicSubscription
 from broker.dispatcher import Dispatcher, Store
 from store.hints import with_user_hint
 from store.operations import AddSubscription, RemoveOwner
 from store.records.commands import encode_subscription, encode_unsubscribe, subscription_key
 from store.records.message import Destination, DestinationKind
+
+# What it takes to begin a durable subscription of one more topic, and to end one, in items of a step.
+_BEGUN, _ENDED = 8, 8
 
 
 class Stored:
@@ -32,7 +35,9 @@ class Stored:
 
     __slots__ = ("client", "count", "parts", "receipt")
 
-    def __init__(self, client: Client, receipt: Receipt | None, count: int, parts: list[DurableSubscription]) -> None:
+    def __init__(
+        self, client: Client | None, receipt: Receipt | None, count: int, parts: list[DurableSubscription]
+    ) -> None:
         self.client = client
         self.count = count
         self.parts = parts
@@ -44,22 +49,17 @@ class Opening:
 
     __slots__ = ("_part", "_stored", "subscription")
 
-    def __init__(self, stored: Stored | None, subscription: Subscription, part: DurableSubscription) -> None:
+    def __init__(self, stored: Stored, subscription: Subscription, part: DurableSubscription) -> None:
         self.subscription = subscription
         self._part = part
         self._stored = stored
 
-    def is_stored(self) -> Sequence[DurableSubscription]:
-        """Tell who waits, if this was the last one. Returns what is to be served from now on."""
+    def is_stored(self) -> Stored | None:
+        """What is to be served from now on, if this was the last one that waited for the store."""
         stored = self._stored
-        if stored is None:
-            return (self._part,)
         stored.parts.append(self._part)
         stored.count -= 1
-        if stored.count:
-            return ()
-        stored.client.tell_receipt(stored.receipt)
-        return stored.parts
+        return None if stored.count else stored
 
 
 class Subscriber:
@@ -85,7 +85,7 @@ class Subscriber:
         self._advising = advising
         destinations.on_topic = self._join
 
-    def subscribe(self, client: Client, command: Subscribe) -> None:
+    def subscribe(self, client: Client, command: Subscribe) -> Work[None]:
         """Open a subscription. A new durable one is served, and its receipt told, once the store has it."""
         if command.id in client.subscriptions:
             raise ClientError(
@@ -118,11 +118,11 @@ class Subscriber:
             self._check_may_read(client, part)
         selector = None if command.selector is None else compile_selector(command.selector)
         if command.durable_name is not None:
-            self._subscribe_durable(client, command, command.durable_name, parts)
+            yield from self._subscribe_durable(client, command, command.durable_name, parts)
         elif parts[0].is_topic:
-            self._subscribe_topics(client, command, parts, selector)
+            yield from self._subscribe_topics(client, command, parts, selector)
         else:
-            self._subscribe_queues(client, command, parts, selector)
+            yield from self._subscribe_queues(client, command, parts, selector)
 
     def _check_may_read(self, client: Client, part: Destination) -> None:
         """ClientError when the client may not, or when the destination belongs to another connection."""
@@ -150,7 +150,7 @@ class Subscriber:
 
     def _subscribe_topics(
         self, client: Client, command: Subscribe, parts: tuple[Destination, ...], selector: Selector | None
-    ) -> None:
+    ) -> Work[None]:
         policy = self._policies.of(parts[0])
         plain = TopicSubscription(
             command.id,
@@ -171,13 +171,13 @@ class Subscriber:
             topic.open(plain)
         for part in parts:
             if names.is_wildcard(part.name):
-                self._destinations.watch(plain, part, partial(self._may_read, client))
+                yield from self._destinations.watch(plain, part, partial(self._may_read, client))
         client.tell_receipt(command.receipt)
-        self._advising.subscribed(client, command, plain, parts)
+        yield from self._advising.subscribed(client, command, plain, parts)
 
     def _subscribe_queues(
         self, client: Client, command: Subscribe, parts: tuple[Destination, ...], selector: Selector | None
-    ) -> None:
+    ) -> Work[None]:
         policy = self._policies.of(parts[0])
         asked = policy.prefetch(command.prefetch, is_topic=False, is_browser=command.is_browser)
         subscription = Subscription(
@@ -193,19 +193,23 @@ class Subscriber:
         user = client.principal.owner
         queues = [self._destinations.queue(part, user) for part in parts if not names.is_wildcard(part.name)]
         _enter(client, subscription)
-        # The receipt precedes the first message (ActiveMQ).
-        client.tell_receipt(command.receipt)
         if command.is_browser:
+            client.tell_receipt(command.receipt)
             self._dispatcher.browse(subscription, queues)
             return
+        credit, subscription.credit = subscription.credit, 0  # until it takes part in all of them
         for queue in queues:
             queue.open(subscription)
         for part in parts:
             if names.is_wildcard(part.name):
-                self._destinations.watch(subscription, part, partial(self._may_read, client))
-        self._advising.subscribed(client, command, subscription, parts)
-        for queue in subscription.queues:
-            self._dispatcher.dispatch(queue)
+                yield from self._destinations.watch(subscription, part, partial(self._may_read, client))
+        if not subscription.is_open:
+            return
+        # The receipt precedes the first message (ActiveMQ).
+        client.tell_receipt(command.receipt)
+        subscription.credit = credit
+        yield from self._advising.subscribed(client, command, subscription, parts)
+        yield from self._dispatcher.dispatch_all(list(subscription.queues), Pace())
 
     def _bounded(self, wanted: int, command: Subscribe) -> int:
         """At most what a client may ask for. 0, one message for each Pull, is for those who can pull."""
@@ -219,7 +223,7 @@ class Subscriber:
         command: Subscribe,
         name: str,
         parts: tuple[Destination, ...],
-    ) -> None:
+    ) -> Work[None]:
         names.check_length("the name of a durable subscription", name)
         for topic in parts:
             if topic.kind is not DestinationKind.TOPIC:
@@ -236,7 +240,7 @@ class Subscriber:
         if durable is None or durable.terms != asked.terms:
             if durable is not None:  # as JMS wants it: under the same name begins another one
                 durable.check_unused()
-                self._delete(durable, None)
+                yield from self._delete(durable, None)
             durable = self._destinations.add_durable(asked)
         prefetch = self._policies.of(parts[0]).prefetch(command.prefetch, is_topic=True, is_durable=True)
         subscription = Subscription(
@@ -247,29 +251,55 @@ class Subscriber:
             durable.user = client.principal.owner
         self._claim(durable)
         _enter(client, subscription)
-        self._advising.subscribed(client, command, subscription, parts)
-        known = [part for part in durable.parts.values() if self._may_read(client, part.destination)]
-        for part in known:
-            part.reserve(subscription)
-        missing = [topic for topic in self._missing(durable) if durable.may_read(topic)]
-        if missing:
-            stored = Stored(client, command.receipt, len(missing), known)
-            for topic in missing:
+        yield from self._advising.subscribed(client, command, subscription, parts)
+        pace = Pace()
+        known: list[DurableSubscription] = []
+        for part in list(durable.parts.values()):
+            if self._may_read(client, part.destination):
+                part.reserve(subscription)
+                known.append(part)
+            if pace.is_full():
+                yield
+        missing = yield from self._missing(durable, pace)
+        stored = Stored(client, command.receipt, len(missing) + 1, known)  # and this work itself
+        for topic in missing:
+            if not subscription.is_open:
+                return
+            if topic in durable.parts:  # it began meanwhile, and is served by itself
+                stored.count -= 1
+            else:
                 self._begin_part(durable, topic, stored, is_retroactive=command.is_retroactive)
-            return
-        client.tell_receipt(command.receipt)
-        for part in known:
-            part.open(subscription)
-            self._dispatcher.dispatch(part)
+            if pace.is_full(_BEGUN):
+                yield
+        stored.count -= 1
+        if not stored.count:
+            yield from self.serve(stored, subscription)
 
-    def _missing(self, durable: DurableSubscriber) -> list[Destination]:
+    def serve(self, stored: Stored, subscription: Subscription) -> Work[None]:
+        """The store has all of it: tell who waits, and have what there is delivered."""
+        pace = Pace()
+        if stored.client is not None:
+            stored.client.tell_receipt(stored.receipt)
+        for part in stored.parts:
+            if not subscription.is_open:
+                return
+            part.open(subscription)
+            dispatched = part.dispatched
+            self._dispatcher.dispatch(part)
+            if pace.is_full(2 + part.dispatched - dispatched):
+                yield
+
+    def _missing(self, durable: DurableSubscriber, pace: Pace) -> Work[list[Destination]]:
         """The topics that there are, of which ``durable`` is to have a part and has none."""
-        missing = durable.missing
+        missing = dict.fromkeys(durable.missing)
         if durable.is_of_pattern:
-            topics = (topic.destination for topic in self._destinations.topics())
-            matching = (topic for topic in topics if not names.is_advisory(topic) and durable.lacks(topic))
-            missing += [topic for topic in matching if topic not in missing]
-        return missing
+            for topic in self._destinations.topics():
+                destination = topic.destination
+                if not names.is_advisory(destination) and durable.lacks(destination):
+                    missing[destination] = None
+                if pace.is_full():
+                    yield
+        return [topic for topic in missing if durable.may_read(topic)]
 
     def _begin_part(
         self, durable: DurableSubscriber, topic: Destination, stored: Stored | None, *, is_retroactive: bool = False
@@ -281,7 +311,7 @@ class Subscriber:
         opening = None
         if consumer is not None:
             part.reserve(consumer)
-            opening = Opening(stored, consumer, part)
+            opening = Opening(stored or Stored(None, None, 1, []), consumer, part)
         self._append(AddSubscription(owner, _record(durable, topic, is_retroactive=is_retroactive), opening))
 
     def _claim(self, durable: DurableSubscriber) -> None:
@@ -301,25 +331,29 @@ class Subscriber:
 
     # ---- the end
 
-    def unsubscribe(self, client: Client, command: Unsubscribe) -> None:
+    def unsubscribe(self, client: Client, command: Unsubscribe) -> Work[None]:
         """Close a subscription, delete a durable one, or both in one step (ActiveMQ's clients need two).
         Where the second is refused the first holds: a session forgets what it asked to be closed."""
-        queues: list[Queue] = []
+        pace = Pace()
+        left: dict[Queue, None] = {}
+        refusal: ClientError | None = None
         if command.id is not None:
             subscription = client.subscriptions.pop(command.id, None)
             if subscription is None:
                 raise ClientError(f"No subscription matched {command.id!r}", is_fatal=False, kind=ErrorKind.STATE)
-            queues = self.close(subscription, command.seen)
+            yield from self.close(subscription, left, pace, command.seen)
         try:
             if command.durable_name is None:
                 client.tell_receipt(command.receipt)
             else:
-                self._end_durable(client, command.durable_name, command.receipt)
-        finally:
-            for queue in queues:
-                self._dispatcher.dispatch(queue)
+                yield from self._end_durable(client, command.durable_name, command.receipt)
+        except ClientError as error:
+            refusal = error
+        yield from self._dispatcher.dispatch_all(left, pace)
+        if refusal is not None:
+            raise refusal
 
-    def _end_durable(self, client: Client, name: str, receipt: Receipt | None) -> None:
+    def _end_durable(self, client: Client, name: str, receipt: Receipt | None) -> Work[None]:
         durable = self._destinations.durables.get(subscription_key(client.client_id(), name))
         if durable is None:
             raise ClientError(
@@ -333,8 +367,8 @@ class Subscriber:
             durable.check_unused()
         if durable.consumer is not None:
             client.subscriptions.pop(durable.consumer.id, None)
-            self.close(durable.consumer)
-        self._delete(durable, (client, receipt))
+            yield from self.close(durable.consumer, {}, Pace())
+        yield from self._delete(durable, (client, receipt))
         self._advising.durable_deleted(client, durable)
 
     def _check_is_its(self, client: Client, durable: DurableSubscriber) -> None:
@@ -353,39 +387,60 @@ class Subscriber:
                 kind=ErrorKind.SECURITY,
             ) from error
 
-    def _delete(self, durable: DurableSubscriber, waiting: Waiting | None) -> None:
+    def _delete(self, durable: DurableSubscriber, waiting: Waiting | None) -> Work[None]:
         self._destinations.remove_durable(durable)
         parts = list(durable.parts.values())
+        pace = Pace()
         for part in parts:
+            if pace.is_full(_ENDED):
+                yield
+            self._destinations.remove_part(part)
             payload = encode_unsubscribe(part.destination, durable.client_id, durable.name)
             self._append(RemoveOwner(part.owner, payload, waiting if part is parts[-1] else None))
         if not parts and waiting is not None:
             client, receipt = waiting
             client.tell_receipt(receipt)
 
-    def close(self, subscription: Subscription, seen: int | None = None) -> list[Queue]:
-        """``subscription`` ends. Returns the queues to which its unacknowledged messages went back, to be dispatched.
+    def close(
+        self, subscription: Subscription, left: dict[Queue, None], pace: Pace, seen: int | None = None
+    ) -> Work[None]:
+        """``subscription`` ends. ``left`` gets the queues that it left, with its unacknowledged messages, and that are
+        to be dispatched afterwards. Of each queue all come back at once, so that nobody overtakes them there.
 
         ``seen``: see Unsubscribe.
         """
-        subscription.is_open = False
+        subscription.end()
         subscription.outlet.holder.add(Kind.STATE, -SUBSCRIPTION_BYTES)
         self._destinations.unwatch(subscription)
         if subscription.is_browser:
             self._dispatcher.end_browse(subscription)
             subscription.clear()
-            return []
-        queues = list(subscription.queues)
-        for queue in queues:
-            queue.close(subscription, seen)
+            return
+        unacked, subscription.unacked = subscription.unacked, {}
+        came_back: dict[Queue, list[Entry]] = {}
+        for tag, entry in unacked.items():
+            subscription.let_go(entry)
+            if entry.queue is not None:
+                entry.queue.mark_returned(entry, is_seen=seen is None or tag <= seen)
+                came_back.setdefault(entry.queue, []).append(entry)
+            if pace.is_full():
+                yield
+        for queue in list(subscription.queues):
+            queue.close(subscription, came_back.pop(queue, ()))
+            left[queue] = None
+            if pace.is_full(1 + len(queue.consumers) // 8 + queue.held // 8):
+                yield
+        for queue, entries in came_back.items():  # dropped meanwhile
+            queue.close(subscription, entries)
         if isinstance(subscription, TopicSubscription):
-            for topic in subscription.topics:
+            for topic in list(subscription.topics):
                 topic.close(subscription)
-        parts = [queue for queue in queues if isinstance(queue, DurableSubscription)]
+                if pace.is_full():
+                    yield
+        parts = [queue for queue in subscription.queues if isinstance(queue, DurableSubscription)]
         if parts:  # what was there for it may be taken by now
             self._claim(self._destinations.durables[subscription_key(parts[0].client_id, parts[0].name)])
         self._advising.unsubscribed(subscription)
-        return queues
 
 
 def _enter(client: Client, subscription: Subscription) -> None:

@@ -28,6 +28,7 @@ from broker.core.commands import (
 from broker.core.destinations import Destinations
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
+from broker.core.slices import Pace, Work
 from broker.core.subscription import Entry, Subscription
 from broker.core.topic import DurableSubscription, Topic
 from broker.core.transaction import Transaction
@@ -226,16 +227,21 @@ class Transactions:
             return []
         return [] if transaction.doom is not None else transaction.messages
 
-    def left(self, client: Client) -> None:
-        """The connection is over: what was not prepared is rolled back."""
+    def left(self, client: Client, left: dict[Queue, None], pace: Pace) -> Work[None]:
+        """The connection is over: what was not prepared is rolled back. ``left`` gets the queues to which something
+        went back, that are to be dispatched afterwards."""
         transactions = list(client.transactions.values())
         client.transactions = {}
         for key, branch in list(self._branches.items()):
             if branch.client is client and branch.transaction is not None:
                 transactions.append(branch.transaction)
                 del self._branches[key]
+        ending = set(client.subscriptions.values())
         for transaction in transactions:
-            self._undo(transaction)
+            transaction.undo(ending)
+            left.update((entry.queue, None) for _, _, entry in transaction.acknowledged if entry.queue is not None)
+            if pace.is_full(1 + len(transaction.acknowledged) // 8):
+                yield
 
     def abort(self, client: Client, command: Abort) -> None:
         if command.xa is not None:

@@ -506,6 +506,11 @@ class Connection(asyncio.Protocol):
         self._reasons_not_to_read &= ~_STOPPED
         self._settle(has_spent=False)
 
+    def end_reading(self) -> None:
+        """Nothing more is taken from the peer, whoever else resumes reading."""
+        self._reasons_not_to_read |= _ENDED
+        self._settle(has_spent=False)
+
     def hold_input(self, is_held: bool) -> None:
         """As UnfinishedInput says it."""
         reasons = self._reasons_not_to_read & ~_UNFINISHED | (_UNFINISHED if is_held else 0)
@@ -606,7 +611,7 @@ class Connection(asyncio.Protocol):
 
 
 # Why a connection is not to be read.
-_CONGESTION, _STOPPED, _UNFINISHED, _UNREAD = 1, 2, 4, 8
+_CONGESTION, _STOPPED, _UNFINISHED, _UNREAD, _ENDED = 1, 2, 4, 8, 16
 # The beginning of a handshake: type and version of its first record (RFC 8446, 5.1).
 _TLS_HELLO = b"\x16\x03"
 # Between two questions whether what is withheld may be said; a look takes less than a millisecond on a healthy volume.

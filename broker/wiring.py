@@ -336,7 +336,9 @@ class Broker:
         store = self._mastership.store
         deadline = time.monotonic() + PENDING_SECONDS_MAX
         # Polled: an Event would cost every batch what only the last one needs
-        while store is not None and store.has_pending and time.monotonic() < deadline:  # noqa: ASYNC110
+        while store is not None and time.monotonic() < deadline:
+            if not store.has_pending and self._slices.is_idle:
+                break
             await asyncio.sleep(0.002)
         await self._server.close()
         if self._engine is not None:

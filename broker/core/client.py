@@ -62,6 +62,7 @@ class Client:
         "connection_id",
         "holder",
         "id",
+        "is_busy",
         "is_open",
         "is_there",
         "may_send",
@@ -93,6 +94,7 @@ class Client:
         self.temporaries: set[Destination] = set()
         self.is_open = True
         self.is_there = True
+        self.is_busy = False  # something that it asked for takes several steps, and goes on
         self.subscriptions: dict[str, Subscription] = {}
         self.transactions: dict[str, Transaction] = {}
         self.transactions_begun = 0

@@ -15,7 +15,7 @@ from broker.core.policies import Policies
 from broker.core.queue import Queue
 from broker.core.selector import compile_selector
 from broker.core.settings import EngineSettings
-from broker.core.slices import Work, at_once
+from broker.core.slices import Pace, Work, at_once
 from broker.core.subscription import Subscription
 from broker.core.topic import DurableSubscription, Topic, TopicSubscription
 from broker.core.trie import NameTrie
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 VIRTUAL_TOPIC_PREFIX = "VirtualTopic."
 _CONSUMER_PREFIX = "Consumer."
 NO_POLICIES = Policies(())
+# What it takes to wake a queue and have somebody take part in it, in items of a step.
+_OPENED = 4
 
 
 def _take_part(queue: Queue, watch: Watch) -> None:
@@ -57,6 +59,7 @@ class Destinations:
         "_made_by",
         "_makers",
         "_memory",
+        "_named",
         "_names",
         "_new_queue",
         "_of_patterns",
@@ -101,6 +104,7 @@ class Destinations:
         self._asleep: dict[Destination, Owner] = {}
         # Of the kinds that a pattern was asked for: a take-over of many queues does not wait for it.
         self._names: dict[DestinationKind, NameTrie[Destination]] = {}
+        self._named: set[DestinationKind] = set()  # of which all names are there
         # What subscriptions with wildcards look for, in the order in which they came; and the patterns of each.
         self._watching = {kind: Watching() for kind in DestinationKind}
         self._watched: dict[Subscription, list[tuple[Destination, Watch]]] = {}
@@ -281,7 +285,7 @@ class Destinations:
             return
         for consumer in list(target.consumers):
             target.close(consumer)
-            consumer.queues.remove(target)
+            del consumer.queues[target]
         self.by_owner.pop(target.owner, None)
         fed = destination.name.split(".", 2)[-1]
         if destination in self._virtual.get(fed, ()):
@@ -363,22 +367,31 @@ class Destinations:
         subscription: Subscription,
         pattern: Destination,
         may_read: Callable[[Destination], bool] = lambda destination: True,
-    ) -> None:
+    ) -> Work[None]:
         """``subscription`` takes part in all that match, now and later, until ``unwatch``; but for what ``may_read``
-        keeps from it. Topics find that out by themselves when they are next looked at."""
+        keeps from it. Topics find that out by themselves when they are next looked at; of queues, those that there are
+        take some steps."""
         watch = Watch(subscription, may_read)
         matching = Pattern(pattern.name)
         self._watching[pattern.kind].add(matching, watch)
         self._watched.setdefault(subscription, []).append((pattern, watch))
         if pattern.is_topic:
             return
-        for destination in self._names_of(pattern.kind).matching(matching):
-            if destination in self._asleep:
-                self._wake(destination)  # which opens it
-                continue
-            queue = self.by_name[destination]
-            assert isinstance(queue, Queue), "a topic has another kind in its name"
-            _take_part(queue, watch)
+        pace = Pace()
+        found = yield from self._names_of(pattern.kind, pace)
+        for destinations in found.matching(matching):
+            for destination in destinations:
+                if not subscription.is_open:
+                    return
+                queue = self.by_name.get(destination) or self._wake(destination)  # which opens it
+                if queue is None:
+                    continue  # it ended meanwhile
+                assert isinstance(queue, Queue), "a topic has another kind in its name"
+                _take_part(queue, watch)
+                if pace.is_full(_OPENED + queue.held):
+                    yield
+            if pace.is_full():
+                yield
 
     def _enter(self, target: Queue | Topic) -> None:
         """It is found by its name from now on."""
@@ -388,13 +401,15 @@ class Destinations:
         if destination.kind in self._names:
             self._names[destination.kind].add(destination.name, destination)
 
-    def _names_of(self, kind: DestinationKind) -> NameTrie[Destination]:
-        found = self._names.get(kind)
-        if found is None:
-            found = self._names[kind] = NameTrie()
+    def _names_of(self, kind: DestinationKind, pace: Pace) -> Work[NameTrie[Destination]]:
+        found = self._names.setdefault(kind, NameTrie())  # what begins or ends meanwhile is entered or taken away
+        if kind not in self._named:
             for destination in self.names():
-                if destination.kind is kind:
+                if destination.kind is kind and self.exists(destination):
                     found.add(destination.name, destination)
+                if pace.is_full():
+                    yield
+            self._named.add(kind)
         return found
 
     def unwatch(self, subscription: Subscription) -> None:
@@ -468,14 +483,16 @@ class Destinations:
         return [each for each in self._of_patterns if each.lacks(topic)]
 
     def remove_durable(self, durable: DurableSubscriber) -> None:
-        """It is deleted with all it held. Its consumer was closed before."""
+        """It is deleted; each of its parts is to be removed, too. Its consumer was closed before."""
         del self.durables[subscription_key(durable.client_id, durable.name)]
         if durable.is_of_pattern:
             self._of_patterns.remove(durable)
-        for part in durable.parts.values():
-            self.topic(part.destination).remove_durable(part)
-            del self.by_owner[part.owner]
-            self._start(part.drop())
+
+    def remove_part(self, part: DurableSubscription) -> None:
+        """It is deleted with all it held."""
+        self.topic(part.destination).remove_durable(part)
+        del self.by_owner[part.owner]
+        self._start(part.drop())
 
     def parts(self) -> list[DurableSubscription]:
         """Of all durable subscribers."""

@@ -473,8 +473,7 @@ class Queue:
 
     def open(self, subscription: Subscription) -> None:
         """``subscription`` takes part from now on."""
-        if self not in subscription.queues:  # a durable subscription is reserved first
-            subscription.queues.append(self)
+        subscription.queues[self] = None
         self.consumers.append(subscription)
         self._recall()
         if self.routes is None or exclusive(self.consumers) is not None:
@@ -482,23 +481,16 @@ class Queue:
         else:
             self.routes.join(self, subscription)
 
-    def close(self, subscription: Subscription, seen: int | None = None) -> None:
-        """``subscription`` ends; what it has not acknowledged goes back to its place, marked as redelivered: up to the
-        tag ``seen`` (None: all of it).
+    def close(self, subscription: Subscription, came_back: Sequence[Entry] | None = None) -> None:
+        """``subscription`` ends; what it has not acknowledged goes back to its place, all at once. ``came_back``: who
+        closes it in many queues has taken that out of ``unacked`` and told ``mark_returned``.
 
         What it acknowledged in an open transaction stays with that transaction.
         """
         is_consumer = subscription in self.consumers
         if is_consumer:
             self.consumers.remove(subscription)
-        kept: dict[int, Entry] = {}
-        for tag, entry in subscription.unacked.items():
-            if entry.queue is self:
-                subscription.let_go(entry)
-                self.give_back(entry, is_seen=seen is None or tag <= seen)
-            else:
-                kept[tag] = entry
-        subscription.unacked = kept
+        self._take_in_again(self._taken_from(subscription) if came_back is None else came_back)
         if is_consumer:
             # What an exclusive one passed over, others may want.
             is_open_to_all = subscription.is_exclusive or not self.consumers
@@ -648,12 +640,36 @@ class Queue:
         self.in_flight -= 1
         if self.routes is not None:
             self.routes.gone(entry)
+        self.mark_returned(entry, is_seen=is_seen)
+        heappush(self.returned, (entry.position, entry))
+
+    def mark_returned(self, entry: Entry, *, is_seen: bool) -> None:
+        """The first half of ``give_back``, which may be long before the second (``close``)."""
         if is_seen:
             entry.redeliveries += 1
         expiration = entry.message.expiration
         if expiration and (not self.expiring_at or expiration < self.expiring_at):
             self.expiring_at = expiration
-        heappush(self.returned, (entry.position, entry))
+
+    def _taken_from(self, subscription: Subscription) -> list[Entry]:
+        unacked = subscription.unacked
+        mine = [entry for entry in unacked.values() if entry.queue is self]
+        subscription.unacked = {tag: entry for tag, entry in unacked.items() if entry.queue is not self}
+        for entry in mine:
+            self.mark_returned(entry, is_seen=True)
+        return mine
+
+    def _take_in_again(self, entries: Sequence[Entry]) -> None:
+        """The second half of ``give_back``, for many: nobody sees some of them back and others not."""
+        if self.is_dropped:
+            for entry in entries:
+                self.settle(entry)
+            return
+        self.in_flight -= len(entries)
+        if self.routes is not None:
+            self.routes.all_gone(entries)
+        self.returned += [(entry.position, entry) for entry in entries]
+        heapify(self.returned)
 
     def take_back(self, paged: PagedMessage) -> None:
         """A message is offered again that a prepared transaction of a former term withheld: at the front, or where the

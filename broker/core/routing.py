@@ -11,7 +11,7 @@ consumers acknowledge what they have, or change; ``Queue.passed_over`` shows it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -132,6 +132,15 @@ class Routes:
         self.not_recalled(entry)
         if entry.message.group_id is not None:
             self._lanes.groups.done(entry.message.group_id)
+
+    def all_gone(self, entries: Sequence[Entry]) -> None:
+        """As ``gone``, of many at once."""
+        self._out.difference_update([entry.position for entry in entries])
+        for entry in entries if self._recalled else ():
+            self.not_recalled(entry)
+        for entry in entries if len(self._lanes.groups) else ():
+            if entry.message.group_id is not None:
+                self._lanes.groups.done(entry.message.group_id)
 
     @property
     def waiting(self) -> int:

@@ -6,11 +6,12 @@ how many of them are made in one turn of the loop; between two steps everything 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable
 from itertools import islice
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 Work = Generator[None, None, T]
 
@@ -23,6 +24,62 @@ def pieces(items: Iterable[T]) -> Generator[list[T], None, None]:
     rest = iter(items)
     while piece := list(islice(rest, ITEMS)):
         yield piece
+
+
+class Pace:
+    """Counts what a work does, over all its loops: when a step of it is full."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = ITEMS
+
+    def is_full(self, items: int = 1) -> bool:
+        """``items`` more were done. Whether the step is full, and the next one begins: time to yield."""
+        self._left -= items
+        if self._left > 0:
+            return False
+        self._left = ITEMS
+        return True
+
+
+def is_done(work: Work[None]) -> bool:
+    """Make one step of ``work``: whether that was all of it."""
+    try:
+        next(work)
+    except StopIteration:
+        return True
+    return False
+
+
+class Rounds(Generic[K]):
+    """What is done again and again for each of many: of each one round is under way at most, and if it is asked for
+    meanwhile there is one more. ``start`` has done in slices what takes more than a step."""
+
+    __slots__ = ("_asked", "_make", "_start")
+
+    def __init__(self, start: Callable[[Work[None]], object], make: Callable[[K], Work[None]]) -> None:
+        self._start = start
+        self._make = make
+        self._asked: dict[K, bool] = {}  # of those under way: once more?
+
+    def ask(self, key: K) -> None:
+        """A round that begins now or later is made for ``key``."""
+        if key in self._asked:
+            self._asked[key] = True
+            return
+        work = self._rounds(key)
+        if not is_done(work):
+            self._start(work)
+
+    def _rounds(self, key: K) -> Work[None]:
+        self._asked[key] = True
+        try:
+            while self._asked[key]:
+                self._asked[key] = False
+                yield from self._make(key)
+        finally:
+            del self._asked[key]
 
 
 def at_once(work: Work[T]) -> T:

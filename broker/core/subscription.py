@@ -184,7 +184,7 @@ class Subscription:
         self.tag = 0
         self.unacked: dict[int, Entry] = {}
         self.enlisted: dict[int, Entry] = {}
-        self.queues: list[Queue] = []
+        self.queues: dict[Queue, None] = {}
         self.topics: dict[Topic, None] = {}
         self.is_open = True
         self._holder = outlet.holder
@@ -226,6 +226,11 @@ class Subscription:
         for entry in self.unacked.values():
             self.let_go(entry)
         self.unacked.clear()
+
+    def end(self) -> None:
+        """Nothing is delivered to it any more, wherever it still takes part."""
+        self.is_open = False
+        self.credit = 0
 
     def take(self, tag: int) -> list[tuple[int, Entry]]:
         """What an acknowledgement of ``tag`` covers, oldest first; nothing if it was not waiting for one."""

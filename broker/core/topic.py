@@ -46,7 +46,10 @@ class TopicSubscription(Subscription):
         self._bytes_max = settings.topic_pending_bytes
 
     def hold(self, entry: Entry) -> None:
-        """``entry`` waits; the oldest go when there are too many, or too much is held for its client."""
+        """``entry`` waits; the oldest go when there are too many, or too much is held for its client. Nothing waits for
+        who is gone."""
+        if not self.is_open:
+            return
         pending = self.pending
         pending.append(entry)
         self.pending_bytes += entry.weight
@@ -125,7 +128,7 @@ class DurableSubscription(Queue):
         """``subscription`` is the one consumer from now on."""
         assert self.subscription is None, "it has one consumer at a time"
         self.subscription = subscription
-        subscription.queues.append(self)
+        subscription.queues[self] = None
         self.no_local_outlet = subscription.outlet if subscription.no_local else None
 
     @property
@@ -160,8 +163,8 @@ class DurableSubscription(Queue):
         unwanted, self._unwanted = self._unwanted, []
         return unwanted
 
-    def close(self, subscription: Subscription, seen: int | None = None) -> None:
-        super().close(subscription, seen)
+    def close(self, subscription: Subscription, came_back: Sequence[Entry] | None = None) -> None:
+        super().close(subscription, came_back)
         self.subscription = None
         self.no_local_outlet = None
 

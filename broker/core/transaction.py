@@ -6,6 +6,7 @@ doomed: it can only be rolled back, so that nobody commits the half of it that w
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NoReturn
 
 from broker.core import names
@@ -97,15 +98,15 @@ class Transaction:
         for subscription, _, entry in self.acknowledged:
             subscription.let_go(entry)
 
-    def undo(self) -> None:
+    def undo(self, ending: Collection[Subscription] = ()) -> None:
         """ABORT: acknowledgements never happened. The deliveries wait for one again; those of a subscription that was
-        closed meanwhile go back to their queue."""
+        closed meanwhile go back to their queue. ``ending``: they are to be closed, and give them back then."""
         self.end()
         by_subscription: dict[Subscription, list[tuple[int, Entry]]] = {}
         for subscription, tag, entry in self.acknowledged:
             if subscription.enlisted.pop(tag, None) is None:
                 continue
-            if subscription.is_open:
+            if subscription.is_open or subscription in ending:
                 by_subscription.setdefault(subscription, []).append((tag, entry))
             elif entry.queue is not None:
                 entry.queue.give_back(entry)

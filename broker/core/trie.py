@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 from broker.core.names import Pattern
+from broker.core.slices import Pace
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -65,27 +66,36 @@ class NameTrie(_Trie[Value]):
         self._make(name.split(".")).values[value] = None
 
     def remove(self, name: str, value: Value) -> None:
-        """KeyError when it is not there."""
+        """One that is not there makes no difference."""
         words = name.split(".")
-        path = self._path(words)
-        del path[-1].values[value]
+        try:
+            path = self._path(words)
+        except KeyError:
+            return
+        path[-1].values.pop(value, None)
         self._prune(words, path)
 
-    def matching(self, pattern: Pattern) -> Iterator[Value]:
-        """The values of all names that ``pattern`` matches. Names may be added and removed meanwhile: those are found,
-        or not."""
+    def matching(self, pattern: Pattern) -> Iterator[list[Value]]:
+        """The values of all names that ``pattern`` matches, in lists: for each ITEMS nodes are looked at, and it may
+        be empty. Names may be added and removed meanwhile: those are found, or not."""
         wanted, is_open = pattern.words, pattern.is_open
         ways = [(self._root, 0)]
+        found: list[Value] = []
+        pace = Pace()
         while ways:
+            if pace.is_full():
+                yield found
+                found = []
             node, number = ways.pop()
             if number == len(wanted):
-                yield from tuple(node.values)
+                found += node.values
                 if is_open:
                     ways += [(child, number) for child in reversed(node.children.values())]
             elif wanted[number] == "*":
                 ways += [(child, number + 1) for child in reversed(node.children.values())]
             elif (child := node.children.get(wanted[number])) is not None:
                 ways.append((child, number + 1))
+        yield found
 
 
 class PatternTrie(_Trie[Value]):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.core.slices import ITEMS, Work, at_once, pieces
+from broker.core.slices import ITEMS, Pace, Rounds, Work, at_once, pieces
 from broker.slicing import SLICE_SECONDS, TURN_SECONDS, Slices
 
 
@@ -64,6 +64,48 @@ async def test_an_outcome_or_an_error_comes_back() -> None:
     assert await asyncio.gather(slices.run(right()), slices.run(right())) == [7, 7]
     with pytest.raises(ValueError, match="of this work"):
         await slices.run(wrong())
+
+
+async def test_it_is_idle_when_all_is_done() -> None:
+    slices = Slices(asyncio.get_running_loop())
+
+    def work() -> Work[None]:
+        yield
+
+    assert slices.is_idle
+    slices.start(work())
+    assert not slices.is_idle
+    await asyncio.sleep(0.01)
+    assert slices.is_idle
+
+
+def test_steps_are_counted_over_all_loops_of_a_work() -> None:
+    pace = Pace()
+    assert [pace.is_full() for _ in range(ITEMS)] == [False] * (ITEMS - 1) + [True]
+    assert not pace.is_full(ITEMS - 1)
+    assert pace.is_full(3 * ITEMS)
+    assert not pace.is_full(ITEMS - 1)
+
+
+def test_a_round_is_made_once_more_if_it_was_asked_for_meanwhile() -> None:
+    works: list[Work[None]] = []
+    made: list[str] = []
+
+    def make(key: str) -> Work[None]:
+        made.append(key)
+        yield
+
+    rounds = Rounds(works.append, make)
+    rounds.ask("a")
+    rounds.ask("b")
+    rounds.ask("a")
+    rounds.ask("a")
+    for work in works:
+        at_once(work)
+    assert made == ["a", "b", "a"]
+    assert len(works) == 2
+    rounds.ask("a")
+    assert len(works) == 3
 
 
 async def test_an_error_ends_one_work_alone(caplog: pytest.LogCaptureFixture) -> None:

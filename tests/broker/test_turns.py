@@ -78,6 +78,19 @@ async def test_what_waits_while_nothing_is_to_be_read_goes_on_afterwards(bench_o
         assert numbers(engine.commands) == list(range(20_000))
 
 
+async def test_who_is_to_be_read_no_more_is_not_read_again_by_others(bench_of: Any) -> None:
+    async with bench_of() as bench:
+        client = await bench.client()
+        await client.connect()
+        (connection,) = bench.server.connections
+        connection.stop_reading()
+        connection.end_reading()
+        connection.resume_reading()
+        client.writer.write(SEND % 1)
+        await asyncio.sleep(0.05)
+        assert numbers(bench.engine.commands) == []
+
+
 async def test_what_an_error_of_the_broker_ends_is_one_connection(
     bench_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

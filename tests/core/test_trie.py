@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.core import slices
 from broker.core.names import Pattern
 from broker.core.trie import NameTrie, PatternTrie
 
@@ -28,7 +31,7 @@ def test_names_are_found_by_a_pattern(names: list[str], gone: set[str], pattern:
         trie.add(name, name)
     for name in gone.intersection(names):
         trie.remove(name, name)
-    found = list(trie.matching(Pattern(pattern)))
+    found = list(chain.from_iterable(trie.matching(Pattern(pattern))))
     assert sorted(found) == sorted({name for name in names if name not in gone and Pattern(pattern).matches(name)})
 
 
@@ -54,18 +57,26 @@ def test_what_is_gone_leaves_nothing() -> None:
         patterns.remove(Pattern(f"{name}.>"), number)
     assert names._root.is_empty
     assert patterns._root.is_empty
+    names.remove("A.B", 1)
     with pytest.raises(KeyError):
-        names.remove("A.B", 1)
+        patterns.remove(Pattern("A.B.>"), 1)
 
 
-def test_names_may_come_and_go_while_they_are_looked_through() -> None:
+def test_names_may_come_and_go_while_they_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "ITEMS", 7)
     trie: NameTrie[int] = NameTrie()
     for number in range(100):
         trie.add(f"A.{number}", number)
     found = []
-    for number in trie.matching(Pattern("A.>")):
-        found.append(number)
-        trie.add(f"A.x.{number}", 1000 + number)
-        if number < 1000:
-            trie.remove(f"A.{number}", number)
+    for numbers in trie.matching(Pattern("A.>")):
+        found += numbers
+        assert len(numbers) <= 7
+        for number in numbers:
+            trie.add(f"A.x.{number}", 1000 + number)
+            if number < 1000:
+                trie.remove(f"A.{number}", number)
     assert [number for number in found if number < 1000] == list(range(100))
+    names: NameTrie[int] = NameTrie()
+    for number in range(100):
+        names.add(f"{number}.a", number)
+    assert len(list(names.matching(Pattern("*.b")))) > 100 // 7, "what is not found takes steps, too"

@@ -95,6 +95,7 @@ class Client:
         self.is_closed = False
         self.is_reading = True
         self.engine = house.engine
+        self._house = house
         self.sequence = 0
         self.engine.opened(self)
 
@@ -118,8 +119,10 @@ class Client:
         self.engine.handle(self, command)
 
     def vanish(self) -> None:
+        """The socket is gone, and what it had open is over."""
         self.is_closed = True
         self.engine.closed(self)
+        self._house.make_steps()
 
     def connect(self, client_id: str | None = None) -> Client:
         self.handle(Connect(client_id))
@@ -211,6 +214,7 @@ class House:
         self._numbers = count()
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._soon: deque[Callable[[], None]] = deque()
+        self._works: deque[Work[None]] = deque()
         self.drained = 0
         self.store = MemoryStore(self._soon.append)
         self.settings = settings
@@ -234,11 +238,19 @@ class House:
     def _start(self, work: Work[None]) -> None:
         """A step of ``work`` in each turn."""
 
-        def step() -> None:
-            if next(work, self) is None:
-                self._soon.append(step)
+        self._works.append(work)
+        self._soon.append(self._step)
 
-        self._soon.append(step)
+    def _step(self) -> None:
+        if self._works:
+            work = self._works.popleft()
+            if next(work, self) is None:
+                self._start(work)
+
+    def make_steps(self) -> None:
+        """All that was begun comes to its end, and nothing else happens."""
+        while self._works:
+            self._step()
 
     def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
         heappush(self._later, (self.now + seconds * 1000, next(self._numbers), function))

@@ -291,6 +291,7 @@ def test_a_client_id_may_be_taken_over_where_the_connector_says_so(house):
     first = house.client("me")
     second = house.client()
     second.handle(Connect("me", steals_client_id=True))
+    house.turn()
 
     assert first.is_closed
     assert second.errors == []

@@ -1,0 +1,266 @@
+"""What takes in very many destinations, messages or clients is done in steps: its client waits, others do not, and who
+leaves in the middle leaves nothing behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import broker.acknowledger
+from broker.core import slices
+from broker.core.commands import Ack, AckMode, AddDestination, AddProducer, Connect, Subscribe
+from broker.core.queue import Queue
+from store.records.message import Destination, DestinationKind
+from tests.engine.conftest import ORDERS, Client, House
+
+MANY = 40
+STEP = 8
+EVERY_QUEUE = Destination(DestinationKind.QUEUE, "many.>")
+EVERY_TOPIC = Destination(DestinationKind.TOPIC, "many.>")
+
+
+def queue(number: int) -> Destination:
+    return Destination(DestinationKind.QUEUE, f"many.{number}")
+
+
+def topic(number: int) -> Destination:
+    return Destination(DestinationKind.TOPIC, f"many.{number}")
+
+
+@pytest.fixture
+def house(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
+    monkeypatch.setattr(slices, "ITEMS", STEP)
+    monkeypatch.setattr(broker.acknowledger, "ITEMS", STEP)
+    for number in range(MANY):
+        house.client().send(str(number), queue(number))
+        house.engine._destinations.topic(topic(number))
+    house.turn()
+    return house
+
+
+def steps(house: House) -> int:
+    """Makes all that was begun; in so many steps."""
+    count = 0
+    while house._works:
+        house._step()
+        count += 1
+    return count
+
+
+def consumers(house: House) -> int:
+    return sum(len(each.consumers) for each in house.engine._destinations.queues())
+
+
+def test_a_pattern_of_queues_is_opened_in_steps_and_what_its_client_says_next_waits(house: House) -> None:
+    client = house.client()
+    client.subscribe(destination=EVERY_QUEUE, receipt="opened")
+    while not consumers(house):
+        house._step()
+    assert consumers(house) <= STEP
+    client.unsubscribe(receipt="closed")
+    client.send("last", receipt="sent", persistent=False)
+    assert not client.is_reading
+    assert client.receipts == []
+    other = house.client()
+    other.send("aside", receipt="r", persistent=False)
+    assert other.receipts == ["r"], "others are served meanwhile"
+    assert steps(house) > 3 * MANY // STEP
+    assert client.receipts == ["opened", "closed", "sent"]
+    assert sorted(client.bodies, key=int) == [str(number) for number in range(MANY)]
+    assert client.is_reading
+    assert consumers(house) == 0
+
+
+def test_nothing_is_delivered_before_the_receipt(house: House) -> None:
+    client, sender = house.client(), house.client()
+    client.subscribe(destination=EVERY_QUEUE, receipt="opened")
+    for number in range(MANY):
+        sender.send("x", queue(number), persistent=False)
+    assert client.session.told == [("connected", client.client.connection.id)]
+    steps(house)
+    assert client.session.told[1] == ("receipt", "opened")
+    assert len(client.bodies) == 2 * MANY
+
+
+def test_who_vanishes_while_a_pattern_is_opened_takes_part_nowhere(house: House) -> None:
+    client = house.client()
+    client.subscribe(destination=EVERY_QUEUE)
+    house._step()
+    client.is_closed = True
+    house.engine.closed(client)
+    house.make_steps()
+    assert consumers(house) == 0
+    assert not house.engine._destinations._watched
+    assert not house.engine._leavers
+
+
+def test_a_queue_that_begins_or_ends_meanwhile_is_found_or_not(house: House) -> None:
+    client, other = house.client(), house.client()
+    client.subscribe(destination=EVERY_QUEUE)
+    other.send("new", queue(MANY), persistent=False)
+    house.engine._destinations.remove(house.engine._destinations.queue(queue(MANY - 1)))
+    house.turn()
+    assert consumers(house) == MANY
+    assert "new" in client.bodies
+
+
+def test_room_is_looked_for_in_steps(house: House) -> None:
+    client, sender = house.client(), house.client()
+    client.subscribe(destination=EVERY_QUEUE, prefetch=1)
+    house.turn()
+    for number in range(MANY):
+        assert len(client.bodies) == number + 1
+        client.ack(client.bodies[-1])
+        assert len(house._works) <= 1
+        house.turn()
+    sender.send("late", queue(MANY - 1), persistent=False)
+    assert client.bodies[-1] == "late"
+
+
+def test_what_was_not_acknowledged_comes_back_at_once_and_in_order(house: House) -> None:
+    one, other, sender = house.client(), house.client(), house.client()
+    one.subscribe(prefetch=MANY)
+    for number in range(2 * MANY):
+        sender.send(str(number), persistent=False)
+    assert len(one.bodies) == MANY
+    one.unsubscribe()
+    other.subscribe(prefetch=1)
+    sender.send("behind", persistent=False)
+    assert other.bodies == [str(MANY)], "what waits is not kept back by what is on its way back"
+    house.turn()
+    for number in range(MANY):
+        other.ack(other.bodies[-1])
+        assert other.bodies[-1] == str(number)
+    other.ack(other.bodies[-1])
+    assert other.bodies[-1] == str(MANY + 1)
+
+
+def test_a_client_that_leaves_gets_nothing_more_and_all_it_had_ends_in_steps(house: House) -> None:
+    client, other = house.client(), house.client()
+    for number in range(MANY):
+        client.subscribe(str(number), ack=AckMode.AUTO)
+        client.handle(AddProducer(f"p{number}", ORDERS))
+        client.handle(AddDestination(Destination(DestinationKind.TEMP_QUEUE, f"t{number}")))
+    client.begin()
+    house.turn()
+    client.is_closed = True
+    house.engine.closed(client)
+    assert consumers(house) == MANY, "nothing of it is done in the turn in which the socket was lost"
+    other.send("a", persistent=False)
+    house._step()
+    assert 0 < consumers(house) < MANY
+    house.make_steps()
+    assert consumers(house) == 0
+    other.subscribe()
+    assert other.bodies == ["a"]
+    assert not house.engine._declarations.producing
+    assert not any(each.kind is DestinationKind.TEMP_QUEUE for each in house.engine._by_name)
+
+
+def test_the_receipt_of_a_farewell_comes_when_all_is_over(house: House) -> None:
+    client = house.client()
+    for number in range(MANY):
+        client.subscribe(str(number))
+    client.disconnect("bye")
+    house._step()
+    assert client.receipts == []
+    house.turn()
+    assert client.receipts == ["bye"]
+    assert client.is_closed
+    assert consumers(house) == 0
+
+
+def test_who_comes_back_waits_for_the_end_of_what_it_was(house: House) -> None:
+    client = house.client("me")
+    client.subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="r")
+    house.turn()
+    assert client.receipts == ["r"]
+    client.is_closed = True
+    house.engine.closed(client)
+    again = Client(house, "ID:again")
+    again.handle(Connect("me"))
+    again.subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="again")
+    assert again.session.told == []
+    house.turn()
+    assert again.receipts == ["again"]
+    assert again.errors == []
+    house.client().send("x", topic(MANY - 1))
+    house.turn()
+    assert again.bodies == ["x"]
+
+
+def parts(house: House) -> list[Queue]:
+    return [*house.engine._destinations.parts()]
+
+
+def test_a_durable_pattern_begins_and_ends_in_steps(house: House) -> None:
+    client = house.client("me")
+    client.subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="opened")
+    assert len(parts(house)) < STEP
+    house.engine._destinations.topic(topic(MANY))  # begins meanwhile
+    client.unsubscribe("s", durable_name="d", receipt="ended")
+    house._step()
+    assert client.receipts == []
+    house.turn()
+    assert client.receipts == ["opened", "ended"] or client.receipts == ["ended"]
+    assert parts(house) == []
+    assert all(not each.durables for each in house.engine._destinations.topics())
+    assert [owner for owner in house.store.owners() if owner.subscription_name] == []
+
+
+def test_who_vanishes_while_a_durable_pattern_is_deleted_finds_it_gone(house: House) -> None:
+    client = house.client("me")
+    client.subscribe(destination=EVERY_TOPIC, durable_name="d")
+    house.turn()
+    client.unsubscribe("s", durable_name="d")
+    house._step()
+    client.is_closed = True
+    house.engine.closed(client)
+    again = Client(house, "ID:again")
+    again.handle(Connect("me"))
+    again.subscribe(destination=topic(0), durable_name="d", receipt="again")
+    house.turn()
+    assert again.receipts == ["again"]
+    assert [part.destination for part in parts(house)] == [topic(0)]
+
+
+@pytest.mark.contains_errors
+def test_an_error_of_ours_in_the_middle_ends_that_client_alone(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, other = house.client(), house.client()
+    dispatched = house.engine._dispatcher.dispatch
+    count = 0
+
+    def fail(queue: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == STEP + 1:
+            raise RuntimeError("of this client")
+        dispatched(queue)
+
+    monkeypatch.setattr(house.engine._dispatcher, "dispatch", fail)
+    client.subscribe(destination=EVERY_QUEUE)
+    steps(house)
+    assert client.is_closed
+    house.engine.closed(client)
+    house.make_steps()
+    other.send("x", receipt="r", persistent=False)
+    assert other.receipts == ["r"]
+    assert consumers(house) == 0
+
+
+def test_of_a_leaver_in_a_transaction_nothing_is_overtaken(house: House) -> None:
+    client, other, sender = house.client(), house.client(), house.client()
+    client.handle(Subscribe("s", ORDERS, AckMode.RANGE, prefetch=MANY))
+    orders = house.engine._destinations.queue(ORDERS)
+    for number in range(MANY):
+        sender.send(str(number), persistent=False)
+    client.begin()
+    client.handle(Ack("s", MANY, "t", None, first=MANY // 2))
+    other.subscribe(prefetch=2 * MANY)
+    client.is_closed = True
+    house.engine.closed(client)
+    while house._works:
+        house._step()
+        house.engine._dispatcher.dispatch(orders)
+    assert other.bodies == [str(number) for number in range(MANY)]
