@@ -23,6 +23,7 @@ from broker.core.slices import Pace, Work
 from broker.core.subscription import Entry, Outlet, Session, Subscription
 from broker.core.telling import hang_up, tell
 from broker.core.topic import TopicSubscription
+from broker.preparing import InThread, Preparing
 from store.operations import (
     AddMessage,
     Atomic,
@@ -80,6 +81,7 @@ class Nobody:
     """The origin of what no client sent."""
 
     is_writable = False
+    is_held = False
 
     @property
     def holder(self) -> Holder:
@@ -135,9 +137,11 @@ class Dispatcher:
         settings: EngineSettings,
         policies: Policies,
         clock: Callable[[], int],
+        prepare_in_thread: InThread,
     ) -> None:
         # Told to whom the address of a reply is about to be given, where that matters.
         self.gives: Callable[[Outlet, Destination], None] | None = None
+        self.preparing = Preparing(prepare_in_thread, self.deliver, self.dispatch)
         # Told what happens to messages; of deliveries and acknowledgements only if a policy may want it told.
         self.tell: Tell = _tell_nobody
         self._tells_delivered = policies.any(lambda policy: policy.advisory_for_delivery)
@@ -185,13 +189,21 @@ class Dispatcher:
         gives = self.gives
         for subscription, tag, entry in deliveries:
             outlet = subscription.outlet
+            if outlet.is_held:
+                self.preparing.follow((subscription, tag, entry))
+                continue
             try:
                 if gives is not None and entry.message.reply_to is not None:
                     gives(outlet, entry.message.reply_to)
-                outlet.session.deliver(subscription.id, tag, entry.message, entry.redeliveries, subscription.ack)
+                prepare = outlet.session.deliver(
+                    subscription.id, tag, entry.message, entry.redeliveries, subscription.ack
+                )
             except Exception:
                 hang_up(outlet)
             else:
+                if prepare is not None:
+                    self.preparing.begin(prepare, (subscription, tag, entry))
+                    continue
                 if outlet is not last:
                     outlet.touch()
                     last = outlet
@@ -242,7 +254,7 @@ class Dispatcher:
             browse = browses[0]
             while deliveries := browse.dispatch(self._clock()):
                 self.deliver(deliveries)
-            if not browse.is_over:
+            if not browse.is_over or subscription.outlet.is_held:
                 if browse.wants_page:
                     page = browse.ask_page()
                     page.context = BrowsePage(subscription, browse)

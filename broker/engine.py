@@ -11,10 +11,11 @@ the next promotion builds a new one.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection
 from datetime import UTC, tzinfo
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from broker.acknowledger import Acknowledger
 from broker.advising import Advising
@@ -68,6 +69,7 @@ from broker.fan_out import FanOut
 from broker.flow import FlowControl, Line, Waits
 from broker.idle_destinations import IdleDestinations, Leaving
 from broker.memory_holders import MemoryHolders
+from broker.preparing import InThread, at_once_on_the_loop
 from broker.sender import Commitment, Sender
 from broker.slow_consumers import SlowConsumers
 from broker.subscriber import Opening, Subscriber
@@ -100,6 +102,8 @@ _LOGGED_CHARACTERS_MAX = 500
 Answer = TypeVar("Answer")
 # What carries out a command: at once, or as work, for which its client waits where it takes more than a step.
 Handler = Callable[[Client, Any], Work[None] | None]
+# So much of what the store reports is taken in by one step.
+OPERATIONS_MAX = 1024
 # What it takes to end a subscription, in items of a step.
 _CLOSED = 4
 
@@ -127,7 +131,8 @@ class Engine:
     """See the module. ``clock`` gives milliseconds since 1970; ``on_drained`` is called when producers, held back while
     ``is_congested``, may go on; ``call_later(seconds, function)`` is the loop's; cron entries are meant in ``zone``;
     ``advisor`` makes the messages of advisory topics (None: there are none); ``in_thread(work, then)`` does what takes
-    too long for the loop, and calls ``then`` on it afterwards; ``start`` has what is long done in slices."""
+    too long for the loop, and calls ``then`` on it afterwards, ``prepare_in_thread`` what takes very long;
+    ``start`` has what is long done in slices."""
 
     def __init__(
         self,
@@ -141,7 +146,8 @@ class Engine:
         access: Access | None = None,
         advisor: Advisor | None = None,
         zone: tzinfo = UTC,
-        in_thread: Callable[[Callable[[], object], Callable[[], None]], None] = lambda work, then: then(),
+        in_thread: InThread = lambda work, then: then(),
+        prepare_in_thread: InThread = at_once_on_the_loop,
         start: Callable[[Work[None]], object] = at_once,
     ) -> None:
         self._store = store
@@ -176,7 +182,12 @@ class Engine:
         self._connection_ids: dict[str, Client] = {}
         self._connection_users = ConnectionUsers(store.connections())
         self._duplicates = 0
-        self._dispatcher = Dispatcher(store.append, store.epoch, self._destinations, memory, settings, policies, clock)
+        self._reported: deque[list[StoreOperation]] = deque()  # by the store, and not taken in yet
+        self._is_taking_in = False
+        self._dispatcher = Dispatcher(
+            store.append, store.epoch, self._destinations, memory, settings, policies, clock, prepare_in_thread
+        )
+        self._dispatcher.preparing.on_room = lambda outlet: self.writable(cast("Connection", outlet))
         self._fan_out = fan_out = FanOut(self._dispatcher.deliver, start)
         self._advising = advising = Advising(
             self._destinations, self._dispatcher, fan_out, advisor, policies, self._access
@@ -264,8 +275,9 @@ class Engine:
 
     @property
     def is_congested(self) -> bool:
-        """Whether the store has more to do than it should: producers are to wait for ``on_drained``."""
-        return self._store.is_congested
+        """Whether the store, or this engine with what that reports, has more to do than it should: producers are to
+        wait for ``on_drained``."""
+        return self._store.is_congested or len(self._reported) > 1
 
     def may_speak(self) -> bool:
         """Whether anything may be said to anybody: see ``Store.may_speak``."""
@@ -277,11 +289,13 @@ class Engine:
 
     def drained(self) -> None:
         """The store is not congested any more."""
-        self._on_drained()
+        if not self.is_congested:
+            self._on_drained()
 
     def end(self) -> None:
         """The term is over: it has no connections any more, and does nothing of its own."""
         self._flow.end()
+        self._dispatcher.preparing.end()
 
     # ---- connections
 
@@ -595,6 +609,10 @@ class Engine:
             if not self._flow.hold(client, command, refusal):
                 self._refused(client, command, refusal)
                 raise
+        self._await_out(client)
+
+    def _await_out(self, client: Client) -> None:
+        """What it says next is not looked at while something that it sent is going out."""
         if self._fan_out.origins and client.connection in self._fan_out.origins and client.is_open:
             self._when_known(client, partial(self._fan_out.tell_when_out, client.connection), lambda _: None)
 
@@ -611,6 +629,7 @@ class Engine:
         if is_waiting and command.transaction in client.transactions:
             former = command.transaction
             self._flow.rename(client, former, self._transactions.put_aside(client, former))
+        self._await_out(client)
 
     def _abort(self, client: Client, command: Abort) -> None:
         if self._flow.is_holding:
@@ -671,6 +690,32 @@ class Engine:
     def durable(self, operations: list[StoreOperation]) -> None:
         """Those operations hold, in the order in which they were handed over. Where one of them leads to an error, all
         others hold none the less."""
+        self._reported.append(operations)
+        if not self._is_taking_in:
+            self._begin(self._take_in())
+
+    def _take_in(self) -> Work[None]:
+        reported = self._reported
+        pace = Pace()
+        self._is_taking_in = True
+        was_behind = False
+        try:
+            while reported:
+                operations = reported.popleft()
+                for start in range(0, len(operations), OPERATIONS_MAX):
+                    if start:
+                        was_behind = True
+                        yield
+                    yield from self._hold(operations[start : start + OPERATIONS_MAX], pace)
+                if reported:
+                    was_behind = True
+                    yield
+        finally:
+            self._is_taking_in = False
+        if was_behind:
+            self.drained()
+
+    def _hold(self, operations: list[StoreOperation], pace: Pace) -> Work[None]:
         by_owner = self._by_owner
         touched: dict[Queue, None] = {}
         for operation in operations:
@@ -685,9 +730,11 @@ class Engine:
                         queue.add(operation.message, operation.order_key, operation.location, operation.size)
                         touched[queue] = None
                     else:
-                        self._published(operation, operation.context[0].connection, touched)  # type: ignore[index]
+                        taken = self._published(operation, operation.context[0].connection, touched)  # type: ignore[index]
+                        if pace.is_full(taken):
+                            yield
                 elif kind is not RemoveMessage:
-                    self._durable_otherwise(operation, touched)
+                    yield from self._hold_otherwise(operation, touched, pace)
                     continue
                 waiting: Waiting | None = operation.context  # type: ignore[assignment]
                 if waiting is not None:
@@ -698,10 +745,13 @@ class Engine:
             except Exception:
                 self._end_waiting(operation)
         for queue in touched:
+            dispatched = queue.dispatched
             try:
                 self._dispatch(queue)
             except Exception:
                 log.exception("%s: giving out what it holds led to an error of the broker", queue.destination)
+            if pace.is_full(1 + queue.dispatched - dispatched):
+                yield
 
     def _end_waiting(self, operation: StoreOperation) -> None:
         """From an ``except``: who waits for ``operation`` is hung up on, and learns the outcome when he sends again."""
@@ -717,25 +767,28 @@ class Engine:
         self._duplicates += 1
         log.debug("sent again, and stored before: %s", message.message_id)
 
-    def _published(self, operation: AddMessage, origin: Outlet, touched: dict[Queue, None]) -> None:
+    def _published(self, operation: AddMessage, origin: Outlet, touched: dict[Queue, None]) -> int:
         """A topic's message is durable, or one that waits for its time. Subscriptions that were deleted meanwhile are
-        left out."""
+        left out. Returns how many have it."""
         scheduler = self._sender.scheduler
         if scheduler is not None and operation.owners[0] == scheduler.owner:
             scheduler.durable(operation)
             self._await_next()
-            return
+            return 1
         message = operation.message
         topic = self._by_name.get(message.destination)
+        count = len(operation.owners)
         if isinstance(topic, Topic):
             self._fan_out.publish(topic, message, origin)
+            count += len(topic.subscribers)
         for owner in operation.owners:
             queue = self._by_owner.get(owner)
             if queue is not None:
                 queue.add(message, operation.order_key, operation.location, operation.size)
                 touched[queue] = None
+        return count
 
-    def _durable_otherwise(self, operation: StoreOperation, touched: dict[Queue, None]) -> None:
+    def _hold_otherwise(self, operation: StoreOperation, touched: dict[Queue, None], pace: Pace) -> Work[None]:
         context = operation.context
         if isinstance(operation, Page) and isinstance(context, BrowsePage):
             self._dispatcher.browsed(operation)
@@ -774,12 +827,12 @@ class Engine:
         elif isinstance(operation, EndTransaction):
             self._transactions.has_ended(operation, touched)
         elif isinstance(operation, Atomic):
-            self._durable_atomic(operation, touched)
+            yield from self._hold_together(operation, touched, pace)
         elif context is not None:
             assert isinstance(context, tuple), "who waits, and for which receipt"
             context[0].tell_receipt(context[1])
 
-    def _durable_atomic(self, atomic: Atomic, touched: dict[Queue, None]) -> None:
+    def _hold_together(self, atomic: Atomic, touched: dict[Queue, None], pace: Pace) -> Work[None]:
         context = atomic.context
         origin: Outlet = NOBODY
         if isinstance(context, Commitment) and context.client is not None:
@@ -792,8 +845,8 @@ class Engine:
                 elif queue is not None and queue.topic is None:
                     queue.add(part.message, part.order_key, part.location, part.size)
                     touched[queue] = None
-                else:
-                    self._published(part, origin, touched)
+                elif pace.is_full(self._published(part, origin, touched)):
+                    yield
         if isinstance(context, Commitment):
             self._sender.committed(context)
         elif isinstance(context, tuple):

@@ -48,11 +48,17 @@ class FanOut:
         self.origins: Counter[Outlet] = Counter()  # of what is going out
 
     def publish(
-        self, topic: Topic, message: Message, origin: Outlet, audience: Sequence[TopicSubscription] | None = None
+        self,
+        topic: Topic,
+        message: Message,
+        origin: Outlet,
+        audience: Sequence[TopicSubscription] | None = None,
+        count: int = 1,
     ) -> None:
-        """``message`` goes to the plain subscribers of ``topic``, or to ``audience`` alone."""
+        """``message``, one of ``count`` that are published together, goes to the plain subscribers of ``topic``, or to
+        ``audience`` alone."""
         waiting = self._waiting.get(topic)
-        if waiting is None and len(topic.subscribers if audience is None else audience) <= ITEMS:
+        if waiting is None and len(topic.subscribers if audience is None else audience) * count <= ITEMS:
             entry = topic.enter(message)
             self._deliver(topic.give(entry, origin, topic.subscribers if audience is None else audience))
             return

@@ -362,29 +362,29 @@ class Sender:
 
     # ---- visible
 
-    def show(self, client: Client | None, message: Message, target: Target) -> None:
-        """A message that is not stored becomes visible."""
+    def show(self, client: Client | None, message: Message, target: Target, count: int = 1) -> None:
+        """A message that is not stored becomes visible; ``count``: together with others."""
         if isinstance(target, Queue):
             target.add_volatile(message)
             self._dispatcher.dispatch(target)
             return
         if not target.subscribers and not target.durables:
             self._dispatcher.tell(MessageEvent.NO_CONSUMER, message, target.destination, None)
-        self._fan_out.publish(target, message, _origin(client))
+        self._fan_out.publish(target, message, _origin(client), count=count)
         for durable in list(target.durables.values()):
             if durable.wants(message, _origin(client)):
                 durable.add_volatile(message)
                 self._dispatcher.dispatch(durable)
 
-    def publish(self, topic: Topic, message: Message, origin: Outlet) -> None:
-        """A message that is stored becomes visible to the plain subscribers of its topic."""
-        self._fan_out.publish(topic, message, origin)
+    def publish(self, topic: Topic, message: Message, origin: Outlet, count: int) -> None:
+        """A message that is stored becomes visible to the plain subscribers of its topic, with ``count`` together."""
+        self._fan_out.publish(topic, message, origin, count=count)
 
     def committed(self, commitment: Commitment) -> None:
         """What was asked for together is durable: what is not stored of it becomes visible."""
         client = commitment.client
         for message, target in commitment.volatile:
-            self.show(client, message, target)
+            self.show(client, message, target, len(commitment.volatile))
         if client is not None:
             client.tell_receipt(commitment.receipt)
 

@@ -495,9 +495,9 @@ class Transactions:
             for message in branch.published:
                 topic = self._destinations.by_name.get(message.destination)
                 if isinstance(topic, Topic) and branch.origin is not None:
-                    self._sender.publish(topic, message, branch.origin.connection)
+                    self._sender.publish(topic, message, branch.origin.connection, len(branch.published))
             for message, target in branch.routed:
-                self._sender.show(branch.origin or context.client, message, target)
+                self._sender.show(branch.origin or context.client, message, target, len(branch.routed))
         if operation.is_unknown:
             context.client.tell_failure(
                 ClientError(

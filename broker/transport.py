@@ -182,6 +182,7 @@ class Connection(asyncio.Protocol):
         "holder",
         "id",
         "is_closing",
+        "is_held",
         "peer",
         "session",
     )
@@ -207,6 +208,7 @@ class Connection(asyncio.Protocol):
         self.peer = "?"
         self.certificate: str | None = None
         self.is_closing = False
+        self.is_held = False
         self._engine = engine
         self._outbox = outbox
         self._turns = turns
@@ -242,6 +244,7 @@ class Connection(asyncio.Protocol):
         """Whether more may be delivered. When it was false, ``Engine.writable`` follows, or ``closed``."""
         return (
             not self._is_paused
+            and not self.is_held
             and not self.holder.is_held_back
             and self.session.pending_bytes < self._limits.write_bytes_high
         )

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from typing import cast
 
@@ -121,6 +122,8 @@ class Broker:
         self._last_life = time.monotonic()
         self._awaited: set[str] = set()  # what is noted once a term
         self._working = ThreadPoolExecutor(1, "tandemmq-working")  # for what takes too long for the loop
+        # For what takes very long; what it makes is held until it is written, so few at a time.
+        self._preparing = ThreadPoolExecutor(1, "tandemmq-preparing")
         self._asking = ThreadPoolExecutor(ASKING_THREADS, "tandemmq-asking")  # for pages that read the volume
         # Higher than all that a former term gave, as long as the clock does not go back by months.
         self._sequences = itertools.count(milliseconds() << SEQUENCE_BITS)
@@ -213,6 +216,7 @@ class Broker:
             self._access.close()
             self._asking.shutdown(wait=False, cancel_futures=True)
             self._working.shutdown(wait=False, cancel_futures=True)
+            self._preparing.shutdown(wait=False, cancel_futures=True)
         log.info("%s ended", self._name)
 
     def _asked_to_stop(self, name: str) -> None:
@@ -309,7 +313,8 @@ class Broker:
                 broker_url=" ".join(f"{each.scheme}://{each.address}" for each in self._settings.connectors),
             ),
             zone=LocalZone(),
-            in_thread=self._in_thread,
+            in_thread=partial(self._in_thread, self._working),
+            prepare_in_thread=partial(self._in_thread, self._preparing),
             start=self._slices.start,
         )
         store.start(engine)
@@ -317,8 +322,8 @@ class Broker:
         self._ring.record("listening")
         self._awaited = {"first-client", "first-receipt"}
 
-    def _in_thread(self, work: Callable[[], object], then: Callable[[], None]) -> None:
-        working = asyncio.get_running_loop().run_in_executor(self._working, work)
+    def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[[], object], then: Callable[[], None]) -> None:
+        working = asyncio.get_running_loop().run_in_executor(threads, work)
         working.add_done_callback(lambda _: then())
 
     async def abort(self) -> None:

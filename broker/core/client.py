@@ -22,6 +22,7 @@ class Connection(Protocol):
     """What the engine uses of a connection. ``client`` is the engine's own slot in it."""
 
     client: Any
+    is_held: bool
 
     @property
     def holder(self) -> Holder: ...

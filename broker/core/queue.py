@@ -643,6 +643,15 @@ class Queue:
         self.mark_returned(entry, is_seen=is_seen)
         heappush(self.returned, (entry.position, entry))
 
+    def untold(self, entry: Entry) -> None:
+        """A delivery to an AUTO subscription, settled with it, was never made: the message waits again."""
+        if self.is_dropped:
+            return
+        self.dequeued -= 1
+        self.in_flight += 1
+        self.share.take(entry)
+        self.give_back(entry, is_seen=False)
+
     def mark_returned(self, entry: Entry, *, is_seen: bool) -> None:
         """The first half of ``give_back``, which may be long before the second (``close``)."""
         if is_seen:

@@ -7,7 +7,7 @@ not acknowledged; AUTO acknowledges at delivery, so only the outlet slows it dow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.core.commands import AckMode, ClientError, Connect
@@ -44,8 +44,11 @@ class Session(Protocol):
     def receipt(self, receipt: Any) -> None:
         """What asked for ``receipt`` holds. It is what the session itself put into the command."""
 
-    def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
-        """``redeliveries``: how often it was delivered before, and came back."""
+    def deliver(
+        self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
+    ) -> Callable[[], None] | None:
+        """``redeliveries``: how often it was delivered before, and came back. None: it is said. Else nothing is yet:
+        what is returned is to be done beside the loop, for it takes long, and the same asked for again."""
 
     def nothing(self, subscription_id: str) -> None:
         """A Pull came to its end without a message, or a browser has seen all there is."""
@@ -65,8 +68,11 @@ class Session(Protocol):
 class Outlet(Protocol):
     """Where deliveries go. The core only asks ``is_writable``; the engine speaks to the session, and may hang up.
 
-    ``holder``: what is held in memory for it.
+    ``holder``: what is held in memory for it. ``is_held``: a delivery is being made ready; ``is_writable`` is false
+    meanwhile.
     """
+
+    is_held: bool
 
     @property
     def holder(self) -> Holder: ...

@@ -83,6 +83,7 @@ class Connection:
         self.epoch = epoch
         self.is_open = True  # at the broker
         self.is_given_up = False  # by the client
+        self.is_held = False
         self._world = world
         self._server = server
         self._to = peer

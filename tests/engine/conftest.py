@@ -92,6 +92,7 @@ class Client:
         self.session = RecordingSession()
         self.holder = Holder(house.engine.memory)
         self.has_room = True
+        self.is_held = False
         self.is_closed = False
         self.is_reading = True
         self.engine = house.engine

@@ -21,6 +21,7 @@ class Wire:
         self.session = StompSession(self.id, lambda: house.now, secret=lambda: "secret")
         self.holder = Holder(house.engine.memory)
         self.is_writable = True
+        self.is_held = False
         self.is_closed = False
         self.engine = house.engine
         self.engine.opened(self)

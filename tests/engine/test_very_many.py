@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import broker.acknowledger
+import broker.engine
+import broker.fan_out
 from broker.core import slices
 from broker.core.commands import Ack, AckMode, AddDestination, AddProducer, Connect, Subscribe
 from broker.core.queue import Queue
@@ -32,6 +34,8 @@ def topic(number: int) -> Destination:
 def house(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
     monkeypatch.setattr(slices, "ITEMS", STEP)
     monkeypatch.setattr(broker.acknowledger, "ITEMS", STEP)
+    monkeypatch.setattr(broker.engine, "OPERATIONS_MAX", STEP)
+    monkeypatch.setattr(broker.fan_out, "ITEMS", STEP)
     for number in range(MANY):
         house.client().send(str(number), queue(number))
         house.engine._destinations.topic(topic(number))
@@ -264,3 +268,64 @@ def test_of_a_leaver_in_a_transaction_nothing_is_overtaken(house: House) -> None
         house._step()
         house.engine._dispatcher.dispatch(orders)
     assert other.bodies == [str(number) for number in range(MANY)]
+
+
+def test_what_the_store_reports_is_taken_in_by_steps_and_in_order(house: House) -> None:
+    sender, consumer = house.client(), house.client()
+    consumer.subscribe(prefetch=2 * MANY)
+    for number in range(MANY):
+        sender.send(str(number), receipt=str(number))
+    house._soon.popleft()()  # the store reports all of it
+    assert len(sender.receipts) == len(consumer.bodies) == STEP
+    for number in range(MANY, 2 * MANY):
+        sender.send(str(number), receipt=str(number))
+    while len(sender.receipts) < 2 * MANY:
+        before = len(sender.receipts)
+        house._soon.popleft()()
+        assert len(sender.receipts) <= before + STEP
+    assert sender.receipts == consumer.bodies == [str(number) for number in range(2 * MANY)]
+    house.turn()
+    assert not house.engine._is_taking_in
+
+
+def test_producers_wait_while_more_is_reported_than_taken_in(house: House) -> None:
+    sender = house.client()
+    for batch in range(3):
+        for number in range(MANY):
+            sender.send(f"{batch}.{number}")
+        house._soon.popleft()() if batch == 0 else house.store._report()
+    assert house.engine.is_congested
+    drained = house.drained
+    house.turn()
+    assert not house.engine.is_congested
+    assert house.drained > drained
+    assert house.figures()["messages"] == 3 * MANY
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_what_is_committed_for_a_topic_goes_out_in_steps_and_its_sender_waits(house: House, is_stored: bool) -> None:
+    subscriber, sender = house.client(), house.client()
+    prices = Destination(DestinationKind.TOPIC, "prices")
+    for number in range(STEP):
+        subscriber.subscribe(str(number), prices, AckMode.AUTO)
+    if is_stored:
+        house.client("me").subscribe("d", prices, durable_name="d")
+        house.turn()
+    sender.begin()
+    for number in range(MANY):
+        sender.send(str(number), prices, transaction="t", persistent=is_stored)
+    sender.commit(receipt="r")
+    if is_stored:
+        house._soon.popleft()()
+    sender.send("behind", prices, persistent=False)
+    before = len(subscriber.bodies)
+    assert before <= 2 * STEP
+    while len(subscriber.bodies) < (MANY + 1) * STEP:
+        house._soon.popleft()()
+        assert len(subscriber.bodies) <= before + 2 * STEP
+        before = len(subscriber.bodies)
+    if not is_stored:
+        assert subscriber.bodies[::STEP] == [*map(str, range(MANY)), "behind"]
+    house.turn()
+    assert sender.receipts == ["r"]
+    assert sender.is_reading

@@ -201,24 +201,26 @@ def encode(
     write: Callable[[Destination], str] = write_destination,
     *,
     inflated_bytes_max: int = INFLATED_BYTES_MAX,
+    is_quick: bool = False,
 ) -> tuple[bytes, bytes]:
     """What is the same for every delivery of a MESSAGE: its own header lines with the blank one, and the body.
 
     ``transformation`` is what the subscription asks for; ``write`` names destinations. A compressed body that would
-    have more than ``inflated_bytes_max`` bytes, or cannot be inflated, comes as it was sent, and headers say so.
+    have more than ``inflated_bytes_max`` bytes, or cannot be inflated, comes as it was sent, and headers say so. With
+    ``is_quick`` TakesLong is raised for what would take more than a millisecond or two.
     """
     if message.body_kind is BodyKind.TEXT or message.body_kind is BodyKind.BYTES:
         changed = _NOTHING
         if transformation is not None and message.body_kind is BodyKind.TEXT:
             changed = {"transformation": transformation}  # StompSubscription.onMessageDispatch
         if is_inflated(message):
-            body, as_sent = _inflated(message, inflated_bytes_max)
+            body, as_sent = _inflated(message, inflated_bytes_max, is_quick=is_quick)
             if as_sent:
                 changed = {**changed, **as_sent}
         else:
             body = message.body
     else:
-        body, changed = _transformed(message, transformation, inflated_bytes_max)
+        body, changed = _transformed(message, transformation, inflated_bytes_max, is_quick=is_quick)
     return _encode_headers(message, len(body), dialect, changed, write), body
 
 
@@ -238,10 +240,18 @@ KEPT_BYTES_MAX = 64 * 1024
 
 
 def encode_once(
-    message: Message, dialect: Dialect, transformation: str | None, *, inflated_bytes_max: int
+    message: Message,
+    dialect: Dialect,
+    transformation: str | None,
+    write: Callable[[Destination], str],
+    *,
+    inflated_bytes_max: int,
 ) -> tuple[bytes, bytes]:
-    """As ``encode``, with destinations as all clients know them. What was encoded last is at hand, if it is short."""
+    """As ``encode``, where that is quick. What was encoded last, with destinations as all know them, is at hand, if it
+    is short."""
     global _last
+    if write is not write_destination:
+        return encode(message, dialect, transformation, write, inflated_bytes_max=inflated_bytes_max, is_quick=True)
     last = _last
     if (
         last is not None
@@ -250,7 +260,7 @@ def encode_once(
         and last.transformation == transformation
     ):
         return last.rest
-    rest = encode(message, dialect, transformation, inflated_bytes_max=inflated_bytes_max)
+    rest = encode(message, dialect, transformation, inflated_bytes_max=inflated_bytes_max, is_quick=True)
     if len(rest[0]) + len(rest[1]) <= KEPT_BYTES_MAX:
         _last = _Encoded(message, dialect, transformation, rest)
     return rest
@@ -264,11 +274,21 @@ def is_inflated(message: Message) -> TypeGuard[OpenedMessage]:
     return isinstance(message, OpenedMessage) and message.is_compressed
 
 
-def _inflated(message: OpenedMessage, bytes_max: int) -> tuple[bytes, dict[str, PropertyValue]]:
+class TakesLong(Exception):
+    """Not for the event loop."""
+
+
+# What a body may have that is inflated on the loop, and a map that is written there.
+QUICK_BYTES_MAX, QUICK_MAP_BYTES_MAX = 256 * 1024, 16 * 1024
+
+
+def _inflated(message: OpenedMessage, bytes_max: int, *, is_quick: bool) -> tuple[bytes, dict[str, PropertyValue]]:
     """Body and properties of a compressed message: nothing of it is lost with an acknowledgement, whoever made it."""
     try:
-        return message.inflated(bytes_max), _NOTHING
+        return message.inflated(min(bytes_max, QUICK_BYTES_MAX) if is_quick else bytes_max), _NOTHING
     except RecordDamaged as error:
+        if is_quick:
+            raise TakesLong from None
         return message.deflated, {CONTENT_ENCODING: "deflate", TRANSFORMATION_ERROR: str(error)}
 
 
@@ -277,7 +297,7 @@ CONTENT_ENCODING = "content-encoding"
 
 
 def _transformed(
-    message: Message, transformation: str | None, inflated_bytes_max: int
+    message: Message, transformation: str | None, inflated_bytes_max: int, *, is_quick: bool
 ) -> tuple[bytes, dict[str, PropertyValue]]:
     """Body and properties of what only JMS clients make: without a transformation it arrives empty (ActiveMQ)."""
     if transformation is None:
@@ -288,6 +308,8 @@ def _transformed(
             name = _MAP_FORMS.get(transformation, transformation)
             write = _WRITTEN_MAPS.get(name)
             if write is not None:
+                if is_quick and (is_inflated(message) or message.size > QUICK_MAP_BYTES_MAX):
+                    raise TakesLong
                 changed["transformation"] = name
                 try:
                     body = message.inflated(inflated_bytes_max) if is_inflated(message) else message.body

@@ -27,9 +27,9 @@ from broker.core.commands import (
     Unsubscribe,
 )
 from broker.protocols.session import COMMANDS_MAX
-from broker.protocols.stomp.destinations import DestinationNames
+from broker.protocols.stomp.destinations import DestinationNames, write_destination
 from broker.protocols.stomp.frames import DIALECTS, V10, V12, FrameParser, Headers, Limits, missing
-from broker.protocols.stomp.messages import apply_headers, encode, encode_once
+from broker.protocols.stomp.messages import TakesLong, apply_headers, encode, encode_once
 from broker.protocols.stomp.subscriptions import StompSubscription, durable_name_of, read_subscribe
 from store.records.message import BodyKind, Message
 from store.records.message_ids import broker_producer
@@ -75,6 +75,7 @@ class StompSession:
         "_ordinals",
         "_out",
         "_parser",
+        "_prepared",
         "_sequence",
         "_subscriptions",
         "_transaction_acks",
@@ -125,6 +126,8 @@ class StompSession:
         # STOMP 1.0 and 1.1: which acknowledgements each open transaction holds (see _acknowledge_by_message_id).
         self._transaction_acks: dict[str, set[tuple[StompSubscription, str]]] = {}
         self._connected_headers = ""
+        # What was made ready beside the loop, of the message that is delivered next.
+        self._prepared: tuple[Message, tuple[bytes, bytes]] | None = None
         self._out: list[bytes] = []
         self.pending_bytes = 0
         self.is_connected = False
@@ -439,17 +442,30 @@ class StompSession:
         self._out.append(frame)
         self.pending_bytes += len(frame)
 
-    def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
+    def deliver(
+        self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
+    ) -> Callable[[], None] | None:
         """MESSAGE. ``tag`` comes back in the Ack or Nack for it."""
         subscription = self._subscriptions[subscription_id]
         dialect = self._dialect
         transformation = subscription.transformation
         own = self._names.own
         body_bytes_max = self._limits.frame_bytes_max
-        if own and (message.destination in own or message.reply_to in own):
-            rest = encode(message, dialect, transformation, self._names.write, inflated_bytes_max=body_bytes_max)
+        is_own = own and (message.destination in own or message.reply_to in own)
+        write = self._names.write if is_own else write_destination
+        if self._prepared is not None and self._prepared[0] is message:
+            rest = self._prepared[1]
+            self._prepared = None
         else:
-            rest = encode_once(message, dialect, transformation, inflated_bytes_max=body_bytes_max)
+            try:
+                rest = encode_once(message, dialect, transformation, write, inflated_bytes_max=body_bytes_max)
+            except TakesLong:
+
+                def prepare() -> None:
+                    whole = encode(message, dialect, transformation, write, inflated_bytes_max=body_bytes_max)
+                    self._prepared = message, whole
+
+                return prepare
         if ack_mode is AckMode.AUTO:
             start = subscription.start
         elif dialect is V12:
@@ -466,6 +482,7 @@ class StompSession:
             self._write(start + head)
             self._write(body)
             self._write(b"\0\n")
+        return None
 
     def nothing(self, subscription_id: str) -> None:
         """The end of a browser: a MESSAGE that says so (ActiveMQ's StompQueueBrowserSubscription)."""
