@@ -10,7 +10,7 @@ from broker.core.commands import Ack, AckMode, ClientError, Delivered, GiveUp, N
 from broker.core.policies import Policies
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
-from broker.core.slices import ITEMS, Rounds, Work, pieces
+from broker.core.slices import ITEMS, Pace, Rounds, Work, pieces
 from broker.core.subscription import Entry, Subscription
 from broker.core.telling import tell
 from broker.core.topic import TopicSubscription
@@ -21,6 +21,8 @@ PULL_LOOK_SECONDS = 0.005
 PULL_LOOKS_MAX = 400
 # So many refused messages wait for their time to come again; of more, each comes again at once.
 DELAYED_MAX = 10_000
+# What it takes to make a dead letter, in items of a step.
+_BURIED = 8
 
 
 class Transactions(Protocol):
@@ -54,7 +56,7 @@ class Acknowledger:
         self._call_later = call_later
         self._rounds = Rounds(start, self._go_round)
 
-    def ack(self, client: Client, command: Ack) -> None:
+    def ack(self, client: Client, command: Ack) -> Work[None] | None:
         subscription = client.subscriptions.get(command.id)
         if (
             subscription is not None
@@ -65,24 +67,32 @@ class Acknowledger:
             and (entry := subscription.take_one(command.tag)) is not None
         ):
             self._settle_one(client, subscription, command.tag, entry, command.receipt)
-            return
+            return None
         covered = None if subscription is None else self._covered(subscription, command)
         if not covered or subscription is None:
             if subscription is not None and subscription.ack is AckMode.RANGE:
                 # After a failover a client acknowledges what another master gave it (openwire.md 10.4).
                 client.tell_receipt(command.receipt)
-                return
+                return None
             raise unexpected("ACK", command)
         receipt = command.receipt
         if command.transaction is not None:
             self._transactions.enlist(client, command.transaction, subscription, covered)
             client.tell_receipt(receipt)
             self.go_on(subscription)
-            return
+            return None
+        return self._settle(client, subscription, covered, receipt)
+
+    def _settle(
+        self, client: Client, subscription: Subscription, covered: list[tuple[int, Entry]], receipt: Receipt | None
+    ) -> Work[None]:
         last = None
         if receipt is not None:
             last = next((entry for _, entry in reversed(covered) if entry.order_key and entry.queue is not None), None)
+        pace = Pace()
         for _, entry in covered:
+            if pace.is_full():
+                yield
             queue = entry.queue
             if queue is not None:
                 queue.settle(entry)
@@ -196,12 +206,15 @@ class Acknowledger:
         queue.give_back(entry)
         self._dispatch(queue)
 
-    def give_up(self, client: Client, command: GiveUp) -> None:
+    def give_up(self, client: Client, command: GiveUp) -> Work[None]:
         subscription = client.subscriptions.get(command.id)
         covered = [] if subscription is None else subscription.take_range(command.first, command.tag)
         now = self._clock()
         waiting = None if command.receipt is None else (client, command.receipt)
+        pace = Pace()
         for _, entry in reversed(covered):
+            if pace.is_full(_BURIED):
+                yield
             queue = entry.queue
             if queue is None:
                 continue

@@ -17,12 +17,12 @@ from broker.core.deadletter import dead_letter
 from broker.core.destinations import Destinations
 from broker.core.memory import Holder, Memory
 from broker.core.policies import Policies
-from broker.core.queue import Delivery, Queue
+from broker.core.queue import ROUND_MESSAGES, Delivery, Queue
 from broker.core.settings import EngineSettings
-from broker.core.slices import Pace, Work
+from broker.core.slices import Pace, Rounds, Work
 from broker.core.subscription import Entry, Outlet, Session, Subscription
 from broker.core.telling import hang_up, tell
-from broker.core.topic import TopicSubscription
+from broker.core.topic import Topic, TopicSubscription
 from broker.preparing import InThread, Preparing
 from store.operations import (
     AddMessage,
@@ -44,6 +44,9 @@ log = logging.getLogger(__name__)
 
 # ``tick`` comes so often; nothing is looked at more often.
 TICK_MS = 1_000
+# A step of a queue's dispatch is so many rounds (broker.core.queue); one that meets what has expired is as many more.
+ROUNDS_MAX = 8
+EXPIRED_ROUNDS = 3
 
 
 class Store(Protocol):
@@ -138,6 +141,7 @@ class Dispatcher:
         policies: Policies,
         clock: Callable[[], int],
         prepare_in_thread: InThread,
+        start: Callable[[Work[None]], object],
     ) -> None:
         # Told to whom the address of a reply is about to be given, where that matters.
         self.gives: Callable[[Outlet, Destination], None] | None = None
@@ -156,23 +160,43 @@ class Dispatcher:
         self.settings = settings
         self._policies = policies
         self._clock = clock
+        self._rounds = Rounds(start, self._go_on)
         self._browses: dict[Subscription, list[Browse]] = {}
         self._sweep_from = 0
         self._swept = 0
 
     def dispatch(self, queue: Queue) -> None:
-        """Give out what can be given, and see to it that the next messages are read in time."""
+        """Give out what can be given, and see to it that the next messages are read in time. What is more than a step
+        goes on in slices."""
+        if self._give_out(queue):
+            self._rounds.ask(queue)
+
+    def _give_out(self, queue: Queue) -> bool:
+        """A step of it. Whether there may be more."""
         now = self._clock()
-        while True:
+        rounds = ROUNDS_MAX
+        while rounds > 0:
+            rounds -= 1
             deliveries = queue.dispatch(now)
             if deliveries:
                 self.deliver(deliveries)
             if queue.expired:
                 self._expire(queue, now)
-            if not queue.has_more:
+                rounds -= EXPIRED_ROUNDS
+            if queue.routes is not None and queue.ready:
+                rounds = 0  # as many were put into lanes as a step may have
+            if not queue.has_more and not queue.expired:
                 break
+        else:
+            return True
         if queue.is_paged and queue.wants_page:
             self._append(queue.ask_page())
+        return False
+
+    def _go_on(self, queue: Queue) -> Work[None]:
+        yield
+        while self._give_out(queue):
+            yield
 
     def dispatch_all(self, queues: Iterable[Queue], pace: Pace) -> Work[None]:
         """``dispatch`` of each, in steps. ``queues`` are not to change meanwhile."""
@@ -320,27 +344,38 @@ class Dispatcher:
 
     # ---- time
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: int) -> Work[None]:
         """Once a second: what expired in memory is cleared away, a bounded number of messages each time; when memory
         runs short, queues without consumers leave theirs to the store."""
-        queues = list(self._destinations.by_owner.values())
-        queues += [queue for queue in self._destinations.queues() if not queue.owner]
+        pace = Pace()
+        queues: list[Queue | Topic] = [*self._destinations.by_owner.values(), *self._destinations.by_name.values()]
+        stored = len(self._destinations.by_owner)
         budget = self.settings.expiry_entries_per_tick
         for number in range(len(queues)):
-            queue = queues[(self._sweep_from + number) % len(queues)]
-            if not self._is_sweep_due(queue, now):
+            place = (self._sweep_from + number) % len(queues)
+            queue = queues[place]
+            if pace.is_full():
+                yield
+            # What is stored comes first, and is not to be looked at twice.
+            if isinstance(queue, Topic) or (place >= stored and queue.owner) or not self._is_sweep_due(queue, now):
                 continue
-            budget -= queue.sweep(now)
+            looked_at = queue.sweep(now)
+            budget -= looked_at
             if queue.expired:
-                self._expire(queue, now)
                 self.dispatch(queue)
+            if pace.is_full(looked_at // 8):
+                yield
             if budget <= 0:
-                self._sweep_from += number + 1
+                self._sweep_from = place + 1
                 break
         self._swept = now
         if self._memory.used * 2 > self._memory.window_max:
             for queue in queues:
-                queue.evict()
+                if isinstance(queue, Queue):
+                    held = queue.held
+                    queue.evict()
+                    if pace.is_full(1 + held // 8):
+                        yield
 
     def _is_sweep_due(self, queue: Queue, now: int) -> bool:
         """As often as its policy says: at multiples of the period, those that fell between two calls included."""
@@ -350,7 +385,7 @@ class Dispatcher:
         return 0 < period <= TICK_MS or (period > 0 and now // period > self._swept // period)
 
     def _expire(self, queue: Queue, now: int) -> None:
-        expired, queue.expired = queue.expired, []
+        expired, queue.expired = queue.expired[:ROUND_MESSAGES], queue.expired[ROUND_MESSAGES:]
         for entry in expired:
             queue.forget(entry)
             self.expire(queue, entry, now)

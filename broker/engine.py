@@ -157,6 +157,7 @@ class Engine:
         self._settings = settings
         self._clock = clock
         self._call_later = call_later
+        self._is_looking = False
         self._is_awaited = False  # a timer runs for a message that waits for its time
         self._on_drained = on_drained
         self._access = access or OpenAccess(is_everywhere=True)
@@ -185,7 +186,7 @@ class Engine:
         self._reported: deque[list[StoreOperation]] = deque()  # by the store, and not taken in yet
         self._is_taking_in = False
         self._dispatcher = Dispatcher(
-            store.append, store.epoch, self._destinations, memory, settings, policies, clock, prepare_in_thread
+            store.append, store.epoch, self._destinations, memory, settings, policies, clock, prepare_in_thread, start
         )
         self._dispatcher.preparing.on_room = lambda outlet: self.writable(cast("Connection", outlet))
         self._fan_out = fan_out = FanOut(self._dispatcher.deliver, start)
@@ -237,13 +238,11 @@ class Engine:
             lambda client, left, pace: advising.disconnected(client),
             lambda client, left, pace: client.holder.end(),
         )
-        self._ticking: tuple[Callable[[int], None], ...] = (
+        self._ticking: tuple[Callable[[int], None], ...] = (self._flow.tick, self._memory_holders.tick, self._fire)
+        self._looking: tuple[Callable[[int], Work[None]], ...] = (
             self._dispatcher.tick,
-            self._flow.tick,
-            self._memory_holders.tick,
-            lambda now: self._slow_consumers.tick(now, self._clients),
-            lambda now: self._idle_destinations.tick(now, self._clients),
-            self._fire,
+            lambda now: self._slow_consumers.tick(now, list(self._clients)),
+            lambda now: self._idle_destinations.tick(now, self._declarations.producing),
         )
         self._room_again = Rounds(start, self._go_on)
         # The names of hot paths.
@@ -859,6 +858,20 @@ class Engine:
                 each(now)
             except Exception:  # nobody's request: the others go on, and so does the broker
                 log.exception("what is due once a second led to an error of the broker")
+        if not self._is_looking:
+            self._begin(self._look(now))
+
+    def _look(self, now: int) -> Work[None]:
+        """At what time takes away. Where that takes more than a second, the next look comes later."""
+        self._is_looking = True
+        try:
+            for each in self._looking:
+                try:
+                    yield from each(now)
+                except Exception:  # as in ``tick``
+                    log.exception("what is due once a second led to an error of the broker")
+        finally:
+            self._is_looking = False
 
     def _fire(self, now: int) -> None:
         """Send what waited for its time, and come again when the next is due, if that is before the next tick."""

@@ -7,12 +7,12 @@ all that was sent before. If the queue was named meanwhile (``Queue.is_leaving``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 
-from broker.core.client import Client
 from broker.core.destinations import Destinations
 from broker.core.policies import Policies
 from broker.core.queue import Queue
+from broker.core.slices import Pace, Work
 from broker.core.topic import Topic
 from store.operations import Atomic, Operation
 from store.records.message import Destination, DestinationKind
@@ -52,20 +52,22 @@ class IdleDestinations:
         # Since when each is unused, and what it had been sent by then.
         self._idle: dict[Destination, tuple[int, int]] = {}
 
-    def tick(self, now: int, clients: Iterable[Client]) -> None:
-        """Have go what was unused for long enough."""
+    def tick(self, now: int, produced: Container[Destination | None]) -> Work[None]:
+        """Have go what was unused for long enough. ``produced``: to which there are producers."""
         if not self._is_asked_for:
             return
-        produced = {destination for client in clients for destination in client.producers.values()}
+        pace = Pace()
         former, self._idle = self._idle, {}
-        asleep = {owner.destination: owner.count for owner in self._destinations.asleep()}
         room = REMOVED_MAX
         for destination in self._destinations.names():
+            if pace.is_full():
+                yield
             policy = self._policies.of(destination)
             if not policy.gc_inactive_destinations or destination.kind > DestinationKind.TOPIC:
                 continue
             target = self._destinations.by_name.get(destination)
-            if destination in produced or asleep.get(destination) or (target is not None and _is_used(target)):
+            is_unused = self._destinations.is_empty(destination) if target is None else _is_unused(target)
+            if destination in produced or not is_unused:
                 continue
             sent = 0 if target is None else target.enqueued
             since, sent_then = former.get(destination, (now, sent))
@@ -87,7 +89,7 @@ class IdleDestinations:
     def passed(self, leaving: Leaving) -> None:
         """The mark came back."""
         queue = leaving.queue
-        if queue.is_leaving and not queue.is_dropped and not _is_used(queue) and not self._is_in_doubt():
+        if queue.is_leaving and not queue.is_dropped and _is_unused(queue) and not self._is_in_doubt():
             self._end(queue)
         queue.is_leaving = False
 
@@ -96,7 +98,7 @@ class IdleDestinations:
         self._remove(target)
 
 
-def _is_used(target: Queue | Topic) -> bool:
+def _is_unused(target: Queue | Topic) -> bool:
     if isinstance(target, Queue):
-        return bool(target.consumers or target.count)
-    return bool(target.subscribers or target.durables)
+        return not (target.consumers or target.count or target.expired)
+    return not (target.subscribers or target.durables)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from itertools import chain
 from typing import Protocol
 
 from broker.advising import Advising, name_of
@@ -17,11 +18,16 @@ from broker.core.client import Client
 from broker.core.commands import ClientError, ErrorKind
 from broker.core.policies import AbortSlow, DestinationPolicy, Policies
 from broker.core.queue import Queue
+from broker.core.slices import Pace, Work
 from broker.core.subscription import Subscription
 from broker.core.topic import Topic, TopicSubscription
 from store.records.message import Destination
 
 log = logging.getLogger(__name__)
+
+
+# What it takes to look at a consumer, in items of a step.
+_LOOKED_AT = 4
 
 
 class Abort(Protocol):
@@ -32,7 +38,7 @@ class Abort(Protocol):
     ) -> None: ...
 
 
-class _Pace:
+class _Progress:
     """How one consumer gets on. ``slow_since`` 0: it is not slow."""
 
     __slots__ = ("acknowledged", "acknowledged_at", "delivered", "slow_count", "slow_since")
@@ -54,32 +60,35 @@ class SlowConsumers:
         self._advising = advising
         self._abort = abort
         self._is_asked_for = policies.any(lambda policy: _concerns(policy))
-        self._paces: dict[Subscription, _Pace] = {}
+        self._paces: dict[Subscription, _Progress] = {}
 
     @property
     def count(self) -> int:
         """How many are slow now, of those that a policy asks for."""
         return sum(pace.slow_since > 0 for pace in self._paces.values())
 
-    def tick(self, now: int, clients: Iterable[Client]) -> None:
+    def tick(self, now: int, clients: Iterable[Client]) -> Work[None]:
         """Once a second."""
         if not self._is_asked_for:
             return
+        step = Pace()
         former, self._paces = self._paces, {}
         for client in list(clients):
             if client.is_busy:
                 continue
             for subscription in list(client.subscriptions.values()):
+                if step.is_full(_LOOKED_AT + (len(subscription.queues) + len(subscription.topics)) // 64):
+                    yield
                 found = self._policy(subscription)
                 if found is None or not subscription.is_open:
                     continue
-                pace = former.get(subscription) or _Pace(now)
+                pace = former.get(subscription) or _Progress(now)
                 self._paces[subscription] = pace
                 self._look(client, subscription, pace, *found, now)
 
     def _policy(self, subscription: Subscription) -> tuple[Destination, DestinationPolicy] | None:
         """Of the first destination that asks for it."""
-        targets: list[Queue | Topic] = [*subscription.queues, *subscription.topics]
+        targets: Iterable[Queue | Topic] = chain[Queue | Topic](subscription.queues, subscription.topics)
         for target in targets:
             policy = self._policies.of(target.destination)
             if _concerns(policy):
@@ -90,7 +99,7 @@ class SlowConsumers:
         self,
         client: Client,
         subscription: Subscription,
-        pace: _Pace,
+        pace: _Progress,
         destination: Destination,
         policy: DestinationPolicy,
         now: int,
@@ -122,7 +131,7 @@ def _concerns(policy: DestinationPolicy) -> bool:
     return policy.abort_slow is not None or policy.advisory_for_slow_consumers
 
 
-def _is_slow(subscription: Subscription, pace: _Pace, strategy: AbortSlow | None, now: int) -> bool:
+def _is_slow(subscription: Subscription, pace: _Progress, strategy: AbortSlow | None, now: int) -> bool:
     acknowledged = subscription.tag - len(subscription.unacked)
     if acknowledged != pace.acknowledged:
         pace.acknowledged, pace.acknowledged_at = acknowledged, now
@@ -142,7 +151,7 @@ def _is_slow(subscription: Subscription, pace: _Pace, strategy: AbortSlow | None
     return any(queue.has_work for queue in subscription.queues)
 
 
-def _verdict(pace: _Pace, strategy: AbortSlow, now: int) -> str | None:
+def _verdict(pace: _Progress, strategy: AbortSlow, now: int) -> str | None:
     """Why it is to be cut off now; None: it is not."""
     duration, count = strategy.max_slow_duration, strategy.max_slow_count
     if duration and now - pace.slow_since >= duration:

@@ -167,6 +167,11 @@ class Destinations:
         """Of everything there is, named since the start or not."""
         return [*self.by_name, *self._asleep]
 
+    def is_empty(self, destination: Destination) -> bool:
+        """Whether that is one of those that nobody has named yet, and the store has no message of it."""
+        owner = self._asleep.get(destination)
+        return owner is not None and not owner.count
+
     def exists(self, destination: Destination) -> bool:
         return destination in self.by_name or destination in self._asleep
 

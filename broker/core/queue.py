@@ -600,6 +600,9 @@ class Queue:
             expiration = entry.message.expiration
             if expiration and expiration <= now:
                 self.expired.append(entry)
+                if len(self.expired) >= ROUND_MESSAGES:
+                    self.has_more = True
+                    break
                 continue
             turn += 1
             idle = 0
@@ -726,13 +729,19 @@ class Queue:
     def drop(self) -> Work[None]:
         """The queue is deleted. Its consumers are closed already, or see an empty queue. The steps of what is returned
         give its memory back."""
-        entries = [*self.ready, *(pair[1] for pair in self.returned), *(pair[1] for pair in self._waiting)]
+        entries = [
+            *self.expired,
+            *self.ready,
+            *(pair[1] for pair in self.returned),
+            *(pair[1] for pair in self._waiting),
+        ]
         entries += self._unplaced
         if self.routes is not None:
             entries += self.routes.clear()
             self.routed = 0
         if self.levels is not None:
             entries += self.levels.take_all()
+        self.expired.clear()
         self.ready.clear()
         self.ready_weight = 0
         self.returned.clear()

@@ -11,6 +11,7 @@ consumers acknowledge what they have, or change; ``Queue.passed_over`` shows it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _position = attrgetter("position")
 _NOBODY: frozenset[Subscription] = frozenset()
+# So many messages are put into lanes by one call of ``dispatch``.
+PLACED_MAX = 2000
 
 
 class Routes:
@@ -166,8 +169,8 @@ class Routes:
 
     # ---- in
 
-    def place(self, queue: Queue) -> None:
-        """Everything that waits in ``queue`` goes to its lane."""
+    def place(self, queue: Queue) -> bool:
+        """What waits in ``queue`` goes to its lane, PLACED_MAX of it. Whether more is left, all of it behind that."""
         stuck: list[Entry] = []
         if self.stuck and self._has_room(queue):
             stuck, self.stuck = self.stuck, []
@@ -175,18 +178,20 @@ class Routes:
             for entry in stuck:
                 self._leave_out(queue, entry)
         if not queue.ready and not queue.returned:
-            return
+            return False
         place = self._lanes.place
         came_back = [pair[1] for pair in queue.returned]
         # What came back was not counted in the window.
         queue.ready_weight += sum(entry.weight for entry in came_back)
-        for entry in sorted((*came_back, *queue.ready), key=_position):
+        entries = sorted((*came_back, *queue.ready), key=_position)
+        queue.returned.clear()
+        queue.ready = deque(entries[PLACED_MAX:])
+        for entry in entries[:PLACED_MAX]:
             if place(entry):
                 queue.routed += 1
             else:
                 self._leave_out(queue, entry)
-        queue.returned.clear()
-        queue.ready.clear()
+        return bool(queue.ready)
 
     def _leave_out(self, queue: Queue, entry: Entry) -> None:
         """Nobody takes ``entry``, which counts in the window's weight and not in ``routed``."""
@@ -228,7 +233,7 @@ class Routes:
         queue.has_more = False
         if not queue.consumers:
             return deliveries
-        self.place(queue)
+        is_more_to_place = self.place(queue)
         frontier = self._passed.frontier
         newcomers = self.newcomers if frontier else _NOBODY
         limit = NO_LIMIT
@@ -265,6 +270,9 @@ class Routes:
                 heappop(heads)
             if subscription is None:
                 queue.expired.append(entry)
+                if len(queue.expired) >= messages_max:
+                    queue.has_more = True
+                    break
                 continue
             deliveries.append((subscription, subscription.hand(entry), entry))
             if subscription.is_auto:
@@ -276,5 +284,6 @@ class Routes:
             if round_bytes >= bytes_max or len(deliveries) >= messages_max:
                 queue.has_more = True
                 break
+        queue.has_more = queue.has_more or is_more_to_place
         queue.dispatched += len(deliveries)
         return deliveries

@@ -3,16 +3,22 @@ leaves in the middle leaves nothing behind."""
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
 
 import broker.acknowledger
+import broker.core.queue
+import broker.core.routing
+import broker.dispatcher
 import broker.engine
 import broker.fan_out
 from broker.core import slices
-from broker.core.commands import Ack, AckMode, AddDestination, AddProducer, Connect, Subscribe
+from broker.core.commands import Ack, AckMode, AddDestination, AddProducer, Connect, GiveUp, Subscribe
+from broker.core.policies import DestinationPolicy
 from broker.core.queue import Queue
+from broker.protocols.openwire.advisories import Advisories
 from store.records.message import Destination, DestinationKind
 from tests.engine.conftest import ORDERS, Client, House
 
@@ -36,6 +42,9 @@ def house(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
     monkeypatch.setattr(broker.acknowledger, "ITEMS", STEP)
     monkeypatch.setattr(broker.engine, "OPERATIONS_MAX", STEP)
     monkeypatch.setattr(broker.fan_out, "ITEMS", STEP)
+    monkeypatch.setattr(broker.core.queue, "ROUND_MESSAGES", 2)
+    monkeypatch.setattr(broker.dispatcher, "ROUND_MESSAGES", 2)
+    monkeypatch.setattr(broker.core.routing, "PLACED_MAX", STEP)
     for number in range(MANY):
         house.client().send(str(number), queue(number))
         house.engine._destinations.topic(topic(number))
@@ -329,3 +338,120 @@ def test_what_is_committed_for_a_topic_goes_out_in_steps_and_its_sender_waits(ho
     house.turn()
     assert sender.receipts == ["r"]
     assert sender.is_reading
+
+
+def test_a_large_backlog_is_given_out_in_steps(house: House) -> None:
+    sender, consumer = house.client(), house.client()
+    for number in range(2 * MANY):
+        sender.send(str(number), persistent=False)
+    consumer.subscribe(prefetch=2 * MANY)
+    most = 2 * broker.dispatcher.ROUNDS_MAX
+    assert len(consumer.bodies) == most
+    while house._works:
+        before = len(consumer.bodies)
+        house._step()
+        assert len(consumer.bodies) <= before + most
+    assert consumer.bodies == [str(number) for number in range(2 * MANY)]
+
+
+def test_what_is_placed_for_selectors_or_groups_takes_steps_and_keeps_its_order(house: House) -> None:
+    sender, consumer, other = house.client(), house.client(), house.client()
+    for number in range(2 * MANY):
+        sender.send(str(number), persistent=False, group_id=f"g{number % 4}")
+    orders = house.engine._destinations.queue(ORDERS)
+    consumer.subscribe(prefetch=2 * MANY)
+    assert len(orders.ready) == 2 * MANY - STEP
+    other.subscribe(prefetch=2 * MANY, selector="a is not null")
+    while house._works:
+        before = len(orders.ready)
+        house._step()
+        assert len(orders.ready) >= before - 2 * STEP
+    assert consumer.bodies == [str(number) for number in range(2 * MANY)]
+    assert other.bodies == []
+
+
+def test_what_has_expired_is_cleared_away_in_steps(make_house: Any, house: House) -> None:
+    house = make_house(DestinationPolicy(expire_messages_period=1))
+    sender, consumer = house.client(), house.client()
+    for number in range(2 * MANY):
+        sender.send(str(number), expiration=5_000)
+    sender.send("alive")
+    house.turn()
+    house.now = 6_000
+    consumer.subscribe()
+    assert 0 < house.counts["expired_total"] < STEP
+    while house._works:
+        before = house.counts["expired_total"]
+        house._step()
+        assert house.counts["expired_total"] <= before + 2 * broker.dispatcher.ROUNDS_MAX
+    house.turn()
+    assert house.counts["expired_total"] == 2 * MANY
+    assert consumer.bodies == ["alive"]
+
+
+def test_the_look_of_each_second_takes_steps_and_is_not_begun_twice(make_house: Any, house: House) -> None:
+    house = make_house(
+        DestinationPolicy(
+            gc_inactive_destinations=True, inactive_timeout_before_gc=1_000, advisory_for_slow_consumers=True
+        )
+    )
+    for number in range(MANY):
+        house.engine._destinations.topic(topic(number))
+    house.engine.tick(1_000)
+    assert steps(house) >= MANY // STEP
+    house.engine.tick(3_000)
+    house.engine.tick(4_000)
+    assert len(house._works) == 1
+    steps(house)
+    assert house.engine._idle_destinations.removed == MANY
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_range_is_acknowledged_in_steps_and_its_receipt_comes_last(house: House, persistent: bool) -> None:
+    client, sender = house.client(), house.client()
+    client.handle(Subscribe("s", ORDERS, AckMode.RANGE, prefetch=MANY))
+    for number in range(MANY):
+        sender.send(str(number), persistent=persistent)
+    house.turn()
+    client.handle(Ack("s", MANY, None, "acknowledged", first=0))
+    client.unsubscribe(receipt="closed")
+    assert house.figures()["messages"] > MANY - STEP
+    client.is_closed = True
+    house.engine.closed(client)
+    house.turn()
+    assert house.figures()["messages"] == 0
+    assert house.stored() == MANY, "what the other queues hold"
+    assert client.receipts == []
+
+
+def test_a_range_is_given_up_in_steps(house: House) -> None:
+    client, sender = house.client(), house.client()
+    client.session.survives_errors = True
+    client.handle(Subscribe("s", ORDERS, AckMode.RANGE, prefetch=MANY))
+    for number in range(MANY):
+        sender.send(str(number))
+    house.turn()
+    client.handle(GiveUp("s", 0, MANY, "poison", receipt="r"))
+    assert house.counts["dead_letters_total"] <= STEP
+    client.unsubscribe(receipt="closed")
+    house.turn()
+    assert house.counts["dead_letters_total"] == MANY
+    assert client.receipts[0] == "closed" or client.receipts == ["r", "closed"]
+
+
+def test_who_listens_to_what_there_is_hears_it_in_steps(make_house: Any, house: House) -> None:
+    house = make_house(
+        advisor=Advisories("ID:a", lambda: 1, count(1), broker_id="ID:b", broker_name="b", broker_url="")
+    )
+    for number in range(MANY):
+        house.engine._destinations.topic(topic(number))
+    listener, other = house.client(), house.client()
+    everything = Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Topic")
+    listener.subscribe(destination=everything, ack=AckMode.AUTO)
+    assert len(listener.bodies) < STEP
+    other.send("aside", receipt="r", persistent=False)
+    assert other.receipts == ["r"]
+    listener.unsubscribe(receipt="heard")
+    house.turn()
+    assert len(listener.bodies) == MANY
+    assert listener.receipts == ["heard"]
