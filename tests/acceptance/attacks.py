@@ -13,10 +13,11 @@ import faulthandler
 import json
 import sys
 import urllib.request
+import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from openwire_wire import OpenWire
+from openwire_wire import OpenWire, queue
 
 from broker.protocols.openwire import schema
 from broker.protocols.openwire.types import ConnectionId
@@ -31,7 +32,11 @@ SUBSCRIBERS, SUBSCRIPTIONS_EACH = 5_000, 1_000
 FANNED = 200
 KEPT = 100_000
 RECLAIM_SECONDS = 3.0  # the store is longer at it than those wait who asked for it
-DESTINATIONS = 90_000
+DESTINATIONS = 45_000  # topics, and as many queues
+CUT_OFF, SUBSCRIPTIONS_OF_CUT_OFF = 250, 40
+UNWANTED = 50_000
+COMMITTED, LISTENING = 10_000, 250
+BOMBS, BOMB_BYTES = 10, 50 << 20
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 
 
@@ -182,6 +187,123 @@ async def patterns_over_them(target: Target) -> None:
     await says(target, b"SUBSCRIBE\nid:x\ndestination:%b\n\n\0UNSUBSCRIBE\nid:x\n\n\0" % everywhere)
 
 
+async def acknowledged(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: int) -> None:
+    """One after the other: with a prefetch of one."""
+    for _ in range(count):
+        frame = await reader.readuntil(b"\0")
+        id = frame.partition(b"\nack:")[2].partition(b"\n")[0]
+        writer.write(b"ACK\nid:%b\n\n\0" % id)
+
+
+async def very_many_queues(target: Target) -> None:
+    await says(target, b"".join(b"SEND\ndestination:/queue/q.%d\n\n\0" % number for number in range(DESTINATIONS)))
+
+
+async def a_pattern_of_queues(target: Target) -> None:
+    """Comes, acknowledges and goes; comes again, and its connection is cut."""
+    subscribe = b"SUBSCRIBE\nid:0\ndestination:/queue/q.>\nack:client-individual\nactivemq.prefetchSize:1\n\n\0"
+    for _ in range(2):
+        reader, writer = await connected(target)
+        writer.write(subscribe)
+        await acknowledged(reader, writer, 100)
+        writer.write(b"UNSUBSCRIBE\nid:0\nreceipt:u\n\n\0")
+        while b"receipt-id:u" not in await reader.readuntil(b"\0"):
+            pass
+        writer.write(subscribe)
+        await reader.readuntil(b"\0")
+        writer.transport.abort()
+
+
+async def a_durable_pattern(target: Target) -> None:
+    """Comes, is cut off, and comes again."""
+    for _ in range(2):
+        reader, writer = await asyncio.open_connection("127.0.0.1", target.stomp)
+        writer.write(CONNECT.replace(b"host:x", b"host:x\nclient-id:wide"))
+        await reader.readuntil(b"\0")
+        writer.write(b"SUBSCRIBE\nid:0\ndestination:/topic/many.>\nactivemq.subscriptionName:d\nreceipt:r\n\n\0")
+        while b"receipt-id:r" not in await reader.readuntil(b"\0"):
+            pass
+        writer.transport.abort()
+
+
+async def much_that_is_left(target: Target) -> None:
+    """Subscriptions, temporary queues and open transactions of one connection, which is cut."""
+    reader, writer = await connected(target)
+    for number in range(500):
+        writer.write(b"SUBSCRIBE\nid:t%d\ndestination:/temp-queue/t%d\n\n\0" % (number, number))
+        writer.write(b"SUBSCRIBE\nid:s%d\ndestination:/queue/left\nselector:a=%d\n\n\0" % (number, number))
+    for number in range(20):
+        writer.write(b"BEGIN\ntransaction:%d\n\n\0" % number)
+        writer.write(b"SEND\ndestination:/queue/left\ntransaction:%d\n\nx\0" % number * 5_000)
+        await writer.drain()
+    writer.write(b"SEND\ndestination:/queue/last\nreceipt:last\n\n\0")
+    while b"receipt-id:last" not in await reader.readuntil(b"\0"):
+        pass
+    writer.transport.abort()
+    await asyncio.sleep(1)
+
+
+async def many_cut_off(target: Target) -> None:
+    """All at once, each with what it did not acknowledge."""
+    writers = []
+    for _ in range(CUT_OFF):
+        _, writer = await connected(target)
+        for number in range(SUBSCRIPTIONS_OF_CUT_OFF):
+            writer.write(b"SUBSCRIBE\nid:%d\ndestination:/queue/cut\nack:client\n\n\0" % number)
+        writers.append(writer)
+    await says(target, b"SEND\ndestination:/queue/cut\n\nx\0" * 20_000)
+    for writer in writers:
+        writer.transport.abort()
+    await asyncio.sleep(1)
+
+
+async def what_there_is_is_told(target: Target) -> None:
+    """By advisories, to who begins to listen."""
+    for kind in (b"Queue", b"Topic", b">"):
+        listen = b"SUBSCRIBE\nid:x\ndestination:/topic/ActiveMQ.Advisory.%b\n\n\0UNSUBSCRIBE\nid:x\n\n\0" % kind
+        await says(target, listen)
+
+
+async def a_selector_that_matches_nothing(target: Target) -> None:
+    await says(target, b"SEND\ndestination:/queue/unwanted\n\nx\0" * UNWANTED)
+    for header in (b"selector:a=1", b"selector:a=2\nbrowser:true", b"browser:true\nselector:a=3", b"selector:a=4"):
+        await says(target, b"SUBSCRIBE\nid:x\ndestination:/queue/unwanted\n%b\n\n\0" % header)
+
+
+async def large_commits(target: Target) -> None:
+    """To a topic to which many listen."""
+    reader, writer = await connected(target)
+    frames = (b"SUBSCRIBE\nid:%d\ndestination:/topic/committed\n\n\0" % number for number in range(LISTENING))
+    writer.write(b"".join(frames))
+    task = asyncio.create_task(drain(reader))
+    begin, end = b"BEGIN\ntransaction:t\n\n\0", b"COMMIT\ntransaction:t\n\n\0"
+    queued = b"SEND\ndestination:/queue/committed\ntransaction:t\npersistent:true\n\nx\0" * COMMITTED
+    told = b"SEND\ndestination:/topic/committed\ntransaction:t\n\nx\0" * (COMMITTED // 10)
+    await says(target, begin + queued + end, begin + told + end)
+    task.cancel()
+    writer.close()
+
+
+async def large_inflations(target: Target) -> None:
+    """Compressed bodies of a JMS client, a thousand times as long, for a STOMP client."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", target.stomp, limit=2 * BOMB_BYTES)
+    writer.write(CONNECT + b"SUBSCRIBE\nid:0\ndestination:/queue/bombs\n\n\0")
+
+    def send() -> None:
+        client = OpenWire(target.openwire).connect()
+        bomb = BOMB_BYTES.to_bytes(4, "big") + zlib.compress(b"\1" * BOMB_BYTES)
+        for _ in range(BOMBS):
+            client.send(queue("bombs"), make=schema.ActiveMQBytesMessage, content=bomb, compressed=True)
+        client.close()
+
+    sending = asyncio.create_task(asyncio.to_thread(send))
+    received = 0
+    while received < BOMBS * BOMB_BYTES:
+        received += len(await reader.read(1 << 20))
+    await sending
+    writer.close()
+
+
 async def silent_sockets(target: Target) -> None:
     async with contextlib.AsyncExitStack() as held:
         for port in (target.stomp, target.admin):
@@ -215,6 +337,15 @@ ATTACKS: dict[str, Callable[[Target], Awaitable[None]]] = {
     f"{DESTINATIONS} topics begin": very_many_destinations,
     f"status of {DESTINATIONS} topics": what_is_told_of_them,
     f"100 names and patterns over {DESTINATIONS} topics": patterns_over_them,
+    f"{DESTINATIONS} queues begin": very_many_queues,
+    f"a consumer of {DESTINATIONS} queues comes, acknowledges, and goes": a_pattern_of_queues,
+    f"advisories tell of {2 * DESTINATIONS} destinations": what_there_is_is_told,
+    "1000 subscriptions and 100000 uncommitted messages are left": much_that_is_left,
+    f"{CUT_OFF} connections with {SUBSCRIPTIONS_OF_CUT_OFF} subscriptions are cut": many_cut_off,
+    f"selectors that match none of {UNWANTED} messages": a_selector_that_matches_nothing,
+    f"commits of {COMMITTED}, and of {COMMITTED // 10} to {LISTENING}": large_commits,
+    f"{BOMBS} bodies that inflate to {BOMB_BYTES >> 20} MiB": large_inflations,
+    f"a durable subscription of {DESTINATIONS} topics comes twice": a_durable_pattern,
 }
 
 

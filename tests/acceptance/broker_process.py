@@ -41,6 +41,7 @@ class BrokerProcess:
         self.admin = free_port()
         self.log = Path(f"{self.data}-{name}.log")
         self.process: subprocess.Popen[bytes] | None = None
+        self.openwire: int | None = None  # the port, if it is to have one
         self.leaves_stomp_to_settings = False
         self.environment: dict[str, str] = {}  # beside that of the test
         self.runs_under: tuple[str, ...] = ()  # a command that becomes the one behind it
@@ -52,7 +53,8 @@ class BrokerProcess:
             "--admin", f"127.0.0.1:{self.admin}", *self.options,
         ]  # fmt: skip
         if not self.leaves_stomp_to_settings:
-            command += ["--openwire", "off", "--stomp", f"127.0.0.1:{self.stomp}"]
+            openwire = "off" if self.openwire is None else f"127.0.0.1:{self.openwire}"
+            command += ["--openwire", openwire, "--stomp", f"127.0.0.1:{self.stomp}"]
         with open(self.log, "ab") as log:
             environment = {**os.environ, **self.environment}
             self.process = subprocess.Popen(command, stderr=log, stdout=log, cwd=ROOT, env=environment)
