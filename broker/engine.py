@@ -336,7 +336,10 @@ class Engine:
     def _try(self, client: Client, command: Command, handler: Handler) -> None:
         try:
             work = handler(client, command)
-            if work is None or is_done(work):
+            if work is None:
+                return
+            if is_done(work):
+                self._await_out(client)
                 return
         except ClientError as error:
             self._refuse(client, command, error)
@@ -346,7 +349,7 @@ class Engine:
         def finish(then: Callable[[None], None]) -> None:
             self._start(self._finish(client, command, work, then))
 
-        self._when_known(client, finish, lambda _: None)
+        self._when_known(client, finish, lambda _: self._await_out(client))
 
     def _finish(self, client: Client, command: Command, work: Work[None], then: Callable[[None], None]) -> Work[None]:
         """The rest of what was begun for ``client``, who waits meanwhile, or leaves."""
@@ -615,8 +618,16 @@ class Engine:
         if self._fan_out.origins and client.connection in self._fan_out.origins and client.is_open:
             self._when_known(client, partial(self._fan_out.tell_when_out, client.connection), lambda _: None)
 
-    def _decide(self, client: Client, command: Commit | Prepare) -> None:
+    def _decide(self, client: Client, command: Commit | Prepare) -> Work[None]:
         """COMMIT or PREPARE: what is to be stored by it may have to wait for room."""
+        transaction = yield from self._transactions.encode(client, command)
+        try:
+            self._end_transaction(client, command)
+        finally:
+            if transaction is not None:
+                transaction.encoded = {}
+
+    def _end_transaction(self, client: Client, command: Commit | Prepare) -> None:
         is_waiting = self._flow.is_holding and self._flow.follow(client, command)
         if not is_waiting:
             try:
@@ -628,7 +639,6 @@ class Engine:
         if is_waiting and command.transaction in client.transactions:
             former = command.transaction
             self._flow.rename(client, former, self._transactions.put_aside(client, former))
-        self._await_out(client)
 
     def _abort(self, client: Client, command: Abort) -> None:
         if self._flow.is_holding:

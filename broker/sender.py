@@ -7,7 +7,7 @@ message where it must be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
 
 from broker.core import names
@@ -52,6 +52,9 @@ class Commitment:
         self.client = client
         self.receipt = receipt
         self.volatile = volatile
+
+
+_NOTHING: dict[int, bytes] = {}
 
 
 class Sender:
@@ -293,15 +296,20 @@ class Sender:
         return message if expiration == message.expiration else altered(message, expiration=expiration)
 
     def operations(
-        self, client: Client | None, routed: list[tuple[Message, Target]], transaction: TransactionId | None
+        self,
+        client: Client | None,
+        routed: list[tuple[Message, Target]],
+        transaction: TransactionId | None,
+        encoded: Mapping[int, bytes] = _NOTHING,
     ) -> tuple[list[AddMessage], list[tuple[Message, Target]]]:
-        """What the store is to keep of them, and what only memory will."""
+        """What the store is to keep of them, and what only memory will. ``encoded``: see Transaction."""
         operations: list[AddMessage] = []
         volatile: list[tuple[Message, Target]] = []
         for message, target in routed:
             owners = self._stored_by(message, target, client)
             if owners:
-                add = _add(message, owners, encode_payload(message, transaction))
+                payload = encoded.get(id(message)) or encode_payload(message, transaction)
+                add = _add(message, owners, payload)
                 if client is None:  # its id was known when it came; whoever sent it does not send it again
                     add.is_audited = False
                 add.passed_over = _passed_over(message, target, owners, transaction)

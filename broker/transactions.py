@@ -32,12 +32,15 @@ from broker.core.slices import Pace, Work
 from broker.core.subscription import Entry, Subscription
 from broker.core.topic import DurableSubscription, Topic
 from broker.core.transaction import Transaction
-from broker.dispatcher import Dispatcher, Store, removal
+from broker.dispatcher import Dispatcher, Store, encode_payload, removal
 from broker.sender import FULL_ADVICE, Commitment, Sender, Target
 from store.operations import AddMessage, Atomic, EndTransaction, PrepareTransaction, RemoveMessage
 from store.records.commands import encode_commit, encode_prepare, encode_rollback
-from store.records.message import Destination, Message
+from store.records.message import Destination, DestinationKind, Message
 from store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
+
+# Of a message, that take as long to copy as one more item of a step.
+_BYTES = 16 * 1024
 
 
 class Branch:
@@ -193,6 +196,28 @@ class Transactions:
 
     # ---- the end
 
+    def encode(self, client: Client, command: Commit | Prepare) -> Work[Transaction | None]:
+        """What takes long of the end that follows, in steps: how the store is to keep what was sent. Of which
+        transaction; whoever ends it forgets ``encoded`` then."""
+        try:
+            transaction = self._open(client, command.transaction)
+        except ClientError:
+            return None  # which is told when it is to end
+        identity: TransactionId = LocalTransactionId(client.connection.id, transaction.number)
+        if isinstance(command, Prepare):
+            identity = command.xa
+        pace = Pace()
+        for message in transaction.messages:
+            # What becomes several, or another one on its way, is encoded when it does.
+            if transaction.doom is None and message.persistent and message.destination.kind is DestinationKind.QUEUE:
+                try:
+                    transaction.encoded[id(message)] = encode_payload(message, identity)
+                except ClientError as error:
+                    transaction.doom = error.message
+            if pace.is_full(1 + message.size // _BYTES):
+                yield
+        return transaction
+
     def put_aside(self, client: Client, name: str) -> str:
         """The end of a local transaction has to wait: its name is free for another one. Returns what it is called
         until then; no client can say that."""
@@ -301,7 +326,7 @@ class Transactions:
                     routed.append((message, queue))
                 else:
                     routed += sender.routes(client, sender.scheduled(client, message))
-            adds, volatile = sender.operations(client, routed, identity)
+            adds, volatile = sender.operations(client, routed, identity, transaction.encoded)
             # What only acknowledges is committed also then.
             if adds and self._store.is_full:
                 reason = f"Transaction {name!r} was rolled back: {self._store.full_reason}"

@@ -80,7 +80,8 @@ MEMORY_PERCENT = 40
 # Messages and what goes with them make no cycles: reference counts free them, and the collector only has to be rare
 # enough not to look through a full window for nothing.
 GC_ALLOCATIONS = 20_000
-GC_YOUNGER_ROUNDS = 20
+# The middle generation is looked through often, for that holds up the loop by what came since; the old one seldom.
+GC_MIDDLE_ROUNDS, GC_OLD_ROUNDS = 2, 200
 
 
 def run_broker(settings: Settings) -> None:
@@ -92,7 +93,7 @@ def run_broker(settings: Settings) -> None:
     give_back_long_blocks()
     # What is there before the first message stays, and need not be looked through again and again.
     gc.freeze()
-    gc.set_threshold(GC_ALLOCATIONS, GC_YOUNGER_ROUNDS, GC_YOUNGER_ROUNDS)
+    gc.set_threshold(GC_ALLOCATIONS, GC_MIDDLE_ROUNDS, GC_OLD_ROUNDS)
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:
         runner.run(Broker(settings).run())

@@ -30,6 +30,7 @@ class Transaction:
         "_settings",
         "acknowledged",
         "doom",
+        "encoded",
         "messages",
         "name",
         "number",
@@ -41,6 +42,7 @@ class Transaction:
         self.messages: list[Message] = []
         self.acknowledged: list[Acknowledged] = []
         self.doom: str | None = None
+        self.encoded: dict[int, bytes] = {}  # what the store is to keep of ``messages``, by their id(), while it ends
         self._bytes = 0  # held
         self._bytes_to_store = self._operations = 0  # at COMMIT: a message to several destinations is several
         self._settings = settings

@@ -15,11 +15,23 @@ import broker.dispatcher
 import broker.engine
 import broker.fan_out
 from broker.core import slices
-from broker.core.commands import Ack, AckMode, AddDestination, AddProducer, Connect, GiveUp, Subscribe
+from broker.core.commands import (
+    Ack,
+    AckMode,
+    AddDestination,
+    AddProducer,
+    Begin,
+    Commit,
+    Connect,
+    GiveUp,
+    Prepare,
+    Subscribe,
+)
 from broker.core.policies import DestinationPolicy
 from broker.core.queue import Queue
 from broker.protocols.openwire.advisories import Advisories
 from store.records.message import Destination, DestinationKind
+from store.records.transactions import XaTransactionId
 from tests.engine.conftest import ORDERS, Client, House
 
 MANY = 40
@@ -455,3 +467,52 @@ def test_who_listens_to_what_there_is_hears_it_in_steps(make_house: Any, house: 
     house.turn()
     assert len(listener.bodies) == MANY
     assert listener.receipts == ["heard"]
+
+
+def test_what_follows_a_long_commit_waits_and_nothing_of_it_is_lost(house: House) -> None:
+    sender, subscriber = house.client(), house.client()
+    prices = Destination(DestinationKind.TOPIC, "prices")
+    for number in range(STEP):
+        subscriber.subscribe(str(number), prices, AckMode.AUTO)
+    sender.begin()
+    for number in range(MANY):
+        sender.send(str(number), prices, transaction="t", persistent=False)
+    sender.commit(receipt="committed")
+    for body in "abc":
+        sender.send(body, prices, persistent=False, receipt=body)
+    assert sender.receipts == []
+    house.turn()
+    assert sender.receipts == ["committed", "a", "b", "c"]
+    assert subscriber.bodies[::STEP] == [*map(str, range(MANY)), "a", "b", "c"]
+    assert sender.is_reading
+
+
+@pytest.mark.parametrize("how", ["commit", "prepare"])
+def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(house: House, how: str) -> None:
+    sender, consumer = house.client(), house.client()
+    consumer.subscribe(prefetch=MANY)
+    xa = XaTransactionId(1, b"g", b"b")
+    name = "t" if how == "commit" else xa.key
+    sender.handle(Begin(name, xa=None if how == "commit" else xa))
+    for number in range(MANY):
+        sender.send(str(number), transaction=name)
+    if how == "commit":
+        sender.commit(receipt="r")
+    else:
+        sender.session.prepared = lambda receipt, is_read_only: sender.receipts.append(receipt)  # type: ignore[attr-defined]
+        sender.handle(Prepare(name, xa, "r"))
+    branches = house.engine._transactions._branches
+    transaction = sender.client.transactions.get(name) or branches[name].transaction
+    assert transaction is not None
+    assert 0 < len(transaction.encoded) <= STEP
+    assert house.stored() == MANY, "nothing of it is stored yet"
+    sender.is_closed = how == "commit"
+    if sender.is_closed:
+        house.engine.closed(sender)
+    house.turn()
+    assert transaction.encoded == {}
+    if how == "prepare":
+        assert sender.receipts == ["r"]
+        sender.handle(Commit(name, "c", xa=xa, is_two_phase=True))
+        house.turn()
+    assert consumer.bodies == [str(number) for number in range(MANY)]
