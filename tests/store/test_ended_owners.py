@@ -245,6 +245,8 @@ def test_what_a_subscription_counted_that_ended_another_counts_when_it_is_reclai
         state.remove(second, 2 << 64 | 200 << 32, 2 << 32 | 200, SIZE, "p:200", 2)
         state.drop_owner(first, 3)
         assert (state.files[2].live, state.files[2].live_bytes) == (1, 2 * SIZE)
+        assert state.entry(first, 2 << 64 | 100 << 32) is None, "nobody finds what is left of it"
+        assert list(state.entries(first, 0)) == []
         state.reclaim(9)
         assert (state.files[2].live, state.files[2].live_bytes) == (1, SIZE)
         state.drop_owner(second, 3)
