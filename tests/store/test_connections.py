@@ -18,6 +18,7 @@ from store_harness import KIB, SMALL, Term
 from journal.files import JournalFiles
 from store.check import check
 from store.connections import ConnectionUsers
+from store.inspect import Seen, read_headers, walk
 from store.operations import AddConnection
 
 PAIRS = [("ID:a:1", "ann"), ("ID:b:1", "böb"), ("ID:a:2", "ann")]
@@ -54,6 +55,16 @@ def test_several_stores_know_them_too(tmp_path: Path) -> None:
     term = SeveralTerm(str(tmp_path))
     assert term.several.connections() == PAIRS
     term.close()
+
+
+def test_they_are_shown(tmp_path: Path) -> None:
+    term = Term(str(tmp_path))
+    know(term, [PAIRS[1]])
+    term.close()
+    files = JournalFiles(str(tmp_path))
+    chronicle = read_headers(files)
+    said = [item.says for file in files.list() for item in walk(files, chronicle, file) if isinstance(item, Seen)]
+    assert "whose connections are: ID:b:1 of böb" in said
 
 
 @pytest.mark.parametrize("is_index_lost", [False, True])
