@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, tzinfo
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -61,7 +61,7 @@ from broker.core.settings import EngineSettings
 from broker.core.slices import Pace, Rounds, Work, at_once, is_done
 from broker.core.statistics import statistics
 from broker.core.subscription import Outlet, Subscription
-from broker.core.telling import hang_up, tell
+from broker.core.telling import ERROR_OF_BROKER, hang_up, tell
 from broker.core.topic import DurableSubscription, Topic
 from broker.declarations import Declarations
 from broker.dispatcher import NOBODY, BrowsePage, Dispatcher, Store
@@ -429,10 +429,13 @@ class Engine:
         subscriptions, client.subscriptions = client.subscriptions, {}
         # First all are closed, then what they left is given on: not from one of this client's to the next.
         for each in subscriptions.values():
-            yield from self._subscriber.close(each, left, pace)
+            try:
+                yield from self._subscriber.close(each, left, pace)
+            except Exception:
+                log.exception("%r: the end of %r %s", client.connection, each.id, ERROR_OF_BROKER)
             if pace.is_full(_CLOSED):
                 yield
-        yield from self._dispatcher.dispatch_all(left, pace)
+        yield from self._dispatch_all(left, pace)
 
     def _when_left(self, client: Client, then: Callable[[None], None]) -> None:
         """``then`` is called when all is over that belonged to ``client``, who is leaving."""
@@ -753,12 +756,15 @@ class Engine:
                         client.connection.touch()
             except Exception:
                 self._end_waiting(operation)
-        for queue in touched:
+        yield from self._dispatch_all(touched, pace)
+
+    def _dispatch_all(self, queues: Iterable[Queue], pace: Pace) -> Work[None]:
+        for queue in queues:
             dispatched = queue.dispatched
             try:
                 self._dispatch(queue)
             except Exception:
-                log.exception("%s: giving out what it holds led to an error of the broker", queue.destination)
+                log.exception("%s: giving out what it holds %s", queue.destination, ERROR_OF_BROKER)
             if pace.is_full(1 + queue.dispatched - dispatched):
                 yield
 

@@ -152,7 +152,7 @@ def test_one_of_very_many_who_get_a_message_in_slices(house: House) -> None:
     assert is_served(house, good, sender)
 
 
-def test_a_step_that_fails_does_not_keep_a_topic_from_going_on(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_fails_does_not_keep_a_topic_from_going_on(house: House) -> None:
     clients = [house.client() for _ in range(2 * ITEMS)]
     for each in clients:
         each.subscribe("s", PRICES, AckMode.AUTO)
@@ -258,7 +258,7 @@ def test_who_waited_for_room(is_late: bool) -> None:
     assert is_served(house, good, consumer)
 
 
-def test_what_waits_for_room_and_cannot_be_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_for_room_and_cannot_be_carried_out() -> None:
     """It would stand before all others for ever."""
     house = narrow()
     broken, good = broken_and_good(house)
@@ -359,6 +359,22 @@ def test_the_end_of_a_client(house: House) -> None:
     house.engine._endings = (fails, *endings, fails)
     broken.vanish()
     house.engine._endings = endings
+    good.subscribe()
+    house.turn()
+    assert good.bodies == ["1"]
+
+
+def test_the_end_of_a_subscription(house: House) -> None:
+    """The others of the client end all the same."""
+    broken, good = broken_and_good(house)
+    broken.subscribe("first", Destination(DestinationKind.QUEUE, "another"))
+    broken.subscribe("second")
+    good.send("1")
+    house.turn()
+    close = house.engine._subscriber.close
+    first = broken.client.subscriptions["first"]
+    house.engine._subscriber.close = lambda each, *seen: fails() if each is first else close(each, *seen)
+    broken.vanish()
     good.subscribe()
     house.turn()
     assert good.bodies == ["1"]
