@@ -63,7 +63,8 @@ def _range(ack: MessageAck, consumer: Consumer, *, from_oldest: bool = False) ->
     if first_id is None:
         first: int | None = 0
     else:
-        first = last if first_id == ack.last_message_id else consumer.tag(first_id.key)
+        is_one = first_id == ack.last_message_id and ack.message_count <= 1
+        first = last if is_one else consumer.tag(first_id.key)
     if consumer.is_lenient:
         if last is None:
             last = consumer.oldest(ack.message_count)
@@ -77,7 +78,7 @@ def _range(ack: MessageAck, consumer: Consumer, *, from_oldest: bool = False) ->
 
 
 def _tag(ack: MessageAck, consumer: Consumer) -> int | None:
-    return None if ack.last_message_id is None else consumer.tag(ack.last_message_id.key)
+    return None if ack.last_message_id is None else consumer.tag(ack.last_message_id.key, ack.destination)
 
 
 def _transaction(ack: MessageAck) -> str | None:

@@ -94,20 +94,29 @@ class Consumer:
 
     # ---- what is acknowledged
 
-    def tag(self, message_id: str | None) -> int | None:
-        """The oldest unacknowledged delivery of that message; None if there is none."""
+    def tag(self, message_id: str | None, destination: Destination | None = None) -> int | None:
+        """The oldest unacknowledged delivery of that message, from ``destination`` if one came from there; None if
+        there is none."""
         if message_id is None:
             return None
-        tag = self._tags.get(message_id)
-        if tag is None and message_id.endswith(_FOREIGN):
+        if message_id not in self._tags:
             # An id that no Java client made travels with a producer made up for it (loose.producer_key).
-            return self._tags.get(message_id[: -len(_FOREIGN)])
-        return tag
+            message_id = message_id.removesuffix(_FOREIGN)
+        tag = self._tags.get(message_id)
+        if tag is None or not self._has_twins or self._unacked[tag].destination == destination:
+            return tag
+        twins = (each for each, other in self._unacked.items() if other.message_id == message_id)
+        return next((each for each in twins if self._unacked[each].destination == destination), tag)
+
+    @property
+    def _has_twins(self) -> bool:
+        """Whether some message waits more than once, for it came from several destinations."""
+        return len(self._tags) != len(self._unacked)
 
     def acknowledge(self, message_id: str) -> int | None:
-        """Forget the oldest delivery of that message, and return its tag; None if it has to be looked at closely."""
+        """Forget the delivery of that message, and return its tag; None if it has to be looked at closely."""
         tag = self._tags.get(message_id)
-        if tag is not None and not self.is_lenient:
+        if tag is not None and not self.is_lenient and len(self._tags) == len(self._unacked):
             self._forget(tag)
             return tag
         return None
@@ -148,7 +157,7 @@ class Consumer:
         if self._tags[message_id] != tag:
             return  # an older delivery of the same message still waits
         del self._tags[message_id]
-        if len(self._tags) == len(self._unacked):
+        if not self._has_twins:
             return
         for younger, other in self._unacked.items():
             if other.message_id == message_id:

@@ -14,7 +14,7 @@ from broker.protocols.openwire.consumers import Consumer
 from broker.protocols.openwire.schema import TransactionType
 from broker.protocols.openwire.types import ConnectionId, Throwable
 from store.records.acknowledgements import AckType
-from store.records.message import Message
+from store.records.message import Destination, DestinationKind, Message
 from tests.protocols.openwire.peer import CONNECTION, CONSUMER, LOCAL, QUEUE, TOPIC, Peer, ack, sent
 
 
@@ -66,6 +66,40 @@ def test_a_range_is_from_its_first_to_its_last() -> None:
     peer, messages = holding(5)
     asked = only(peer, ack(AckType.STANDARD, messages[1], messages[3], 3))
     assert (asked.first, asked.tag) == (2, 4)
+
+
+S_0, S_1 = Destination(DestinationKind.QUEUE, "s.0"), Destination(DestinationKind.QUEUE, "s.1")
+
+
+def holding_twins() -> tuple[Peer, list[Message]]:
+    """A consumer of two queues, to which a message that was sent to both came from each (tags 1 and 3)."""
+    peer = Peer()
+    peer.connect()
+    peer.open()
+    message, other, twin = sent(peer, 1, 2, 1)
+    twin.destination, message.destination, other.destination = S_1, S_0, S_0
+    messages = [message, other, twin]
+    for tag, each in enumerate(messages, 1):
+        peer.deliver(tag, each)
+    peer.hear_all()
+    return peer, messages
+
+
+@pytest.mark.parametrize("type", [AckType.INDIVIDUAL, AckType.STANDARD])
+@pytest.mark.parametrize("order", [(2, 0), (0, 2)])
+def test_the_copies_of_a_message_from_two_queues_are_told_apart(type: AckType, order: tuple[int, int]) -> None:
+    peer, messages = holding_twins()
+    for place in order:
+        asked = only(peer, ack(type, messages[place], messages[place], 1))
+        assert isinstance(asked, Ack)
+        assert asked.tag == place + 1
+
+
+@pytest.mark.parametrize("first", [0, None])
+def test_a_range_may_end_with_another_copy_of_its_first_message(first: int | None) -> None:
+    peer, messages = holding_twins()
+    asked = only(peer, ack(AckType.STANDARD, None if first is None else messages[0], messages[2], 3))
+    assert asked.tag == 3
 
 
 def test_a_range_without_a_first_begins_at_the_oldest() -> None:
