@@ -1,4 +1,5 @@
-"""A running broker against connections that say anything; ``python -m tests.fuzz.commands`` goes on longer."""
+"""A running broker against connections that say anything, damaged or valid; ``python -m tests.fuzz.commands`` and
+``python -m tests.fuzz.valid_frames`` go on longer."""
 
 from __future__ import annotations
 
@@ -6,11 +7,22 @@ import random
 
 import pytest
 
-from tests.fuzz.commands import run
+from tests.conftest import IS_THOROUGH
+from tests.fuzz import commands, valid_frames
 
 
 @pytest.mark.timeout(120)
 def test_a_broker_survives_any_commands() -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
-    run(seed, 200)
+    commands.run(seed, 200)
+
+
+@pytest.mark.timeout(600)
+def test_valid_frames_in_any_order_lose_nothing_and_harm_nobody() -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    examples, steps = (20, 60) if IS_THOROUGH else (4, 40)
+    print(f"seed {seed}, {examples} examples, {steps} steps")
+    valid_frames.run(seed, examples, steps)
+    done = {what for what in valid_frames.DONE if ":" not in what}
+    assert {"stomp send", "stomp acknowledge", "openwire send", "openwire acknowledge"} <= done
