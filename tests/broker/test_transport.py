@@ -198,6 +198,16 @@ class TestAClientThatNeverReads:
             assert "does not read: hung up after" in caplog.text
 
 
+async def test_nothing_more_is_delivered_while_something_is_made_ready(bench_of: Any) -> None:
+    async with bench_of() as bench:
+        client = await bench.client()
+        await client.connect()
+        (connection,) = bench.server.connections
+        assert connection.is_writable
+        connection.is_held = True
+        assert not connection.is_writable
+
+
 async def test_nothing_is_read_while_the_store_is_congested(bench_of: Any) -> None:
     async with bench_of() as bench:
         client = await bench.client()

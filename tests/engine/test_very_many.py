@@ -100,6 +100,8 @@ def test_a_pattern_of_queues_is_opened_in_steps_and_what_its_client_says_next_wa
 def test_nothing_is_delivered_before_the_receipt(house: House) -> None:
     client, sender = house.client(), house.client()
     client.subscribe(destination=EVERY_QUEUE, receipt="opened")
+    while not consumers(house):
+        house._step()
     for number in range(MANY):
         sender.send("x", queue(number), persistent=False)
     assert client.session.told == [("connected", client.client.connection.id)]
@@ -111,10 +113,14 @@ def test_nothing_is_delivered_before_the_receipt(house: House) -> None:
 def test_who_vanishes_while_a_pattern_is_opened_takes_part_nowhere(house: House) -> None:
     client = house.client()
     client.subscribe(destination=EVERY_QUEUE)
-    house._step()
+    while not consumers(house):
+        house._step()
+    opened = consumers(house)
     client.is_closed = True
     house.engine.closed(client)
-    house.make_steps()
+    while house._works:
+        house._step()
+        assert consumers(house) <= opened, "what nobody waits for is not gone on with"
     assert consumers(house) == 0
     assert not house.engine._destinations._watched
     assert not house.engine._leavers
@@ -516,3 +522,73 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(house: House
         sender.handle(Commit(name, "c", xa=xa, is_two_phase=True))
         house.turn()
     assert consumer.bodies == [str(number) for number in range(MANY)]
+
+
+def test_nothing_waits_for_a_subscriber_who_is_gone(house: House) -> None:
+    client, sender = house.client(), house.client()
+    prices = Destination(DestinationKind.TOPIC, "prices")
+    for number in range(STEP // 2):
+        client.subscribe(str(number), prices)
+    subscriptions: list[Any] = list(client.client.subscriptions.values())
+    client.is_closed = True
+    house.engine.closed(client)
+    sender.send("a", prices, persistent=False)
+    assert not any(each.pending for each in subscriptions)
+
+
+def test_a_wait_that_follows_a_wait_goes_on(house: House) -> None:
+    """A long selector is compiled, then very many queues are opened."""
+    house.engine._in_thread = lambda work, then: house._soon.append(lambda: (work(), then())[0])
+    client = house.client()
+    client.subscribe(destination=EVERY_QUEUE, selector=" or ".join(["a is null"] * 100), receipt="opened")
+    client.send("behind", receipt="sent", persistent=False)
+    house._soon.popleft()()
+    assert not client.is_reading
+    assert client.receipts == []
+    house.turn()
+    assert client.receipts == ["opened", "sent"]
+    assert client.is_reading
+
+
+def test_who_is_busy_is_not_taken_for_slow(make_house: Any, house: House) -> None:
+    house = make_house(DestinationPolicy(advisory_for_slow_consumers=True))
+    client, sender = house.client(), house.client()
+    client.subscribe(prefetch=1)
+    for body in "ab":
+        sender.send(body, persistent=False)
+    for is_busy in (True, False):
+        client.client.is_busy = is_busy
+        for second in range(1, 4):
+            house.engine.tick(second * 1_000)
+            house.turn()
+        assert house.counts["slow_consumers"] == (not is_busy)
+
+
+def test_a_queue_that_ends_gives_back_the_memory_of_what_had_expired(make_house: Any, house: House) -> None:
+    house = make_house(DestinationPolicy())
+    sender, consumer = house.client(), house.client()
+    for number in range(2 * MANY):
+        sender.send(str(number), persistent=False, expiration=5_000)
+    house.now = 6_000
+    consumer.subscribe()
+    orders = house.engine._destinations.queue(ORDERS)
+    orders.dispatch(house.now)
+    assert orders.expired
+    house.engine._destinations.remove(orders)
+    house.turn()
+    assert house.engine._memory.volatile == 0
+    assert not orders.expired
+
+
+def test_what_came_back_to_a_queue_with_selectors_is_not_out_any_more(house: House) -> None:
+    one, other, sender = house.client(), house.client(), house.client()
+    one.subscribe(prefetch=MANY, selector="a is null")
+    other.subscribe(prefetch=MANY, selector="a = 1")
+    for number in range(MANY):
+        sender.send(str(number), persistent=False, group_id=f"g{number % 4}")
+    house.turn()
+    routes = house.engine._destinations.queue(ORDERS).routes
+    assert routes is not None
+    assert len(routes._out) == MANY
+    one.vanish()
+    assert routes._out == set()
