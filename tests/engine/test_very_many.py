@@ -576,7 +576,7 @@ def test_a_queue_that_ends_gives_back_the_memory_of_what_had_expired(make_house:
     assert orders.expired
     house.engine._destinations.remove(orders)
     house.turn()
-    assert house.engine._memory.volatile == 0
+    assert house.engine.memory.used == 0
     assert not orders.expired
 
 
