@@ -108,6 +108,10 @@ OPERATIONS_MAX = 1024
 _CLOSED = 4
 
 
+def _nothing() -> None:
+    """Nobody is there any more."""
+
+
 def _compile(selector: str) -> None:
     """So that it is remembered, as is what is wrong with it: whoever compiles it next finds it."""
     try:
@@ -307,14 +311,16 @@ class Engine:
 
     def closed(self, connection: Connection) -> None:
         """The connection is over: open transactions are rolled back, what it did not acknowledge goes to others."""
-        client: Client = connection.client
-        client.is_there = False
-        self._leave(client)
+        client: Client | None = connection.client
+        if client is not None:
+            client.is_there = False
+            self._leave(client)
 
     def writable(self, connection: Connection) -> None:
         """More may be written to it."""
-        client: Client = connection.client
-        self._room_again.ask(client)
+        client: Client | None = connection.client
+        if client is not None:
+            self._room_again.ask(client)
 
     def _go_on(self, client: Client) -> Work[None]:
         pace = Pace()
@@ -325,8 +331,8 @@ class Engine:
 
     def handle(self, connection: Connection, command: Command) -> None:
         """Carry out one command. What the peer did wrong is told to its session, not raised."""
-        client: Client = connection.client
-        if not client.is_open:
+        client: Client | None = connection.client
+        if client is None or not client.is_open:
             return
         if client.awaited is not None:
             client.awaited.append(command)
@@ -422,6 +428,9 @@ class Engine:
             del self._client_ids[client.id]
         if client.connection_id is not None:
             del self._connection_ids[client.connection_id]
+        # No cycle is left: what a client leaves is freed at once, and the collector need not look for it.
+        client.holder.on_room = _nothing
+        client.connection.client = None
         for then in self._leavers.pop(client):
             then()
 

@@ -38,6 +38,7 @@ from broker.ha import Mastership
 from broker.hung_threads import hung_threads
 from broker.local_zone import LocalZone
 from broker.locking import make_locker
+from broker.long_lived import LongLived
 from broker.machine_memory import memory_bytes
 from broker.protocols.openwire.advisories import Advisories
 from broker.security.setup import access_of, policies_of, tls_of
@@ -280,6 +281,8 @@ class Broker:
                 self._look_at_files()
                 if self._engine is not None:
                     self._engine.tick(milliseconds())
+            if self._engine is not None:
+                self._long_lived.look(self._engine.memory.used)
 
     def _note_firsts(self, confirmed: int) -> None:
         """An outage is over for clients when the first is back, and when the first has an answer."""
@@ -297,6 +300,7 @@ class Broker:
 
     async def serve(self, store: AnyStore) -> None:
         self._slices = Slices(asyncio.get_running_loop())
+        self._long_lived = LongLived()
         self._engine = engine = Engine(
             store,
             engine_settings(self._settings),
@@ -333,6 +337,7 @@ class Broker:
         if engine is not None:
             self._slices.end()
             engine.end()
+            self._long_lived.end()
 
     def cut(self) -> None:
         self._server.cut()
@@ -350,6 +355,7 @@ class Broker:
         if self._engine is not None:
             self._slices.end()
             self._engine.end()
+            self._long_lived.end()
         self._engine = None
 
     # ---- made of
