@@ -201,15 +201,12 @@ class StompActor:
         if known is None or known.is_browser or self.client.version == "1.0":
             return
         delivered = dice.choice(known.unacknowledged)
-        for each in known.unacknowledged:  # cumulative or not, no transaction has to do with it
-            if each.copy is not None:
-                each.copy.was_moved = True
-                if each.copy.queue.startswith(DLQ):
-                    each.copy.is_spare = True
+        if delivered.copy is not None:
+            delivered.copy.was_moved = True
+            if delivered.copy.queue.startswith(DLQ):
+                delivered.copy.is_spare = True
         self.client.ask("NACK", self._of(known, delivered))
-        at = known.unacknowledged.index(delivered)
-        covered = known.unacknowledged[: at + 1] if known.ack == "client" else [delivered]
-        _take_off(known, covered)
+        _take_off(known, [delivered])  # a NACK is not cumulative, as in ActiveMQ
 
     def _of(self, known: Subscription, delivered: Delivered) -> dict[str, str]:
         if self.client.version == "1.2":
