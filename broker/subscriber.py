@@ -27,6 +27,8 @@ from store.records.message import Destination, DestinationKind
 
 # What it takes to begin a durable subscription of one more topic, and to end one, in items of a step.
 _BEGUN, _ENDED = 8, 8
+# So many topics of a durable subscription are on their way to the store at the same time.
+BEGINNING_MAX = 1_000
 
 
 class Stored:
@@ -262,7 +264,9 @@ class Subscriber:
                 yield
         missing = yield from self._missing(durable, pace)
         stored = Stored(client, command.receipt, len(missing) + 1, known)  # and this work itself
-        for topic in missing:
+        for number, topic in enumerate(missing):
+            while len(missing) - number < stored.count - BEGINNING_MAX and subscription.is_open:
+                yield  # the store has others to serve, too
             if not subscription.is_open:
                 return
             if topic in durable.parts:  # it began meanwhile, and is served by itself

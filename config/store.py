@@ -78,7 +78,7 @@ class StoreHabits(Section):
     )
     journal_max_write_batch_size: Bytes = Field(4 * MIB, ge=4 * KIB, description="So much is written at once at most.")
     max_async_jobs: Count = Field(
-        20_000, ge=1, description="Operations on their way to the disk; with more, producers wait."
+        10_000, ge=1, description="Operations on their way to the disk; with more, producers wait."
     )
     checkpoint_interval: Milliseconds = Field(
         5_000,

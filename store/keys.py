@@ -285,14 +285,17 @@ def owner_value(record: OwnerRecord) -> bytes:
     return value
 
 
+# Made once: a checkpoint may have tens of thousands of them.
+_encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def _json(record: OwnerRecord) -> bytes:
     kind, name = record.destination
     # What a version does not know is left out where it says nothing: so that one reads the rest, too.
     fields: list[object] = list(record[1:-1])
     if record.terms is not None:
         fields.append(record.terms if record.terms.user is not None else record.terms[:-1])
-    text = json.dumps([int(kind), name, *fields], ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "surrogatepass")
+    return _encode_json([int(kind), name, *fields]).encode("utf-8", "surrogatepass")
 
 
 def owner_of(key: bytes, value: bytes) -> tuple[int, OwnerRecord]:

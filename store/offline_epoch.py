@@ -63,7 +63,7 @@ class OfflineEpoch:
                 self._files,
                 self._index,
                 records_per_checkpoint=RECORDS_PER_CHECKPOINT,
-                has_foreign_index=lambda: has_foreign_index(directory),
+                has_foreign_index=lambda: has_foreign_index(directory, disk),
                 on_read=on_read,
             )
             self._writer = self._promote(f"{scratch}.takeover", disk)

@@ -36,4 +36,4 @@ class StoreSettings:
     disk_reserve: int = 64 * MIB  # free on the volume: below it producers are refused
     index_cache_size: int = 2048  # pages
     pending_bytes_max: int = 32 * MIB
-    pending_operations_max: int = 20_000
+    pending_operations_max: int = 10_000
