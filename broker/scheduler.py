@@ -74,18 +74,28 @@ class _Loading:
 class _Request:
     """Context of the Pages that look for what a management message asks for."""
 
-    __slots__ = ("end", "is_removal", "job", "reply_to", "start")
+    __slots__ = ("end", "is_removal", "job", "reply_to", "start", "user")
 
     def __init__(
-        self, *, is_removal: bool, job: str | None, start: int | None, end: int | None, reply_to: Destination | None
+        self,
+        *,
+        is_removal: bool,
+        job: str | None,
+        start: int | None,
+        end: int | None,
+        reply_to: Destination | None,
+        user: str | None,
     ) -> None:
         self.is_removal = is_removal
         self.job = job
         self.start = start
         self.end = end
         self.reply_to = reply_to
+        self.user = user
 
     def covers(self, due: Due) -> bool:
+        if self.user is not None and due.user != self.user:
+            return False
         if self.job is not None and due.job != self.job:
             return False
         return self.start is None or self.end is None or self.start <= due.time <= self.end
@@ -149,8 +159,9 @@ class Scheduler:
 
     # ---- in
 
-    def take(self, message: Message) -> Message | None:
+    def take(self, message: Message, user: str | None = None) -> Message | None:
         """What is to be stored in the place of ``message``, for ``owner``, if that is to wait; None: it is not.
+        ``user``: whose it is.
 
         It is pending once ``durable`` says so. Raises a ClientError, not fatal, for a schedule that cannot be kept.
         """
@@ -168,10 +179,11 @@ class Scheduler:
                 kind=ErrorKind.RESOURCE,
             )
         time = schedule.first(self._clock(), self._zone)
-        return pending(message, Due(time, schedule.repeat, message.message_id))
+        return pending(message, Due(time, schedule.repeat, message.message_id, user))
 
-    def manage(self, message: Message) -> None:
-        """Do what a message to MANAGEMENT asks for. It is not given on to anybody.
+    def manage(self, message: Message, user: str | None) -> None:
+        """Do what a message to MANAGEMENT asks for, with what is that user's alone (None: with everybody's). It is not
+        given on to anybody.
 
         BROWSE sends a copy of each pending message to its reply-to, REMOVE (of the job that the property scheduledJobId
         names) and REMOVEALL remove; the properties ACTION_START_TIME and ACTION_END_TIME say which, by their times.
@@ -205,6 +217,7 @@ class Scheduler:
                 start=_time(START_TIME, properties.get(START_TIME)),
                 end=_time(END_TIME, properties.get(END_TIME)),
                 reply_to=message.reply_to,
+                user=user,
             )
         )
         self._begin_request()
@@ -281,11 +294,11 @@ class Scheduler:
             parts: list[AddMessage | RemoveMessage] = [self._removal(found)]
             run = None if schedule is None else schedule.run
             if run is not None:
-                first = Due(run.first(due.time, self._zone), run.repeat, due.job)
+                first = Due(run.first(due.time, self._zone), run.repeat, due.job, due.user)
                 parts.append(self._addition(run_of(waiting, first, self._new_id())))
             following = None if schedule is None else schedule.next(due.time, now, due.left, self._zone)
             if following is not None:
-                parts.append(self._addition(again(waiting, Due(*following, due.job), self._new_id())))
+                parts.append(self._addition(again(waiting, Due(*following, due.job, due.user), self._new_id())))
             if run is not None:
                 self._append(Atomic(parts))
             elif waiting.original_destination is None:

@@ -155,7 +155,7 @@ class Sender:
             return message
         self.check_may_send_all(client, message.destination)
         self._check_size(message, names.count(message.destination))
-        return self._begun_scheduler().take(message) or message
+        return self._begun_scheduler().take(message, client.principal.owner) or message
 
     def _begun_scheduler(self) -> Scheduler:
         return self.scheduler or self._begin_scheduler(self._store.queue(PENDING), 0)
@@ -168,12 +168,18 @@ class Sender:
         return self.scheduler
 
     def _manage(self, client: Client, message: Message) -> None:
-        for operation in (Operation.WRITE, Operation.REMOVE):  # it is about everybody's messages
-            self._access.check(client.principal, operation, message.destination)
+        self._access.check(client.principal, Operation.WRITE, message.destination)
+        user = None
+        try:
+            self._access.check(client.principal, Operation.REMOVE, message.destination)
+        except ClientError:
+            user = client.principal.owner
+            if user is None:
+                raise
         if message.reply_to is not None:
             # The broker answers there, in nobody's name.
             self.check_may_send_all(client, message.reply_to)
-        self._begun_scheduler().manage(message)
+        self._begun_scheduler().manage(message, user)
 
     def _send_due(self, message: Message, parts: Sequence[AddMessage | RemoveMessage]) -> None:
         """The time of ``message`` has come: it goes where it belongs, together with ``parts``. See scheduler.Send."""

@@ -21,20 +21,29 @@ PENDING = Destination(DestinationKind.QUEUE, "ActiveMQ.Scheduler.Pending")
 _DUE = "tandemmqScheduledTime"
 _LEFT = "tandemmqScheduledLeft"
 _JOB = "tandemmqScheduledJob"
-_OURS = (_DUE, _LEFT, _JOB)
+_USER = "tandemmqScheduledUser"
+_OURS = (_DUE, _LEFT, _JOB, _USER)
 
 
 class Due(NamedTuple):
-    """When a pending message is due, how many repetitions are left after that, and the name of its job."""
+    """When a pending message is due, how many repetitions are left after that, the name of its job, and whose it is
+    (None: that is not known)."""
 
     time: int
     left: int
     job: str
+    user: str | None = None
 
 
 def pending(message: Message, due: Due) -> Message:
     """The copy of what a client sent that waits until ``due``. ClientError, not fatal, when it cannot be kept."""
-    return _new(message, destination=PENDING, original_destination=message.destination, properties_added=_said(due))
+    return _new(
+        message,
+        destination=PENDING,
+        original_destination=message.destination,
+        properties_added=_said(due),
+        properties_removed=_OURS,  # nobody says whose it is but we
+    )
 
 
 def again(waiting: Message, due: Due, message_id: str) -> Message:
@@ -50,11 +59,12 @@ def run_of(waiting: Message, due: Due, message_id: str) -> Message:
 def due_of(waiting: Message) -> Due:
     """When it is due. What does not say so (nobody wrote it but we) is due at once, and for the last time."""
     properties = waiting.properties or {}
-    time, left, job = (properties.get(name) for name in _OURS)
+    time, left, job, user = (properties.get(name) for name in _OURS)
     return Due(
         time if isinstance(time, int) else 0,
         left if isinstance(left, int) else 0,
         job if isinstance(job, str) else waiting.message_id,
+        user if isinstance(user, str) else None,
     )
 
 
@@ -96,7 +106,8 @@ def shown(waiting: Message, reply_to: Destination, message_id: str) -> Message:
 
 
 def _said(due: Due) -> dict[str, PropertyValue]:
-    return {_DUE: Long(due.time), _LEFT: due.left, _JOB: due.job}
+    said: dict[str, PropertyValue] = {_DUE: Long(due.time), _LEFT: due.left, _JOB: due.job}
+    return said if due.user is None else {**said, _USER: due.user}
 
 
 def _new(message: Message, **changes: Any) -> Message:

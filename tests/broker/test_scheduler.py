@@ -325,7 +325,7 @@ class TestManagement:
         properties["AMQ_SCHEDULER_ACTION"] = action
         request = Message(Destination(DestinationKind.TOPIC, MANAGEMENT), "ID:x:1:1:1", properties=properties)
         request.reply_to = REPLIES
-        house.scheduler.manage(request)
+        house.scheduler.manage(request, None)
         house.turn()
 
     def test_it_is_one_topic(self) -> None:
