@@ -81,11 +81,11 @@ class Memory:
     def take(self, message: Message, weight: int) -> None:
         """``message`` is held, by one more; ``weight``: what it takes with its entry. A body that several messages
         share counts once."""
-        message.holders += 1
-        if message.holders > 1:
+        message.holders = holders = message.holders + 1
+        count = weight
+        if holders > 1:
             count = SHARED_ENTRY_BYTES
         else:
-            count = weight
             shared = message.shared_body
             if shared is not None:
                 weight -= shared.size
@@ -135,8 +135,9 @@ class Holder:
 
     def hold(self, count: int) -> None:
         """``count`` bytes more were delivered, or wait for it."""
-        self.bytes += count
-        if not self.has_room and not self.is_held_back:
+        self.bytes = count = self.bytes + count
+        memory = self.memory
+        if count > memory.limit - memory.used and count > HELD_BYTES_MIN and not self.is_held_back:
             self.is_held_back = True
             self.memory.hold_back(self)
 
@@ -202,11 +203,12 @@ class Share:
 
     def take(self, entry: Entry) -> None:
         """``entry`` is held here."""
+        weight = entry.weight
         if entry.order_key:
-            self.stored += entry.weight
+            self.stored += weight
         else:
-            self.not_persistent += entry.weight
-        self._memory.take(entry.message, entry.weight)
+            self.not_persistent += weight
+        self._memory.take(entry.message, weight)
 
     def give(self, entry: Entry) -> None:
         """It is not any more."""
