@@ -47,6 +47,10 @@ class Kind(StrEnum):
     STATE = "state"  # of connections, subscriptions and destinations
 
 
+# Asked for each message: an attribute of an enumeration takes longer.
+_STORED, _NOT_PERSISTENT = Kind.STORED, Kind.NOT_PERSISTENT
+
+
 class Memory:
     """The budget of one engine, in bytes. ``used`` may exceed ``limit`` by what a single step takes.
 
@@ -94,7 +98,7 @@ class Memory:
                     count = weight
             message.held_bytes = weight
         self.used += count
-        self.by_kind[Kind.STORED if message.persistent else Kind.NOT_PERSISTENT] += count
+        self.by_kind[_STORED if message.persistent else _NOT_PERSISTENT] += count
 
     def give(self, message: Message) -> None:
         """One of those who hold ``message`` does no more."""
@@ -109,7 +113,7 @@ class Memory:
                 if not shared.holders:
                     count += shared.size
         self.used -= count
-        self.by_kind[Kind.STORED if message.persistent else Kind.NOT_PERSISTENT] -= count
+        self.by_kind[_STORED if message.persistent else _NOT_PERSISTENT] -= count
 
     def hold_back(self, holder: Holder) -> None:
         self.held_back[holder] = None
@@ -140,10 +144,6 @@ class Holder:
         if count > memory.limit - memory.used and count > HELD_BYTES_MIN and not self.is_held_back:
             self.is_held_back = True
             self.memory.hold_back(self)
-
-    def release(self, count: int) -> None:
-        """It has so much less of that."""
-        self.bytes -= count
 
     def add(self, kind: Kind, count: int) -> None:
         """It has ``count`` bytes more of its own, or less if that is negative."""
@@ -208,7 +208,14 @@ class Share:
             self.stored += weight
         else:
             self.not_persistent += weight
-        self._memory.take(entry.message, weight)
+        memory, message = self._memory, entry.message
+        if message.holders or message.shared_body is not None:
+            memory.take(message, weight)
+            return
+        message.holders = 1  # as most are held: by one, which ``Memory.take`` would do as well
+        message.held_bytes = weight
+        memory.used += weight
+        memory.by_kind[_STORED if message.persistent else _NOT_PERSISTENT] += weight
 
     def give(self, entry: Entry) -> None:
         """It is not any more."""
@@ -216,4 +223,10 @@ class Share:
             self.stored -= entry.weight
         else:
             self.not_persistent -= entry.weight
-        self._memory.give(entry.message)
+        memory, message = self._memory, entry.message
+        if message.holders > 1 or message.shared_body is not None:
+            memory.give(message)
+            return
+        message.holders = 0
+        memory.used -= message.held_bytes
+        memory.by_kind[_STORED if message.persistent else _NOT_PERSISTENT] -= message.held_bytes

@@ -201,7 +201,10 @@ class Subscription:
         if not self.is_auto:
             self.unacked[tag] = entry
             self.credit -= 1
-            self.keep(entry)
+            if entry.queue is None:
+                self.keep(entry)
+            else:
+                self._holder.hold(entry.weight)
         return tag
 
     @property
@@ -223,7 +226,7 @@ class Subscription:
     def let_go(self, entry: Entry) -> None:
         """It is not any more."""
         holder = self._holder
-        holder.release(entry.weight)
+        holder.bytes -= entry.weight
         if entry.queue is None:
             holder.memory.give(entry.message)
 
