@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple, TypeGuard
+from typing import TypeGuard
 
 from broker.core.commands import ClientError
 from broker.protocols.stomp import maps
@@ -224,17 +224,9 @@ def encode(
     return _encode_headers(message, len(body), dialect, changed, write), body
 
 
-class _Encoded(NamedTuple):
-    """What ``encode`` made of a message for a dialect and a transformation."""
-
-    message: Message
-    dialect: Dialect
-    transformation: str | None
-    rest: tuple[bytes, bytes]
-
-
-# The last one, for the next subscriber of the same message: a message does not keep its headers twice.
-_last: _Encoded | None = None
+# The message that was encoded last, for which dialect and transformation, and what came of it: for the next subscriber
+# of the same message, which does not keep its headers twice.
+_last: tuple[Message, Dialect, str | None, tuple[bytes, bytes]] | None = None
 # A longer body is encoded anew for each subscriber: so long it would stay in memory.
 KEPT_BYTES_MAX = 64 * 1024
 
@@ -253,16 +245,11 @@ def encode_once(
     if write is not write_destination:
         return encode(message, dialect, transformation, write, inflated_bytes_max=inflated_bytes_max, is_quick=True)
     last = _last
-    if (
-        last is not None
-        and last.message is message
-        and last.dialect is dialect
-        and last.transformation == transformation
-    ):
-        return last.rest
+    if last is not None and last[0] is message and last[1] is dialect and last[2] == transformation:
+        return last[3]
     rest = encode(message, dialect, transformation, inflated_bytes_max=inflated_bytes_max, is_quick=True)
     if len(rest[0]) + len(rest[1]) <= KEPT_BYTES_MAX:
-        _last = _Encoded(message, dialect, transformation, rest)
+        _last = message, dialect, transformation, rest
     return rest
 
 

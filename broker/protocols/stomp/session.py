@@ -477,7 +477,9 @@ class StompSession:
             start += b"redelivered:true\n"
         head, body = rest
         if len(body) < SHARED_BODY_BYTES_MIN:
-            self._write(b"%b%b%b\0\n" % (start, head, body))
+            frame = b"%b%b%b\0\n" % (start, head, body)
+            self._out.append(frame)
+            self.pending_bytes += len(frame)
         else:
             self._write(start + head)
             self._write(body)
