@@ -52,7 +52,6 @@ from broker.core.commands import (
 )
 from broker.core.destinations import Destinations
 from broker.core.memory import CONNECTION_BYTES, Kind, Memory
-from broker.core.pending import PENDING
 from broker.core.policies import DestinationPolicy, Policies, RedeliveryPolicy
 from broker.core.queue import Queue
 from broker.core.room import NoRoom
@@ -120,6 +119,15 @@ def _compile(selector: str) -> None:
         pass
 
 
+def destinations_of(
+    store: Store, settings: EngineSettings, policies: Policies, start: Callable[[Work[None]], object]
+) -> Work[Destinations]:
+    """What an engine on ``store`` begins with, of very many in steps. The arguments are those of the engine."""
+    destinations = Destinations(settings, Memory(settings.memory_limit), store.queue, (), policies, start=start)
+    yield from destinations.take_over(store.owners())
+    return destinations
+
+
 class _Farewell:
     """Context of the empty Atomic that follows a client's last operation."""
 
@@ -136,7 +144,8 @@ class Engine:
     ``is_congested``, may go on; ``call_later(seconds, function)`` is the loop's; cron entries are meant in ``zone``;
     ``advisor`` makes the messages of advisory topics (None: there are none); ``in_thread(work, then)`` does what takes
     too long for the loop, and calls ``then`` on it afterwards, ``prepare_in_thread`` what takes very long;
-    ``start`` has what is long done in slices."""
+    ``start`` has what is long done in slices; ``destinations`` are those of ``destinations_of``, for this engine alone,
+    where that was done in slices before."""
 
     def __init__(
         self,
@@ -153,6 +162,7 @@ class Engine:
         in_thread: InThread = lambda work, then: then(),
         prepare_in_thread: InThread = at_once_on_the_loop,
         start: Callable[[Work[None]], object] = at_once,
+        destinations: Destinations | None = None,
     ) -> None:
         self._store = store
         self._in_thread = in_thread
@@ -169,15 +179,8 @@ class Engine:
             (), DestinationPolicy(redelivery=RedeliveryPolicy(settings.maximum_redeliveries))
         )
         self._clients: set[Client] = set()
-        self.memory = memory = Memory(settings.memory_limit)
-        self._destinations = Destinations(
-            settings,
-            memory,
-            store.queue,
-            [each for each in store.owners() if each.destination != PENDING],
-            policies,
-            start=start,
-        )
+        self._destinations = destinations or at_once(destinations_of(store, settings, policies, start))
+        self.memory = memory = self._destinations.memory
         self._memory_holders = MemoryHolders(memory, self._clients, self._destinations, call_later)
         self._by_name = self._destinations.by_name
         self._by_owner = self._destinations.by_owner

@@ -86,9 +86,9 @@ class Sender:
         # Messages that wait for their time; None until there is one.
         self.scheduler: Scheduler | None = None
         self._pending: Queue | None = None
-        for owner in store.owners():
-            if owner.destination == PENDING:
-                self._begin_scheduler(owner.id, owner.count)
+        pending = destinations.pending
+        if pending is not None:
+            self._begin_scheduler(pending.id, pending.count)
 
     def send(self, client: Client, command: Send) -> None:
         """Outside of a transaction: the receipt is told when the message is durable, or visible if it is not stored."""

@@ -31,7 +31,7 @@ from broker.connectors import make_connector
 from broker.core.access import OpenAccess
 from broker.core.settings import EngineSettings
 from broker.descriptors import connections_max, raise_limit
-from broker.engine import Engine
+from broker.engine import Engine, destinations_of
 from broker.events import SUFFIX as EVENTS_SUFFIX
 from broker.events import EventRing
 from broker.ha import Mastership
@@ -299,11 +299,13 @@ class Broker:
         self._server.bind()
 
     async def serve(self, store: AnyStore) -> None:
-        self._slices = Slices(asyncio.get_running_loop())
+        self._slices = slices = Slices(asyncio.get_running_loop())
         self._long_lived = LongLived()
+        settings = engine_settings(self._settings)
+        destinations = await slices.run(destinations_of(store, settings, self._policies, slices.start))
         self._engine = engine = Engine(
             store,
-            engine_settings(self._settings),
+            settings,
             milliseconds,
             on_drained=self._server.resume_reading_all,
             call_later=asyncio.get_running_loop().call_later,
@@ -320,7 +322,8 @@ class Broker:
             zone=LocalZone(),
             in_thread=partial(self._in_thread, self._working),
             prepare_in_thread=partial(self._in_thread, self._preparing),
-            start=self._slices.start,
+            start=slices.start,
+            destinations=destinations,
         )
         store.start(engine)
         await self._server.listen(engine, f"ID:{self._name}-{store.epoch}")

@@ -32,6 +32,8 @@ _CONSUMER_PREFIX = "Consumer."
 NO_POLICIES = Policies(())
 # What it takes to wake a queue and have somebody take part in it, in items of a step.
 _OPENED = 4
+# What it takes to have a durable subscription of the store take part in its topic, likewise.
+_BEGUN = 8
 
 
 def _take_part(queue: Queue, watch: Watch) -> None:
@@ -51,7 +53,7 @@ class Destinations:
 
     ``shares`` are what those with a ``memory_limit`` hold. ``on_topic`` is told of each topic that begins, ``on_new``
     of whatever begins, but both not of advisory topics. A subscription with wildcards (``watch``) takes part in what
-    matches now, and in what begins later.
+    matches now, and in what begins later. ``pending`` is where the store keeps what waits for its time, if it does.
     """
 
     __slots__ = (
@@ -74,6 +76,7 @@ class Destinations:
         "durables",
         "on_new",
         "on_topic",
+        "pending",
         "shares",
     )
 
@@ -109,13 +112,31 @@ class Destinations:
         self._watching = {kind: Watching() for kind in DestinationKind}
         self._watched: dict[Subscription, list[tuple[Destination, Watch]]] = {}
         self._virtual: dict[str, list[Destination]] = {}  # virtual topic -> the queues that get its messages
+        self.pending: Owner | None = None
+        at_once(self.take_over(owners))
+
+    def take_over(self, owners: Iterable[Owner]) -> Work[None]:
+        """What the store has from before is there, too. To be done before ``on_new`` and ``on_topic`` are set: nothing
+        of it begins now."""
+        pace = Pace()
         for owner in owners:
-            if owner.subscription_name is None:
+            items = 1
+            if owner.destination == PENDING:
+                self.pending = owner
+            elif owner.subscription_name is None:
                 self._asleep[owner.destination] = owner
                 self._know_virtual(owner.destination)
             else:
                 durable = self._durable_of(owner, owner.subscription_name)
                 self.add_part(durable, owner.destination, owner.id, owner.selector or None, unread=owner.count)
+                items = _BEGUN
+            if pace.is_full(items):
+                yield
+
+    @property
+    def memory(self) -> Memory:
+        """What all of them count in."""
+        return self._memory
 
     # ---- queues and topics
 

@@ -3,6 +3,7 @@ leaves in the middle leaves nothing behind."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -27,9 +28,11 @@ from broker.core.commands import (
     Prepare,
     Subscribe,
 )
-from broker.core.policies import DestinationPolicy
+from broker.core.policies import DestinationPolicy, Policies
 from broker.core.queue import Queue
+from broker.engine import Engine, destinations_of
 from broker.protocols.openwire.advisories import Advisories
+from store.operations import Owner
 from store.records.message import Destination, DestinationKind
 from store.records.transactions import XaTransactionId
 from tests.engine.conftest import ORDERS, Client, House
@@ -592,3 +595,37 @@ def test_what_came_back_to_a_queue_with_selectors_is_not_out_any_more(house: Hou
     assert len(routes._out) == MANY
     one.vanish()
     assert routes._out == set()
+
+
+def test_what_a_store_has_is_taken_over_in_steps_and_looked_through_once(house: House) -> None:
+    subscriber = house.client("me")
+    for number in range(MANY):
+        subscriber.subscribe(f"d{number}", topic(0), durable_name=f"d{number}")
+    house.turn()
+    owners, looked = house.store.owners(), 0
+
+    def look() -> Iterator[Owner]:
+        nonlocal looked
+        for owner in owners:
+            looked += 1
+            yield owner
+
+    house.store.owners = look  # type: ignore[assignment, method-assign]
+    taking_over = destinations_of(house.store, house.settings, Policies(()), house._start)
+    most = 0
+    while True:
+        before = looked
+        try:
+            next(taking_over)
+        except StopIteration as done:
+            destinations = done.value
+            break
+        most = max(most, looked - before)
+    assert most == STEP
+    assert looked == 2 * MANY, "queues and durable subscriptions"
+    house.store.prepared = lambda: []  # type: ignore[method-assign]
+    engine = Engine(house.store, house.settings, lambda: 0, destinations=destinations)
+    assert looked == 2 * MANY
+    assert engine._destinations is destinations
+    assert engine.memory is destinations.memory
+    assert len(destinations.asleep()) == len(destinations.parts()) == MANY
