@@ -221,7 +221,7 @@ class Engine:
             advising,
             clock,
             call_later,
-            carry_out=self._carry_out,
+            carry_out=self._carry_out_held,
             fail=self._fail_held,
             give_up=self._give_up,
             leave=self._disconnect,
@@ -637,23 +637,26 @@ class Engine:
         """COMMIT or PREPARE: what is to be stored by it may have to wait for room."""
         transaction = yield from self._transactions.encode(client, command)
         try:
-            self._end_transaction(client, command)
+            yield from self._end_transaction(client, command)
         finally:
             if transaction is not None:
                 transaction.encoded = {}
 
-    def _end_transaction(self, client: Client, command: Commit | Prepare) -> None:
+    def _end_transaction(self, client: Client, command: Commit | Prepare) -> Work[None]:
         is_waiting = self._flow.is_holding and self._flow.follow(client, command)
+        work: Work[None] | None = None
         if not is_waiting:
             try:
-                self._carry_out(client, command)
+                work = self._carry_out(client, command)
             except NoRoom as refusal:
                 is_waiting = self._flow.hold(client, command, refusal)
                 if not is_waiting:
-                    self._do(client, command)
+                    work = self._do(client, command)
         if is_waiting and command.transaction in client.transactions:
             former = command.transaction
             self._flow.rename(client, former, self._transactions.put_aside(client, former))
+        if work is not None:
+            yield from work
 
     def _abort(self, client: Client, command: Abort) -> None:
         if self._flow.is_holding:
@@ -662,10 +665,16 @@ class Engine:
 
     # ---- what had to wait for room (broker.flow)
 
-    def _carry_out(self, client: Client, command: Waits) -> None:
+    def _carry_out(self, client: Client, command: Waits) -> Work[None] | None:
         if not isinstance(command, Send):
             self._transactions.check_room(client, command.transaction)
-        self._do(client, command)
+        return self._do(client, command)
+
+    def _carry_out_held(self, client: Client, command: Waits) -> None:
+        """All at once: what stands behind it in the line is not to overtake it."""
+        work = self._carry_out(client, command)
+        if work is not None:
+            at_once(work)
 
     def _lines_of(self, client: Client, command: Waits) -> Collection[Line]:
         if isinstance(command, Send):
@@ -677,15 +686,17 @@ class Engine:
             return self._transactions.goes_to(client, command.transaction)
         return frozenset(names.split(command.message.destination) if command.transaction is None else ())
 
-    def _do(self, client: Client, command: Waits) -> None:
+    def _do(self, client: Client, command: Waits) -> Work[None] | None:
+        """What is returned: see Transactions.commit."""
         if isinstance(command, Commit):
-            self._transactions.commit(client, command)
-        elif isinstance(command, Prepare):
+            return self._transactions.commit(client, command)
+        if isinstance(command, Prepare):
             self._transactions.prepare(client, command)
         elif command.transaction is None:
             self._sender.send(client, command)
         else:
             self._transactions.send(client, command)
+        return None
 
     def _refused(self, client: Client, command: Waits, error: ClientError) -> None:
         """It is told to its client: what it belongs to can only be rolled back."""
@@ -872,10 +883,12 @@ class Engine:
                 elif queue is not None and queue.topic is None:
                     queue.add(part.message, part.order_key, part.location, part.size)
                     touched[queue] = None
+                    if pace.is_full():
+                        yield
                 elif pace.is_full(self._published(part, origin, touched)):
                     yield
         if isinstance(context, Commitment):
-            self._sender.committed(context)
+            yield from self._sender.committed(context, pace)
         elif isinstance(context, tuple):
             context[0].tell_receipt(context[1])
 

@@ -21,6 +21,7 @@ from broker.core.pending import PENDING
 from broker.core.policies import DestinationPolicy, Policies
 from broker.core.queue import Queue
 from broker.core.room import NoRoom
+from broker.core.slices import Pace, Work, at_once
 from broker.core.subscription import Outlet
 from broker.core.topic import Topic
 from broker.dispatcher import NOBODY, Dispatcher, Store, encode_payload
@@ -138,7 +139,7 @@ class Sender:
         if operations:
             self._append(Atomic(operations, None, commitment))
         else:
-            self.committed(commitment)
+            at_once(self.committed(commitment, Pace()))
 
     # ---- later
 
@@ -189,7 +190,7 @@ class Sender:
         if together:
             self._append(Atomic(together, None, commitment))
         else:
-            self.committed(commitment)
+            at_once(self.committed(commitment, Pace()))
 
     # ---- where to
 
@@ -394,11 +395,13 @@ class Sender:
         """A message that is stored becomes visible to the plain subscribers of its topic, with ``count`` together."""
         self._fan_out.publish(topic, message, origin, count=count)
 
-    def committed(self, commitment: Commitment) -> None:
-        """What was asked for together is durable: what is not stored of it becomes visible."""
+    def committed(self, commitment: Commitment, pace: Pace) -> Work[None]:
+        """What was asked for together is durable: what is not stored of it becomes visible, of very much in steps."""
         client = commitment.client
         for message, target in commitment.volatile:
             self.show(client, message, target, len(commitment.volatile))
+            if pace.is_full(1 if isinstance(target, Queue) else 1 + len(target.durables)):
+                yield
         if client is not None:
             client.tell_receipt(commitment.receipt)
 

@@ -284,24 +284,25 @@ class Transactions:
             if queue is not None:
                 self._dispatcher.dispatch(queue)
 
-    def commit(self, client: Client, command: Commit) -> None:
+    def commit(self, client: Client, command: Commit) -> Work[None] | None:
+        """It is decided, at once. What is returned, if anything, is for the caller to make the steps of, before the
+        client's next command: nothing of it is stored, and it becomes visible by them."""
         if command.xa is not None:
-            self._commit_branch(client, command, command.xa)
-            return
+            return self._commit_branch(client, command, command.xa)
         transaction = self._open(client, command.transaction)
         del client.transactions[command.transaction]
-        self._commit(client, transaction, command.receipt)
+        return self._commit(client, transaction, command.receipt)
 
-    def _commit(self, client: Client, transaction: Transaction, receipt: Receipt | None) -> None:
-        """All of it in one piece, at once. ClientError, and it is rolled back, when that cannot be."""
+    def _commit(self, client: Client, transaction: Transaction, receipt: Receipt | None) -> Work[None] | None:
+        """As ``commit``: all of it in one piece. ClientError, and it is rolled back, when that cannot be."""
         identity = LocalTransactionId(client.connection.id, transaction.number)
         operations, volatile = self._parts(client, transaction, identity)
         self._settle(transaction)
         commitment = Commitment(client, receipt, volatile)
         if operations:
             self._append(Atomic(operations, encode_commit(identity), commitment))
-        else:
-            self._sender.committed(commitment)
+            return None
+        return self._sender.committed(commitment, Pace())
 
     def _parts(
         self, client: Client, transaction: Transaction, identity: TransactionId
@@ -449,11 +450,11 @@ class Transactions:
             del self._branches[branch.xa.key]
             self._undo(transaction)
 
-    def _commit_branch(self, client: Client, command: Commit, xa: XaTransactionId) -> None:
+    def _commit_branch(self, client: Client, command: Commit, xa: XaTransactionId) -> Work[None] | None:
         branch = self._branch(client, command.transaction, "commit")
         if branch.is_prepared:
             self._decide(client, branch, command.receipt, is_commit=True)
-            return
+            return None
         _check_is_settled(branch)
         if command.is_two_phase:
             raise ClientError(
@@ -465,7 +466,7 @@ class Transactions:
         del self._branches[command.transaction]
         assert branch.transaction is not None, "what is not prepared is of this term"
         try:
-            self._commit(client, branch.transaction, command.receipt)
+            return self._commit(client, branch.transaction, command.receipt)
         except ClientError as error:
             error.kind, error.xa_code = ErrorKind.XA, XA_RBROLLBACK
             raise

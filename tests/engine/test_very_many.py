@@ -28,6 +28,7 @@ from broker.core.commands import (
     Prepare,
     Subscribe,
 )
+from broker.core.memory import Kind
 from broker.core.policies import DestinationPolicy, Policies
 from broker.core.queue import Queue
 from broker.engine import Engine, destinations_of
@@ -629,3 +630,61 @@ def test_what_a_store_has_is_taken_over_in_steps_and_looked_through_once(house: 
     assert engine._destinations is destinations
     assert engine.memory is destinations.memory
     assert len(destinations.asleep()) == len(destinations.parts()) == MANY
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_what_is_committed_for_a_queue_becomes_visible_in_steps(house: House, is_stored: bool) -> None:
+    sender, consumer = house.client(), house.client()
+    orders = house.engine._destinations.queue(ORDERS)
+    sender.begin()
+    for number in range(MANY):
+        sender.send(str(number), transaction="t", persistent=is_stored)
+    sender.commit(receipt="r")
+    if not is_stored:
+        sender.send("behind", persistent=False)
+    most = 0
+    while house._soon:
+        before = orders.count
+        assert sender.receipts == [] or before >= MANY
+        house._soon.popleft()()
+        most = max(most, orders.count - before)
+    assert 0 < most <= STEP + 1
+    assert sender.receipts == ["r"]
+    assert sender.is_reading
+    consumer.subscribe(prefetch=2 * MANY)
+    house.turn()
+    assert consumer.bodies == [*map(str, range(MANY)), *([] if is_stored else ["behind"])]
+
+
+def test_what_only_memory_holds_goes_to_many_durable_subscriptions_in_steps(house: House) -> None:
+    sender, subscriber = house.client(), house.client("me")
+    for number in range(STEP):
+        subscriber.subscribe(f"d{number}", topic(0), durable_name=f"d{number}")
+    house.turn()
+    sender.begin()
+    for number in range(MANY):
+        sender.send(str(number), topic(0), transaction="t", persistent=False)
+    sender.commit(receipt="r")
+    while house._soon:
+        before = len(subscriber.bodies)
+        house._soon.popleft()()
+        assert len(subscriber.bodies) <= before + STEP
+    assert len(subscriber.bodies) == MANY * STEP
+    assert sender.receipts == ["r"]
+
+
+def test_who_vanishes_while_what_it_committed_becomes_visible_has_committed_all_of_it(house: House) -> None:
+    sender = house.client()
+    orders = house.engine._destinations.queue(ORDERS)
+    sender.begin()
+    for number in range(MANY):
+        sender.send(str(number), transaction="t", persistent=False)
+    sender.commit(receipt="r")
+    while not orders.count:
+        house._step()
+    assert orders.count <= STEP
+    sender.is_closed = True
+    house.engine.closed(sender)
+    house.turn()
+    assert orders.count == MANY
+    assert house.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
