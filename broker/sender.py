@@ -253,10 +253,18 @@ class Sender:
             ]
         return routed
 
-    def known_target(self, client: Client, message: Message) -> Queue | None:
-        """The queue that takes the message as it is, if all that ``routes`` asks was asked before."""
-        queue = client.targets.get(message.destination)
-        return None if queue is None or queue.is_dropped or may_be_scheduled(message) else queue
+    def known_target(self, client: Client, message: Message) -> Target | None:
+        """The queue or topic that alone takes the message as it is, if all that ``routes`` asks was asked before."""
+        destination = message.destination
+        queue = client.targets.get(destination)
+        if queue is not None:
+            return None if queue.is_dropped or may_be_scheduled(message) else queue
+        if destination not in client.may_send or destination.name.startswith(VIRTUAL_TOPIC_PREFIX):
+            return None  # what may_send has is one name
+        topic = self._destinations.by_name.get(destination)
+        if not isinstance(topic, Topic) or is_management(destination) or may_be_scheduled(message):
+            return None
+        return topic if _is_plain(self._policies.of(destination)) else None
 
     def open(self, client: Client, destination: Destination) -> None:
         """A producer begins: what it names begins with it. ClientError when it may not send there."""

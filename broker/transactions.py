@@ -322,9 +322,9 @@ class Transactions:
         try:
             routed: list[tuple[Message, Target]] = []
             for message in transaction.messages:
-                queue = sender.known_target(client, message)
-                if queue is not None:
-                    routed.append((message, queue))
+                target = sender.known_target(client, message)
+                if target is not None:
+                    routed.append((message, target))
                 else:
                     routed += sender.routes(client, sender.scheduled(client, message))
             adds, volatile = sender.operations(client, routed, identity, transaction.encoded)

@@ -688,3 +688,29 @@ def test_who_vanishes_while_what_it_committed_becomes_visible_has_committed_all_
     house.turn()
     assert orders.count == MANY
     assert house.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
+
+
+@pytest.mark.parametrize(("name", "asked"), [("prices", 0), ("VirtualTopic.prices", MANY)])
+def test_where_messages_of_a_known_topic_go_is_not_asked_for_each(
+    house: House, monkeypatch: pytest.MonkeyPatch, name: str, asked: int
+) -> None:
+    sender, consumer = house.client(), house.client()
+    there = Destination(DestinationKind.TOPIC, name)
+    consumer.subscribe("t", there, AckMode.AUTO)
+    sender.send("first", there, persistent=False)
+    consumer.subscribe("q", Destination(DestinationKind.QUEUE, f"Consumer.c.{name}"), AckMode.AUTO)
+    routes, count = house.engine._sender.routes, 0
+
+    def counted(*of: Any) -> Any:
+        nonlocal count
+        count += 1
+        return routes(*of)
+
+    monkeypatch.setattr(house.engine._sender, "routes", counted)
+    sender.begin()
+    for number in range(MANY):
+        sender.send(str(number), there, transaction="t")
+    sender.commit()
+    house.turn()
+    assert count == asked
+    assert len(consumer.bodies) == 1 + MANY + asked, "each queue of a virtual topic has its copy"
