@@ -26,9 +26,10 @@ from broker.core.commands import (
     Send,
 )
 from broker.core.destinations import Destinations
+from broker.core.memory import Kind
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
-from broker.core.slices import Pace, Work
+from broker.core.slices import Pace, Work, is_done
 from broker.core.subscription import Entry, Subscription
 from broker.core.topic import DurableSubscription, Topic
 from broker.core.transaction import Transaction
@@ -297,12 +298,25 @@ class Transactions:
         """As ``commit``: all of it in one piece. ClientError, and it is rolled back, when that cannot be."""
         identity = LocalTransactionId(client.connection.id, transaction.number)
         operations, volatile = self._parts(client, transaction, identity)
+        held = transaction.held
         self._settle(transaction)
         commitment = Commitment(client, receipt, volatile)
         if operations:
             self._append(Atomic(operations, encode_commit(identity), commitment))
             return None
-        return self._sender.committed(commitment, Pace())
+        return self._show(client, commitment, held)
+
+    def _show(self, client: Client, commitment: Commitment, held: int) -> Work[None]:
+        """Where that takes steps, what is not visible yet is counted for ``client`` as before: ``held`` bytes."""
+        work = self._sender.committed(commitment, Pace())
+        if is_done(work):
+            return
+        client.holder.add(Kind.TRANSACTIONS, held)
+        try:
+            yield
+            yield from work
+        finally:
+            client.holder.add(Kind.TRANSACTIONS, -held)
 
     def _parts(
         self, client: Client, transaction: Transaction, identity: TransactionId

@@ -73,6 +73,11 @@ class Transaction:
             self.acknowledged.append((subscription, tag, entry))
 
     @property
+    def held(self) -> int:
+        """What its client is counted for it, in bytes."""
+        return self._bytes
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is nothing to commit."""
         return not self.messages and not self.acknowledged

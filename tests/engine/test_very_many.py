@@ -683,6 +683,7 @@ def test_who_vanishes_while_what_it_committed_becomes_visible_has_committed_all_
     while not orders.count:
         house._step()
     assert orders.count <= STEP
+    assert house.engine.memory.by_kind[Kind.TRANSACTIONS] > 0, "what is not visible yet takes memory all the same"
     sender.is_closed = True
     house.engine.closed(sender)
     house.turn()
