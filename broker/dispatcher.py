@@ -162,6 +162,7 @@ class Dispatcher:
         self._clock = clock
         self._rounds = Rounds(start, self._go_on)
         self._browses: dict[Subscription, list[Browse]] = {}
+        self._shows = Rounds(start, self._show)
         self._sweep_from = 0
         self._swept = 0
 
@@ -260,9 +261,15 @@ class Dispatcher:
 
     # ---- browsers
 
-    def browse(self, subscription: Subscription, queues: Iterable[Queue]) -> None:
-        """``subscription`` begins to look at what those queues hold now."""
-        self._browses[subscription] = [queue.browse(subscription) for queue in queues]
+    def browse(self, subscription: Subscription, queues: Iterable[Queue]) -> Work[None]:
+        """``subscription`` begins to look at what those queues hold, each as it is when its turn comes."""
+        pace = Pace()
+        browses = []
+        for queue in queues:
+            browses.append((yield from queue.browse(subscription, pace)))
+            if not subscription.is_open:
+                return
+        self._browses[subscription] = browses
         self.show(subscription)
 
     def end_browse(self, subscription: Subscription) -> None:
@@ -270,14 +277,27 @@ class Dispatcher:
         self._browses.pop(subscription, None)
 
     def show(self, subscription: Subscription) -> None:
-        """Give a browser what it has room for, one queue after the other, and tell it when it has seen all."""
+        """Give a browser what it has room for, one queue after the other, and tell it when it has seen all. What is
+        more than a step goes on in slices."""
+        self._shows.ask(subscription)
+
+    def _show(self, subscription: Subscription) -> Work[None]:
+        pace = Pace()
         browses = self._browses.get(subscription)
         if browses is None:
             return
         while browses:
             browse = browses[0]
-            while deliveries := browse.dispatch(self._clock()):
+            yield from browse.look(pace)
+            if subscription not in self._browses or not subscription.is_open:
+                return
+            if deliveries := browse.dispatch(self._clock()):
                 self.deliver(deliveries)
+                if pace.is_full(len(deliveries)):
+                    yield
+                continue
+            if browse.wants_look:
+                continue
             if not browse.is_over or subscription.outlet.is_held:
                 if browse.wants_page:
                     page = browse.ask_page()

@@ -197,7 +197,7 @@ class Subscriber:
         _enter(client, subscription)
         if command.is_browser:
             client.tell_receipt(command.receipt)
-            self._dispatcher.browse(subscription, queues)
+            yield from self._dispatcher.browse(subscription, queues)
             return
         credit, subscription.credit = subscription.credit, 0  # until it takes part in all of them
         for queue in queues:

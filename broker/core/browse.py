@@ -8,11 +8,12 @@ At most one Page of messages waits for the browser's credit at a time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from broker.core.levels import KEY_BITS, priority_of
 from broker.core.settings import EngineSettings
+from broker.core.slices import Pace, Work
 from broker.core.subscription import Entry, Subscription, volatile_entry
 from store.keys import RANKS
 from store.operations import Page, PagedMessage
@@ -33,8 +34,10 @@ class Browse:
 
     __slots__ = (
         "_after",
+        "_coming",
         "_left",
         "_level",
+        "_next",
         "_owner",
         "_settings",
         "_volatile",
@@ -60,19 +63,31 @@ class Browse:
         self._after = 0
         self._level = 0 if is_by_priority else None
         self._left = stored_max if owner else 0
-        self._volatile = deque(volatile)
+        self._volatile = iter(volatile)
+        self._next = next(self._volatile, None)
         self._waiting: deque[Entry] = deque()
-        if not self._left:
-            self._show_volatile(None)
+        # What is to be looked at before the next Page; None: nothing.
+        self._coming: Iterator[Message] | None = None
+        if not self._left and self._next is not None:
+            self._coming = self._volatile_before(None)
 
     @property
     def is_over(self) -> bool:
         """Everything was shown: the client is told so."""
-        return not self._left and not self._waiting and not self.is_page_asked
+        return not self._left and self._has_nothing
+
+    @property
+    def wants_look(self) -> bool:
+        """Whether ``look`` is to be called now: there may be more to show without a Page."""
+        return self._coming is not None and not self._waiting
 
     @property
     def wants_page(self) -> bool:
-        return self._left > 0 and not self._waiting and not self.is_page_asked
+        return self._left > 0 and self._has_nothing
+
+    @property
+    def _has_nothing(self) -> bool:
+        return self._coming is None and not self._waiting and not self.is_page_asked
 
     def ask_page(self) -> Page:
         """The next Page, which must come back to ``page``."""
@@ -87,35 +102,46 @@ class Browse:
         """The Page came back."""
         assert self.is_page_asked, "a page comes back once, and only when asked for"
         self.is_page_asked = False
+        self._coming = self._in_order(messages, is_end)
+
+    def _in_order(self, messages: Iterable[PagedMessage], is_end: bool) -> Iterator[Message]:
         base = 0 if self._level is None else self._level << KEY_BITS
         for paged in messages:
-            self._show_volatile(base + paged.order_key)
+            yield from self._volatile_before(base + paged.order_key)
             self._after = paged.order_key
-            self._show(paged.message)
             self._left -= 1
+            yield paged.message
         if is_end:
             if self._level is None or self._level == RANKS - 1:
                 self._left = 0
             else:
                 self._level += 1
                 self._after = 0
-                self._show_volatile(self._level << KEY_BITS)
+                yield from self._volatile_before(self._level << KEY_BITS)
         if not self._left:
-            self._show_volatile(None)
+            yield from self._volatile_before(None)
 
-    def _show_volatile(self, before: int | None) -> None:
+    def _volatile_before(self, before: int | None) -> Iterator[Message]:
         """Those that stand before the stored message ``before`` (None: all that are left)."""
-        volatile = self._volatile
-        while volatile and (before is None or volatile[0][0] < before):
-            self._show(volatile.popleft()[1].message)
+        while self._next is not None and (before is None or self._next[0] < before):
+            message = self._next[1].message
+            self._next = next(self._volatile, None)
+            yield message
 
-    def _show(self, message: Message) -> None:
+    def look(self, pace: Pace) -> Work[None]:
+        """Looks for what ``dispatch`` may give next. To be called before it, and while ``wants_look``."""
         selector = self.subscription.selector
-        if selector is None or selector.matches(message):
-            self._waiting.append(volatile_entry(message))
+        while self._coming is not None and len(self._waiting) < _ROUND_MESSAGES:
+            message = next(self._coming, None)
+            if message is None:
+                self._coming = None
+            elif selector is None or selector.matches(message):
+                self._waiting.append(volatile_entry(message))
+            if pace.is_full():
+                yield
 
     def dispatch(self, now: int) -> list[Delivery]:
-        """What may be shown now. ``now`` in milliseconds: what has expired is not shown."""
+        """What may be shown now of what ``look`` found. ``now`` in milliseconds: what has expired is not shown."""
         deliveries: list[Delivery] = []
         subscription = self.subscription
         if not subscription.outlet.is_writable:

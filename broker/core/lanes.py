@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappush
+from operator import itemgetter
 
 from broker.core.groups import Groups
 from broker.core.subscription import Entry, Selector, Subscription
 
+_entry = itemgetter(1)
 # With more lanes than so many the empty ones are taken away. What waits is bounded, and so are the others.
 _LANES = 64
 
@@ -213,6 +215,10 @@ class Lanes:
     def entries(self) -> list[Entry]:
         """All that waits, in no order."""
         return [entry for lane in self.waiting() for _, entry in lane.waiting]
+
+    def snapshot(self) -> list[Iterable[Entry]]:
+        """As ``entries``, in parts that stay as they are now. No message is looked at before a part is read."""
+        return [map(_entry, list(lane.waiting)) for lane in self.waiting()]
 
     def clear(self) -> None:
         """Nothing waits any more, nor for the owner of its group."""

@@ -32,18 +32,20 @@ visible when it is durable, a non-persistent one at once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from operator import attrgetter, itemgetter
 
 from broker.core.browse import Browse
 from broker.core.lanes import are_alike, exclusive
 from broker.core.levels import KEY_BITS, Levels, level_at, priority_of
 from broker.core.memory import ENTRY_OVERHEAD_BYTES, Share
+from broker.core.ordering import in_order
 from broker.core.passed import Passed
 from broker.core.routing import Routes
 from broker.core.settings import EngineSettings
-from broker.core.slices import ITEMS, Work
+from broker.core.slices import ITEMS, Pace, Work
 from broker.core.subscription import Entry, Subscription, volatile_entry
 from store.keys import rank_of
 from store.operations import Page, PagedMessage
@@ -64,6 +66,9 @@ RUNS_PER_WINDOW = 10
 
 _position = attrgetter("position")
 _first = itemgetter(0)
+_second = itemgetter(1)
+# So many references are copied in the time of an item of a step.
+_COPIED = 128
 _LAST = (1 << KEY_BITS) - 1  # behind every order key
 
 
@@ -505,39 +510,60 @@ class Queue:
                 self.routes.end(subscription)
             self._reroute(newcomers=self.consumers if is_open_to_all else ())
 
-    def browse(self, subscription: Subscription) -> Browse:
-        """A walk of ``subscription``, which takes no part in the queue, through all that it holds now."""
-        is_by_priority = self.levels is not None
-        return Browse(
-            subscription, self.owner, self._settings, self._volatile(), self.count, is_by_priority=is_by_priority
-        )
-
-    def _volatile(self) -> list[tuple[int, Entry]]:
-        """What is not stored, in order, each with the key of the last stored message before it as far as memory knows
-        (``_key_of``)."""
-        entries = [*self.ready, *(pair[1] for pair in self.returned)]
+    def browse(self, subscription: Subscription, pace: Pace) -> Work[Browse]:
+        """A walk of ``subscription``, which takes no part in the queue, through all that it holds now: with the first
+        step the queue is free to change."""
+        count = self.count
+        # Copies of lists, and nothing for each message, are made at once.
+        entries: list[Iterable[Entry]] = [list(self.ready), map(_second, list(self.returned))]
         if self.routes is not None:
-            entries.extend(self.routes.entries())
+            entries.extend(self.routes.snapshot())
         for consumer in self.consumers:
-            entries.extend(entry for entry in consumer.unacked.values() if entry.queue is self)
-            entries.extend(entry for entry in consumer.enlisted.values() if entry.queue is self)
-        entries.sort(key=_position)
+            held = (consumer.unacked, consumer.enlisted)
+            entries.extend(filter(self._is_of_this, list(each.values())) for each in held if each)
+        behind: list[tuple[int, Iterable[tuple[int, Entry]], Iterable[Entry]]] = [
+            (0, list(self._waiting), list(self._unplaced))
+        ]
+        for number, level in enumerate(() if self.levels is None else self.levels):
+            behind.append((number << KEY_BITS, list(level.waiting), list(level.unplaced)))
+        if pace.is_full(1 + count // _COPIED):
+            yield
+        volatile = yield from self._volatile(chain.from_iterable(entries), behind, pace)
+        is_by_priority = self.levels is not None
+        return Browse(subscription, self.owner, self._settings, volatile, count, is_by_priority=is_by_priority)
+
+    def _is_of_this(self, entry: Entry) -> bool:
+        return entry.queue is self
+
+    def _volatile(
+        self,
+        entries: Iterable[Entry],
+        behind: Iterable[tuple[int, Iterable[tuple[int, Entry]], Iterable[Entry]]],
+        pace: Pace,
+    ) -> Work[Iterator[tuple[int, Entry]]]:
+        """What is not stored, in order, each with the key of the last stored message before it as far as memory knows
+        (``_key_of``). ``entries`` have a position; what is ``behind`` them not yet: for each level its first key,
+        what waits for a stored message, and what is unplaced."""
         found: list[tuple[int, Entry]] = []
         key = 0
-        for entry in entries:
+        for entry in (yield from in_order(entries, _position, pace)):
             if entry.order_key:
                 key = self._key_of(entry)
             else:
                 key = max(key, self._key_of(entry))  # with levels it may be the first of its level
                 found.append((key, entry))
-        found.extend((order_key - 1, entry) for order_key, entry in self._waiting)
-        found.extend((_LAST, entry) for entry in self._unplaced)
-        for number, level in enumerate(() if self.levels is None else self.levels):
-            base = number << KEY_BITS
-            found.extend((base + order_key - 1, entry) for order_key, entry in level.waiting)
-            found.extend((base + _LAST, entry) for entry in level.unplaced)
-        found.sort(key=_first)
-        return found
+            if pace.is_full():
+                yield
+        for base, waiting, unplaced in behind:
+            for order_key, entry in waiting:
+                found.append((base + order_key - 1, entry))
+                if pace.is_full():
+                    yield
+            for entry in unplaced:
+                found.append((base + _LAST, entry))
+                if pace.is_full():
+                    yield
+        return (yield from in_order(found, _first, pace))
 
     # ---- routes
 

@@ -9,6 +9,7 @@ from broker.core.commands import AckMode
 from broker.core.memory import Memory, Share
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
+from broker.core.slices import Pace, at_once
 from broker.core.subscription import Subscription
 from store.operations import PagedMessage
 from store.records.message import Destination, DestinationKind, Message
@@ -45,10 +46,14 @@ class House:
     def add_volatile(self, number: int, **fields: Any) -> None:
         self.queue.add_volatile(Message(ORDERS, f"m{number}", **fields))
 
+    def browse(self, browser: Subscription) -> Browse:
+        return at_once(self.queue.browse(browser, Pace()))
+
     def show(self, browse: Browse) -> list[str]:
         """Until nothing moves."""
         shown: list[str] = []
         while True:
+            at_once(browse.look(Pace()))
             deliveries = browse.dispatch(10)
             shown += [entry.message.message_id for _, _, entry in deliveries]
             if browse.wants_page:
@@ -57,7 +62,7 @@ class House:
                 if page.priority is not None:
                     found = [each for each in found if each.message.priority == page.priority]
                 browse.page(found[: page.count], len(found) <= page.count)
-            elif not deliveries:
+            elif not deliveries and not browse.wants_look:
                 return shown
 
 
@@ -67,7 +72,7 @@ def test_a_browser_is_shown_all_that_is_stored_delivered_or_not() -> None:
     house.queue.open(subscription(2))
     house.queue.dispatch(0)
 
-    browse = house.queue.browse(subscription(is_browser=True))
+    browse = house.browse(subscription(is_browser=True))
 
     assert house.show(browse) == [f"m{number}" for number in range(1, 8)]
     assert browse.is_over
@@ -85,7 +90,7 @@ def test_what_is_only_in_memory_is_shown_at_its_place() -> None:
     house.queue.open(consumer)
     house.queue.dispatch(0)
 
-    browse = house.queue.browse(subscription(is_browser=True))
+    browse = house.browse(subscription(is_browser=True))
 
     assert house.show(browse) == ["m1", "m2", "m3", "m4", "m5", "m6"]
 
@@ -99,7 +104,7 @@ def test_where_priorities_count_the_highest_are_shown_first() -> None:
     house.add(8, priority=9)
     house.add_volatile(9, priority=0)
 
-    browse = house.queue.browse(subscription(is_browser=True))
+    browse = house.browse(subscription(is_browser=True))
 
     assert house.show(browse) == ["m3", "m8", "m4", "m5", "m6", "m7", "m1", "m2", "m9"]
     assert browse.is_over
@@ -108,7 +113,7 @@ def test_where_priorities_count_the_highest_are_shown_first() -> None:
 def test_a_queue_that_is_only_in_memory_needs_no_page() -> None:
     house = House(owner=0)
     house.add_volatile(1)
-    browse = house.queue.browse(subscription(is_browser=True))
+    browse = house.browse(subscription(is_browser=True))
 
     assert not browse.wants_page
     assert house.show(browse) == ["m1"]
@@ -116,7 +121,7 @@ def test_a_queue_that_is_only_in_memory_needs_no_page() -> None:
 
 
 def test_an_empty_queue_is_over_after_one_look() -> None:
-    browse = House().queue.browse(subscription(is_browser=True))
+    browse = House().browse(subscription(is_browser=True))
 
     assert browse.is_over
 
@@ -127,14 +132,14 @@ def test_a_browsers_selector_and_the_clock_choose() -> None:
         house.add_volatile(number)
     house.add_volatile(6, expiration=10)
 
-    assert house.show(house.queue.browse(subscription(is_browser=True, selector=Kind()))) == ["m2", "m4"]
+    assert house.show(house.browse(subscription(is_browser=True, selector=Kind()))) == ["m2", "m4"]
 
 
 def test_a_browser_waits_for_credit_and_reads_no_further_meanwhile() -> None:
     house = House()
     house.add(*range(1, 8))
     browser = subscription(3, is_browser=True)
-    browse = house.queue.browse(browser)
+    browse = house.browse(browser)
     assert house.show(browse) == ["m1", "m2", "m3"]
     assert not browse.wants_page
     assert not browse.is_over
@@ -148,7 +153,7 @@ def test_a_browser_waits_for_credit_and_reads_no_further_meanwhile() -> None:
 def test_a_browser_is_not_shown_more_than_there_was() -> None:
     house = House()
     house.add(1, 2, 3)
-    browse = house.queue.browse(subscription(is_browser=True))
+    browse = house.browse(subscription(is_browser=True))
     house.add(4, 5, 6)
 
     assert house.show(browse) == ["m1", "m2", "m3"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import broker.acknowledger
+import broker.core.browse
 import broker.core.queue
 import broker.core.routing
 import broker.dispatcher
@@ -60,6 +61,7 @@ def house(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
     monkeypatch.setattr(broker.fan_out, "ITEMS", STEP)
     monkeypatch.setattr(broker.core.queue, "ROUND_MESSAGES", 2)
     monkeypatch.setattr(broker.dispatcher, "ROUND_MESSAGES", 2)
+    monkeypatch.setattr(broker.core.browse, "_ROUND_MESSAGES", 2)
     monkeypatch.setattr(broker.core.routing, "PLACED_MAX", STEP)
     for number in range(MANY):
         house.client().send(str(number), queue(number))
@@ -582,6 +584,74 @@ def test_a_queue_that_ends_gives_back_the_memory_of_what_had_expired(make_house:
     house.turn()
     assert house.engine.memory.used == 0
     assert not orders.expired
+
+
+def browse(client: Client, told: list[str], selector: str | None = None) -> None:
+    client.session.nothing = told.append  # type: ignore[attr-defined]
+    client.handle(Subscribe("b", ORDERS, AckMode.AUTO, prefetch=4 * MANY, selector=selector, is_browser=True))
+
+
+@pytest.mark.parametrize("selector", [None, "a is null", "a is not null"])
+@pytest.mark.parametrize("shape", ["plain", "grouped", "out of order", "out"])
+def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
+    house: House, monkeypatch: pytest.MonkeyPatch, shape: str, selector: str | None
+) -> None:
+    sender, browser = house.client(), house.client()
+    for number in range(2 * MANY):
+        group = f"g{number}" if shape == "grouped" else None
+        sender.send(str(number), persistent=False, group_id=group, expiration=900 if number % 8 > 3 else 0)
+    orders = house.engine._destinations.queue(ORDERS)
+    if shape == "out of order":
+        orders.ready.reverse()
+    consumer = house.client()
+    if shape in ("out", "grouped"):
+        consumer.subscribe(prefetch=MANY)
+        house.turn()
+    there = 2 * MANY - house.counts["expired_total"]
+    keys = 0
+    key_of = Queue._key_of
+
+    def counted(self: Queue, entry: Any) -> int:
+        nonlocal keys
+        keys += 1
+        return key_of(self, entry)
+
+    monkeypatch.setattr(Queue, "_key_of", counted)
+    ended: list[str] = []
+    browse(browser, ended, selector)
+    orders.drop()  # what the browser is shown was taken at once
+    sender.send("behind", persistent=False)
+    browser.send("aside", Destination(DestinationKind.QUEUE, "aside"), receipt="r", persistent=False)
+    assert browser.receipts == [], "what its client says next waits"
+    count = 0
+    while house._soon:
+        before = keys, len(browser.bodies)
+        house._soon.popleft()()
+        count += 1
+        assert keys <= before[0] + STEP
+        assert len(browser.bodies) <= before[1] + STEP
+    assert keys == there
+    assert count >= 3 * there // STEP
+    assert browser.receipts == ["r"]
+    alive = [str(number) for number in range(2 * MANY) if number % 8 <= 3]
+    assert browser.bodies == ([] if selector == "a is not null" else alive)
+    assert ended == ["b"]
+
+
+def test_a_browser_that_leaves_meanwhile_is_forgotten(house: House) -> None:
+    sender = house.client()
+    for number in range(2 * MANY):
+        sender.send(str(number), persistent=False)
+    for leaves_after in range(60):
+        browser = house.client()
+        browse(browser, [])
+        for _ in range(leaves_after):
+            house._step()
+        browser.is_closed = True
+        house.engine.closed(browser)
+        house.turn()
+        assert not house.engine._dispatcher._browses
+        assert not house.engine._dispatcher._shows._asked
 
 
 def test_what_came_back_to_a_queue_with_selectors_is_not_out_any_more(house: House) -> None:
