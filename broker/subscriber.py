@@ -430,12 +430,13 @@ class Subscriber:
             if pace.is_full():
                 yield
         for queue in list(subscription.queues):
-            queue.close(subscription, came_back.pop(queue, ()))
+            freed = queue.close(subscription, came_back.pop(queue, ()))
             left[queue] = None
+            yield from freed
             if pace.is_full(1 + len(queue.consumers) // 8 + queue.held // 8):
                 yield
         for queue, entries in came_back.items():  # dropped meanwhile
-            queue.close(subscription, entries)
+            yield from queue.close(subscription, entries)
         if isinstance(subscription, TopicSubscription):
             for topic in list(subscription.topics):
                 topic.close(subscription)

@@ -8,10 +8,11 @@ owner does not take one of its messages: a message is not kept from those who wa
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from broker.core.subscription import Subscription
+from broker.core.slices import Pace, Work
+from broker.core.subscription import Entry, Subscription
 
 GROUPS_MAX = 100_000
 # So many of the groups unused for longest are looked at for one that may be forgotten.
@@ -43,7 +44,7 @@ class Groups:
 
     def names(self) -> set[str]:
         """The groups that have an owner."""
-        return set(self._groups)
+        return {name for name, group in self._groups.items() if group.owner in self._owned}
 
     def owner(
         self, name: str, sequence: int, takers: Sequence[Subscription], best: Sequence[Subscription]
@@ -60,7 +61,8 @@ class Groups:
                     self._forget_one()
                 group = groups[name] = _Group(owner)
             else:
-                self._owned[group.owner].discard(name)
+                groups.move_to_end(name)
+                self._disown(name, group)
                 group.owner = owner
             self._owned.setdefault(owner, set()).add(name)
         else:
@@ -77,10 +79,29 @@ class Groups:
         if group is not None and group.pending:
             group.pending -= 1
 
-    def leave(self, owner: Subscription) -> None:
-        """``owner`` is gone: its groups are free."""
-        for name in self._owned.pop(owner, ()):
-            del self._groups[name]
+    def leave(self, owner: Subscription, waiting: Iterable[Entry] = ()) -> Work[None]:
+        """``owner`` is gone: its groups are free, and ``waiting`` are no more for it. The steps of what is returned do
+        ``done`` for those, and forget the groups."""
+        names = self._owned.pop(owner, set())
+        if self._owned:
+            return self._free(owner, names, waiting)
+        groups, self._groups = self._groups, OrderedDict()
+        return _empty(groups, names)
+
+    def _free(self, owner: Subscription, names: set[str], waiting: Iterable[Entry]) -> Work[None]:
+        pace = Pace()
+        for entry in waiting:
+            if entry.message.group_id is not None:
+                self.done(entry.message.group_id)
+            if pace.is_full():
+                yield
+        while names:
+            name = names.pop()
+            group = self._groups.get(name)
+            if group is not None and group.owner is owner:  # nobody else has it by now
+                del self._groups[name]
+            if pace.is_full():
+                yield
 
     def _choose(self, takers: Sequence[Subscription]) -> Subscription:
         owned = self._owned
@@ -92,7 +113,12 @@ class Groups:
 
     def _end(self, name: str) -> None:
         group = self._groups.pop(name)
-        self._owned[group.owner].discard(name)
+        self._disown(name, group)
+
+    def _disown(self, name: str, group: _Group) -> None:
+        owned = self._owned.get(group.owner)
+        if owned is not None:  # else it is gone
+            owned.discard(name)
 
     def _forget_one(self) -> None:
         """The one unused for longest; those in use are as good as new. They are bounded by what is in memory, so the
@@ -102,3 +128,12 @@ class Groups:
                 self._end(name)
                 return
             self._groups.move_to_end(name)
+
+
+def _empty(groups: OrderedDict[str, _Group], names: set[str]) -> Work[None]:
+    pace = Pace()
+    while groups:
+        name, _ = groups.popitem()
+        names.discard(name)
+        if pace.is_full():
+            yield

@@ -18,6 +18,7 @@ from heapq import heapify, heappush
 from operator import itemgetter
 
 from broker.core.groups import Groups
+from broker.core.slices import Work
 from broker.core.subscription import Entry, Selector, Subscription
 
 _entry = itemgetter(1)
@@ -133,24 +134,21 @@ class Lanes:
             self._put(entry, (number,))
         return wanted
 
-    def leave(self, consumer: Subscription) -> list[Entry]:
+    def leave(self, consumer: Subscription) -> tuple[list[Entry], Work[None]]:
         """One less, who is not exclusive and nor is any other. Returns what is to be placed anew, and is in no lane
-        any more."""
+        any more; and what is to be done with its groups (``Groups.leave``)."""
         self.consumers.remove(consumer)
         orphans: list[Entry] = []
         owned = self._by_owner.pop(consumer, None)
         if owned is not None:
-            for _, entry in owned.waiting:
-                orphans.append(entry)
-                if entry.message.group_id is not None:
-                    self.groups.done(entry.message.group_id)
-        self.groups.leave(consumer)
+            orphans += map(_entry, owned.waiting)
+        freed = self.groups.leave(consumer, tuple(orphans))
         number = self._numbers[consumer.selector]
         takers = self._choices[number][1]
         takers.remove(consumer)
         if takers:
             self._renew(number)
-            return orphans
+            return orphans, freed
         del self._choices[number]
         del self._numbers[consumer.selector]
         for key in [key for key in self._lanes if number in key]:
@@ -162,7 +160,7 @@ class Lanes:
                 self._move(lane.waiting, others)
             else:
                 orphans.extend(entry for _, entry in lane.waiting)
-        return orphans
+        return orphans, freed
 
     def _renew(self, number: int) -> None:
         """Those who made the choice ``number`` are not the same any more."""
@@ -223,7 +221,7 @@ class Lanes:
     def clear(self) -> None:
         """Nothing waits any more, nor for the owner of its group."""
         for lane in self.waiting():
-            for _, entry in lane.waiting:
+            for _, entry in lane.waiting if len(self.groups) else ():
                 if entry.message.group_id is not None:
                     self.groups.done(entry.message.group_id)
             lane.waiting = []

@@ -45,7 +45,7 @@ from broker.core.ordering import in_order
 from broker.core.passed import Passed
 from broker.core.routing import Routes
 from broker.core.settings import EngineSettings
-from broker.core.slices import ITEMS, Pace, Work
+from broker.core.slices import ITEMS, Pace, Work, nothing
 from broker.core.subscription import Entry, Subscription, volatile_entry
 from store.keys import rank_of
 from store.operations import Page, PagedMessage
@@ -486,11 +486,12 @@ class Queue:
         else:
             self.routes.join(self, subscription)
 
-    def close(self, subscription: Subscription, came_back: Sequence[Entry] | None = None) -> None:
+    def close(self, subscription: Subscription, came_back: Sequence[Entry] | None = None) -> Work[None]:
         """``subscription`` ends; what it has not acknowledged goes back to its place, all at once. ``came_back``: who
         closes it in many queues has taken that out of ``unacked`` and told ``mark_returned``.
 
-        What it acknowledged in an open transaction stays with that transaction.
+        What it acknowledged in an open transaction stays with that transaction. The steps of what is returned give the
+        memory of its groups back.
         """
         is_consumer = subscription in self.consumers
         if is_consumer:
@@ -502,13 +503,14 @@ class Queue:
             if is_open_to_all:
                 self._recall()
             if self.routes is not None and not is_open_to_all and exclusive(self.consumers) is None:
-                self.routes.leave(self, subscription)
+                freed = self.routes.leave(self, subscription)
                 if not self._needs_routes:
                     self._reroute()
-                return
-            if self.routes is not None:
-                self.routes.end(subscription)
+                return freed
+            freed = nothing() if self.routes is None else self.routes.end(subscription)
             self._reroute(newcomers=self.consumers if is_open_to_all else ())
+            return freed
+        return nothing()
 
     def browse(self, subscription: Subscription, pace: Pace) -> Work[Browse]:
         """A walk of ``subscription``, which takes no part in the queue, through all that it holds now: with the first

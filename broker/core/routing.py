@@ -22,6 +22,7 @@ from broker.core.levels import BOUNDS, NO_LIMIT, Levels
 from broker.core.memory import Share
 from broker.core.passed import Passed
 from broker.core.settings import EngineSettings
+from broker.core.slices import Work
 from broker.core.subscription import Entry, Subscription
 
 if TYPE_CHECKING:
@@ -92,17 +93,19 @@ class Routes:
         self.unwanted = [entry for entry in self.unwanted if entry not in wanted]
         self.stuck = [entry for entry in self.stuck if entry not in wanted]
 
-    def leave(self, queue: Queue, subscription: Subscription) -> None:
-        """One less; nobody is exclusive. What it alone took is to be placed anew."""
+    def leave(self, queue: Queue, subscription: Subscription) -> Work[None]:
+        """One less; nobody is exclusive. What it alone took is to be placed anew. The steps of what is returned give
+        the memory of its groups back."""
         self.newcomers.discard(subscription)
-        orphans = self._lanes.leave(subscription)
+        orphans, freed = self._lanes.leave(subscription)
         queue.routed -= len(orphans)
         queue.ready.extend(orphans)
+        return freed
 
-    def end(self, subscription: Subscription) -> None:
-        """``subscription`` is gone; ``set_consumers`` follows."""
+    def end(self, subscription: Subscription) -> Work[None]:
+        """``subscription`` is gone; ``set_consumers`` follows. Returns as ``leave``."""
         self.newcomers.discard(subscription)
-        self._lanes.groups.leave(subscription)
+        return self._lanes.groups.leave(subscription)
 
     @property
     def recalled(self) -> tuple[int, int]:

@@ -43,6 +43,12 @@ class Pace:
         return True
 
 
+def nothing() -> Work[None]:
+    """No step at all."""
+    return
+    yield
+
+
 def is_done(work: Work[None]) -> bool:
     """Make one step of ``work``: whether that was all of it."""
     try:

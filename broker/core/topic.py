@@ -13,6 +13,7 @@ from broker.core.commands import AckMode
 from broker.core.memory import Share
 from broker.core.queue import Delivery, Queue
 from broker.core.settings import EngineSettings
+from broker.core.slices import Work
 from broker.core.subscription import Entry, Outlet, Selector, Subscription, volatile_entry
 from broker.core.watching import Watching
 from store.operations import PagedMessage
@@ -163,10 +164,11 @@ class DurableSubscription(Queue):
         unwanted, self._unwanted = self._unwanted, []
         return unwanted
 
-    def close(self, subscription: Subscription, came_back: Sequence[Entry] | None = None) -> None:
-        super().close(subscription, came_back)
+    def close(self, subscription: Subscription, came_back: Sequence[Entry] | None = None) -> Work[None]:
+        freed = super().close(subscription, came_back)
         self.subscription = None
         self.no_local_outlet = None
+        return freed
 
 
 class Topic:

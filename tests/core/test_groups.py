@@ -12,7 +12,8 @@ from broker.core.groups import Groups
 from broker.core.memory import Memory, Share
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
-from broker.core.subscription import Subscription
+from broker.core.slices import at_once
+from broker.core.subscription import Subscription, volatile_entry
 from store.records.message import Destination, DestinationKind, Message
 from tests.core.outlet import Outlet
 
@@ -160,6 +161,25 @@ def test_of_too_many_groups_the_one_unused_for_longest_is_forgotten() -> None:
     groups.owner("d", 0, takers, takers)
 
     assert groups.names() == {"a", "b", "d"}, "a is in use, and b was used after c"
+
+
+def test_a_group_of_who_is_gone_is_free_before_it_is_forgotten_and_belongs_to_who_has_it_then() -> None:
+    groups = Groups()
+    one, other = takers = subscriptions(2)
+    for name in ("a", "b"):
+        groups.owner(name, 0, [one], [one])
+    groups.owner("c", 0, [other], [other])
+
+    waited = volatile_entry(Message(Destination(DestinationKind.QUEUE, "q"), "m", group_id="a"))
+    forgets = groups.leave(one, [waited])
+    assert groups.names() == {"c"}
+    assert groups.owner("a", 0, takers[1:], takers[1:]) is other
+    assert groups.names() == {"a", "c"}
+    at_once(forgets)
+
+    assert groups.names() == {"a", "c"}
+    assert len(groups) == 2
+    assert groups._groups["a"].pending == 1, "what waited for one is placed anew"
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=200))

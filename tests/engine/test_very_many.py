@@ -3,6 +3,7 @@ leaves in the middle leaves nothing behind."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -29,6 +30,7 @@ from broker.core.commands import (
     Prepare,
     Subscribe,
 )
+from broker.core.groups import Groups
 from broker.core.memory import Kind
 from broker.core.policies import DestinationPolicy, Policies
 from broker.core.queue import Queue
@@ -652,6 +654,67 @@ def test_a_browser_that_leaves_meanwhile_is_forgotten(house: House) -> None:
         house.turn()
         assert not house.engine._dispatcher._browses
         assert not house.engine._dispatcher._shows._asked
+
+
+class CountedGroups(OrderedDict[str, Any]):
+    changes = 0
+
+    def __delitem__(self, name: str) -> None:
+        self.changes += 1
+        super().__delitem__(name)
+
+    def popitem(self, last: bool = True) -> tuple[str, Any]:
+        self.changes += 1
+        return super().popitem(last)
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(
+    house: House, monkeypatch: pytest.MonkeyPatch, is_last: bool
+) -> None:
+    one, other, sender = house.client(), house.client(), house.client()
+    for number in range(4 * MANY):
+        sender.send(str(number), persistent=False, group_id=f"g{number}")
+    one.subscribe(prefetch=1)
+    house.turn()
+    if not is_last:
+        other.subscribe(prefetch=1)
+        sender.send("last", persistent=False, group_id="other's")
+        house.turn()
+        assert other.bodies == ["last"]
+    routes = house.engine._destinations.queue(ORDERS).routes
+    assert routes is not None
+    groups = routes._lanes.groups
+    counted = groups._groups = CountedGroups(groups._groups)
+    done = 0
+    groups_done = Groups.done
+
+    def count_done(self: Groups, name: str) -> None:
+        nonlocal done
+        done += 1
+        groups_done(self, name)
+
+    monkeypatch.setattr(Groups, "done", count_done)
+    one.is_closed = True
+    house.engine.closed(one)
+    while counted.changes < 4 * MANY:
+        before = counted.changes, done
+        house._step()
+        assert counted.changes <= before[0] + STEP
+        assert done <= before[1] + STEP + 1, "and the one that came back"
+    assert groups.names() == (set() if is_last else {"other's"})
+    house.turn()
+    if is_last:
+        other.subscribe(prefetch=1)
+        house.turn()
+    else:
+        other.ack("last")
+    for number in range(4 * MANY):
+        assert other.bodies[-1] == str(number), "what it left is in order"
+        other.ack(str(number))
+    house.turn()
+    assert len(groups) == 4 * MANY + (not is_last)
+    assert not any(each.pending for each in groups._groups.values())
 
 
 def test_what_came_back_to_a_queue_with_selectors_is_not_out_any_more(house: House) -> None:
