@@ -33,14 +33,32 @@ class Lane:
 
     def __init__(self, takers: Sequence[Subscription]) -> None:
         self.waiting: list[tuple[int, Entry]] = []
-        self.set_takers(takers)
-
-    def set_takers(self, takers: Sequence[Subscription]) -> None:
         self.takers = tuple(takers)
         by_priority: dict[int, list[Subscription]] = {}
         for taker in takers:
             by_priority.setdefault(taker.priority, []).append(taker)
         self.tiers = [by_priority[priority] for priority in sorted(by_priority, reverse=True)]
+        self._turns = [0] * len(self.tiers)
+
+    def add(self, taker: Subscription) -> None:
+        """One more taker, behind the others."""
+        self.takers += (taker,)
+        tier = next((each for each in self.tiers if each[0].priority == taker.priority), None)
+        if tier is None:
+            self.tiers.append([taker])
+            self.tiers.sort(key=lambda each: -each[0].priority)
+        else:
+            tier.append(taker)
+        self._turns = [0] * len(self.tiers)
+
+    def remove(self, taker: Subscription) -> None:
+        """One less, who is not the last."""
+        index = self.takers.index(taker)
+        self.takers = self.takers[:index] + self.takers[index + 1 :]
+        tier = next(each for each in self.tiers if each[0].priority == taker.priority)
+        tier.remove(taker)
+        if not tier:
+            self.tiers.remove(tier)
         self._turns = [0] * len(self.tiers)
 
     def taker(self, held_back: Collection[Subscription]) -> Subscription | None:
@@ -117,7 +135,8 @@ class Lanes:
         self.consumers.append(consumer)
         number, is_new = self._choose(consumer)
         if not is_new:
-            self._renew(number)
+            for each in self._lanes_of(number):
+                each.add(consumer)
             return []
         selector = consumer.selector
         for key, lane in list(self._lanes.items()):
@@ -147,7 +166,8 @@ class Lanes:
         takers = self._choices[number][1]
         takers.remove(consumer)
         if takers:
-            self._renew(number)
+            for each in self._lanes_of(number):
+                each.remove(consumer)
             return orphans, freed
         del self._choices[number]
         del self._numbers[consumer.selector]
@@ -155,18 +175,16 @@ class Lanes:
             lane = self._lanes.pop(key, None)
             if lane is None or not lane.waiting:
                 continue
-            others = tuple(each for each in key if each != number)
+            others = tuple(other for other in key if other != number)
             if others:
                 self._move(lane.waiting, others)
             else:
                 orphans.extend(entry for _, entry in lane.waiting)
         return orphans, freed
 
-    def _renew(self, number: int) -> None:
-        """Those who made the choice ``number`` are not the same any more."""
-        for key, lane in self._lanes.items():
-            if number in key:
-                lane.set_takers(self._takers(key))
+    def _lanes_of(self, number: int) -> list[Lane]:
+        """The lanes of who made the choice ``number``."""
+        return [lane for key, lane in self._lanes.items() if number in key]
 
     def _move(self, waiting: list[tuple[int, Entry]], key: tuple[int, ...]) -> None:
         lane = self._lanes.get(key) or self._new_lane(key)
