@@ -262,7 +262,7 @@ BROKEN: dict[str, Broken] = {
         lock_is_granted_by_an_old_answer, LEASE, ("kill",), "still proves", 9
     ),
     "waits for ever for its last look at the journal": Broken(
-        waits_for_ever(Wait.FOLLOW), LEASE, HANG, NOBODY_SERVES, 113
+        waits_for_ever(Wait.FOLLOW), LEASE, HANG, NOBODY_SERVES, 454
     ),
     "waits for ever for its promotion": Broken(waits_for_ever(Wait.PROMOTE), LEASE, HANG, NOBODY_SERVES, 9),
     "waits for ever for its storage": Broken(waits_for_ever(Wait.STORAGE), LEASE, HANG, NOBODY_SERVES, 12),
