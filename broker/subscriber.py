@@ -442,6 +442,7 @@ class Subscriber:
                 topic.close(subscription)
                 if pace.is_full():
                     yield
+            subscription.clear()  # also what topics gave it that are gone
         parts = [queue for queue in subscription.queues if isinstance(queue, DurableSubscription)]
         if parts:  # what was there for it may be taken by now
             self._claim(self._destinations.durables[subscription_key(parts[0].client_id, parts[0].name)])

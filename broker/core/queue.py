@@ -696,6 +696,7 @@ class Queue:
         mine = [entry for entry in unacked.values() if entry.queue is self]
         subscription.unacked = {tag: entry for tag, entry in unacked.items() if entry.queue is not self}
         for entry in mine:
+            subscription.let_go(entry)
             self.mark_returned(entry, is_seen=True)
         return mine
 

@@ -229,11 +229,10 @@ class Topic:
         self._audience = None
 
     def close(self, subscription: TopicSubscription) -> None:
-        """``subscription`` ends, with all that waited for it."""
+        """``subscription`` ends."""
         self.let_go(subscription)
         self.dropped += subscription.dropped
         subscription.dropped = 0
-        subscription.clear()
 
     def add_durable(self, durable: DurableSubscription) -> None:
         durable.topic = self

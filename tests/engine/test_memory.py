@@ -190,3 +190,32 @@ def test_connections_subscriptions_and_destinations_count(make_house, monkeypatc
     client.vanish()
     house.turn()
     assert house.engine.memory.by_kind["state"] < 250_000
+
+
+def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(make_house):
+    house = make_house(memory_limit=1_000_000)
+    client = house.client()
+    client.subscribe("s", Destination(DestinationKind.QUEUE, "o.>"), AckMode.CLIENT)
+    target = Destination(DestinationKind.QUEUE, "o.one")
+    for persistent in (True, False):
+        client.send(LARGE, target, persistent=persistent)
+    house.turn()
+    assert client.holder.bytes > 2 * len(LARGE)
+    house.engine._destinations.remove(house.engine._destinations.queue(target))
+    house.turn()
+    assert (client.holder.bytes, used(house)) == (0, 0)
+
+
+def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(make_house):
+    house = make_house(memory_limit=1_000_000)
+    client = house.client()
+    client.subscribe("s", Destination(DestinationKind.TOPIC, "p.>"), AckMode.CLIENT, prefetch=1)
+    target = Destination(DestinationKind.TOPIC, "p.one")
+    for _ in range(3):
+        client.send(LARGE, target, persistent=False)
+    house.turn()
+    house.engine._destinations.remove(house.engine._destinations.topic(target))
+    house.turn()
+    client.unsubscribe("s")
+    house.turn()
+    assert (client.holder.bytes, used(house)) == (0, 0)
