@@ -368,8 +368,7 @@ class Engine:
             if client.is_open:
                 self._refuse(client, command, error)
         except Exception:
-            log.exception("%r: hung up, for what it asked for led to an error of the broker", client.connection)
-            client.connection.close(after_flush=False)
+            hang_up(client.connection)
         client.is_busy = False
         then(None)
         if not client.is_open:
@@ -512,26 +511,20 @@ class Engine:
         if id is not None:
             self._check_connection_id(id, principal)
         if id is None or user is None:
-            self._enter(client, command, principal)
+            self._enter(principal, client, command)
             return
         is_known = self._connection_users.user(id) == user
         self._connection_users.know([(id, user)])
         if is_known:
-            self._enter(client, command, principal)
+            self._enter(principal, client, command)
             return
 
         def store(then: Callable[[None], None]) -> None:
             self._append(AddConnection(id, user, partial(then, None)))
 
-        def enter(client: Client, command: Connect) -> None:
-            self._enter(client, command, principal)
+        self._when_known(client, store, lambda _: self._try(client, command, partial(self._enter, principal)))
 
-        self._when_known(client, store, lambda _: self._try(client, command, enter))
-
-    def _enter(self, client: Client, command: Connect, principal: Principal) -> None:
-        def enter(client: Client, command: Connect) -> None:
-            self._enter(client, command, principal)
-
+    def _enter(self, principal: Principal, client: Client, command: Connect) -> None:
         former = None if command.connection_id is None else self._connection_ids.get(command.connection_id)
         if former is not None:
             # The client came back before the loss of its old socket was noticed here (openwire.md 16.3).
@@ -550,6 +543,7 @@ class Engine:
             former = other or former
         if former is not None and former in self._leavers:
             # What it had is to be over before it begins again under the same name.
+            enter = partial(self._enter, principal)
             self._when_known(client, partial(self._when_left, former), lambda _: self._try(client, command, enter))
             return
         if command.client_id is not None:

@@ -51,6 +51,9 @@ class MemoryHolders:
 
     def _await(self) -> None:
         self.total += 1
+        self._look_later()
+
+    def _look_later(self) -> None:
         if not self._is_awaited:
             self._is_awaited = True
             self._call_later(LOOK_SECONDS, self._look)
@@ -59,9 +62,8 @@ class MemoryHolders:
         self._is_awaited = False
         for holder in list(self._memory.held_back):
             holder.retry()
-        if self._memory.held_back and not self._is_awaited:
-            self._is_awaited = True
-            self._call_later(LOOK_SECONDS, self._look)
+        if self._memory.held_back:
+            self._look_later()
 
     def tick(self, now: int) -> None:
         """Once a second."""

@@ -143,7 +143,7 @@ class Holder:
         memory = self.memory
         if count > memory.limit - memory.used and count > HELD_BYTES_MIN and not self.is_held_back:
             self.is_held_back = True
-            self.memory.hold_back(self)
+            memory.hold_back(self)
 
     def add(self, kind: Kind, count: int) -> None:
         """It has ``count`` bytes more of its own, or less if that is negative."""
