@@ -10,6 +10,8 @@ import pytest
 from tests.conftest import IS_THOROUGH
 from tests.fuzz import commands, valid_frames
 
+ROUNDS_MAX = 10
+
 
 @pytest.mark.timeout(120)
 def test_a_broker_survives_any_commands() -> None:
@@ -23,6 +25,10 @@ def test_valid_frames_in_any_order_lose_nothing_and_harm_nobody() -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     examples, steps = (20, 60) if IS_THOROUGH else (4, 40)
     print(f"seed {seed}, {examples} examples, {steps} steps")
-    valid_frames.run(seed, examples, steps)
-    done = {what for what in valid_frames.DONE if ":" not in what}
-    assert {"stomp send", "stomp acknowledge", "openwire send", "openwire acknowledge"} <= done
+    wanted = {"stomp send", "stomp acknowledge", "openwire send", "openwire acknowledge"}
+    for number in range(ROUNDS_MAX):  # chance may leave something out of a few short examples
+        valid_frames.run(seed + number, examples, steps)
+        done = {what for what in valid_frames.DONE if ":" not in what}
+        if wanted <= done:
+            break
+    assert wanted <= done
