@@ -1,8 +1,9 @@
 """Which messages of a producer were stored already, over a bounded window. Pure.
 
 A client that lost its connection sends again what has no receipt; some of that was stored before. A message id is
-``<producer>:<sequence>``, so one bit a message is enough: for each of the last ``producers_max`` producers (the
-least recently used is forgotten first) a window of sequence numbers that ends with the highest one seen.
+``<producer>:<sequence>``, so one bit a message is enough: for each of ``producers_max`` producers a window of sequence
+numbers that ends with the highest one seen. The user who has most producers forgets first, the one that he used longest
+ago: nobody pushes out those of another who has fewer.
 
     producer -> | first sequence, a multiple of 64 | bit n set: first + n was stored |
 
@@ -17,10 +18,11 @@ Ids that a broker made are not audited: they are never made again, and must not 
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from typing import NamedTuple
 
-from store.records.message_ids import SEQUENCE_MAX
+from store.records.message_ids import SEQUENCE_MAX, user_of_producer
 
 WORD_BITS = 64
 
@@ -38,10 +40,21 @@ class ProducerAudit:
 
     Memory is bounded by ``producers_max`` times (``depth`` / 8 bytes and a name). One thread uses it.
     ``revision`` grows with everything learnt or forgotten, and only then: what was written of it once need not be
-    written again while the revision is the same.
+    written again while the revision is the same. ``user_of`` tells whose a connection id is.
     """
 
-    __slots__ = ("_capacity", "_latest", "_latest_window", "_windows", "depth", "producers_max", "revision")
+    __slots__ = (
+        "_capacity",
+        "_counts",
+        "_latest",
+        "_latest_window",
+        "_users",
+        "_windows",
+        "depth",
+        "producers_max",
+        "revision",
+        "user_of",
+    )
 
     def __init__(self, depth: int, producers_max: int) -> None:
         assert min(depth, producers_max) > 0, "an audit that remembers nothing is left out by its owner"
@@ -50,6 +63,9 @@ class ProducerAudit:
         self.revision = 0
         self._capacity = ((depth + 1) // WORD_BITS + 1) * WORD_BITS  # as ActiveMQ rounds it up
         self._windows: OrderedDict[str, list[int]] = OrderedDict()
+        self._users: dict[str, str | None] = {}  # by producer; None: nobody knows
+        self._counts: Counter[str | None] = Counter()  # of producers, by user
+        self.user_of: Callable[[str], str | None] = lambda connection_id: None
         self._latest: str | None = None
         self._latest_window: list[int] = []
 
@@ -101,6 +117,8 @@ class ProducerAudit:
 
         It may be older than what is known: a replay meets records twice. ``revision`` grows if something was new.
         """
+        for producer in self._windows:  # a replay may have learnt it since
+            self._belongs(producer)
         for producer, (first, bitmap) in image.windows.items():
             if bitmap <= 0 or first < 0 or not producer:
                 continue
@@ -128,14 +146,41 @@ class ProducerAudit:
         if window is None:
             first = max(0, sequence - sequence % WORD_BITS + WORD_BITS - self._capacity)
             window = windows[producer] = [first, 0]
+            self._belongs(producer)
             if len(windows) > self.producers_max:
-                windows.popitem(last=False)
+                self._make_room(producer)
                 self.revision += 1
         else:
             windows.move_to_end(producer)
         self._latest = producer
         self._latest_window = window
         return window
+
+    def _belongs(self, producer: str) -> None:
+        """Note whose ``producer`` is."""
+        self._disown(producer)
+        user = self._users[producer] = user_of_producer(producer, self.user_of)
+        self._counts[user] += 1
+
+    def _disown(self, producer: str) -> None:
+        if producer in self._users:
+            user = self._users.pop(producer)
+            self._counts[user] -= 1
+            if not self._counts[user]:
+                del self._counts[user]
+
+    def _make_room(self, newest: str) -> None:
+        """Forget one for ``newest``, which stays."""
+        users, counts = self._users, self._counts
+        most = max(counts.values())
+        gone = next(iter(self._windows))
+        if most > 1:
+            user = users[newest]
+            if counts[user] < most:
+                user = next(each for each, count in counts.items() if count == most)
+            gone = next(producer for producer in self._windows if users[producer] == user)
+        del self._windows[gone]
+        self._disown(gone)
 
     def _slide(self, window: list[int], offset: int) -> int:
         """Make room for a sequence ``offset`` behind the window's first, which is beyond its end; its new offset."""

@@ -34,19 +34,22 @@ class ConnectionUsers:
         """Whose the connection id is; None: nobody's that is remembered."""
         return self._users.get(id)
 
-    def know(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Those connection ids are those users', and were seen last, in this order."""
+    def know(self, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Those connection ids are those users', and were seen last, in this order. What was forgotten for it."""
+        forgotten: list[tuple[str, str]] = []
         for id, user in pairs:
             if self._users.get(id) == user:
                 self._users.move_to_end(id)
                 self._ids[user].move_to_end(id)
                 continue
-            self._forget(id)
+            if id in self._users:
+                forgotten.append(self._forget(id))
             self._users[id] = user
             self._ids.setdefault(user, OrderedDict())[id] = None
             self.revision += 1
             if len(self._users) > self._limit:
-                self._forget(next(iter(self._ids[self._holder_of_most(user)])))
+                forgotten.append(self._forget(next(iter(self._ids[self._holder_of_most(user)]))))
+        return forgotten
 
     def pairs(self) -> list[tuple[str, str]]:
         """(connection id, user), the one seen last at the end."""
@@ -58,14 +61,14 @@ class ConnectionUsers:
             return newest
         return max(self._ids, key=lambda user: len(self._ids[user]))
 
-    def _forget(self, id: str) -> None:
-        user = self._users.pop(id, None)
-        if user is not None:
-            ids = self._ids[user]
-            del ids[id]
-            if not ids:
-                del self._ids[user]
-            self.revision += 1
+    def _forget(self, id: str) -> tuple[str, str]:
+        user = self._users.pop(id)
+        ids = self._ids[user]
+        del ids[id]
+        if not ids:
+            del self._ids[user]
+        self.revision += 1
+        return id, user
 
 
 def encode_pairs(pairs: Iterable[tuple[str, str]]) -> str:

@@ -32,5 +32,7 @@ class KnownIds:
     def freeze(self) -> None:
         self._live, self._frozen = set(), self._live
 
-    def thaw(self) -> None:
-        self._frozen = set()
+    def thaw(self) -> set[Place]:
+        """The set that says nothing any more."""
+        frozen, self._frozen = self._frozen, set()
+        return frozen

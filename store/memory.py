@@ -66,6 +66,7 @@ class MemoryStore:
         self._bytes_max = bytes_max
         self._engine: Engine | None = None
         self._turn: list[Operation] = []
+        self._handed_over = 0
         self._location = 0
         self._owners: dict[int, Owner] = {}
         self._messages: dict[int, SortedDict] = {}  # owner -> order key -> PagedMessage
@@ -77,6 +78,7 @@ class MemoryStore:
         self._next_owner = 1
         self._connections = ConnectionUsers()
         self._audit = ProducerAudit(_DEFAULTS.failover_producers_audit_depth, _DEFAULTS.max_failover_producers_to_track)
+        self._audit.user_of = self._connections.user
 
     def start(self, engine: Engine) -> None:
         """Begin to serve ``engine``; what another engine had still on its way is done first, and told to nobody."""
@@ -168,6 +170,11 @@ class MemoryStore:
             self.is_congested = True
 
     @property
+    def handed_over(self) -> int:
+        """How many operations it was given so far."""
+        return self._handed_over + len(self._turn)
+
+    @property
     def is_full(self) -> bool:
         """Whether the bound is reached: then no transaction is committed that would store something."""
         return self.bytes >= self._bytes_max
@@ -191,6 +198,7 @@ class MemoryStore:
 
     def _apply_turn(self) -> list[Operation]:
         operations, self._turn = self._turn, []
+        self._handed_over += len(operations)
         for operation in operations:
             self._apply(operation)
         return operations
@@ -356,8 +364,9 @@ class MemoryStore:
         total = 0
         withheld = self._withheld.get(page.owner, ())
         rank = None if page.priority is None else rank_of(page.priority)
-        for order_key in messages.irange(page.after, inclusive=(False, False)):
-            if order_key in withheld:
+        keys = messages.irange(page.after, inclusive=(False, False)) if page.keys is None else sorted(page.keys)
+        for order_key in keys:
+            if order_key in withheld or order_key not in messages:
                 continue
             found = messages[order_key]
             if rank is not None and rank_of(found.message.priority) != rank:

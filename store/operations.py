@@ -7,7 +7,7 @@ on the event loop, in the order in which they were handed over, once they are du
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from store.marks import encode_connections
@@ -206,10 +206,10 @@ class Page:
     Comes back with ``messages`` in order, and ``is_end`` when nothing followed them at that place in the order of
     values: everything that was handed over before this Page is in it, nothing that came later is. With ``priority``
     only messages of that one are looked at (0 to 9; what is beyond counts as the next of them); so there is a page of
-    each.
+    each. With ``keys`` only those are, as far as they are still there.
     """
 
-    __slots__ = ("after", "bytes_max", "context", "count", "is_end", "messages", "owner", "priority")
+    __slots__ = ("after", "bytes_max", "context", "count", "is_end", "keys", "messages", "owner", "priority")
 
     def __init__(
         self,
@@ -220,8 +220,10 @@ class Page:
         context: object = None,
         *,
         priority: int | None = None,
+        keys: Collection[OrderKey] | None = None,
     ) -> None:
         self.owner = owner
+        self.keys = keys
         self.after = after
         self.count = count
         self.bytes_max = bytes_max

@@ -67,9 +67,17 @@ class Pages:
         return found
 
     def _entries(self, page: Page, after: int) -> Iterator[tuple[int, Entry]]:
+        if page.keys is not None:
+            return self._named(page.owner, page.keys, after)
         if page.priority is None:
             return self._state.entries(page.owner, after)
         return self._state.of_priority(page.owner, page.priority, after)
+
+    def _named(self, owner: int, keys: Iterable[int], after: int) -> Iterator[tuple[int, Entry]]:
+        for order_key in sorted(keys):
+            entry = self._state.entry(owner, order_key) if order_key > after else None
+            if entry is not None:
+                yield order_key, entry
 
     def _readable(self, found: Sequence[tuple[int, Entry]]) -> list[PagedMessage]:
         try:

@@ -55,6 +55,8 @@ class State:
         # The newest audit record and the revision that it has; a file that goes takes its record along.
         self.audit_record: tuple[int, int] = (0, 0)
         self.connections = ConnectionUsers()
+        if audit is not None:
+            audit.user_of = self.connections.user
         self._connection_chunks = 0
         self._connections_saved = 0  # as of the audit
         self.connections_record: tuple[int, int] = (0, 0)
@@ -746,13 +748,6 @@ class State:
         small: list[tuple[bytes, bytes | None]] = []
         for file in sorted(tail.touched_files):
             small.extend(file_changes(self.index, file, self.files.get(file)))
-        for owners, touched, key_of in (
-            (self.owners, tail.touched_owners, keys.owner_key),
-            (self.ended, tail.touched_ended, keys.ended_key),
-        ):
-            for owner in touched:
-                state = owners.get(owner)
-                small.append((key_of(owner), None if state is None else keys.owner_value(state.record())))
         for owner in tail.touched_records:
             small.extend(self._later_record_changes(owner))
         if self.open.is_touched:
@@ -771,7 +766,6 @@ class State:
             blob = encode_pairs(self.connections.pairs()).encode()
             changes, self._connection_chunks = _chunk_changes(keys.CONNECTIONS, blob, self._connection_chunks)
             small.extend(changes)
-        small.sort()
         meta = json.dumps(
             {
                 "position": list(self.position),
@@ -793,7 +787,9 @@ class State:
             },
             separators=(",", ":"),
         ).encode()
-        return Frozen(tail, small, meta, self.position, reclaimable)
+        owners = [(id, _record(self.owners.get(id))) for id in tail.touched_owners]
+        ended = [(id, _record(self.ended.get(id))) for id in tail.touched_ended]
+        return Frozen(tail, small, owners, ended, meta, self.position, reclaimable)
 
     def _later_record_changes(self, owner: int) -> Iterator[tuple[bytes, bytes | None]]:
         state = self.owners.get(owner)
@@ -813,10 +809,19 @@ class State:
             yield keys.ranked_key(owner), None if file is None else keys.ranked_value(file)
         self._ranked_touched.clear()
 
-    def thaw(self) -> None:
-        """The checkpoint is durable: the index now says what the frozen tail said."""
-        self.frozen = None
-        self._ids.thaw()
+    def thaw(self) -> Callable[[], None]:
+        """The checkpoint is durable: the index now says what the frozen tail said. Returns what frees all that, on
+        any thread."""
+        tail, self.frozen = self.frozen, None
+        ids = self._ids.thaw()
+
+        def free() -> None:
+            if tail is not None:
+                tail.free()
+            while ids:
+                ids.pop()
+
+        return free
 
     # ---- reclaiming
 
@@ -901,6 +906,11 @@ class State:
         for file in files:
             if self.files.pop(file, None) is not None:
                 self.tail.touched_files.add(file)
+
+
+def _record(owner: OwnerState | None) -> keys.OwnerRecord | None:
+    """What it is now, which stays as it is."""
+    return None if owner is None else owner.record()
 
 
 def _chunk_changes(kind: bytes, blob: bytes, before: int) -> tuple[list[tuple[bytes, bytes | None]], int]:

@@ -17,6 +17,7 @@ from store.compaction import CompactionReport
 from store.follow import Follower
 from store.operations import (
     AddMessage,
+    Atomic,
     EndTransaction,
     Engine,
     Operation,
@@ -85,6 +86,7 @@ class Store:
         self._turn: list[Operation | NewQueue] = []
         self._pending_bytes = 0
         self._pending_operations = 0
+        self._handed_over = 0
         self._chores = chores
         self._owners = owners_of(state)
         self._prepared = _prepared(state)
@@ -260,6 +262,7 @@ class Store:
         if not self._turn:
             self._call_later_this_turn(self._hand_over)
         self._turn.append(queue)
+        self._handed_over -= 1  # it does not come back
 
     def forget(self, owner: int) -> None:
         """The owner is being removed: its name is free at once, and gets a new id when it is asked for again."""
@@ -272,6 +275,7 @@ class Store:
     def _hand_over(self) -> None:
         turn, self._turn = self._turn, []
         self._pending_bytes += _bytes_of(turn)
+        self._handed_over += len(turn)
         self._pending_operations += sum(type(operation) is not NewQueue for operation in turn)
         if (
             self._pending_bytes > self._space.in_flight_max(self._settings.pending_bytes_max)
@@ -293,6 +297,11 @@ class Store:
         ):
             self.is_congested = False
             self._engine.drained()
+
+    @property
+    def handed_over(self) -> int:
+        """How many operations it was given so far that come back."""
+        return self._handed_over + len(self._turn)
 
     @property
     def has_pending(self) -> bool:
@@ -324,7 +333,13 @@ class Store:
 
 def _bytes_of(operations: Sequence[Operation | NewQueue]) -> int:
     """What waits, roughly: message bodies outweigh all else."""
-    return sum(len(operation.payload) for operation in operations if type(operation) is AddMessage)
+    count = 0
+    for operation in operations:
+        if type(operation) is AddMessage:
+            count += len(operation.payload)
+        elif type(operation) is Atomic:
+            count += sum(len(part.payload) for part in operation.operations if type(part) is AddMessage)
+    return count
 
 
 def owners_of(state: State) -> list[Owner]:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import chain, islice, pairwise
+from typing import Any, NamedTuple, TypeVar
 
 from store import keys
+
+T = TypeVar("T", int, bytes, tuple[int, int, int], tuple[bytes, bytes | None])
+
+# What is sorted in one go, which holds up all other threads: a millisecond or two.
+SORTED_AT_ONCE = 5_000
 
 
 class Position(NamedTuple):
@@ -62,6 +69,15 @@ class Tail:
         self.operations = 0
         self.reclaimed = 0  # entries of owners that had ended; no operations, for no replay repeats them
 
+    def free(self) -> None:
+        """It is of no use any more, and freed one by one: all at once would hold up other threads for long."""
+        tables: list[dict[Any, Any]] = [self.displaced]
+        for by_owner in (self.added, self.removed, self.ranks):
+            tables += by_owner.values()
+        for table in tables:
+            while table:
+                table.popitem()
+
     @property
     def has_changes(self) -> bool:
         """Whether there is anything for a checkpoint to write."""
@@ -69,10 +85,17 @@ class Tail:
 
 
 class Frozen(NamedTuple):
-    """What one checkpoint writes: a tail that nobody changes any more, and the small tables as they were then."""
+    """What one checkpoint writes: a tail that nobody changes any more, and the small tables as they were then, in no
+    order.
+
+    ``owners`` and ``ended``: of those that changed, what is to be said of them, None when they are gone. Whoever writes
+    it encodes it; that takes longer than to note it, and the storage thread is waited for.
+    """
 
     tail: Tail
     small: list[tuple[bytes, bytes | None]]
+    owners: list[tuple[int, keys.OwnerRecord | None]]
+    ended: list[tuple[int, keys.OwnerRecord | None]]
     meta: bytes
     position: Position
     reclaimable: tuple[int, ...]
@@ -107,33 +130,58 @@ def _behind(order: Sequence[int], after: int) -> Iterator[int]:
 def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
     """Everything a checkpoint writes, in key order: A, E, F, H, I, L, M, O, P, R, S, X."""
     tail = frozen.tail
-    small = frozen.small
+    small = list(
+        in_order(
+            chain(
+                frozen.small,
+                ((keys.owner_key(owner), _owner_value(record)) for owner, record in frozen.owners),
+                ((keys.ended_key(owner), _owner_value(record)) for owner, record in frozen.ended),
+            )
+        )
+    )
     files = [change for change in small if change[0] < keys.ID]
     owner_records = [change for change in small if keys.ID <= change[0] < keys.RANK]
     rest = [change for change in small if change[0] > keys.RANK]
     yield from files
-    owners = sorted(tail.added.keys() | tail.removed.keys())
+    owners = list(in_order(tail.added.keys() | tail.removed.keys()))
     for owner in owners:
         added = tail.added.get(owner, {})
         ids: dict[bytes, bytes | None] = dict.fromkeys(keys.id_keys(owner, tail.removed.get(owner, {}).values()))
         places = (order_key.to_bytes(12, "big") for order_key in added)
         ids.update(zip(keys.id_keys(owner, (entry[2] for entry in added.values())), places, strict=True))
-        for key in sorted(ids):
+        for key in in_order(ids):
             yield key, ids[key]
-    for place in sorted(tail.displaced):
+    for place in in_order(tail.displaced):
         yield keys.displaced_key(*place), b"\1" if tail.displaced[place] else None
     for owner in owners:
         added = tail.added.get(owner, {})
         removed = tail.removed.get(owner, {})
         prefix = keys.owner_prefix(keys.MESSAGE, owner)
         ranks = tail.ranks.get(owner, {})
-        for order_key in sorted(added.keys() | removed.keys()):
+        for order_key in in_order(chain(added, (gone for gone in removed if gone not in added))):
             entry = added.get(order_key)
             value = None if entry is None else keys.message_value(order_key, entry, ranks.get(order_key))
             yield prefix + order_key.to_bytes(12, "big"), value
     yield from owner_records
     yield from _rank_changes(tail)
     yield from rest
+
+
+def _owner_value(record: keys.OwnerRecord | None) -> bytes | None:
+    return None if record is None else keys.owner_value(record)
+
+
+def in_order(items: Iterable[T]) -> Iterator[T]:
+    """``items``, each there once, from the least to the greatest. Who sorts very many at once holds up all other
+    threads: so they are sorted in pieces, most of which follow each other already."""
+    rest = iter(items)
+    runs: list[list[T]] = []
+    while run := list(islice(rest, SORTED_AT_ONCE)):
+        run.sort()
+        runs.append(run)
+    if all(before[-1] < after[0] for before, after in pairwise(runs)):
+        return chain.from_iterable(runs)
+    return merge(*runs)
 
 
 def _rank_changes(tail: Tail) -> Iterator[tuple[bytes, bytes | None]]:
@@ -143,5 +191,5 @@ def _rank_changes(tail: Tail) -> Iterator[tuple[bytes, bytes | None]]:
         found.update(
             (keys.rank_key(owner, rank, order_key), b"\1") for order_key, rank in ranks.items() if order_key in added
         )
-    for key in sorted(found):
+    for key in in_order(found):
         yield key, found[key]

@@ -249,7 +249,7 @@ class Upkeep:
         if done.error is not None:
             raise done.error  # prove: failed-checkpoint-is-final
         self._is_in_a_hurry = False
-        self._state.thaw()
+        self._background.submit(self._state.thaw())
         self._figures.checkpoints += 1
         for waiting in self._awaited_by:
             if waiting.set_running_or_notify_cancel():

@@ -67,18 +67,86 @@ def altered(
     )
     copy.broker_sequence = message.broker_sequence if broker_sequence is None else broker_sequence
     if isinstance(message, OpenedMessage):
+        is_copy = not (message_id or broker_sequence or type or properties_added or properties_removed or is_original)
+        if destination is not None and is_copy and message.size >= SHARED_BYTES_MIN:
+            return _part_of(message, copy)
         try:
             return open_message(_frame(message, copy, properties_added, properties_removed))
         except struct.error as error:
             raise Unencodable(f"a number of message {copy.message_id} is out of range: {error}") from None
     copy.body = message.body
-    if message.shared_body is None:
-        message.shared_body = SharedBody(len(copy.body))
-    copy.shared_body = message.shared_body
+    copy.shared_body = _shared(message, len(copy.body))
     copy.properties = message.properties
     if properties_added or properties_removed:
         copy.properties = _mixed(message, properties_added, properties_removed) or None
     return copy
+
+
+# A frame from this on is held once for all its copies.
+SHARED_BYTES_MIN = 4 * 1024
+
+
+class PartMessage(OpenedMessage):
+    """A copy of an opened message for another destination. It holds no frame: that is made of ``whole`` when somebody
+    asks for it, and not kept."""
+
+    __slots__ = ("_size", "whole")
+
+    whole: OpenedMessage
+    _size: int
+
+    @property
+    def raw(self) -> bytes:  # type: ignore[override]  # a message is not changed
+        return _frame(self.whole, self, None, ())
+
+    @property
+    def body(self) -> bytes:  # type: ignore[override]  # as above
+        return self.whole.body
+
+    def inflated(self, bytes_max: int) -> bytes:
+        return self.whole.inflated(bytes_max)
+
+    @property
+    def deflated(self) -> bytes:
+        return self.whole.deflated
+
+    @property
+    def properties(self) -> dict[str, PropertyValue] | None:  # type: ignore[override]  # as above
+        return self.whole.properties
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+
+def _part_of(message: OpenedMessage, header: Message) -> PartMessage:
+    """``message`` with that header. Raises Unencodable."""
+    whole = message.whole if isinstance(message, PartMessage) else message
+    part = PartMessage.__new__(PartMessage)
+    for name in _HEADER:
+        setattr(part, name, getattr(header, name))
+    part.whole = whole
+    part._is_compressed = whole.is_compressed
+    part._has_properties = whole.may_have_properties
+    part.shared_body = _shared(whole, whole.size)
+    part.holders = part.held_bytes = 0
+    names = (part.destination, part.original_destination)
+    part._size = whole.size + sum(len(loose.destination(each)) for each in names)
+    return part
+
+
+def _shared(message: Message, size: int) -> SharedBody | None:
+    """What ``message`` shares with its copies, of that size. None: it is held as it is already, and counts so."""
+    if message.shared_body is None and not message.holders:
+        message.shared_body = SharedBody(size)
+    return message.shared_body
+
+
+_HEADER = tuple(
+    name
+    for name in Message.__slots__
+    if name not in ("body", "raw", "properties", "shared_body", "holders", "held_bytes")
+)
 
 
 def of_user(message: Message, user_id: str | None) -> Message:

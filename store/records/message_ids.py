@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 
 SEQUENCE_MAX = (1 << 63) - 1  # a signed 64-bit number in OpenWire and in Java
 _BROKER_SESSION = "-1"
@@ -27,8 +28,21 @@ def client_message_id(producer: str, sequence: int, user: str | None = None) -> 
     and underscores. Users have producers of their own: nobody can use up the numbers of another."""
     if user is None:
         return f"ID:{producer}:1:1:{sequence}"
-    plain = user if _PLAIN.fullmatch(user) else f"~{hashlib.sha256(user.encode('utf-8', 'surrogatepass')).hexdigest()}"
-    return f"ID:{producer}@{plain}:1:1:{sequence}"
+    return f"ID:{producer}@{_plain(user)}:1:1:{sequence}"
+
+
+def _plain(user: str) -> str:
+    return user if _PLAIN.fullmatch(user) else f"~{hashlib.sha256(user.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def user_of_producer(producer: str, user_of_connection: Callable[[str], str | None]) -> str | None:
+    """Whose ``producer`` is, the part of a message id before its sequence: a word for the user, the same for all that
+    are his. None: nobody knows."""
+    connection_id = producer.rsplit(":", 2)[0]
+    if is_of_numbered(connection_id):
+        return connection_id.partition("@")[2]
+    user = user_of_connection(connection_id)
+    return None if user is None else _plain(user)
 
 
 def is_of_numbered(connection_id: str) -> bool:

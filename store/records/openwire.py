@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable
 
 from store.records import loose
-from store.records.errors import RecordDamaged, Unencodable
+from store.records.errors import RecordDamaged, RecordTooLarge, Unencodable
 from store.records.fields import check_end, read_fields
 from store.records.loose import OPENWIRE_VERSION
 from store.records.message import BodyKind, Message, PropertyValue
@@ -186,8 +186,10 @@ def _inflate(content: bytes, kind: BodyKind, bytes_max: int) -> bytes:
         if kind is BodyKind.BYTES:
             # ActiveMQBytesMessage writes the length first, and deflates its whole buffer: what is behind it is noise.
             (length,) = loose.I32.unpack_from(content)
-            if not 0 <= length <= bytes_max:
-                raise RecordDamaged(f"a compressed body claims {length} bytes, and {bytes_max} are allowed")
+            if length < 0:
+                raise RecordDamaged(f"a compressed body claims {length} bytes")
+            if length > bytes_max:
+                raise RecordTooLarge(f"a compressed body claims {length} bytes, and {bytes_max} are allowed")
             inflated = inflater.decompress(content[4:], length) if length else b""
             is_whole = len(inflated) == length
         else:
@@ -195,6 +197,8 @@ def _inflate(content: bytes, kind: BodyKind, bytes_max: int) -> bytes:
             is_whole = inflater.eof
     except zlib.error as error:
         raise RecordDamaged(f"a compressed body cannot be inflated: {error}") from None
+    if not is_whole and inflater.unconsumed_tail and kind is not BodyKind.BYTES:
+        raise RecordTooLarge(f"a compressed body is longer than {bytes_max} bytes")
     if not is_whole:
-        raise RecordDamaged(f"a compressed body is truncated, or longer than {bytes_max} bytes")
+        raise RecordDamaged("a compressed body is truncated")
     return inflated

@@ -101,6 +101,7 @@ class SeveralStores:
         self._prepared_in = {key: [self._members[name] for name in names] for key, names in term.prepared.items()}
         self._active: set[Member] = set()
         self._was_congested = False
+        self._handed_over = 0
         self._under_way = 0  # joint operations and markers that have not come back
         self._numbers = 0
         self._opening: dict[Joint, Member] = {}  # new stores, while txStore is looked at
@@ -266,6 +267,7 @@ class SeveralStores:
 
         Raises StoreFull for an AddMessage while its store's disk has no more than its reserve.
         """
+        self._handed_over += 1
         if isinstance(operation, AddMessage):
             self._hand_to(self._of(operation.owners[0]), operation)
         elif isinstance(operation, Atomic):
@@ -451,6 +453,11 @@ class SeveralStores:
         if not self.is_congested and self._engine is not None:
             self._was_congested = False
             self._engine.drained()
+
+    @property
+    def handed_over(self) -> int:
+        """How many operations it was given so far."""
+        return self._handed_over
 
     @property
     def has_pending(self) -> bool:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from store.records import altered as records_altered
 from store.records import loose
-from store.records.altered import altered, of_user
+from store.records.altered import PartMessage, altered, of_user
 from store.records.errors import Unencodable
-from store.records.frames import open_message
+from store.records.frames import OpenedMessage, open_message
 from store.records.message import BodyKind, Destination, DestinationKind, Message, PropertyValue
 from store.records.openwire import decode_message, encode_message
 from store.records.properties import Byte, Long, Short
@@ -113,6 +114,40 @@ def test_a_copy_of_what_no_frame_was_made_for_is_the_same_copy(changes: dict[str
     # What no frame was made for arrived when it was sent.
     if changes.get("message_id") != "ID:foreign:0:0:0" and "timestamp" not in changes:
         assert encode_message(copy) == opened_copy.raw
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_copy_for_another_destination_shares_the_frame_and_reads_as_if_it_had_its_own(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    message = open_message(FRAMES[name])
+    part = Destination(DestinationKind.QUEUE, "other")
+    own = altered(message, destination=part, original_destination=QUEUE)
+    monkeypatch.setattr(records_altered, "SHARED_BYTES_MIN", 0)
+
+    copy = altered(message, destination=part, original_destination=QUEUE)
+    again = altered(copy, destination=DEAD)
+
+    assert isinstance(copy, PartMessage)
+    assert isinstance(again, PartMessage)
+    assert copy.whole is again.whole is message
+    assert copy.shared_body is again.shared_body is message.shared_body
+    assert copy.raw == own.raw
+    assert fields_of(copy) == fields_of(own)
+    assert isinstance(own, OpenedMessage)
+    assert copy.is_compressed == own.is_compressed
+    if copy.is_compressed:
+        assert (copy.inflated(1 << 20), copy.deflated) == (own.inflated(1 << 20), own.deflated)
+    assert abs(copy.size - own.size) < 20 + len(QUEUE.name)
+    letter = altered(copy, destination=DEAD, properties_added={"cause": "x"})
+    assert fields_of(letter) == fields_of(altered(own, destination=DEAD, properties_added={"cause": "x"}))
+
+
+def test_what_is_held_already_counts_as_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records_altered, "SHARED_BYTES_MIN", 0)
+    message = open_message(FRAMES[MESSAGES[0]])
+    message.holders = 1
+    assert altered(message, destination=DEAD).shared_body is message.shared_body is None
 
 
 def test_a_property_of_the_same_name_is_replaced() -> None:

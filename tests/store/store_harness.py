@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from journal.format import END_RECORD_SIZE, encode_batch, location
 from store.operations import AddMessage, Operation, Owner, Page, PagedMessage, RemoveMessage
@@ -158,8 +158,10 @@ class Term:
                 stream.write(batch)
                 offset += len(batch) - END_RECORD_SIZE
 
-    def page(self, owner: int, after: int = 0, count: int = 1000, bytes_max: int = 1 << 30) -> Page:
-        page = Page(owner, after, count, bytes_max)
+    def page(
+        self, owner: int, after: int = 0, count: int = 1000, bytes_max: int = 1 << 30, keys: Sequence[int] | None = None
+    ) -> Page:
+        page = Page(owner, after, count, bytes_max, keys=keys)
         self.store.append(page)
         self.wait(lambda: page in self.durable_operations)
         return page

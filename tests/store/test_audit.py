@@ -98,6 +98,64 @@ def test_the_producer_that_was_silent_longest_is_forgotten() -> None:
     assert [audit.is_duplicate(id) for id in ("a:1", "c:1", "b:1")] == [True, True, False]
 
 
+def whose(connection_id: str) -> str | None:
+    """``ID:<user>-…``, as far as anybody knows."""
+    return {"a": "ann", "b": "bob", "m": "mallory", "ö": "önn"}.get(connection_id.removeprefix("ID:")[0])
+
+
+def audit_of_users(producers_max: int) -> ProducerAudit:
+    audit = ProducerAudit(10, producers_max)
+    audit.user_of = whose
+    return audit
+
+
+@pytest.mark.parametrize("is_numbered", [False, True])
+def test_nobody_pushes_out_the_producers_of_who_has_fewer(is_numbered: bool) -> None:
+    audit = audit_of_users(8)
+    hers = [*(f"ID:a-1:1:{number}:1" for number in range(2)), client_message_id("shop", 1, "ann")]
+    for id in hers:
+        audit.note(id)
+    for number in range(100):
+        audit.note(client_message_id(f"m{number}", 1, "mallory") if is_numbered else f"ID:m-1:1:{number}:1")
+    assert len(audit) == 8
+    assert [audit.is_duplicate(id) for id in hers] == [True] * 3
+    bobs = [f"ID:b-1:1:{number}:1" for number in range(2)]
+    for id in bobs:
+        audit.note(id)
+    assert [audit.is_duplicate(id) for id in [*hers, *bobs]] == [True] * 5, "who comes later has his part as well"
+
+
+def test_of_many_users_with_one_producer_each_the_one_that_was_silent_longest_is_forgotten() -> None:
+    audit = ProducerAudit(10, 3)
+    ids = [client_message_id("p", 1, f"user{number}") for number in range(4)]
+    for id in ids:
+        audit.note(id)
+    assert [audit.is_duplicate(id) for id in reversed(ids)] == [True, True, True, False]
+
+
+def test_a_user_has_one_part_by_whatever_protocol_he_comes() -> None:
+    audit = audit_of_users(4)
+    audit.note(client_message_id("x", 1, "önn"))
+    audit.note("ID:ö-1:1:1:1")
+    audit.note("ID:ö-1:1:2:1")
+    audit.note("ID:a-1:1:1:1")
+    audit.note("ID:b-1:1:1:1")
+    assert list(audit.image().windows) == ["ID:ö-1:1:1", "ID:ö-1:1:2", "ID:a-1:1:1", "ID:b-1:1:1"]
+
+
+def test_whose_they_are_is_asked_again_when_more_is_known() -> None:
+    """A replay may meet a message before it learns whose its connection is."""
+    audit = audit_of_users(3)
+    audit.user_of = lambda connection_id: None
+    audit.note("ID:a-1:1:1:1")
+    audit.note("ID:m-1:1:1:1")
+    audit.note("ID:m-1:1:2:1")
+    audit.user_of = whose
+    audit.load(AuditImage(10, 3, {}))
+    audit.note("ID:m-1:1:3:1")
+    assert list(audit.image().windows) == ["ID:a-1:1:1", "ID:m-1:1:2", "ID:m-1:1:3"]
+
+
 def test_an_image_of_another_size_is_cut_to_the_audits_own_bounds() -> None:
     image = AuditImage(10_000, 100, {f"p{n}": (65, (1 << 9_000) - 1) for n in range(100)})
     audit = ProducerAudit(100, 3)

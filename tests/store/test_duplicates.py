@@ -25,7 +25,7 @@ from journal.files import JournalFiles
 from journal.scan import scan_bytes
 from store.check import check
 from store.kahadb.java_objects import decode_audit
-from store.operations import AddMessage, Atomic, EndTransaction, PrepareTransaction
+from store.operations import AddConnection, AddMessage, Atomic, EndTransaction, PrepareTransaction
 from store.records.commands import (
     ADD,
     AUDIT,
@@ -116,6 +116,53 @@ def records_of(directory: str) -> Iterator[bytes]:
     for content in journal_of(directory).values():
         for batch in scan_bytes(content):
             yield from (payload for _, payload in batch.records)
+
+
+def of_connection(term: Term, connection_id: str, producer: int, number: int) -> AddMessage:
+    """What a JMS client sends by one of its producers."""
+    id = f"{connection_id}:1:{producer}:{number}"
+    message = Message(Q, id, b"x", BodyKind.BYTES, persistent=True, timestamp=1)
+    return AddMessage(
+        message, (term.store.queue(Q),), encode_add(message, encode_message(message), None), is_audited=True
+    )
+
+
+@pytest.mark.parametrize("end", ["none", "crash", "index lost", "audit record alone"])
+def test_what_one_user_sends_has_nothing_of_anothers_stored_twice(directory: str, end: str) -> None:
+    """Her messages were consumed, so only the audit knows them."""
+    settings = replace(
+        SMALL,
+        journal_max_file_length=32 * KIB,
+        max_failover_producers_to_track=16,
+        checkpoint_interval=0.0,
+        cleanup_interval=0.0,
+    )
+    term = Term(directory, settings=settings)
+
+    def append(*operations: Any) -> None:
+        for each in operations:
+            term.store.append(each)
+        term.wait(lambda: operations[-1] in term.durable_operations)
+
+    append(AddConnection("ID:ann-1:1", "ann"), AddConnection("ID:mallory-1:1", "mallory"))
+    hers = [of_connection(term, "ID:ann-1:1", producer, 1) for producer in range(4)]
+    append(*hers)
+    take(term, hers)
+    if end == "audit record alone":
+        first = max(journal_of(directory))
+        while first in journal_of(directory):
+            fill(term, 20)
+    his = [of_connection(term, "ID:mallory-1:1", producer, 1) for producer in range(100)]
+    append(*his)
+    if end != "none":
+        term.crash()
+        if end != "crash":
+            shutil.rmtree(f"{directory}/index")
+        term = Term(directory, settings=settings)
+    again = [of_connection(term, "ID:ann-1:1", producer, 1) for producer in range(4)]
+    append(*again)
+    assert are_duplicates(again) == [True] * 4
+    term.close()
 
 
 class TestStoredOnce:

@@ -293,3 +293,32 @@ def test_a_message_that_cannot_be_read_is_left_out_of_its_page_and_counted(direc
         file.write(before)
     assert again.bodies() == bodies
     again.close()
+
+
+def test_what_it_was_given_to_do_is_what_comes_back(directory: str) -> None:
+    """A client waits for a report when it gave much: for a queue that begins, none comes."""
+    term = Term(directory)
+    before = term.store.handed_over
+    new = Destination(DestinationKind.QUEUE, "new")
+    term.store.queue(new)
+    assert term.store.handed_over == before
+    term.add_durably(3, new)
+    assert term.store.handed_over - before == len(term.durable_operations) == 3
+    term.close()
+
+
+def test_a_page_of_keys_has_those_that_are_still_there(directory: str) -> None:
+    term = Term(directory)
+    added = term.add_durably(10)
+    owner = term.store.queue(Q)
+    term.store.checkpoint()[0].result()
+    added += term.add_durably(10)
+    keys = [added[number].order_key for number in (17, 3, 12, 4, 0)]
+    term.remove(added[4], owner)
+    page = term.page(owner, keys=keys)
+    assert [p.message.body for p in page.messages] == [b"body 1", b"body 4", b"body 13", b"body 18"]
+    assert page.is_end
+    some = term.page(owner, keys=keys, bytes_max=page.messages[0].size * 2)
+    assert [p.message.body for p in some.messages] == [b"body 1", b"body 4"]
+    assert not some.is_end
+    term.close()
