@@ -24,7 +24,9 @@ from sortedcontainers import SortedList
 from broker.core import names
 from broker.core.commands import ClientError, ErrorKind
 from broker.core.pending import PENDING, Due, again, due_of, occurrence, pending, run_of, shown
-from broker.core.schedule import JOB_ID, Schedule
+from broker.core.schedule import JOB_ID, REPEAT_MAX, Schedule
+from broker.core.slices import Pace, Work
+from broker.core.telling import ERROR_OF_BROKER
 from broker.dispatcher import encode_payload
 from store.operations import AddMessage, Atomic, Operation, OrderKey, Page, PagedMessage, RemoveMessage
 from store.records.commands import encode_remove
@@ -34,8 +36,10 @@ from store.records.message_ids import broker_producer
 log = logging.getLogger(__name__)
 
 PENDING_MESSAGES_MAX = 1_000_000
-# Read back, and on their way to where they belong, at the same time.
+# Read back, and on their way to where they belong, at the same time: with one sync.
 FIRING_MAX = 500
+# What it takes to send one, in items of a step.
+_FIRED = 8
 PAGE_MESSAGES = 500
 PAGE_BYTES = 2 << 20
 # What could not be sent (its destination cannot be made, say) is tried again after so long.
@@ -51,20 +55,21 @@ _MARK = b"AMQ_SCHEDULED_"
 
 class Send(Protocol):
     """The engine's: have ``message`` stored where it belongs in one Atomic with ``parts``, and shown once that holds.
+    What goes to very many takes steps.
 
     Raises ClientError if it cannot be sent; then nothing was handed to the store.
     """
 
-    def __call__(self, message: Message, parts: Sequence[AddMessage | RemoveMessage]) -> None: ...
+    def __call__(self, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace) -> Work[None]: ...
 
 
 class _Firing:
-    """Context of the Page that reads back what is due."""
+    """Context of the Page that reads back what is due: when each of it was."""
 
-    __slots__ = ("order_key",)
+    __slots__ = ("dues",)
 
-    def __init__(self, order_key: OrderKey) -> None:
-        self.order_key = order_key
+    def __init__(self, dues: dict[OrderKey, int]) -> None:
+        self.dues = dues
 
 
 class _Loading:
@@ -116,6 +121,7 @@ class Scheduler:
         *,
         zone: tzinfo = UTC,
         pending_messages_max: int = PENDING_MESSAGES_MAX,
+        repeat_max: int = REPEAT_MAX,
     ) -> None:
         self.owner = owner
         self.sent = 0
@@ -124,10 +130,11 @@ class Scheduler:
         self._clock = clock
         self._zone = zone
         self._pending_messages_max = pending_messages_max
+        self._repeat_max = repeat_max
         self._producer = broker_producer(f"ID:scheduler-{epoch}")
         self._sequence = 0
         self._dues: SortedList[tuple[int, OrderKey]] = SortedList()
-        self._firing: set[OrderKey] = set()
+        self._firing = 0  # are on their way
         # What was tried in vain: when it is tried again, in the place of when it was due.
         self._put_off: dict[OrderKey, int] = {}
         self._requests: deque[_Request] = deque()
@@ -145,7 +152,7 @@ class Scheduler:
     @property
     def count(self) -> int:
         """How many messages wait for their time; while they are still being read, about."""
-        return len(self._dues) + len(self._firing) + self._unread
+        return len(self._dues) + self._firing + self._unread
 
     @property
     def put_off(self) -> int:
@@ -154,8 +161,9 @@ class Scheduler:
 
     @property
     def next_due(self) -> int | None:
-        """When ``tick`` has something to do next; None: nothing is known to wait."""
-        return self._dues[0][0] if self._dues else None
+        """When ``tick`` has something to do next; None: nothing is known to wait, or what is due is on its way, and
+        ``tick`` follows by itself."""
+        return self._dues[0][0] if self._dues and not self._firing else None
 
     # ---- in
 
@@ -167,10 +175,10 @@ class Scheduler:
         """
         if not may_be_scheduled(message):
             return None
-        schedule = Schedule.of(message.properties)
+        schedule = Schedule.of(message.properties, self._repeat_max)
         if schedule is None:
             return None
-        schedule.check_copies(len(names.split(message.destination)))
+        schedule.check_copies(len(names.split(message.destination)), self._repeat_max)
         if self.count >= self._pending_messages_max:
             raise ClientError(
                 f"{self.count} messages wait for their time already",
@@ -225,36 +233,57 @@ class Scheduler:
     # ---- time
 
     def tick(self, now: int) -> None:
-        """Send what is due at ``now``: at most FIRING_MAX at the same time, the earliest first."""
+        """Send what is due at ``now``: FIRING_MAX at a time, the earliest first."""
         if not self._is_begun:
             self._is_begun = True
             self._ask(0, _Loading())
         dues = self._dues
-        while dues and dues[0][0] <= now and len(self._firing) < FIRING_MAX:
-            _, order_key = dues.pop(0)
-            self._firing.add(order_key)
-            self._append(Page(self.owner, order_key - 1, 1, 1, _Firing(order_key)))
+        if self._firing or not dues or dues[0][0] > now:
+            return
+        count = min(FIRING_MAX, dues.bisect_right((now, _LAST_KEY)))
+        due = {order_key: time for time, order_key in dues[:count]}
+        del dues[:count]
+        self._firing = count
+        self._append(Page(self.owner, 0, count, PAGE_BYTES, _Firing(due), keys=due.keys()))
 
     # ---- back from the store
 
-    def durable(self, operation: AddMessage | Page) -> None:
-        """An operation of ``owner`` holds: a message is pending, or was read."""
-        if isinstance(operation, AddMessage):
-            if not operation.is_duplicate:
-                self.added(operation.message, operation.order_key)
-            return
-        context = operation.context
+    def durable(self, operation: AddMessage) -> None:
+        """A message is pending from now on."""
+        if not operation.is_duplicate:
+            self.added(operation.message, operation.order_key)
+
+    def read(self, page: Page) -> Work[None]:
+        """A Page of ``owner`` came back: what is to be done with it, in steps. One such work at a time is under way for
+        what is due, and one for requests to MANAGEMENT."""
+        context = page.context
         if isinstance(context, _Firing):
-            self._firing.discard(context.order_key)
-            # Not there: it was removed while it was asked for.
-            if operation.messages and operation.messages[0].order_key == context.order_key:
-                self._fire(operation.messages[0])
+            yield from self._fire_all(page, context)
             self.tick(self._clock())
         elif isinstance(context, _Request):
-            self._look_through(operation, context)
+            yield from self._look_through(page, context)
         else:
             assert isinstance(context, _Loading), "nobody else reads what is pending"
-            self._load(operation, context)
+            self._load(page, context)
+
+    def _fire_all(self, page: Page, context: _Firing) -> Work[None]:
+        """Each that is still there, the earliest first. What had no room in the page is due again."""
+        dues = context.dues
+        found = {each.order_key: each for each in page.messages}
+        behind = _LAST_KEY if page.is_end or not found else page.messages[-1].order_key
+        left = [(time, order_key) for order_key, time in dues.items() if order_key > behind]
+        self._dues.update(left)
+        self._firing -= len(left)
+        pace = Pace()
+        for order_key in dues:
+            if order_key > behind:
+                continue
+            # Not there: it was removed while it was asked for.
+            if order_key in found:
+                yield from self._fire(found[order_key], pace)
+            self._firing -= 1
+            if pace.is_full(_FIRED):
+                yield
 
     def added(self, waiting: Message, order_key: OrderKey) -> None:
         """``waiting`` is pending from now on."""
@@ -281,13 +310,13 @@ class Scheduler:
     def _ask(self, after: OrderKey, context: object) -> None:
         self._append(Page(self.owner, after, PAGE_MESSAGES, PAGE_BYTES, context))
 
-    def _fire(self, found: PagedMessage) -> None:
+    def _fire(self, found: PagedMessage, pace: Pace) -> Work[None]:
         """One pending message goes where it belongs, and its next copy into its place."""
         now = self._clock()
         waiting = found.message
         due = due_of(waiting)
         try:
-            schedule = Schedule.of(waiting.properties)
+            schedule = Schedule.of(waiting.properties, self._repeat_max)
         except ClientError:  # taken by a broker that allowed more: it comes this once
             schedule = None
         try:
@@ -305,7 +334,7 @@ class Scheduler:
                 log.error("%s waits for nothing: nobody said where it is to go, and it is removed", due.job)
                 self._append(parts[0])
             else:
-                self._send(occurrence(waiting, schedule, now, self._new_id()), parts)
+                yield from self._send(occurrence(waiting, schedule, now, self._new_id()), parts, pace)
                 self.sent += 1
         except ClientError as error:
             log.warning(
@@ -315,10 +344,16 @@ class Scheduler:
                 PUT_OFF_MS // 1000,
                 error.message,
             )
-            self._put_off[found.order_key] = now + PUT_OFF_MS
-            self._dues.add((now + PUT_OFF_MS, found.order_key))
+            self._try_later(found, now)
+        except Exception:  # those behind it are due as well
+            log.exception("scheduled message %s for %s %s", due.job, waiting.original_destination, ERROR_OF_BROKER)
+            self._try_later(found, now)
         else:
             self._put_off.pop(found.order_key, None)
+
+    def _try_later(self, found: PagedMessage, now: int) -> None:
+        self._put_off[found.order_key] = now + PUT_OFF_MS
+        self._dues.add((now + PUT_OFF_MS, found.order_key))
 
     def _new_id(self) -> str:
         self._sequence += 1
@@ -340,8 +375,11 @@ class Scheduler:
             self._is_request_begun = True
             self._ask(0, self._requests[0])
 
-    def _look_through(self, page: Page, request: _Request) -> None:
+    def _look_through(self, page: Page, request: _Request) -> Work[None]:
+        pace = Pace()
         for found in page.messages:
+            if pace.is_full(_FIRED):
+                yield
             due = due_of(found.message)
             if not request.covers(due):
                 continue
@@ -349,7 +387,7 @@ class Scheduler:
                 self._forget(found, due.time)
             elif request.reply_to is not None:
                 try:
-                    self._send(shown(found.message, request.reply_to, self._new_id()), ())
+                    yield from self._send(shown(found.message, request.reply_to, self._new_id()), (), pace)
                 except ClientError as error:
                     log.warning("what is pending cannot be shown to %s: %s", request.reply_to, error.message)
                     page.is_end = True
@@ -392,3 +430,4 @@ def _time(name: str, value: object) -> int | None:
 
 
 _DIGITS_MAX = 19
+_LAST_KEY: OrderKey = 1 << 96  # behind every order key

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
-from broker.core.commands import ClientError
+from broker.core.commands import ClientError, ErrorKind
 from broker.core.cron import Cron
 
 DELAY = "AMQ_SCHEDULED_DELAY"
@@ -29,12 +29,11 @@ PROPERTIES = (DELAY, PERIOD, REPEAT, CRON)
 JOB_ID = "scheduledJobId"
 
 TIME_MS_MAX = 100 * 366 * 24 * 60 * 60 * 1000
-REPEAT_MAX = 1000  # as ActiveMQ's maxRepeatAllowed
+REPEAT_MAX = 1000  # ActiveMQ's maxSchedulerRepeatAllowed, where nothing else is set
 FOR_EVER = -1
 # What repeats for ever does so ten times in a second at most.
 ENDLESS_PERIOD_MS_MIN = 100
-# Copies that one message may become: in all, and each hour of what never ends.
-COPIES_MAX = 1 + REPEAT_MAX
+# Copies that one message may become each hour, of what never ends.
 ENDLESS_COPIES_AN_HOUR_MAX = 36_000
 
 
@@ -48,8 +47,9 @@ class Schedule:
     cron: Cron | None = None
 
     @classmethod
-    def of(cls, properties: Mapping[str, Any] | None) -> Schedule | None:
-        """What the properties of a message ask for; None: nothing, or the scheduler sent it itself.
+    def of(cls, properties: Mapping[str, Any] | None, repeat_max: int = REPEAT_MAX) -> Schedule | None:
+        """What the properties of a message ask for; None: nothing, or the scheduler sent it itself. ``repeat_max``: so
+        often it may come after the first time.
 
         Raises a ClientError, not fatal, for what cannot be done.
         """
@@ -62,7 +62,7 @@ class Schedule:
         schedule = cls(
             max(0, _number(DELAY, delay, TIME_MS_MAX)),
             max(0, _number(PERIOD, period, TIME_MS_MAX)),
-            max(FOR_EVER, _number(REPEAT, repeat, REPEAT_MAX)),
+            max(FOR_EVER, _number(REPEAT, repeat, repeat_max)),
             None if cron is None or cron == "" else _cron(str(cron)),
         )
         if schedule.repeat == FOR_EVER:
@@ -75,15 +75,16 @@ class Schedule:
                 )
         return schedule
 
-    def check_copies(self, parts: int) -> None:
+    def check_copies(self, parts: int, repeat_max: int = REPEAT_MAX) -> None:
         """ClientError, not fatal, when a message to so many destinations would become more than one message may."""
+        copies_max = 1 + repeat_max
         if self.cron is not None:
             an_hour = len(self.cron.minutes) * (1 + self.repeat) * parts
         elif self.repeat == FOR_EVER:
             an_hour = 3_600_000 * parts // self.period_ms
-        elif (1 + self.repeat) * parts > COPIES_MAX:
+        elif (1 + self.repeat) * parts > copies_max:
             raise _refused(
-                f"{1 + self.repeat} times to {parts} destinations", f"It may become {COPIES_MAX} messages at most."
+                f"{1 + self.repeat} times to {parts} destinations", f"It may become {copies_max} messages at most."
             )
         else:
             return
@@ -152,4 +153,4 @@ def _cron(text: str) -> Cron:
 
 
 def _refused(what: str, why: str) -> ClientError:
-    return ClientError(f"The message cannot be scheduled: {what}", why, is_fatal=False)
+    return ClientError(f"The message cannot be scheduled: {what}", why, is_fatal=False, kind=ErrorKind.FORMAT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from broker import scheduler as module
 from broker.core.commands import ClientError
 from broker.core.pending import PENDING
+from broker.core.slices import ITEMS, Pace, Work, is_done
 from broker.dispatcher import encode_payload
 from broker.protocols.openwire import schema
 from broker.protocols.openwire.codec import STORED
@@ -40,6 +42,7 @@ class House:
 
     def __init__(self, **options: Any) -> None:
         self.now = START
+        self.chance = random.Random(7)
         self.options = options
         self.soon: deque[Callable[[], None]] = deque()
         self.store = MemoryStore(self.soon.append)
@@ -63,7 +66,9 @@ class House:
         )
         self.store.start(self)
 
-    def route(self, message: Message, parts: Sequence[AddMessage | RemoveMessage]) -> None:
+    def route(self, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace) -> Work[None]:
+        if pace.is_full(self.chance.randrange(ITEMS)):
+            yield
         if self.refusals:
             self.refusals -= 1
             raise ClientError("no room")
@@ -79,7 +84,7 @@ class House:
                 if isinstance(part, Page):
                     for found in part.messages:  # what the real store reads back is made of bytes
                         found.message = open_message(encode_message(found.message))
-                    self.scheduler.durable(part)
+                    self.step(self.scheduler.read(part))
                 elif isinstance(part, AddMessage) and part.owners == (self.pending_owner,):
                     self.scheduler.durable(part)
                 elif isinstance(part, AddMessage):
@@ -87,6 +92,11 @@ class House:
                     assert isinstance(record, AddRecord)
                     self.sent.append(open_message(record.message))
                     self.times.append(self.now - START)
+
+    def step(self, work: Work[None]) -> None:
+        """A step of it, and the next when others had their turn."""
+        if not is_done(work):
+            self.soon.append(lambda: self.step(work))
 
     def drained(self) -> None: ...
 
@@ -243,7 +253,10 @@ class TestSending:
         house.turn()
         house.now += 10
         house.scheduler.tick(house.now)
-        assert len(house.unwritten) == 3
+        (page,) = house.unwritten
+        assert isinstance(page, Page)
+        assert page.keys is not None
+        assert len(page.keys) == 3
         house.turn()
         assert house.bodies == [str(number) for number in range(20)]
 

@@ -6,6 +6,11 @@ from typing import Any
 
 import pytest
 
+from broker import scheduler
+from broker.core import slices
+from broker.core.slices import ITEMS
+from broker.scheduler import FIRING_MAX
+from store.operations import Page
 from tests.engine.test_stomp import Wire
 from tests.engine.test_stomp_worlds import errors, messages, send, subscribe
 
@@ -135,3 +140,119 @@ def test_what_is_pending_is_shown_and_removed(house: Any, wire: Wire) -> None:
     assert [body for _, body in messages(wire.heard())] == ["two"]
     ask("REMOVEALL")
     assert house.stored() == 0
+
+
+def test_very_many_that_are_due_at_once_come_in_batches_and_steps(house: Any, wire: Wire) -> None:
+    count = 3 * FIRING_MAX // 2
+    for number in range(count):
+        wire.say(delayed("/queue/a", str(number)))
+    house.turn()
+    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n")
+    pages: list[Page] = []
+    turns: list[int] = []  # how many operations the store had to do in each
+    append, apply_turn = house.store.append, house.store._apply_turn
+
+    def note(operation: Any) -> None:
+        if isinstance(operation, Page) and operation.keys is not None:
+            pages.append(operation)
+        append(operation)
+
+    def apply() -> Any:
+        operations = apply_turn()
+        turns.append(len(operations))
+        return operations
+
+    house.engine._sender.scheduler._append = note
+    house.store._apply_turn = apply
+    house.now += 100
+    house.engine.tick(house.now)
+    asked = len(house._later)
+    most = told = 0
+    while house._soon:
+        sent = house.engine._sender.scheduler.sent
+        house._soon.popleft()()
+        most = max(most, house.engine._sender.scheduler.sent - sent)
+        assert len(house._later) == asked, "nobody comes again and again to look"
+    told = len(messages(wire.heard()))
+    assert told == count
+    assert [len(page.messages) for page in pages] == [FIRING_MAX, count - FIRING_MAX]
+    assert 0 < most <= ITEMS // 8 + 1
+    assert max(turns) <= FIRING_MAX
+    assert house.engine._sender.scheduler.count == 0
+    assert house.stored() == 0
+
+
+def test_those_that_are_due_come_in_the_order_of_their_times(house: Any, wire: Wire) -> None:
+    for number in range(20):
+        wire.say(delayed("/queue/a", str(number), delay=1000 - 10 * number))
+    house.turn()
+    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n")
+    later(house, 1000)
+    assert [body for _, body in messages(wire.heard())] == [str(number) for number in reversed(range(20))]
+
+
+def test_what_has_no_room_in_a_page_comes_with_the_next(
+    house: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "PAGE_BYTES", 3_000)
+    for number in range(20):
+        wire.say(delayed("/queue/a", str(number) + "x" * 1000))
+    house.turn()
+    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n")
+    later(house, 100)
+    assert [body.rstrip("x") for _, body in messages(wire.heard())] == [str(number) for number in range(20)]
+    assert house.engine._sender.scheduler.count == 0
+
+
+def test_one_that_leads_to_an_error_of_ours_keeps_no_other_from_coming(
+    house: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for body in ("first", "second", "third"):
+        wire.say(delayed("/queue/a", body))
+    house.turn()
+    wire.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.prefetchSize:5000\n\n")
+    made = scheduler.occurrence
+
+    def fail(waiting: Any, *of: Any) -> Any:
+        if waiting.body == b"second":
+            raise RuntimeError("of the second")
+        return made(waiting, *of)
+
+    monkeypatch.setattr(scheduler, "occurrence", fail)
+    later(house, 100)
+    assert [body for _, body in messages(wire.heard())] == ["first", "third"]
+    assert "of the second" in caplog.text
+    caplog.clear()
+    monkeypatch.undo()
+    later(house, scheduler.PUT_OFF_MS)
+    assert [body for _, body in messages(wire.heard())] == ["second"]
+
+
+def test_to_very_many_queues_of_a_virtual_topic_it_goes_in_steps(
+    house: Any, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "ITEMS", 8)
+    for number in range(40):
+        wire.say(send(f"/queue/Consumer.{number}.VirtualTopic.t", "own"))
+    wire.say(delayed("/topic/VirtualTopic.t", persistent="true"))
+    house.turn()
+    house.now += 100
+    house.engine.tick(house.now)
+    steps = 0
+    while house._soon:
+        steps += len(house._works) > 0
+        house._soon.popleft()()
+    assert steps >= 40 // 8
+    assert [house.figures(f"Consumer.{number}.VirtualTopic.t")["messages"] for number in range(40)] == [2] * 40
+
+
+def test_how_often_a_message_may_come_is_a_setting(make_house: Any) -> None:
+    house = make_house(max_scheduler_repeat_allowed=2_000)
+    client = house.client()
+    for repeat in (2_000, 2_001):
+        properties = {"AMQ_SCHEDULED_DELAY": 5, "AMQ_SCHEDULED_PERIOD": 1, "AMQ_SCHEDULED_REPEAT": repeat}
+        client.send("x", persistent=False, properties=properties)
+    house.turn()
+    assert len(client.errors) == 1
+    assert "2001" in client.errors[0]
+    assert house.engine._sender.scheduler.count == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.jms.jvm import Jvm
+from tests.interop.jms.jvm import JmsError, Jvm
 from tests.interop.jms.peers import Peer
 
 pytestmark = pytest.mark.service
@@ -53,4 +53,13 @@ def test_a_delayed_message_of_a_transaction_waits_for_the_commit(jvm: Jvm, broke
     session.commit()
     assert consumer.receive().body == "later"
     assert consumer.take() is None
+    connection.close()
+
+
+def test_a_repetition_beyond_the_bound_is_a_format_exception(jvm: Jvm, broker: Peer, name: str) -> None:
+    connection = jvm.connect(broker.url())
+    repeated = {"AMQ_SCHEDULED_DELAY": 5, "AMQ_SCHEDULED_PERIOD": 1, "AMQ_SCHEDULED_REPEAT": 1001}
+    with pytest.raises(JmsError) as refusal:
+        connection.session().send(f"queue://{name}", "x", properties=repeated)
+    assert refusal.value.kind == "MessageFormatException"
     connection.close()
