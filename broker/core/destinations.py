@@ -19,6 +19,7 @@ from broker.core.slices import Pace, Work, at_once
 from broker.core.subscription import Subscription
 from broker.core.topic import DurableSubscription, Topic, TopicSubscription
 from broker.core.trie import NameTrie
+from broker.core.virtual_topics import VirtualTopics
 from broker.core.watching import Watch, Watching
 from store.operations import Owner
 from store.records.commands import subscription_key
@@ -27,8 +28,6 @@ from store.records.message import Destination, DestinationKind
 log = logging.getLogger(__name__)
 
 # Queues that get what is sent to a virtual topic: Consumer.<anything>.VirtualTopic.<rest> (VirtualTopic's defaults).
-VIRTUAL_TOPIC_PREFIX = "VirtualTopic."
-_CONSUMER_PREFIX = "Consumer."
 NO_POLICIES = Policies(())
 # What it takes to wake a queue and have somebody take part in it, in items of a step.
 _OPENED = 4
@@ -111,7 +110,7 @@ class Destinations:
         # What subscriptions with wildcards look for, in the order in which they came; and the patterns of each.
         self._watching = {kind: Watching() for kind in DestinationKind}
         self._watched: dict[Subscription, list[tuple[Destination, Watch]]] = {}
-        self._virtual: dict[str, list[Destination]] = {}  # virtual topic -> the queues that get its messages
+        self._virtual = VirtualTopics()
         self.pending: Owner | None = None
         at_once(self.take_over(owners))
 
@@ -125,7 +124,7 @@ class Destinations:
                 self.pending = owner
             elif owner.subscription_name is None:
                 self._asleep[owner.destination] = owner
-                self._know_virtual(owner.destination)
+                self._virtual.know(owner.destination)
             else:
                 durable = self._durable_of(owner, owner.subscription_name)
                 self.add_part(durable, owner.destination, owner.id, owner.selector or None, unread=owner.count)
@@ -155,7 +154,7 @@ class Destinations:
         for watch in self._watching[destination.kind].of(destination.name):
             _take_part(queue, watch)
         if is_new:
-            self._know_virtual(destination)
+            self._virtual.know(destination)
             self.on_new(destination)
         return queue
 
@@ -169,16 +168,9 @@ class Destinations:
             share = self.shares[destination] = Share(self._memory, limit)
         return share
 
-    def _know_virtual(self, destination: Destination) -> None:
-        if destination.kind is not DestinationKind.QUEUE or not destination.name.startswith(_CONSUMER_PREFIX):
-            return
-        topic = destination.name.split(".", 2)[2:]
-        if topic and topic[0].startswith(VIRTUAL_TOPIC_PREFIX):
-            self._virtual.setdefault(topic[0], []).append(destination)
-
-    def virtual_queues(self, topic: str) -> list[Destination]:
+    def virtual_queues(self, topic: str) -> Collection[Destination]:
         """The queues that get a copy of what is sent to the topic of that name."""
-        return self._virtual.get(topic, [])
+        return self._virtual.queues(topic)
 
     def asleep(self) -> Collection[Owner]:
         """The store's queues that nobody has named yet, as they were when it was opened."""
@@ -313,9 +305,7 @@ class Destinations:
             target.close(consumer)
             del consumer.queues[target]
         self.by_owner.pop(target.owner, None)
-        fed = destination.name.split(".", 2)[-1]
-        if destination in self._virtual.get(fed, ()):
-            self._virtual[fed].remove(destination)
+        self._virtual.forget(destination)
         self._start(target.drop())
 
     def _check_may_begin(self, destination: Destination, user: str | None) -> None:

@@ -17,6 +17,7 @@ from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from broker.core.backlog import NOTHING_KNOWN, Backlog, Known, in_runs
 from broker.core.lanes import Lane, Lanes
 from broker.core.levels import BOUNDS, NO_LIMIT, Levels
 from broker.core.memory import Share
@@ -30,8 +31,12 @@ if TYPE_CHECKING:
 
 _position = attrgetter("position")
 _NOBODY: frozenset[Subscription] = frozenset()
-# So many messages are put into lanes by one call of ``dispatch``.
+# So many messages are put into lanes by one call of ``dispatch``, or fewer where many selectors are asked about each:
+# as many as CHOICES_FREE take as long as the rest.
 PLACED_MAX = 2000
+CHOICES_FREE = 4
+# So many that came, or came back, are sorted in by one call.
+TAKEN_MAX = 10_000
 
 
 class Routes:
@@ -72,9 +77,10 @@ class Routes:
         self._recalled: dict[int, int] = {}
         self._recalled_weight = 0
 
-    def set_consumers(self, consumers: list[Subscription], newcomers: Iterable[Subscription]) -> None:
-        """From now on these, after ``clear``."""
+    def set_consumers(self, queue: Queue, consumers: list[Subscription], newcomers: Iterable[Subscription]) -> None:
+        """From now on these. What waits is to be placed anew."""
         self._lanes.set_consumers(consumers)
+        self._reconsider(queue, NOTHING_KNOWN)
         if self._passed.due:
             self.newcomers.update(newcomers)
 
@@ -82,25 +88,26 @@ class Routes:
         """One more; nobody is exclusive. Only it is asked about what waits."""
         if self._passed.due:
             self.newcomers.add(subscription)
-        wanted = set(self._lanes.join(subscription, (*self.unwanted, *self.stuck)))
-        if not wanted:
-            return
-        for entry in self.unwanted:
-            if entry in wanted:
-                queue.routed += 1
-                queue.ready_weight += entry.weight
-                self.unwanted_weight -= entry.weight
-        self.unwanted = [entry for entry in self.unwanted if entry not in wanted]
-        self.stuck = [entry for entry in self.stuck if entry not in wanted]
+        asked = self._lanes.asked
+        if self._lanes.join(subscription):
+            self._reconsider(queue, Known((), asked, is_grouped=False))
 
-    def leave(self, queue: Queue, subscription: Subscription) -> Work[None]:
+    def _reconsider(self, queue: Queue, known: Known) -> None:
+        """Somebody may want by now what nobody took."""
+        backlog = self._lanes.backlog
+        for run in (*in_runs(self.unwanted), *in_runs(self.stuck)):
+            backlog.add(run, known)
+        queue.routed += len(self.unwanted)
+        queue.ready_weight += self.unwanted_weight
+        self.unwanted = []
+        self.unwanted_weight = 0
+        self.stuck = []
+
+    def leave(self, subscription: Subscription) -> Work[None]:
         """One less; nobody is exclusive. What it alone took is to be placed anew. The steps of what is returned give
         the memory of its groups back."""
         self.newcomers.discard(subscription)
-        orphans, freed = self._lanes.leave(subscription)
-        queue.routed -= len(orphans)
-        queue.ready.extend(orphans)
-        return freed
+        return self._lanes.leave(subscription)
 
     def end(self, subscription: Subscription) -> Work[None]:
         """``subscription`` is gone; ``set_consumers`` follows. Returns as ``leave``."""
@@ -155,7 +162,7 @@ class Routes:
 
     def count_before(self, limit: int) -> int:
         """Messages that somebody takes, before that position."""
-        return sum(position < limit for lane in self._lanes.waiting() for position, _ in lane.waiting)
+        return sum(lane.count_before(limit) for lane in self._lanes.waiting())
 
     def entries(self) -> list[Entry]:
         """All that waits here, in no order."""
@@ -176,29 +183,53 @@ class Routes:
 
     # ---- in
 
-    def place(self, queue: Queue) -> bool:
-        """What waits in ``queue`` goes to its lane, PLACED_MAX of it. Whether more is left, all of it behind that."""
-        stuck: list[Entry] = []
+    def place(self, queue: Queue) -> int:
+        """What waits goes to its lane, in its order, as much of it as a step may have. The position of the first that
+        is left: what is behind that is not to be handed out yet."""
         if self.stuck and self._has_room(queue):
             stuck, self.stuck = self.stuck, []
             queue.routed -= len(stuck)
             for entry in stuck:
                 self._leave_out(queue, entry)
-        if not queue.ready and not queue.returned:
-            return False
-        place = self._lanes.place
-        came_back = [pair[1] for pair in queue.returned]
-        # What came back was not counted in the window.
-        queue.ready_weight += sum(entry.weight for entry in came_back)
-        entries = sorted((*came_back, *queue.ready), key=_position)
-        queue.returned.clear()
-        queue.ready = deque(entries[PLACED_MAX:])
-        for entry in entries[:PLACED_MAX]:
-            if place(entry):
+        lanes = self._lanes
+        backlog = lanes.backlog
+        is_all_there = self._take_in(queue, backlog)
+        if not is_all_there:
+            return -NO_LIMIT
+        asks_left = PLACED_MAX
+        while backlog.count and asks_left > 0:
+            entry, known = backlog.take()
+            queue.routed -= 1
+            asks_left -= 1 + lanes.choices // CHOICES_FREE
+            if lanes.place(entry, known):
                 queue.routed += 1
             else:
                 self._leave_out(queue, entry)
-        return bool(queue.ready)
+        return backlog.first if backlog.count else NO_LIMIT
+
+    def _take_in(self, queue: Queue, backlog: Backlog) -> bool:
+        """What came, or came back, goes to the backlog, as much of it as a step may have. Whether that was all."""
+        returned = queue.returned
+        if returned:
+            # What came back was not counted in the window.
+            returned.sort()
+            run = deque(pair[1] for pair in returned[:TAKEN_MAX])
+            del returned[:TAKEN_MAX]
+            queue.ready_weight += sum(entry.weight for entry in run)
+            queue.routed += len(run)
+            backlog.add(run, NOTHING_KNOWN)
+        ready = queue.ready
+        if ready:
+            piece = [ready.popleft() for _ in range(min(len(ready), TAKEN_MAX))]
+            queue.routed += len(piece)
+            piece.sort(key=_position)
+            backlog.add(deque(piece), NOTHING_KNOWN)
+        return not returned and not ready
+
+    @property
+    def is_placing(self) -> bool:
+        """Whether more waits for its lane than a step had room for."""
+        return self._lanes.backlog.count > 0
 
     def _leave_out(self, queue: Queue, entry: Entry) -> None:
         """Nobody takes ``entry``, which counts in the window's weight and not in ``routed``."""
@@ -240,7 +271,7 @@ class Routes:
         queue.has_more = False
         if not queue.consumers:
             return deliveries
-        is_more_to_place = self.place(queue)
+        behind = self.place(queue)
         frontier = self._passed.frontier
         newcomers = self.newcomers if frontier else _NOBODY
         limit = NO_LIMIT
@@ -249,16 +280,18 @@ class Routes:
             if not self.stuck:
                 limit = self._levels.limit
         # Positions are unique: no two lanes are ever compared.
-        heads: list[tuple[int, Lane]] = [(lane.waiting[0][0], lane) for lane in self._lanes.waiting()]
+        heads: list[tuple[int, Lane]] = [(lane.first.position, lane) for lane in self._lanes.waiting()]
         heapify(heads)
         round_bytes = 0
         while heads:
             position, lane = heads[0]
+            if position >= behind:
+                break
             if position >= limit:
                 assert self._levels is not None, "without levels there is no limit"
                 self._levels.is_held = any(each.has_room for _, each in heads)
                 break
-            entry = lane.waiting[0][1]
+            entry = lane.first
             is_expired = 0 < entry.message.expiration <= now
             subscription = None
             if not is_expired:
@@ -266,13 +299,13 @@ class Routes:
                 if subscription is None:
                     heappop(heads)
                     continue
-            heappop(lane.waiting)
+            lane.pop()
             if self._recalled:
                 self.not_recalled(entry)
             queue.routed -= 1
             queue.ready_weight -= entry.weight
-            if lane.waiting:
-                heapreplace(heads, (lane.waiting[0][0], lane))
+            if lane:
+                heapreplace(heads, (lane.first.position, lane))
             else:
                 heappop(heads)
             if subscription is None:
@@ -291,6 +324,6 @@ class Routes:
             if round_bytes >= bytes_max or len(deliveries) >= messages_max:
                 queue.has_more = True
                 break
-        queue.has_more = queue.has_more or is_more_to_place
+        queue.has_more = queue.has_more or behind != NO_LIMIT
         queue.dispatched += len(deliveries)
         return deliveries

@@ -7,13 +7,13 @@ counted. A durable subscription is a queue of the store, with one consumer at a 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from broker.core.commands import AckMode
 from broker.core.memory import Share
 from broker.core.queue import Delivery, Queue
 from broker.core.settings import EngineSettings
-from broker.core.slices import Work
+from broker.core.slices import Pace, Work
 from broker.core.subscription import Entry, Outlet, Selector, Subscription, volatile_entry
 from broker.core.watching import Watching
 from store.operations import PagedMessage
@@ -84,14 +84,18 @@ class TopicSubscription(Subscription):
         self.let_go(entry)
         return entry
 
-    def clear(self) -> None:
-        """It ends, with all that waited for it or was not acknowledged."""
+    def let_go_of_all(self, pace: Pace) -> Work[None]:
+        """It ended, with all that waited for it or was not acknowledged."""
         while self.pending:
             self._next()
-        super().clear()
+            if pace.is_full():
+                yield
+        self.clear()
 
 
 _ROUND_MESSAGES = 128
+# To look through so many is no slower than to make a set of them.
+_FEW = 8
 
 
 class DurableSubscription(Queue):
@@ -176,6 +180,7 @@ class Topic:
 
     __slots__ = (
         "_audience",
+        "_owners",
         "_subscribers",
         "_version",
         "_watching",
@@ -184,7 +189,6 @@ class Topic:
         "dropped",
         "durables",
         "enqueued",
-        "owners",
     )
 
     # The store knows a topic only by its durable subscriptions.
@@ -200,7 +204,7 @@ class Topic:
         self.enqueued = 0
         self.dispatched = 0
         self.dropped = 0
-        self.owners: tuple[int, ...] = ()
+        self._owners: tuple[int, ...] | None = ()
 
     def __repr__(self) -> str:
         return f"<Topic {self.destination}, {len(self.subscribers)} subscribers, {len(self.durables)} durable>"
@@ -238,12 +242,20 @@ class Topic:
         durable.topic = self
         assert durable.subscription_key is not None, "a durable subscription has a key"
         self.durables[durable.subscription_key] = durable
-        self.owners = tuple(each.owner for each in self.durables.values())
+        self._owners = None
 
     def remove_durable(self, durable: DurableSubscription) -> None:
         assert durable.subscription_key is not None, "a durable subscription has a key"
         del self.durables[durable.subscription_key]
-        self.owners = tuple(each.owner for each in self.durables.values())
+        self._owners = None
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """The ids of its durable subscriptions; the same object as long as they are the same."""
+        owners = self._owners
+        if owners is None:
+            owners = self._owners = tuple(each.owner for each in self.durables.values())
+        return owners
 
     def takers(self, message: Message, origin: Outlet) -> tuple[int, ...]:
         """The ids of the durable subscriptions that take a message sent from ``origin``."""
@@ -257,8 +269,10 @@ class Topic:
         """What its durable subscriptions hold in memory."""
         return (durable.share for durable in self.durables.values())
 
-    def passed_over(self, owners: Container[int]) -> list[str]:
+    def passed_over(self, owners: Collection[int]) -> list[str]:
         """The keys of the durable subscriptions that are not among ``owners``."""
+        if len(owners) > _FEW:
+            owners = set(owners)
         return [key for key, each in self.durables.items() if each.owner not in owners]
 
     def publish(self, message: Message, origin: Outlet) -> list[Delivery]:

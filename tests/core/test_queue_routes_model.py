@@ -10,8 +10,9 @@ from collections import deque
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from broker.core import routing
 from broker.core.commands import AckMode
 from broker.core.lanes import exclusive
 from broker.core.memory import WINDOWS_PERCENT, Memory, Share
@@ -24,6 +25,7 @@ from tests.core.outlet import Outlet
 
 ORDERS = Destination(DestinationKind.QUEUE, "orders")
 SIZE = 100
+BOUNDS = routing.PLACED_MAX, routing.TAKEN_MAX
 
 
 class Colour:
@@ -68,6 +70,10 @@ class RoutesMachine(RuleBasedStateMachine):
             group_id=group,
             group_sequence=sequence,
         )
+
+    @initialize(placed=st.sampled_from([1, 2, 3, 2000]), taken=st.sampled_from([1, 3, 2000]))
+    def bound_steps(self, placed: int, taken: int) -> None:
+        routing.PLACED_MAX, routing.TAKEN_MAX = placed, taken
 
     # ---- what happens outside
 
@@ -201,7 +207,7 @@ class RoutesMachine(RuleBasedStateMachine):
         for _ in range(4 * len(self.visible) + 2 * len(self.channel) + 20):
             self.dispatch()
             self.page()
-            if not self.channel:
+            if not self.channel and not self.queue.has_more:
                 break
             self.durable(8)
         queue = self.queue
@@ -252,6 +258,12 @@ class RoutesMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Given time, everything comes out: once, and memory is given back."""
+        try:
+            self.end_all()
+        finally:
+            routing.PLACED_MAX, routing.TAKEN_MAX = BOUNDS
+
+    def end_all(self) -> None:
         for subscription in list(self.open):
             subscription.outlet.is_writable = True
             if subscription.is_exclusive or subscription.selector is not None:

@@ -53,3 +53,18 @@ def test_deep_names_are_virtual_topics_too(jvm: Jvm, broker: Peer, name: str) ->
     session.send(f"topic://VirtualTopic.{name}.deep.er", "a")
     assert consumer.receive().body == "a"
     connection.close()
+
+
+def test_a_consumer_with_a_wildcard_gets_what_came_live_and_while_it_was_away(
+    jvm: Jvm, broker: Peer, name: str
+) -> None:
+    connection = jvm.connect(broker.url())
+    session = connection.session()
+    wild, deep = f"queue://Consumer.one.VirtualTopic.{name}.>", f"topic://VirtualTopic.{name}.A.IT"
+    consumer = session.consumer(wild)
+    session.send(deep, *"abc")
+    assert consumer.bodies(3) == ["a", "b", "c"]
+    consumer.close()
+    session.send(deep, *"def")
+    assert session.consumer(wild).bodies(3) == ["d", "e", "f"]
+    connection.close()
