@@ -41,6 +41,10 @@ class Session(subscription.Session, Protocol):
     def end(self) -> None:
         """Nothing more is understood: what came and was not is let go."""
 
+    def farewell(self) -> Command | None:
+        """The peer sent all that it will, and may still listen (TCP's half-close): what that means. None: that it is
+        gone."""
+
     def heart_beat(self) -> None: ...
 
     def handing_over(self) -> None:

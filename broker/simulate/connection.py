@@ -76,7 +76,7 @@ class Connection:
     def __init__(self, world: World, server: Server, peer: Peer, name: str, epoch: int, memory: Memory) -> None:
         self.client: Any = None
         self.holder = Holder(memory)
-        self.survives_errors = False
+        self.survives_errors = self.can_pull = False
         self.certificate = None
         self.id = name
         self.peer = name
@@ -109,6 +109,9 @@ class Connection:
     def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
         self._frames.append(Delivery(subscription_id, tag, message.message_id))
 
+    def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
+        raise AssertionError("nobody pulls here")
+
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
         raise AssertionError("no policy has consumers cut off")
 
@@ -124,6 +127,9 @@ class Connection:
     def fail(self, error: ClientError) -> None:
         assert error.receipt is None or isinstance(error.receipt, str), "receipts are texts here"
         self._frames.append(Refusal(error.receipt, error.message))
+
+    def await_login(self) -> None:
+        raise AssertionError("nobody here comes again")
 
     def await_hang_up(self) -> None:
         raise AssertionError("nobody here ends his connection himself")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from itertools import count
 from typing import Any
 
 import pytest
 
+from broker.protocols.openwire.advisories import Advisories
 from tests.engine.test_stomp import Wire
 
 
@@ -136,3 +139,47 @@ def test_the_higher_priority_is_served_first(house: Any, connect: Any) -> None:
         low.say(send("/queue/a", body, persistent="true"))
     house.turn()
     assert len(messages(high.heard())) == 4
+
+
+def test_an_advisory_is_told_as_json(make_house: Any) -> None:
+    advisor = Advisories(
+        "ID:broker-1", lambda: 5, count(1), broker_id="ID:b", broker_name="b", broker_url="tcp://localhost:1"
+    )
+    house = make_house(advisor=advisor)
+    listener, consumer = Wire(house, 1), Wire(house, 2)
+    for wire in (listener, consumer):
+        wire.say("CONNECT\naccept-version:1.2\n\n")
+    listener.heard()
+    for number, name in enumerate(("Queue", "Consumer.Queue.>")):
+        listener.say(subscribe(f"/topic/ActiveMQ.Advisory.{name}", str(number)))
+    consumer.say("SUBSCRIBE\nid:0\ndestination:/queue/a\nselector:colour = 'réd'\n\n", "UNSUBSCRIBE\nid:0\n\n")
+    house.turn()
+    told = messages(listener.heard())
+    assert all(headers["transformation"] == "jms-advisory-json" for headers, _ in told)
+    begun, came, went = (json.loads(body) for _, body in told)
+    assert begun["DestinationInfo"]["destination"] == {"@class": "ActiveMQQueue", "string": "a", "null": ""}
+    assert begun["DestinationInfo"]["operationType"] == 0
+    info = came["ConsumerInfo"]
+    assert info["selector"] == "convert_string_expressions:colour = 'réd'"
+    assert set(info) >= {
+        "commandId", "responseRequired", "consumerId", "destination", "prefetchSize", "maximumPendingMessageLimit",
+        "browser", "dispatchAsync", "noLocal", "exclusive", "retroactive", "priority", "optimizedAcknowledge",
+        "noRangeAcks",
+    }  # fmt: skip
+    assert set(info["consumerId"]) == {"connectionId", "sessionId", "value"}
+    assert went["RemoveInfo"]["objectId"] == {"@class": "ConsumerId", **info["consumerId"]}
+
+
+def test_who_asks_for_an_advisory_in_another_form_gets_its_properties_alone(make_house: Any) -> None:
+    advisor = Advisories("ID:broker-1", lambda: 5, count(1), broker_id="ID:b", broker_name="b", broker_url="tcp://x:1")
+    house = make_house(advisor=advisor)
+    listener, consumer = Wire(house, 1), Wire(house, 2)
+    for wire in (listener, consumer):
+        wire.say("CONNECT\naccept-version:1.2\n\n")
+    listener.heard()
+    listener.say("SUBSCRIBE\nid:0\ndestination:/topic/ActiveMQ.Advisory.Queue\ntransformation:jms-advisory-xml\n\n")
+    consumer.say(subscribe("/queue/a"))
+    house.turn()
+    ((headers, body),) = messages(listener.heard())
+    assert body == ""
+    assert headers["originBrokerName"] == "b"

@@ -200,13 +200,16 @@ class StompActor:
         known = self._subscription(dice, with_messages=True)
         if known is None or known.is_browser or self.client.version == "1.0":
             return
-        delivered = dice.choice(known.unacknowledged)
-        if delivered.copy is not None:
-            delivered.copy.was_moved = True
-            if delivered.copy.queue.startswith(DLQ):
-                delivered.copy.is_spare = True
-        self.client.ask("NACK", self._of(known, delivered))
-        _take_off(known, [delivered])  # a NACK is not cumulative, as in ActiveMQ
+        at = dice.randrange(len(known.unacknowledged))
+        refused = known.unacknowledged[at]
+        covered = known.unacknowledged[: at + 1] if known.ack == "client" else [refused]
+        for each in covered:
+            if each.copy is not None:
+                each.copy.was_moved = True
+                if each.copy.queue.startswith(DLQ):
+                    each.copy.is_spare = True
+        self.client.ask("NACK", self._of(known, refused))
+        _take_off(known, covered)
 
     def _of(self, known: Subscription, delivered: Delivered) -> dict[str, str]:
         if self.client.version == "1.2":

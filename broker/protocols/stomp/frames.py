@@ -51,6 +51,11 @@ class Dialect:
     def has_escapes(self) -> bool:
         return bool(self._unescapes)
 
+    def may_name(self, name: str) -> bool:
+        """Whether a header may have that name. Without escapes it would end at a colon, and what a stranger called
+        ``JMSXUserID:admin`` be read as the header JMSXUserID; and where blanks do not count none may surround it."""
+        return self.has_escapes or (":" not in name and "\n" not in name and name == name.strip())
+
     def escape(self, text: str) -> str:
         """``text`` as it may stand in a header name or value.
 

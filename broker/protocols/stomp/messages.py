@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable
 from typing import TypeGuard
 
-from broker.core.commands import ClientError
+from broker.core.commands import ClientError, Undeliverable
 from broker.protocols.stomp import maps
+from broker.protocols.stomp.advisories import TRANSFORMATION, is_told_as_json, told_as_json
 from broker.protocols.stomp.destinations import DestinationNames, write_destination
 from broker.protocols.stomp.frames import Dialect, Headers
 from broker.protocols.stomp.numbers import java_text
-from store.records.errors import RecordDamaged, Unencodable
+from store.records.errors import RecordDamaged, RecordTooLarge, Unencodable
 from store.records.frames import OpenedMessage
 from store.records.message import BodyKind, Destination, Message, PropertyValue
 from store.records.message_ids import SEQUENCE_MAX, client_message_id
@@ -206,8 +207,8 @@ def encode(
     """What is the same for every delivery of a MESSAGE: its own header lines with the blank one, and the body.
 
     ``transformation`` is what the subscription asks for; ``write`` names destinations. A compressed body that would
-    have more than ``inflated_bytes_max`` bytes, or cannot be inflated, comes as it was sent, and headers say so. With
-    ``is_quick`` TakesLong is raised for what would take more than a millisecond or two.
+    have more than ``inflated_bytes_max`` bytes comes as it was sent, and headers say so. With ``is_quick`` TakesLong is
+    raised for what would take more than a millisecond or two. Undeliverable: a body is damaged.
     """
     if message.body_kind is BodyKind.TEXT or message.body_kind is BodyKind.BYTES:
         changed = _NOTHING
@@ -218,7 +219,9 @@ def encode(
             if as_sent:
                 changed = {**changed, **as_sent}
         else:
-            body = message.body
+            body = _sound(message)
+    elif is_told_as_json(message, transformation):
+        body, changed = told_as_json(message), _AS_ADVISORY
     else:
         body, changed = _transformed(message, transformation, inflated_bytes_max, is_quick=is_quick)
     return _encode_headers(message, len(body), dialect, changed, write), body
@@ -254,6 +257,7 @@ def encode_once(
 
 
 _NOTHING: dict[str, PropertyValue] = {}
+_AS_ADVISORY: dict[str, PropertyValue] = {"transformation": TRANSFORMATION}
 
 
 def is_inflated(message: Message) -> TypeGuard[OpenedMessage]:
@@ -273,10 +277,22 @@ def _inflated(message: OpenedMessage, bytes_max: int, *, is_quick: bool) -> tupl
     """Body and properties of a compressed message: nothing of it is lost with an acknowledgement, whoever made it."""
     try:
         return message.inflated(min(bytes_max, QUICK_BYTES_MAX) if is_quick else bytes_max), _NOTHING
-    except RecordDamaged as error:
+    except RecordTooLarge as error:
         if is_quick:
             raise TakesLong from None
         return message.deflated, {CONTENT_ENCODING: "deflate", TRANSFORMATION_ERROR: str(error)}
+    except RecordDamaged as error:
+        raise Undeliverable(str(error)) from None
+
+
+def _sound(message: Message) -> bytes:
+    """The body of what is not compressed. A text of a JMS client may be damaged: Undeliverable."""
+    if isinstance(message, OpenedMessage) and message.body_kind is BodyKind.TEXT:
+        try:
+            return message.inflated(INFLATED_BYTES_MAX)
+        except RecordDamaged as error:
+            raise Undeliverable(str(error)) from None
+    return message.body
 
 
 # The body is a stream of zlib (RFC 1950; HTTP's name for it).
@@ -346,6 +362,8 @@ def _encode_headers(
     if properties:
         for name, value in properties.items():
             # reply-to is a property when it names no destination (read_reply_to).
+            if not dialect.may_name(name):
+                continue
             if name not in _RESERVED or (name == "reply-to" and message.reply_to is None):
                 text += f"{escape(name)}:{escape(_property_text(value))}\n"
     return (text + "\n").encode("utf-8", "replace")

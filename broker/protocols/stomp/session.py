@@ -24,6 +24,7 @@ from broker.core.commands import (
     ProtocolFailure,
     Send,
     Subscribe,
+    Undeliverable,
     Unsubscribe,
 )
 from broker.protocols.session import COMMANDS_MAX
@@ -56,6 +57,7 @@ class StompSession:
 
     # What a refused frame means for its connection stands in each error.
     survives_errors = False
+    can_pull = False
 
     __slots__ = (
         "_clock",
@@ -127,7 +129,7 @@ class StompSession:
         self._transaction_acks: dict[str, set[tuple[StompSubscription, str]]] = {}
         self._connected_headers = ""
         # What was made ready beside the loop, of the message that is delivered next.
-        self._prepared: tuple[Message, tuple[bytes, bytes]] | None = None
+        self._prepared: tuple[Message, tuple[bytes, bytes] | Undeliverable] | None = None
         self._out: list[bytes] = []
         self.pending_bytes = 0
         self.is_connected = False
@@ -208,13 +210,22 @@ class StompSession:
         self._is_pausing = self.has_more = False
         leaving, self._leaving = self._leaving, None
         if leaving is not None:
-            del self._subscriptions[leaving.id]
-            del self._ordinals[leaving.ordinal]
+            self._forget(leaving.id)
+
+    def _forget(self, id: str) -> None:
+        """That subscription is over, or never was: its id is free."""
+        subscription = self._subscriptions.pop(id, None)
+        if subscription is not None:
+            del self._ordinals[subscription.ordinal]
 
     def end(self) -> None:
         """Nothing more is understood: what came and was not is let go."""
         self._is_over = self._is_pausing = True
         self._parser = FrameParser(DEFAULT_LIMITS)
+
+    def farewell(self) -> Command | None:
+        """As DISCONNECT: what asked for a receipt gets it."""
+        return Disconnect(None) if self.is_connected and not self._is_over else None
 
     def _unexpected(self, name: str) -> ClientError:
         if self._handlers is _CONNECTED:
@@ -240,8 +251,8 @@ class StompSession:
                 "Name at least one of them in accept-version.",
             )
         dialect = DIALECTS[max(common)]
-        if dialect is not V10:
-            self._negotiate_heart_beats(headers.get("heart-beat", self._default_heart_beat))
+        # STOMP 1.0 has no heart-beats; the connector's default and a client that asks for some get them all the same.
+        self._negotiate_heart_beats(headers.get("heart-beat", self._default_heart_beat))
         self._dialect = self._parser.dialect = dialect
         self._parser.limits = self._limits
         self._handlers = _CONNECTED
@@ -304,14 +315,15 @@ class StompSession:
 
     def _subscribe(self, headers: Headers, body: bytes) -> Subscribe:
         command = read_subscribe(headers, self._dialect, self._names)
-        subscription = self._subscriptions.get(command.id)
-        if subscription is None:
-            # Never given twice: a late ACK must not mean another subscription.
-            self._last_ordinal += 1
-            ordinal = str(self._last_ordinal)
-            subscription = StompSubscription(command.id, ordinal, "id" in headers, self._dialect)
-            self._subscriptions[command.id] = self._ordinals[ordinal] = subscription
-        # Of that id there was one that the broker refused, or there is one, and this one will be refused.
+        if command.id in self._subscriptions:
+            raise ClientError(
+                f"Subscription {command.id[:200]!r} exists already", "Each needs its own id.", is_fatal=False
+            )
+        # Never given twice: a late ACK must not mean another subscription.
+        self._last_ordinal += 1
+        ordinal = str(self._last_ordinal)
+        subscription = StompSubscription(command.id, ordinal, "id" in headers, self._dialect)
+        self._subscriptions[command.id] = self._ordinals[ordinal] = subscription
         subscription.destination = command.destination
         subscription.transformation = headers.get("transformation")
         subscription.is_browser = command.is_browser
@@ -322,7 +334,7 @@ class StompSession:
         durable_name = durable_name_of(headers)
         id = get("id")
         if id is None and self._dialect is V10:
-            id = get("destination")
+            id = self._id_of(get("destination"))
         if id is None and durable_name is None:
             raise missing("UNSUBSCRIBE", "destination" if self._dialect is V10 else "id")
         subscription = None if id is None else self._subscriptions.get(id)
@@ -336,6 +348,13 @@ class StompSession:
         self._leaving = subscription
         self._is_pausing = True
         return Unsubscribe(id, durable_name=durable_name, receipt=get("receipt"))
+
+    def _id_of(self, name: str | None) -> str | None:
+        """STOMP 1.0: the subscription without an id that has that name, or the first one to that destination."""
+        if name is None or name in self._subscriptions:
+            return name
+        destination = self._names.read(name)
+        return next((each.id for each in self._subscriptions.values() if each.destination == destination), name)
 
     def _ack(self, headers: Headers, body: bytes) -> Ack:
         get = headers.get
@@ -395,7 +414,7 @@ class StompSession:
         else:
             raise _unknown_identity(command, headers)
         if transaction is None:
-            subscription.forget(message_id, is_cumulative=command == "ACK")
+            subscription.forget(message_id)
         elif command == "ACK" and transaction in self._transaction_acks:
             self._transaction_acks[transaction].add((subscription, message_id))
         return subscription.id, tag
@@ -409,7 +428,7 @@ class StompSession:
     def _commit(self, headers: Headers, body: bytes) -> Commit:
         transaction = _transaction("COMMIT", headers)
         for subscription, message_id in self._transaction_acks.pop(transaction, ()):
-            subscription.forget(message_id, is_cumulative=True)
+            subscription.forget(message_id)
         return Commit(transaction, headers.get("receipt"))
 
     def _abort(self, headers: Headers, body: bytes) -> Abort:
@@ -454,16 +473,23 @@ class StompSession:
         is_own = own and (message.destination in own or message.reply_to in own)
         write = self._names.write if is_own else write_destination
         if self._prepared is not None and self._prepared[0] is message:
-            rest = self._prepared[1]
+            made = self._prepared[1]
             self._prepared = None
+            if isinstance(made, Undeliverable):
+                raise made
+            rest = made
         else:
             try:
                 rest = encode_once(message, dialect, transformation, write, inflated_bytes_max=body_bytes_max)
             except TakesLong:
 
                 def prepare() -> None:
-                    whole = encode(message, dialect, transformation, write, inflated_bytes_max=body_bytes_max)
-                    self._prepared = message, whole
+                    try:
+                        whole = encode(message, dialect, transformation, write, inflated_bytes_max=body_bytes_max)
+                    except Undeliverable as reason:
+                        self._prepared = message, reason
+                    else:
+                        self._prepared = message, whole
 
                 return prepare
         if ack_mode is AckMode.AUTO:
@@ -497,8 +523,12 @@ class StompSession:
             % (subscription.start, destination.encode("utf-8", "replace"))
         )
 
+    def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
+        raise AssertionError("no STOMP client pulls")
+
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
         """ERROR. The connection stays, and the id may be used again."""
+        self._forget(subscription_id)
         self.fail(error)
 
     def prepared(self, receipt: str, is_read_only: bool) -> None:
@@ -509,6 +539,8 @@ class StompSession:
 
     def fail(self, error: ClientError) -> None:
         """ERROR: one line in ``message``, and what to do about it in the body."""
+        if error.refused_id is not None:
+            self._forget(error.refused_id)
         escape = self._dialect.escape
         body = f"{error.message}\n{error.detail}\n".encode("utf-8", "replace")
         lines = [f"ERROR\nmessage:{escape(error.message.replace(chr(10), ' '))}\ncontent-type:text/plain\n"]

@@ -127,10 +127,10 @@ class StompSubscription:
         self.tags.pop(message_id, None)  # delivered again: its place is at the end
         self.tags[message_id] = tag
 
-    def forget(self, message_id: str, *, is_cumulative: bool) -> None:
-        """Forget a delivery that is acknowledged; with the mode ``client`` also those before it."""
+    def forget(self, message_id: str) -> None:
+        """Forget a delivery that is acknowledged or refused; with the mode ``client`` also those before it."""
         tag = self.tags.pop(message_id, None)
-        if tag is None or not is_cumulative or not self.is_cumulative:
+        if tag is None or not self.is_cumulative:
             return
         older = []
         for id, older_tag in self.tags.items():

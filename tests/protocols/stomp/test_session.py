@@ -456,10 +456,15 @@ class TestConnect:
         session.receive(b"CONNECT\naccept-version:1.2\nheart-beat:1,1\n\n\0")
         assert (session.send_interval_ms, session.receive_interval_ms) == (500, 1)
 
-    def test_1_0_has_no_heart_beats(self) -> None:
+    def test_1_0_has_the_heart_beats_that_were_asked_for_or_are_the_connectors(self) -> None:
         session = new_session()
-        session.receive(b"CONNECT\nheart-beat:1000,1000\n\n\0")
-        assert (session.send_interval_ms, session.receive_interval_ms) == (0, 0)
+        session.receive(b"CONNECT\nheart-beat:1000,2000\n\n\0")
+        assert (session.send_interval_ms, session.receive_interval_ms) == (2000, 1000)
+        session = StompSession(
+            "ID:a-1-1", lambda: NOW, Limits(), default_heart_beat="3000,4000", secret=lambda: "secret"
+        )
+        session.receive(b"CONNECT\n\n\0")
+        assert (session.send_interval_ms, session.receive_interval_ms) == (4000, 3000)
 
     def test_frames_may_follow_connect_at_once(self) -> None:
         """They are understood when it is known who that is."""
@@ -786,3 +791,60 @@ def test_a_subscription_that_the_broker_ends_is_told_as_an_error() -> None:
     assert b"What it held goes to others." in told
     (again,) = session.receive(b"SUBSCRIBE\nid:s\ndestination:/queue/b\n\n\0")
     assert isinstance(again, Subscribe)
+
+
+@pytest.mark.parametrize("name", ["JMSXUserID:admin", "redelivered:true", "a\nredelivered", " JMSXUserID"])
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_nobody_forges_a_header_by_the_name_of_another(name: str, version: str) -> None:
+    session = connected_session(version)
+    session.receive(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
+    there = Destination(QUEUE, "a")
+    message = Message(there, "ID:m:1:1:1", b"x", properties={name: "mine", "colour": "red"})
+    session.deliver("0", 1, message, 0, AckMode.AUTO)
+    ((_, headers, _),) = frames_of(session)
+    assert headers["colour"] == "red"
+    assert "redelivered" not in headers
+    assert "JMSXUserID" not in headers
+    assert headers.get(name) == (None if version == "1.0" else "mine")
+
+
+def test_1_0_unsubscribes_by_destination_what_has_an_id() -> None:
+    session = connected_session("1.0")
+    session.receive(b"SUBSCRIBE\nid:mine\ndestination:/queue/a\n\n\0SUBSCRIBE\ndestination:/queue/b\n\n\0")
+    for name, id in (("/queue/b", "/queue/b"), ("/queue/a", "mine")):
+        (unsubscribe,) = session.receive(f"UNSUBSCRIBE\ndestination:{name}\n\n\0".encode())
+        assert isinstance(unsubscribe, Unsubscribe)
+        assert unsubscribe.id == id
+        session.receive(b"")
+    (refused,) = session.receive(b"UNSUBSCRIBE\ndestination:/queue/a\n\n\0")
+    assert isinstance(refused, ProtocolFailure)
+    assert not refused.error.is_fatal
+
+
+def test_an_id_that_is_taken_stays_what_it_was() -> None:
+    session = connected_session()
+    session.receive(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
+    (refused,) = session.receive(b"SUBSCRIBE\nid:0\ndestination:/queue/b\nbrowser:true\n\n\0")
+    assert isinstance(refused, ProtocolFailure)
+    assert not refused.error.is_fatal
+    session.nothing("0")
+    assert b"destination:/queue/a\n" in session.take()
+
+
+def test_of_subscriptions_that_were_refused_nothing_is_kept() -> None:
+    session = connected_session()
+    for number in range(100):
+        session.receive(b"SUBSCRIBE\nid:%d\ndestination:/queue/a\n\n\0" % number)
+        error = ClientError("no", is_fatal=False)
+        error.refused_id = str(number)
+        session.fail(error)
+    assert not session._subscriptions
+    assert not session._ordinals
+
+
+def test_the_end_of_what_a_client_says_is_a_farewell() -> None:
+    assert new_session().farewell() is None
+    session = connected_session()
+    assert isinstance(session.farewell(), Disconnect)
+    session.receive(b"DISCONNECT\n\n\0")
+    assert session.farewell() is None

@@ -239,9 +239,12 @@ class TestBrowser:
     def test_a_consumer_under_the_id_of_a_refused_browser_may(self) -> None:
         client = Client()
         client.say(self.SUBSCRIBE)
+        error = ClientError("no", is_fatal=False)
+        error.refused_id = "0"
+        client.session.fail(error)
         client.say(self.SUBSCRIBE.replace("true", "false"))
         client.session.deliver("0", 1, message(), 0, AckMode.INDIVIDUAL)
-        (nack,) = client.say("NACK\nid:1-1\n\n")
+        (nack,) = client.say("NACK\nid:2-1\n\n")
         assert isinstance(nack, Nack)
 
 

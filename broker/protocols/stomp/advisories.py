@@ -1,0 +1,75 @@
+"""What an advisory says, as ActiveMQ tells it to STOMP clients: the command in it as JSON (jms-advisory-json). Pure.
+
+    {"ConsumerInfo":{"commandId":0,"responseRequired":false,"consumerId":{"connectionId":"ID:a-1","sessionId":1,...
+
+Names and shapes are those that XStream makes of ActiveMQ's classes. What is not set is left out, and so are the bytes
+of a message in an advisory: its body and its properties.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+from broker.core.names import is_advisory
+from broker.protocols.openwire.codec import message_of
+from broker.protocols.openwire.errors import WireError
+from broker.protocols.openwire.schema import RemoveInfo
+from store.records.frames import frame_of
+from store.records.message import BodyKind, Destination, DestinationKind, Message
+
+TRANSFORMATION = "jms-advisory-json"
+_CLASSES = {
+    DestinationKind.QUEUE: "ActiveMQQueue",
+    DestinationKind.TOPIC: "ActiveMQTopic",
+    DestinationKind.TEMP_QUEUE: "ActiveMQTempQueue",
+    DestinationKind.TEMP_TOPIC: "ActiveMQTempTopic",
+}
+
+
+def is_told_as_json(message: Message, transformation: str | None) -> bool:
+    """Whether that is how a subscription that asks for ``transformation`` gets it."""
+    return (
+        message.body_kind is BodyKind.NONE
+        and transformation in (None, TRANSFORMATION, "jms-json")
+        and is_advisory(message.destination)
+    )
+
+
+def told_as_json(message: Message) -> bytes:
+    """The body; empty for an advisory that says all in its properties."""
+    try:
+        structure = message_of(frame_of(message)).data_structure
+    except WireError:
+        return b""
+    if structure is None:
+        return b""
+    told = {type(structure).__name__: _object(structure)}
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _object(structure: Any) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for field in fields(structure):
+        value = getattr(structure, field.name)
+        if value is not None and not isinstance(value, bytes):
+            told[_java_name(field.name)] = _value(value)
+    if isinstance(structure, RemoveInfo):
+        told["objectId"] = {"@class": type(structure.object_id).__name__, **told["objectId"]}
+    return told
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Destination):
+        return {"@class": _CLASSES[value.kind], "string": value.name, "null": ""}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):  # an id
+        return {_java_name(name): _value(part) for name, part in value._asdict().items() if part is not None}
+    if isinstance(value, list | tuple):
+        return [_value(each) for each in value]
+    return value if isinstance(value, bool | int | float | str) else str(value)
+
+
+def _java_name(name: str) -> str:
+    first, *words = name.split("_")
+    return first + "".join(map(str.capitalize, words))
