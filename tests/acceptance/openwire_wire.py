@@ -114,12 +114,12 @@ class OpenWire:
         return id
 
     def send(self, destination: Destination, body: bytes = b"", make: Any = schema.ActiveMQTextMessage,
-             **fields: Any) -> None:  # fmt: skip
+             is_persistent: bool = True, **fields: Any) -> None:  # fmt: skip
         """Through an anonymous producer, so that the message is what is asked about."""
         producer = self.produce(None)
         fields.setdefault("content", struct.pack(">i", len(body)) + body)
         self.ask(make, producer_id=producer, destination=destination, message_id=MessageId(None, producer, 1, 0),
-                 persistent=True, priority=4, **fields)  # fmt: skip
+                 persistent=is_persistent, priority=4, **fields)  # fmt: skip
 
     def create(self, destination: Destination) -> None:
         self._change(destination, schema.DestinationOperation.ADD)

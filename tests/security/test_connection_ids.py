@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from broker.connection_ids import ConnectionIds
 from broker.core.access import Credentials, OpenAccess, Principal
 from broker.core.commands import Connect, ErrorKind
 from broker.core.settings import EngineSettings
 from broker.engine import Engine
-from store.connections import ConnectionUsers
 from store.records.message_ids import client_message_id
 from tests.engine.conftest import Client, House
 
@@ -42,9 +42,10 @@ class Secured(House):
         self.store.start(engine)
         return engine
 
-    def user(self, name: str, connection_id: str = ID) -> Any:
+    def user(self, name: str, connection_id: str = ID, address: str = "10.0.0.1") -> Any:
         self.clients += 1
         client: Any = Client(self, f"ID:test-1-{self.clients}")
+        client.peer = f"{address}:{5000 + self.clients}"
         client.handle(Connect(login=name, connection_id=connection_id))
         return client
 
@@ -114,7 +115,7 @@ def test_who_leaves_meanwhile_leaves_nothing(house: Secured) -> None:
 
 
 def test_one_that_was_forgotten_is_not_taken_from_who_is_there(house: Secured) -> None:
-    house.engine._connection_users = ConnectionUsers(limit=1)
+    house.engine._connection_owners = ConnectionIds([], limit=1)
     ann = house.user("ann")
     house.user("ann", "another")
     house.turn()
@@ -141,3 +142,74 @@ def test_where_no_users_are_set_up_nothing_is_kept(house: Secured) -> None:
     house.turn()
     assert house.store.connections() == []
     assert house.user("bob").is_connected
+
+
+NEXT = "ID:host-5001-1700000000000-1:2"
+ELSEWHERE = "10.6.6.6"
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_nobody_takes_the_next_one_of_anothers_program(house: Secured, is_away: bool) -> None:
+    ann = house.user("ann")
+    house.turn()
+    if is_away:
+        ann.vanish()
+    assert is_refused(house.user("mallory", NEXT, ELSEWHERE))
+    assert is_refused(house.user("mallory", "ID:host-5001-1700000000000-1:77", ELSEWHERE))
+    again = house.user("ann", NEXT)
+    house.turn()
+    assert again.is_connected
+
+
+def test_her_program_may_be_anywhere(house: Secured) -> None:
+    """Its way to the broker may change."""
+    house.user("ann")
+    house.turn()
+    ann = house.user("ann", NEXT, "10.0.0.2")
+    house.turn()
+    assert ann.is_connected
+
+
+def test_a_program_that_connects_for_several_users_gets_numbers_for_each(house: Secured) -> None:
+    house.user("ann")
+    house.turn()
+    bob = house.user("bob", NEXT)
+    house.turn()
+    assert bob.is_connected
+    for number, address in ((3, "10.0.0.1"), (4, "10.0.0.9")):
+        again = house.user("bob", f"ID:host-5001-1700000000000-1:{number}", address)
+        house.turn()
+        assert again.is_connected
+    assert is_refused(house.user("mallory", "ID:host-5001-1700000000000-1:5", ELSEWHERE))
+
+
+def test_after_a_failover_a_program_is_known_when_it_is_back(house: Secured) -> None:
+    ann = house.user("ann")
+    house.turn()
+    ann.vanish()
+    house.fail_over()
+    assert is_refused(house.user("mallory", ID, ELSEWHERE))
+    house.user("ann", address="10.0.0.7")
+    assert is_refused(house.user("mallory", NEXT, ELSEWHERE))
+    bob = house.user("bob", NEXT, "10.0.0.7")
+    house.turn()
+    assert bob.is_connected
+
+
+@pytest.mark.parametrize("id", ["ID:client:1", "ID:client:2", "worker-1", "ID:a-1-2:3"])
+def test_ids_that_no_program_counts_are_free(house: Secured, id: str) -> None:
+    house.user("ann", "ID:client:0")
+    house.turn()
+    bob = house.user("bob", id, ELSEWHERE)
+    house.turn()
+    assert bob.is_connected
+
+
+def test_a_program_is_remembered_as_long_as_an_id_of_it() -> None:
+    ids = ConnectionIds([], limit=4)
+    ids.take(ID, "ann", "10.0.0.1")
+    assert ids.is_refused(NEXT, "bob", ELSEWHERE)
+    for number in range(20):
+        ids.take(f"ID:host-5001-1700000000000-2:{number}", "ann", "10.0.0.1")
+    assert not ids.is_refused(NEXT, "bob", ELSEWHERE)
+    assert len(ids._programs) == 1

@@ -1,7 +1,7 @@
 """Advisory messages as clients of ActiveMQ know them (AdvisorySupport, AdvisoryBroker; openwire.md 15). Pure.
 
 What happened travels as a command of OpenWire in the message's ``dataStructure``, numbers beside it as properties.
-Clients of other protocols see a message without a body, and its properties.
+Clients of other protocols see its properties, and STOMP clients the command as JSON.
 """
 
 from __future__ import annotations

@@ -285,7 +285,13 @@ class Conversation:
             commands: list[Command] = [
                 self._unsubscribe(each, last_delivered) for each in list(self.consumers.values())
             ]
-            # Once it has the response the client says ShutdownInfo and hangs up: an end before that is an error to it.
+            self.connection_id = None
+            self._sessions.clear()
+            self.producers.clear()
+            self._transactions.clear()
+            self._ended.clear()
+            # Once it has the response the client says ShutdownInfo and hangs up, or ConnectionInfo, and begins anew
+            # (pools do): an end before that is an error to it.
             return [*commands, Disconnect(receipt, is_awaited=True)]
         raise _lacking(command, "object id")
 

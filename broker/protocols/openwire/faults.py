@@ -21,6 +21,7 @@ _CLASSES = {
     ErrorKind.RESOURCE: "javax.jms.ResourceAllocationException",
     ErrorKind.ROLLED_BACK: "javax.jms.TransactionRolledBackException",
     ErrorKind.STATE: "java.lang.IllegalStateException",
+    ErrorKind.FORMAT: "javax.jms.MessageFormatException",
     ErrorKind.XA: "javax.transaction.xa.XAException",
 }
 

@@ -14,7 +14,17 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from broker.core.commands import AckMode, ClientError, Command, Connect, GiveUp, ProtocolFailure, Receipt, Send
+from broker.core.commands import (
+    AckMode,
+    ClientError,
+    Command,
+    Connect,
+    Disconnect,
+    GiveUp,
+    ProtocolFailure,
+    Receipt,
+    Send,
+)
 from broker.protocols.openwire import schema
 from broker.protocols.openwire.codec import STORED, WireFormat, message_of, stored_frame
 from broker.protocols.openwire.consumers import Consumer
@@ -71,6 +81,7 @@ class OpenWireSession:
 
     # Only what concerns the connection itself ends it (TransportConnection).
     survives_errors = True
+    can_pull = True
 
     __slots__ = (
         "_clock",
@@ -172,6 +183,10 @@ class OpenWireSession:
             self.end()
         return commands
 
+    def farewell(self) -> Command | None:
+        """Its clients close both ways."""
+        return None
+
     def end(self) -> None:
         """Nothing more is understood: what came and was not is let go."""
         self._is_over = True
@@ -202,6 +217,8 @@ class OpenWireSession:
             if isinstance(command, schema.ConnectionInfo):
                 # Long frames are for who says who he is. Nothing is read from him until he is known to be that.
                 self._cutter.frame_bytes_max = self._greeting.frame_bytes_max
+            if isinstance(asked[-1], Disconnect):
+                self.is_logged_in = False
             if isinstance(command, schema.ShutdownInfo):
                 self.end()
         else:
@@ -319,6 +336,12 @@ class OpenWireSession:
         consumer = self._conversation.consumers.get(subscription_id)
         if consumer is not None:
             self._say(schema.MessageDispatch(consumer_id=consumer.consumer_id))
+
+    def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
+        """ConsumerControl (AbstractSubscription.updateConsumerPrefetch)."""
+        consumer = self._conversation.consumers.get(subscription_id)
+        if consumer is not None:
+            self._say(schema.ConsumerControl(consumer_id=consumer.consumer_id, prefetch=prefetch))
 
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
         """ConsumerControl: its client closes the consumer (AbortSlowConsumerStrategy). It has no room for a reason."""

@@ -22,6 +22,10 @@ memory_limit = 65536
 producer_flow_control = true
 
 [[destinations]]
+queue = "PULL.>"
+queue_prefetch = 0
+
+[[destinations]]
 queue = "SHORT.>"
 expire_messages_period = 200
 

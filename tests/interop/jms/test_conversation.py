@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from broker.protocols.openwire import schema
+from broker.protocols.openwire.types import ConnectionId, SessionId
+from store.records.message import Destination, DestinationKind
+from tests.acceptance.openwire_wire import OpenWire
 from tests.interop.jms.jvm import JmsError, Jvm
 from tests.interop.jms.peers import Peer
 
@@ -150,3 +154,22 @@ def test_what_a_closed_consumer_did_not_take_goes_to_the_next(jvm: Jvm, broker: 
     assert (message.body, message["deliveries"]) == ("b", 1)
     assert second.bodies(2) == ["c", "d"]
     connection.close()
+
+
+def test_a_socket_may_carry_one_connection_after_the_other(broker: Peer, name: str) -> None:
+    """Pools and ActiveMQ's resource adapter do that."""
+    queue = Destination(DestinationKind.QUEUE, name)
+    client = OpenWire(broker.port).connect(client_id=f"{name}-first")
+    client.consume(queue)
+    client.send(queue, b"left")
+    client.ask(schema.RemoveInfo, object_id=ConnectionId(client.id))
+    client.dispatched.clear()
+    for number in range(3):
+        client.id = f"{client.id}-{number}"
+        client.ask(schema.ConnectionInfo, connection_id=ConnectionId(client.id), client_id=f"{name}-again")
+        client.ask(schema.SessionInfo, session_id=SessionId(client.id, 1))
+        client.consume(queue)
+        assert client.next_dispatched().message is not None, "what the one before did not acknowledge"
+        client.ask(schema.RemoveInfo, object_id=ConnectionId(client.id))
+        client.dispatched.clear()
+    client.close()

@@ -60,3 +60,18 @@ def test_a_group_that_is_closed_begins_anew(jvm: Jvm, broker: Peer, name: str) -
     firsts = [consumer.receive()["isFirstOfGroup"] for _ in range(3)]
     assert firsts == [True, False, True]
     connection.close()
+
+
+def test_a_group_that_was_closed_goes_to_the_idle_consumer(jvm: Jvm, broker: Peer, name: str) -> None:
+    connection = jvm.connect(broker.url())
+    queue = f"queue://{name}"
+    sender, first = connection.session(), connection.session().consumer(queue)
+    sender.send(queue, "1", properties={"JMSXGroupID": "g"})
+    assert first.receive().body == "1"
+    second = connection.session().consumer(queue)
+    sender.send(queue, "2", properties={"JMSXGroupID": "g"})
+    sender.send(queue, "3", properties={"JMSXGroupID": "g", "JMSXGroupSeq": -1})
+    assert first.bodies(2) == ["2", "3"]
+    sender.send(queue, "4", properties={"JMSXGroupID": "g"})
+    assert second.receive().body == "4"
+    connection.close()

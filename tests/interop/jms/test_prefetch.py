@@ -121,3 +121,24 @@ def test_a_small_prefetch_does_not_end_a_long_delivery(jvm: Jvm, broker: Peer, n
     session.close()
     assert connection.session().consumer(f"queue://{name}").take() is None
     connection.close()
+
+
+def test_where_the_policy_gives_nothing_ahead_an_idle_consumer_holds_nothing(jvm: Jvm, broker: Peer, name: str) -> None:
+    """The client hears of it by ConsumerControl, and pulls."""
+    connection = jvm.connect(broker.url())
+    queue = f"queue://PULL.{name}"
+    connection.session("TRANSACTED").consumer(queue)  # never receives
+    session = connection.session("TRANSACTED")
+    consumer = session.consumer(queue)
+    connection.session().send(queue, *"abc")
+    assert consumer.bodies(3) == ["a", "b", "c"]
+    session.commit()
+    connection.close()
+
+
+def test_a_browser_with_a_prefetch_of_none_sees_the_queue(jvm: Jvm, broker: Peer, name: str) -> None:
+    connection = jvm.connect(broker.url("jms.prefetchPolicy.queueBrowserPrefetch=0"))
+    session = connection.session()
+    session.send(f"queue://{name}", *(str(number) for number in range(20)))
+    assert [message.body for message in session.browse(name)] == [str(number) for number in range(20)]
+    connection.close()

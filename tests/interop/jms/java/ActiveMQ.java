@@ -16,7 +16,7 @@ import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
  * it is master. It ends when its standard input does.
  *
  * Its policies are what TandemMQ does by itself (individual dead letters), and for names that say so: queues below
- * PRIORITY. keep priorities, below LIMITED. a producer is stopped at 64 KiB, SHORT. looks for expired messages each
+ * PRIORITY. keep priorities, below LIMITED. a producer is stopped at 64 KiB, PULL. consumers are given nothing ahead, SHORT. looks for expired messages each
  * 200 ms, TOLD. advises of all that can be advised of.
  */
 public final class ActiveMQ {
@@ -46,6 +46,9 @@ public final class ActiveMQ {
         limited.setProducerFlowControl(true);
         limited.setPendingQueuePolicy(new VMPendingQueueMessageStoragePolicy()); // or it spools, and blocks nobody
         entries.add(limited);
+        PolicyEntry pulled = queue("PULL.>");
+        pulled.setQueuePrefetch(0);
+        entries.add(pulled);
         PolicyEntry brief = queue("SHORT.>");
         brief.setExpireMessagesPeriod(200);
         entries.add(brief);
