@@ -31,6 +31,10 @@ class Transactions(Protocol):
     def enlist(self, client: Client, name: str, subscription: Subscription, covered: list[tuple[int, Entry]]) -> None:
         """They count when it is committed. ClientError, and nothing is taken, when it cannot take them."""
 
+    def covers(self, client: Client, command: Ack, subscription: Subscription) -> bool:
+        """Whether its transaction has that delivery already: ``client`` acknowledged a later one before. ClientError
+        when there is no such transaction."""
+
 
 class Acknowledger:
     """See the module. ``call_later(seconds, function)`` is the loop's; ``clock`` gives milliseconds since 1970."""
@@ -72,6 +76,9 @@ class Acknowledger:
         if not covered or subscription is None:
             if subscription is not None and subscription.ack is AckMode.RANGE:
                 # After a failover a client acknowledges what another master gave it (openwire.md 10.4).
+                client.tell_receipt(command.receipt)
+                return None
+            if subscription is not None and self._transactions.covers(client, command, subscription):
                 client.tell_receipt(command.receipt)
                 return None
             raise unexpected("ACK", command)
@@ -160,45 +167,56 @@ class Acknowledger:
 
     # ---- refusals
 
-    def nack(self, client: Client, command: Nack) -> None:
+    def nack(self, client: Client, command: Nack) -> Work[None]:
+        """With the mode ``client`` it is for all up to that delivery, as an ACK is (STOMP 1.2, NACK)."""
         subscription = client.subscriptions.get(command.id)
         if command.transaction is not None:
             raise ClientError(
                 "NACK in a transaction is not possible", "Send it without a transaction header.", is_fatal=False
             )
-        if subscription is None or command.tag not in subscription.unacked:
+        covered = [] if subscription is None else subscription.take(command.tag)
+        if subscription is None or not covered:
             raise unexpected("NACK", command)
-        waiting = None if command.receipt is None else (client, command.receipt)
-        entry = subscription.unacked[command.tag]
-        queue = entry.queue
-        redelivery = None if queue is None else self._policies.of(queue.destination).redelivery
-        is_requeued = (
-            redelivery is not None and self._settings.stomp_nack == "requeue" and not redelivery.is_over(entry.refusals)
-        )
-        if queue is not None and queue.is_dead_letter_queue and not is_requeued:
-            # A dead letter does not die again: it stays with who refused it until that subscription ends.
-            client.tell_receipt(command.receipt)
-            return
-        subscription.take_one(command.tag)
-        if queue is None:
-            client.tell_receipt(command.receipt)
-        elif redelivery is not None and is_requeued:
-            delay = redelivery.delay(entry.refusals)
-            entry.refusals += 1
-            client.tell_receipt(command.receipt)
-            if delay and self._delayed < DELAYED_MAX:
-                # It stays in flight, with nobody: so it is counted, and neither given out nor let go.
-                self._delayed += 1
-                self._call_later(delay / 1000, lambda: self._come_again(queue, entry))
+        stays: list[tuple[int, Entry]] = []
+        dead: list[tuple[Queue, Entry]] = []
+        for tag, entry in covered:
+            queue = entry.queue
+            if queue is None:
+                continue
+            redelivery = self._policies.of(queue.destination).redelivery
+            if self._settings.stomp_nack == "requeue" and not redelivery.is_over(entry.refusals):
+                self._refuse(queue, entry, redelivery.delay(entry.refusals))
+            elif queue.is_dead_letter_queue:
+                # A dead letter does not die again: it stays with who refused it until that subscription ends.
+                stays.append((tag, entry))
             else:
-                queue.give_back(entry)
-                self._dispatch(queue)
-        else:
-            queue.settle(entry)
+                queue.settle(entry)
+                dead.append((queue, entry))
+        if stays:
+            subscription.restore(stays)
+        last = next((entry for _, entry in reversed(dead) if entry.order_key), None)
+        pace = Pace()
+        for queue, entry in dead:
             cause = f"refused by NACK after {entry.redeliveries} redeliveries"
-            if not self._dispatcher.bury(queue, entry, cause, waiting):
-                client.tell_receipt(command.receipt)
+            is_last = entry is last and command.receipt is not None
+            self._dispatcher.bury(queue, entry, cause, (client, command.receipt) if is_last else None)
+            if pace.is_full(_BURIED):
+                yield
+        if last is None:
+            client.tell_receipt(command.receipt)
+        for queue in dict.fromkeys(entry.queue for _, entry in covered if entry.queue is not None):
+            self._dispatch(queue)
         self.go_on(subscription)
+
+    def _refuse(self, queue: Queue, entry: Entry, delay: int) -> None:
+        """It comes again after ``delay`` milliseconds."""
+        entry.refusals += 1
+        if delay and self._delayed < DELAYED_MAX:
+            # It stays in flight, with nobody: so it is counted, and neither given out nor let go.
+            self._delayed += 1
+            self._call_later(delay / 1000, lambda: self._come_again(queue, entry))
+        else:
+            queue.give_back(entry)
 
     def _come_again(self, queue: Queue, entry: Entry) -> None:
         """Its time has come."""
@@ -255,9 +273,14 @@ class Acknowledger:
         client.tell_receipt(command.receipt)
         if subscription is None or not subscription.is_pull:
             return
+        if subscription.is_browser and not self._dispatcher.is_browsing(subscription):
+            tell(subscription.outlet, subscription.outlet.session.nothing, subscription.id)
+            return
         subscription.pulled = pulled = subscription.pulled + 1
         subscription.credit = 1
         self.go_on(subscription)
+        if subscription.is_browser:
+            return  # it is told when there is no more
         if command.timeout_ms > 0:
             self._call_later(command.timeout_ms / 1000, lambda: self._end_pull(subscription, pulled, PULL_LOOKS_MAX))
         elif command.timeout_ms < 0:

@@ -32,6 +32,7 @@ from broker.core.policies import Policies
 from broker.core.queue import Queue
 from broker.core.slices import Pace, Work
 from broker.core.subscription import Outlet, Subscription, volatile_entry
+from broker.core.telling import ERROR_OF_BROKER
 from broker.core.topic import Topic, TopicSubscription
 from broker.dispatcher import NOBODY, Dispatcher
 from broker.fan_out import FanOut
@@ -95,7 +96,7 @@ class Advising:
         try:
             self._tell(self._advisor, fact)
         except Exception:
-            log.exception("an advisory led to an error of the broker")
+            log.exception("an advisory %s", ERROR_OF_BROKER)
 
     def _tell(self, advisor: Advisor, fact: Fact) -> None:
         audience = self._audience

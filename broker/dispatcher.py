@@ -12,16 +12,16 @@ from typing import Protocol
 from broker.core.advisor import MessageEvent
 from broker.core.browse import Browse
 from broker.core.client import Waiting
-from broker.core.commands import ClientError
+from broker.core.commands import ClientError, Undeliverable
 from broker.core.deadletter import dead_letter
 from broker.core.destinations import Destinations
 from broker.core.memory import Holder, Memory
 from broker.core.policies import Policies
 from broker.core.queue import ROUND_MESSAGES, Delivery, Queue
 from broker.core.settings import EngineSettings
-from broker.core.slices import Pace, Rounds, Work
+from broker.core.slices import Pace, Rounds, Work, at_once
 from broker.core.subscription import Entry, Outlet, Session, Subscription
-from broker.core.telling import hang_up, tell
+from broker.core.telling import ERROR_OF_BROKER, hang_up, tell
 from broker.core.topic import Topic, TopicSubscription
 from broker.preparing import InThread, Preparing
 from store.operations import (
@@ -56,6 +56,9 @@ class Store(Protocol):
 
     @property
     def is_congested(self) -> bool: ...
+
+    @property
+    def handed_over(self) -> int: ...
 
     @property
     def is_full(self) -> bool: ...
@@ -184,7 +187,7 @@ class Dispatcher:
             if queue.expired:
                 self._expire(queue, now)
                 rounds -= EXPIRED_ROUNDS
-            if queue.routes is not None and queue.ready:
+            if queue.routes is not None and queue.routes.is_placing:
                 rounds = 0  # as many were put into lanes as a step may have
             if not queue.has_more and not queue.expired:
                 break
@@ -200,10 +203,13 @@ class Dispatcher:
             yield
 
     def dispatch_all(self, queues: Iterable[Queue], pace: Pace) -> Work[None]:
-        """``dispatch`` of each, in steps. ``queues`` are not to change meanwhile."""
+        """``dispatch`` of each, in steps, each by itself. ``queues`` are not to change meanwhile."""
         for queue in queues:
             dispatched = queue.dispatched
-            self.dispatch(queue)
+            try:
+                self.dispatch(queue)
+            except Exception:  # the others give out what they hold all the same
+                log.exception("%s: giving out what it holds %s", queue.destination, ERROR_OF_BROKER)
             if pace.is_full(1 + queue.dispatched - dispatched):
                 yield
 
@@ -223,6 +229,9 @@ class Dispatcher:
                 prepare = outlet.session.deliver(
                     subscription.id, tag, entry.message, entry.redeliveries, subscription.ack
                 )
+            except Undeliverable as reason:
+                self._undeliverable(subscription, tag, entry, reason)
+                continue
             except Exception:
                 hang_up(outlet)
             else:
@@ -236,6 +245,18 @@ class Dispatcher:
                 self.remove(entry.queue, entry)
         if self._tells:
             self._tell_of(deliveries)
+
+    def _undeliverable(self, subscription: Subscription, tag: int, entry: Entry, reason: Undeliverable) -> None:
+        """It is a dead letter, where others find it whole."""
+        log.warning("message %s cannot be told to %r: %s", entry.message.message_id, subscription.outlet, reason)
+        if not subscription.is_auto:
+            subscription.take_one(tag)
+        queue = entry.queue
+        if queue is not None:
+            if not subscription.is_auto:
+                queue.settle(entry)
+            self.bury(queue, entry, f"it cannot be told to a consumer: {reason}")
+            self._rounds.ask(queue)  # there is room for another one
 
     def _tell_of(self, deliveries: Sequence[Delivery]) -> None:
         """What an AUTO subscription got is consumed by that; what a browser is shown is neither."""
@@ -252,12 +273,18 @@ class Dispatcher:
 
     def dispatch_pending(self, subscription: Subscription) -> None:
         """Give a plain topic subscription what waits for it."""
+        at_once(self.pending(subscription, Pace()))
+
+    def pending(self, subscription: Subscription, pace: Pace) -> Work[None]:
+        """As ``dispatch_pending``, in steps."""
         assert isinstance(subscription, TopicSubscription), "only a topic's subscription has no queue"
         while subscription.pending:
             deliveries = subscription.dispatch(self._clock())
             if not deliveries:
                 break
             self.deliver(deliveries)
+            if pace.is_full(len(deliveries)):
+                yield
 
     # ---- browsers
 
@@ -271,6 +298,10 @@ class Dispatcher:
                 return
         self._browses[subscription] = browses
         self.show(subscription)
+
+    def is_browsing(self, subscription: Subscription) -> bool:
+        """Whether there is, or may be, more that it was not shown."""
+        return subscription in self._browses
 
     def end_browse(self, subscription: Subscription) -> None:
         """It looks no more."""

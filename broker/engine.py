@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from datetime import UTC, tzinfo
 from functools import partial
 from typing import Any, TypeVar, cast
 
 from broker.acknowledger import Acknowledger
 from broker.advising import Advising
+from broker.connection_ids import ConnectionIds
 from broker.core import names
 from broker.core.access import ANONYMOUS, Access, Credentials, OpenAccess, Principal
 from broker.core.advisor import Advisor
@@ -61,7 +62,7 @@ from broker.core.slices import Pace, Rounds, Work, at_once, is_done
 from broker.core.statistics import statistics
 from broker.core.subscription import Outlet, Subscription
 from broker.core.telling import ERROR_OF_BROKER, hang_up, tell
-from broker.core.topic import DurableSubscription, Topic
+from broker.core.topic import DurableSubscription, Topic, TopicSubscription
 from broker.declarations import Declarations
 from broker.dispatcher import NOBODY, BrowsePage, Dispatcher, Store
 from broker.fan_out import FanOut
@@ -69,11 +70,11 @@ from broker.flow import FlowControl, Line, Waits
 from broker.idle_destinations import IdleDestinations, Leaving
 from broker.memory_holders import MemoryHolders
 from broker.preparing import InThread, at_once_on_the_loop
+from broker.scheduler import Scheduler
 from broker.sender import Commitment, Sender
 from broker.slow_consumers import SlowConsumers
 from broker.subscriber import Opening, Subscriber
 from broker.transactions import Transactions
-from store.connections import ConnectionUsers
 from store.operations import (
     AddConnection,
     AddMessage,
@@ -117,6 +118,11 @@ def _compile(selector: str) -> None:
         compile_selector(selector)
     except ClientError:
         pass
+
+
+def _address_of(client: Client) -> str:
+    """From where it comes, without the port."""
+    return client.connection.peer.rpartition(":")[0]
 
 
 def destinations_of(
@@ -188,10 +194,11 @@ class Engine:
         self._leavers: dict[Client, list[Callable[[], None]]] = {}
         self._client_ids: dict[str, Client] = {}
         self._connection_ids: dict[str, Client] = {}
-        self._connection_users = ConnectionUsers(store.connections())
+        self._connection_owners = ConnectionIds(store.connections())
         self._duplicates = 0
         self._reported: deque[list[StoreOperation]] = deque()  # by the store, and not taken in yet
         self._is_taking_in = False
+        self.reports = 0  # how often the store said what is durable
         self._dispatcher = Dispatcher(
             store.append, store.epoch, self._destinations, memory, settings, policies, clock, prepare_in_thread, start
         )
@@ -252,9 +259,6 @@ class Engine:
             lambda now: self._idle_destinations.tick(now, self._declarations.producing),
         )
         self._room_again = Rounds(start, self._go_on)
-        # The names of hot paths.
-        self._dispatch = self._dispatcher.dispatch
-        self._dispatch_pending = self._dispatcher.dispatch_pending
         self._handlers: dict[type, Handler] = {
             Send: self._send,
             Ack: self._acknowledger.ack,
@@ -285,6 +289,11 @@ class Engine:
         wait for ``on_drained``."""
         return self._store.is_congested or len(self._reported) > 1
 
+    @property
+    def handed_over(self) -> int:
+        """How many operations the store was given so far."""
+        return self._store.handed_over
+
     def may_speak(self) -> bool:
         """Whether anything may be said to anybody: see ``Store.may_speak``."""
         return self._store.may_speak()
@@ -294,7 +303,7 @@ class Engine:
         self._store.look_soon()
 
     def drained(self) -> None:
-        """The store is not congested any more."""
+        """The store said what is durable, or took in what was too much for it."""
         if not self.is_congested:
             self._on_drained()
 
@@ -328,7 +337,10 @@ class Engine:
     def _go_on(self, client: Client) -> Work[None]:
         pace = Pace()
         for subscription in list(client.subscriptions.values()):
-            self._acknowledger.go_on(subscription)
+            if isinstance(subscription, TopicSubscription) and not subscription.is_held_back:
+                yield from self._dispatcher.pending(subscription, pace)
+            else:
+                self._acknowledger.go_on(subscription)
             if pace.is_full(1 + len(subscription.queues)):
                 yield
 
@@ -336,11 +348,24 @@ class Engine:
         """Carry out one command. What the peer did wrong is told to its session, not raised."""
         client: Client | None = connection.client
         if client is None or not client.is_open:
+            self._after_its_end(connection, client, command)
             return
         if client.awaited is not None:
             client.awaited.append(command)
             return
         self._try(client, command, self._handlers[type(command)])
+
+    def _after_its_end(self, connection: Connection, client: Client | None, command: Command) -> None:
+        """What is said behind the end of a connection that keeps its socket (OpenWire): it begins anew, or hangs up."""
+        if not connection.session.survives_errors:
+            return
+        if isinstance(command, Disconnect):
+            connection.await_hang_up()
+        elif isinstance(command, Connect) and client is not None and client in self._leavers:
+            self._leavers[client].append(lambda: self._after_its_end(connection, connection.client, command))
+        elif isinstance(command, Connect) and client is None:
+            self.opened(connection)
+            self.handle(connection, command)
 
     def _try(self, client: Client, command: Command, handler: Handler) -> None:
         try:
@@ -377,6 +402,8 @@ class Engine:
     def _refuse(self, client: Client, command: Command, error: ClientError) -> None:
         if error.receipt is None:
             error.receipt = getattr(command, "receipt", None)
+        if isinstance(command, Subscribe):
+            error.refused_id = command.id
         self._fail(client, command, error)
 
     def _begin(self, work: Work[None]) -> None:
@@ -409,7 +436,7 @@ class Engine:
         try:
             self._flow.left(client)
         except Exception:  # the rest of what it had is to end all the same
-            log.exception("%r: its end led to an error of the broker", client.connection)
+            log.exception("%r: its end %s", client.connection, ERROR_OF_BROKER)
         for each in client.subscriptions.values():
             each.end()
         self._leavers[client] = [] if then is None else [then]
@@ -425,7 +452,7 @@ class Engine:
                 if work is not None:
                     yield from work
             except Exception:  # the rest of what it had is to end all the same
-                log.exception("%r: its end led to an error of the broker", client.connection)
+                log.exception("%r: its end %s", client.connection, ERROR_OF_BROKER)
         if client.id is not None:
             del self._client_ids[client.id]
         if client.connection_id is not None:
@@ -446,7 +473,7 @@ class Engine:
                 log.exception("%r: the end of %r %s", client.connection, each.id, ERROR_OF_BROKER)
             if pace.is_full(_CLOSED):
                 yield
-        yield from self._dispatch_all(left, pace)
+        yield from self._dispatcher.dispatch_all(left, pace)
 
     def _when_left(self, client: Client, then: Callable[[None], None]) -> None:
         """``then`` is called when all is over that belonged to ``client``, who is leaving."""
@@ -509,13 +536,11 @@ class Engine:
         """It is ``principal``. A connection id is his for good: his answer comes when the store knows that."""
         id, user = command.connection_id, principal.owner
         if id is not None:
-            self._check_connection_id(id, principal)
+            self._check_connection_id(client, id, principal)
         if id is None or user is None:
             self._enter(principal, client, command)
             return
-        is_known = self._connection_users.user(id) == user
-        self._connection_users.know([(id, user)])
-        if is_known:
+        if self._connection_owners.take(id, user, _address_of(client)):
             self._enter(principal, client, command)
             return
 
@@ -558,16 +583,17 @@ class Engine:
         user = None if principal.name == ANONYMOUS else principal.name
         tell(client.connection, client.session.connected, command, client.connection.id, user)
 
-    def _check_connection_id(self, id: str, principal: Principal) -> None:
+    def _check_connection_id(self, client: Client, id: str, principal: Principal) -> None:
         """It belongs to the user who had it first, also while he is away: the ids of his messages begin with it."""
         names.check_length("the id of a connection", id, ErrorKind.CLIENT_ID)
         former = self._connection_ids.get(id)
-        user = None if principal.owner is None else self._connection_users.user(id)
         is_anothers = former is not None and former.principal.name != principal.name
-        if is_anothers or (user is not None and user != principal.owner) or is_of_numbered(id):
+        if not is_anothers and principal.owner is not None:
+            is_anothers = self._connection_owners.is_refused(id, principal.owner, _address_of(client))
+        if is_anothers or is_of_numbered(id):
             raise ClientError(
-                f"Connection {id} belongs to another user",
-                "A connection is taken over by its own user only.",
+                f"Connection {id} belongs to another user, or to a program of other users elsewhere",
+                "A connection is taken over by its own user only, and a program connects for others from where it is.",
                 kind=ErrorKind.SECURITY,
             )
 
@@ -579,6 +605,8 @@ class Engine:
     def _disconnect(self, client: Client, command: Disconnect) -> None:
         if self._flow.is_holding and self._flow.follow_out(client, command):
             return
+        if command.is_awaited:
+            client.connection.await_login()
         # An empty operation: it comes back when all before it is durable.
         farewell = Atomic((), None, _Farewell(client, command.receipt, command.is_awaited))
         self._leave(client, partial(self._append, farewell))
@@ -606,21 +634,36 @@ class Engine:
 
     # ---- messages
 
-    def _send(self, client: Client, command: Send) -> None:
+    def _send(self, client: Client, command: Send) -> Work[None] | None:
         if command.message.user_id != client.user_id:
             command.message = of_user(command.message, client.user_id)
         if self._flow.is_holding and self._flow.follow(client, command):
-            return
+            return None
         try:
             if command.transaction is None:
-                self._sender.send(client, command)
+                work = self._sender.send(client, command)
+                if work is not None and not is_done(work):
+                    return self._send_on(client, command, work)
             else:
                 self._transactions.send(client, command)
         except NoRoom as refusal:
-            if not self._flow.hold(client, command, refusal):
-                self._refused(client, command, refusal)
-                raise
+            self._wait_for_room(client, command, refusal)
         self._await_out(client)
+        return None
+
+    def _send_on(self, client: Client, command: Send, work: Work[None]) -> Work[None]:
+        """The steps after the first."""
+        yield
+        try:
+            yield from work
+        except NoRoom as refusal:
+            self._wait_for_room(client, command, refusal)
+
+    def _wait_for_room(self, client: Client, command: Send, refusal: NoRoom) -> None:
+        """Or fail, if it is not to wait."""
+        if not self._flow.hold(client, command, refusal):
+            self._refused(client, command, refusal)
+            raise refusal
 
     def _await_out(self, client: Client) -> None:
         """What it says next is not looked at while something that it sent is going out."""
@@ -629,12 +672,12 @@ class Engine:
 
     def _decide(self, client: Client, command: Commit | Prepare) -> Work[None]:
         """COMMIT or PREPARE: what is to be stored by it may have to wait for room."""
-        transaction = yield from self._transactions.encode(client, command)
+        transaction = yield from self._transactions.make_ready(client, command)
         try:
             yield from self._end_transaction(client, command)
         finally:
             if transaction is not None:
-                transaction.encoded = {}
+                self._transactions.forget_made(transaction)
 
     def _end_transaction(self, client: Client, command: Commit | Prepare) -> Work[None]:
         is_waiting = self._flow.is_holding and self._flow.follow(client, command)
@@ -681,13 +724,13 @@ class Engine:
         return frozenset(names.split(command.message.destination) if command.transaction is None else ())
 
     def _do(self, client: Client, command: Waits) -> Work[None] | None:
-        """What is returned: see Transactions.commit."""
+        """What is returned: see Transactions.commit and Sender.send."""
         if isinstance(command, Commit):
             return self._transactions.commit(client, command)
         if isinstance(command, Prepare):
             self._transactions.prepare(client, command)
         elif command.transaction is None:
-            self._sender.send(client, command)
+            return self._sender.send(client, command)
         else:
             self._transactions.send(client, command)
         return None
@@ -719,9 +762,11 @@ class Engine:
     def durable(self, operations: list[StoreOperation]) -> None:
         """Those operations hold, in the order in which they were handed over. Where one of them leads to an error, all
         others hold none the less."""
+        self.reports += 1
         self._reported.append(operations)
         if not self._is_taking_in:
             self._begin(self._take_in())
+        self.drained()
 
     def _take_in(self) -> Work[None]:
         reported = self._reported
@@ -773,17 +818,7 @@ class Engine:
                         client.connection.touch()
             except Exception:
                 self._end_waiting(operation)
-        yield from self._dispatch_all(touched, pace)
-
-    def _dispatch_all(self, queues: Iterable[Queue], pace: Pace) -> Work[None]:
-        for queue in queues:
-            dispatched = queue.dispatched
-            try:
-                self._dispatch(queue)
-            except Exception:
-                log.exception("%s: giving out what it holds %s", queue.destination, ERROR_OF_BROKER)
-            if pace.is_full(1 + queue.dispatched - dispatched):
-                yield
+        yield from self._dispatcher.dispatch_all(touched, pace)
 
     def _end_waiting(self, operation: StoreOperation) -> None:
         """From an ``except``: who waits for ``operation`` is hung up on, and learns the outcome when he sends again."""
@@ -792,7 +827,7 @@ class Engine:
         if isinstance(client, Client):
             hang_up(client.connection)
         else:
-            log.exception("%s, for which no client waits, led to an error of the broker", type(operation).__name__)
+            log.exception("%s, for which no client waits, %s", type(operation).__name__, ERROR_OF_BROKER)
 
     def _duplicate(self, message: Message) -> None:
         """Its producer sent it before, it was stored then, and nobody is given it twice."""
@@ -827,8 +862,7 @@ class Engine:
         elif isinstance(operation, Page) and operation.owner not in self._by_owner:
             scheduler = self._sender.scheduler
             if scheduler is not None and operation.owner == scheduler.owner:
-                scheduler.durable(operation)
-                self._await_next()
+                self._begin(self._read_scheduled(scheduler, operation))
         elif isinstance(operation, Page):
             queue = self._by_owner.get(operation.owner)
             if queue is not None:
@@ -850,14 +884,12 @@ class Engine:
             context.client.tell_receipt(context.receipt)
             if context.client.is_there:
                 context.client.is_there = False
-                if context.is_awaited:
-                    context.client.connection.await_hang_up()
-                else:
+                if not context.is_awaited:
                     context.client.connection.close()
         elif isinstance(operation, PrepareTransaction):
             self._transactions.has_prepared(operation)
         elif isinstance(operation, EndTransaction):
-            self._transactions.has_ended(operation, touched)
+            yield from self._transactions.has_ended(operation, touched, pace)
         elif isinstance(operation, Atomic):
             yield from self._hold_together(operation, touched, pace)
         elif context is not None:
@@ -892,7 +924,7 @@ class Engine:
             try:
                 each(now)
             except Exception:  # nobody's request: the others go on, and so does the broker
-                log.exception("what is due once a second led to an error of the broker")
+                log.exception("what is due once a second %s", ERROR_OF_BROKER)
         if not self._is_looking:
             self._begin(self._look(now))
 
@@ -904,9 +936,14 @@ class Engine:
                 try:
                     yield from each(now)
                 except Exception:  # as in ``tick``
-                    log.exception("what is due once a second led to an error of the broker")
+                    log.exception("what is due once a second %s", ERROR_OF_BROKER)
         finally:
             self._is_looking = False
+
+    def _read_scheduled(self, scheduler: Scheduler, page: Page) -> Work[None]:
+        """Beside what others wait for."""
+        yield from scheduler.read(page)
+        self._await_next()
 
     def _fire(self, now: int) -> None:
         """Send what waited for its time, and come again when the next is due, if that is before the next tick."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from broker.core.queue import Delivery
 from broker.core.slices import ITEMS, Work
 from broker.core.subscription import Entry, Outlet
+from broker.core.telling import ERROR_OF_BROKER
 from broker.core.topic import Topic, TopicSubscription
 from store.records.message import Message
 
@@ -84,7 +85,7 @@ class FanOut:
             try:
                 self._step(topic, waiting)
             except Exception:  # those who come behind get it all the same, and what follows
-                log.exception("%s: a message led to an error of the broker", topic.destination)
+                log.exception("%s: a message %s", topic.destination, ERROR_OF_BROKER)
             yield
 
     def _step(self, topic: Topic, waiting: deque[_Going]) -> None:

@@ -7,23 +7,27 @@ message where it must be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import tzinfo
+from typing import TypeGuard
 
 from broker.core import names
 from broker.core.access import Access, Operation
 from broker.core.advisor import MessageEvent
 from broker.core.client import Client
 from broker.core.commands import ClientError, ErrorKind, Receipt, Send
-from broker.core.destinations import VIRTUAL_TOPIC_PREFIX, Destinations
+from broker.core.destinations import Destinations
+from broker.core.made import Made, Target
 from broker.core.memory import Memory, Share
 from broker.core.pending import PENDING
 from broker.core.policies import DestinationPolicy, Policies
 from broker.core.queue import Queue
 from broker.core.room import NoRoom
-from broker.core.slices import Pace, Work, at_once
+from broker.core.slices import ITEMS, Pace, Work
 from broker.core.subscription import Outlet
-from broker.core.topic import Topic
+from broker.core.topic import DurableSubscription, Topic
+from broker.core.virtual_topics import VIRTUAL_TOPIC_PREFIX
 from broker.dispatcher import NOBODY, Dispatcher, Store, encode_payload
 from broker.fan_out import FanOut
 from broker.scheduler import Scheduler, is_management, may_be_scheduled
@@ -35,12 +39,12 @@ from store.records.message_ids import is_made_by_broker
 from store.records.transactions import TransactionId
 from store.space import StoreFull
 
+log = logging.getLogger(__name__)
+
 FULL_ADVICE = "Nothing was stored. Send it later: consumers go on, and what they acknowledge gives space back."
 # Limits by the names under which a producer is told of them.
 STORE_LIMIT = "store"
 MEMORY_LIMIT = "memory_limit"
-
-Target = Queue | Topic
 
 
 class Commitment:
@@ -55,7 +59,8 @@ class Commitment:
         self.volatile = volatile
 
 
-_NOTHING: dict[int, bytes] = {}
+# Of a message, that take as long to copy as one more item of a step.
+_COPIED_BYTES = 16 * 1024
 
 
 class Sender:
@@ -91,13 +96,15 @@ class Sender:
         if pending is not None:
             self._begin_scheduler(pending.id, pending.count)
 
-    def send(self, client: Client, command: Send) -> None:
-        """Outside of a transaction: the receipt is told when the message is durable, or visible if it is not stored."""
+    def send(self, client: Client, command: Send) -> Work[None] | None:
+        """Outside of a transaction: the receipt is told when the message is durable, or visible if it is not stored.
+
+        What is returned, if anything, is for the caller to make the steps of, before the client's next command. As long
+        as it raises NoRoom or another ClientError, nothing has become of the message."""
         message = command.message
         queue = client.targets.get(message.destination)
         if queue is None or queue.is_dropped or not message.persistent or may_be_scheduled(message):
-            self._send_otherwise(client, message, command.receipt)
-            return
+            return self._send_otherwise(client, message, command.receipt)
         receipt = command.receipt
         waiting = None if receipt is None else (client, receipt)
         try:
@@ -105,16 +112,45 @@ class Sender:
         except StoreFull as error:
             raise self.full(str(error), message.destination) from error
 
-    def _send_otherwise(self, client: Client, message: Message, receipt: Receipt | None) -> None:
+        return None
+
+    def _send_otherwise(self, client: Client, message: Message, receipt: Receipt | None) -> Work[None] | None:
+        target = self.known_target(client, message)
+        if target is not None and not _is_wide(target):
+            self._send_to(client, message, target, receipt)
+            return None
         if is_management(message.destination):
             self._manage(client, message)
             client.tell_receipt(receipt)
+            return None
+        return self._send_routed(client, self.scheduled(client, message), receipt)
+
+    def _send_routed(self, client: Client, message: Message, receipt: Receipt | None) -> Work[None]:
+        pace = Pace()
+        routed = yield from self._routes(client, message, pace)
+        if len(routed) == 1 and not _is_wide(routed[0][1]):
+            self._send_to(client, *routed[0], receipt)
             return
-        routed = self.routes(client, self.scheduled(client, message))
-        if len(routed) != 1:
-            self._send_together(client, routed, receipt)
-            return
-        message, target = routed[0]
+        # Copies of one message: all or none.
+        made = Made(client.holder)
+        try:
+            yield from self._make(client, routed, None, pace, made)
+        except BaseException:
+            made.give_back()
+            raise
+        operations, volatile = self.settle(client, made, None)
+        if operations and self._store.is_full:
+            raise self.full(self._store.full_reason, message.destination)
+        for copy, target in volatile:
+            self.check_memory(copy, target)
+        commitment = Commitment(client, receipt, volatile)
+        if operations:
+            self._append(Atomic(operations, None, commitment))
+        else:
+            yield from self.committed(commitment, pace)
+
+    def _send_to(self, client: Client, message: Message, target: Target, receipt: Receipt | None) -> None:
+        """To that alone."""
         owners = self._stored_by(message, target, client)
         if owners:
             add = _add(message, owners, encode_payload(message), (client, receipt))
@@ -127,19 +163,6 @@ class Sender:
         self.check_memory(message, target)
         self.show(client, message, target)
         client.tell_receipt(receipt)
-
-    def _send_together(self, client: Client, routed: list[tuple[Message, Target]], receipt: Receipt | None) -> None:
-        """Copies of one message: all or none."""
-        operations, volatile = self.operations(client, routed, None)
-        if operations and self._store.is_full:
-            raise self.full(self._store.full_reason, routed[0][0].destination)
-        for message, target in volatile:
-            self.check_memory(message, target)
-        commitment = Commitment(client, receipt, volatile)
-        if operations:
-            self._append(Atomic(operations, None, commitment))
-        else:
-            at_once(self.committed(commitment, Pace()))
 
     # ---- later
 
@@ -163,7 +186,14 @@ class Sender:
 
     def _begin_scheduler(self, owner: int, count: int) -> Scheduler:
         self.scheduler = Scheduler(
-            self._append, self._send_due, owner, count, self._store.epoch, self._clock, zone=self._zone
+            self._append,
+            self._send_due,
+            owner,
+            count,
+            self._store.epoch,
+            self._clock,
+            zone=self._zone,
+            repeat_max=self._dispatcher.settings.max_scheduler_repeat_allowed,
         )
         self._pending = Queue(PENDING, owner, self._dispatcher.settings, Share(self._memory))
         return self.scheduler
@@ -182,19 +212,20 @@ class Sender:
             self.check_may_send_all(client, message.reply_to)
         self._begun_scheduler().manage(message, user)
 
-    def _send_due(self, message: Message, parts: Sequence[AddMessage | RemoveMessage]) -> None:
+    def _send_due(self, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace) -> Work[None]:
         """The time of ``message`` has come: it goes where it belongs, together with ``parts``. See scheduler.Send."""
-        operations, volatile = self.operations(None, self.routes(None, message), None)
+        made = yield from self.make(None, (message,), None, pace)
+        operations, volatile = self.settle(None, made, None)
         together = [*operations, *parts]
         commitment = Commitment(None, None, volatile)
         if together:
             self._append(Atomic(together, None, commitment))
         else:
-            at_once(self.committed(commitment, Pace()))
+            yield from self.committed(commitment, pace)
 
     # ---- where to
 
-    def routes(self, client: Client | None, message: Message) -> list[tuple[Message, Target]]:
+    def _routes(self, client: Client | None, message: Message, pace: Pace) -> Work[list[tuple[Message, Target]]]:
         """Each queue and topic that gets the message, with the copy that is for it. ClientError when one of them may
         not. No client: the broker sends what it was given before."""
         destination = message.destination
@@ -203,7 +234,7 @@ class Sender:
             return [(message, self._pending)]
         parts = names.split(destination)
         if len(parts) == 1 and parts[0] == destination:
-            return self._routes_of_one(client, message)
+            return (yield from self._routes_of_one(client, message, pace))
         if len(parts) > names.COMPOSITE_PARTS_MAX:
             raise ClientError(
                 f"{destination} names {len(parts)} destinations",
@@ -213,7 +244,10 @@ class Sender:
         if client is not None:
             self._check_size(message, len(parts))
         copies = [altered(message, destination=part, original_destination=destination) for part in parts]
-        return [routed for copy in copies for routed in self._routes_of_one(client, copy)]
+        routed = []
+        for copy in copies:
+            routed += yield from self._routes_of_one(client, copy, pace)
+        return routed
 
     def _check_size(self, message: Message, parts: int) -> None:
         """ClientError when its copies, which are stored together as those of a transaction, are more than one may
@@ -227,7 +261,7 @@ class Sender:
                 kind=ErrorKind.RESOURCE,
             )
 
-    def _routes_of_one(self, client: Client | None, message: Message) -> list[tuple[Message, Target]]:
+    def _routes_of_one(self, client: Client | None, message: Message, pace: Pace) -> Work[list[tuple[Message, Target]]]:
         destination = message.destination
         policy = self._policies.of(destination)
         if client is not None:
@@ -247,10 +281,12 @@ class Sender:
             return [(message, target)]
         routed: list[tuple[Message, Target]] = [(message, target)]
         if destination.kind is DestinationKind.TOPIC and destination.name.startswith(VIRTUAL_TOPIC_PREFIX):
-            routed += [
-                (altered(message, destination=each, original_destination=destination), self._destinations.queue(each))
-                for each in self._destinations.virtual_queues(destination.name)
-            ]
+            for each in list(self._destinations.virtual_queues(destination.name)):
+                if self._destinations.exists(each):  # it may have ended since the first step
+                    copy = altered(message, destination=each, original_destination=destination)
+                    routed.append((copy, self._destinations.queue(each)))
+                if pace.is_full(1 + message.size // _COPIED_BYTES):
+                    yield
         return routed
 
     def known_target(self, client: Client, message: Message) -> Target | None:
@@ -310,27 +346,115 @@ class Sender:
         expiration = policy.expiration(message.timestamp, message.expiration)
         return message if expiration == message.expiration else altered(message, expiration=expiration)
 
-    def operations(
+    def _add_of(
+        self,
+        client: Client | None,
+        message: Message,
+        target: Target,
+        owners: tuple[int, ...],
+        transaction: TransactionId | None,
+    ) -> AddMessage:
+        add = _add(message, owners, encode_payload(message, transaction))
+        if client is None:  # its id was known when it came; whoever sent it does not send it again
+            add.is_audited = False
+        add.passed_over = _passed_over(message, target, owners, transaction)
+        return add
+
+    def make(
+        self, client: Client | None, messages: Iterable[Message], transaction: TransactionId | None, pace: Pace
+    ) -> Work[Made]:
+        """What becomes of messages, in steps; ``settle`` ends it. ClientError when one may not go where it is to, or
+        the copies of one take more memory than the client may hold."""
+        made = Made(None if client is None else client.holder)
+        try:
+            for message in messages:
+                target = None if client is None else self.known_target(client, message)
+                if target is not None and not _is_wide(target):
+                    self._make_one(client, message, target, transaction, made)
+                    if pace.is_full(1 + message.size // _COPIED_BYTES):
+                        yield
+                    continue
+                if client is not None:
+                    message = self.scheduled(client, message)
+                routed = yield from self._routes(client, message, pace)
+                yield from self._make(client, routed, transaction, pace, made)
+        except BaseException:
+            made.give_back()
+            raise
+        return made
+
+    def _make(
         self,
         client: Client | None,
         routed: list[tuple[Message, Target]],
         transaction: TransactionId | None,
-        encoded: Mapping[int, bytes] = _NOTHING,
+        pace: Pace,
+        made: Made,
+    ) -> Work[None]:
+        """The copies of one message."""
+        made.begin()
+        for message, target in routed:
+            if _is_wide(target):
+                known = target.owners
+                add = yield from self._add_in_steps(client, message, target, transaction, pace)
+                made.parts.append((message, target, known, add))
+            else:
+                self._make_one(client, message, target, transaction, made)
+            if pace.is_full(1 + message.size // _COPIED_BYTES):
+                if len(routed) > ITEMS:
+                    made.count()
+                yield
+
+    def _make_one(
+        self, client: Client | None, message: Message, target: Target, transaction: TransactionId | None, made: Made
+    ) -> None:
+        owners = self._stored_by(message, target, client)
+        add = self._add_of(client, message, target, owners, transaction) if owners else None
+        made.parts.append((message, target, target.owners, add))
+
+    def _add_in_steps(
+        self, client: Client | None, message: Message, topic: Topic, transaction: TransactionId | None, pace: Pace
+    ) -> Work[AddMessage | None]:
+        """For very many durable subscriptions."""
+        if not message.persistent:
+            return None
+        origin = _origin(client)
+        owners = []
+        passed_over = []
+        for durable in list(topic.durables.values()):
+            if durable.wants(message, origin):
+                owners.append(durable.owner)
+            else:
+                key = durable.subscription_key
+                passed_over.append(encode_remove(message.destination, message.message_id, transaction, key, b""))
+            if pace.is_full():
+                yield
+        if not owners:
+            return None
+        add = _add(message, tuple(owners), encode_payload(message, transaction))
+        add.is_audited = add.is_audited and client is not None
+        add.passed_over = tuple(passed_over)
+        return add
+
+    def settle(
+        self, client: Client | None, made: Made, transaction: TransactionId | None
     ) -> tuple[list[AddMessage], list[tuple[Message, Target]]]:
-        """What the store is to keep of them, and what only memory will. ``encoded``: see Transaction."""
+        """What the store is to keep of what was made, and what only memory will: without queues that ended meanwhile,
+        and for the durable subscriptions that there are now. To be carried out in the same turn."""
+        made.give_back()
         operations: list[AddMessage] = []
         volatile: list[tuple[Message, Target]] = []
-        for message, target in routed:
-            owners = self._stored_by(message, target, client)
-            if owners:
-                payload = encoded.get(id(message)) or encode_payload(message, transaction)
-                add = _add(message, owners, payload)
-                if client is None:  # its id was known when it came; whoever sent it does not send it again
-                    add.is_audited = False
-                add.passed_over = _passed_over(message, target, owners, transaction)
-                operations.append(add)
-            else:
+        for message, target, known, add in made.parts:
+            if isinstance(target, Queue):
+                if target.is_dropped:
+                    continue
+            elif target.owners is not known:
+                owners = self._stored_by(message, target, client)
+                add = self._add_of(client, message, target, owners, transaction) if owners else None
+            if add is None:
                 volatile.append((message, target))
+            else:
+                operations.append(add)
         return operations, volatile
 
     def _stored_by(self, message: Message, target: Target, client: Client | None) -> tuple[int, ...]:
@@ -344,8 +468,21 @@ class Sender:
     def is_stored(self, client: Client, message: Message) -> bool:
         """Whether the store would have to keep the message, or a copy of it."""
         return message.persistent and any(
-            self._stored_by(copy, target, client) for copy, target in self.routes(client, message)
+            self._stored_by(message, target, client) for target in self._targets(client, message)
         )
+
+    def _targets(self, client: Client, message: Message) -> Iterator[Target]:
+        """As ``routes``, without copies."""
+        destination = message.destination
+        for part in (destination,) if destination == PENDING else names.split(destination):
+            if part == PENDING:
+                assert self._pending is not None, "only the scheduler makes such messages"
+                yield self._pending
+                continue
+            self.check_may_send(client, part)
+            yield self._destinations.route(part, client.principal.owner)
+            if part.is_topic:
+                yield from map(self._destinations.queue, list(self._destinations.virtual_queues(part.name)))
 
     # ---- room
 
@@ -356,8 +493,8 @@ class Sender:
     def lines_of(self, client: Client, message: Message) -> set[tuple[str, Destination | None]]:
         """The limits that ``message`` has to pass, each with whose it is (None: the broker's)."""
         lines: set[tuple[str, Destination | None]] = set()
-        for copy, target in self.routes(client, message):
-            if self._stored_by(copy, target, client):
+        for target in self._targets(client, message):
+            if self._stored_by(message, target, client):
                 lines.add((STORE_LIMIT, None))
             elif isinstance(target, Queue) or target.durables:
                 lines.add((MEMORY_LIMIT, target.destination))
@@ -378,9 +515,12 @@ class Sender:
                 limit = f"memory_limit of the broker is {memory.limit} bytes, of which {memory.used} are used"
             else:
                 continue
-            advice = f"{limit}. Send with persistent:true, or later."
             if message.size > memory.limit:
+                reason = f"A message of {message.size} bytes that is not persistent never has room in {destination}"
+                log.warning("%s: memory_limit of the broker is %d bytes", reason, memory.limit)
+                advice = f"memory_limit of the broker is {memory.limit} bytes. Send it with persistent:true."
                 raise ClientError(reason, advice, is_fatal=False, kind=ErrorKind.RESOURCE)
+            advice = f"{limit}. Send with persistent:true, or later."
             raise NoRoom(reason, advice, limit=MEMORY_LIMIT, destination=destination, of=destination, used=share.used)
 
     # ---- visible
@@ -388,16 +528,41 @@ class Sender:
     def show(self, client: Client | None, message: Message, target: Target, count: int = 1) -> None:
         """A message that is not stored becomes visible; ``count``: together with others."""
         if isinstance(target, Queue):
+            if not target.consumers:
+                self._dispatcher.tell(MessageEvent.NO_CONSUMER, message, target.destination, None)
             target.add_volatile(message)
             self._dispatcher.dispatch(target)
             return
-        if not target.subscribers and not target.durables:
-            self._dispatcher.tell(MessageEvent.NO_CONSUMER, message, target.destination, None)
-        self._fan_out.publish(target, message, _origin(client), count=count)
+        self._show_to_subscribers(client, message, target, count)
         for durable in list(target.durables.values()):
-            if durable.wants(message, _origin(client)):
-                durable.add_volatile(message)
-                self._dispatcher.dispatch(durable)
+            self._show_to_durable(durable, message, _origin(client))
+
+    def _show_to_subscribers(self, client: Client | None, message: Message, topic: Topic, count: int) -> None:
+        if not topic.subscribers and not topic.durables:
+            self._dispatcher.tell(MessageEvent.NO_CONSUMER, message, topic.destination, None)
+        self._fan_out.publish(topic, message, _origin(client), count=count)
+
+    def _show_to_durable(self, durable: DurableSubscription, message: Message, origin: Outlet) -> None:
+        if not durable.is_dropped and durable.wants(message, origin):
+            durable.add_volatile(message)
+            self._dispatcher.dispatch(durable)
+
+    def shown(self, client: Client | None, volatile: list[tuple[Message, Target]], pace: Pace) -> Work[None]:
+        """As ``show``, of those that become visible together, in steps."""
+        count = len(volatile)
+        for message, target in volatile:
+            if isinstance(target, Queue):
+                if not target.is_dropped:
+                    self.show(client, message, target, count)
+            else:
+                self._show_to_subscribers(client, message, target, count)
+                origin = _origin(client)
+                for durable in list(target.durables.values()):
+                    self._show_to_durable(durable, message, origin)
+                    if pace.is_full():
+                        yield
+            if pace.is_full():
+                yield
 
     def publish(self, topic: Topic, message: Message, origin: Outlet, count: int) -> None:
         """A message that is stored becomes visible to the plain subscribers of its topic, with ``count`` together."""
@@ -406,10 +571,7 @@ class Sender:
     def committed(self, commitment: Commitment, pace: Pace) -> Work[None]:
         """What was asked for together is durable: what is not stored of it becomes visible, of very much in steps."""
         client = commitment.client
-        for message, target in commitment.volatile:
-            self.show(client, message, target, len(commitment.volatile))
-            if pace.is_full(1 if isinstance(target, Queue) else 1 + len(target.durables)):
-                yield
+        yield from self.shown(client, commitment.volatile, pace)
         if client is not None:
             client.tell_receipt(commitment.receipt)
 
@@ -420,6 +582,11 @@ def _origin(client: Client | None) -> Outlet:
 
 # Destinations of which a client's rights are remembered; beyond it all are forgotten, and asked for again.
 MAY_SEND_REMEMBERED = 1000
+
+
+def _is_wide(target: Target) -> TypeGuard[Topic]:
+    """Whether so many hold what is sent there that it takes steps."""
+    return isinstance(target, Topic) and len(target.durables) > ITEMS
 
 
 def _is_plain(policy: DestinationPolicy) -> bool:

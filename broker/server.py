@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from broker.core.commands import ClientError
+from broker.core.telling import ERROR_OF_BROKER
 from broker.handshake import TlsServer
 from broker.protocols.session import Session
 from broker.transport import DEFAULT_LIMITS, Connection, Engine, Outbox, TransportLimits
@@ -281,7 +282,7 @@ class Server:
             connection.end_reading()
 
     def resume_reading_all(self) -> None:
-        """The engine is not congested any more."""
+        """As ``Outbox.resume_reading``."""
         if self._outbox is not None:
             self._outbox.resume_reading()
 
@@ -298,7 +299,7 @@ class Server:
                 connection.session.handing_over()
                 connection.close()
             except Exception:
-                log.exception("%s: cut off, for its last words led to an error of the broker", connection)
+                log.exception("%s: cut off, for its last words %s", connection, ERROR_OF_BROKER)
                 connection.abort()
         deadline = asyncio.get_running_loop().time() + seconds_max
         while not all(connection.is_flushed for connection in closing):

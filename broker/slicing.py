@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from broker.core.slices import Work
+from broker.core.telling import ERROR_OF_BROKER
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class Slices:
                 now = self._clock()
                 continue
             except Exception:
-                log.exception("work that was under way ends with an error of the broker")
+                log.exception("work that was under way %s", ERROR_OF_BROKER)
                 continue
             works.append(work)
         if works and not self._is_over:

@@ -18,7 +18,9 @@ from broker.core.selector import compile_selector
 from broker.core.settings import EngineSettings
 from broker.core.slices import Pace, Work
 from broker.core.subscription import Entry, Selector, Subscription
+from broker.core.telling import tell
 from broker.core.topic import DurableSubscription, Topic, TopicSubscription
+from broker.core.virtual_topics import needs_queue
 from broker.dispatcher import Dispatcher, Store
 from store.hints import with_user_hint
 from store.operations import AddSubscription, RemoveOwner
@@ -91,16 +93,22 @@ class Subscriber:
         """Open a subscription. A new durable one is served, and its receipt told, once the store has it."""
         if command.id in client.subscriptions:
             raise ClientError(
-                f"Subscription {command.id!r} exists already", "Each needs its own id.", kind=ErrorKind.STATE
+                f"Subscription {command.id!r} exists already",
+                "Each needs its own id.",
+                is_fatal=False,
+                kind=ErrorKind.STATE,
             )
         limit = self._settings.subscriptions_max
         if len(client.subscriptions) >= limit:
-            raise ClientError(f"More than {limit} subscriptions (subscriptions_max)", kind=ErrorKind.RESOURCE)
+            raise ClientError(
+                f"More than {limit} subscriptions (subscriptions_max)", is_fatal=False, kind=ErrorKind.RESOURCE
+            )
         memory = client.holder.memory
         if client.holder.by_kind[Kind.STATE] > memory.held_max:
             raise ClientError(
                 "Subscriptions fill the memory that is free",
                 f"memory_limit of the broker is {memory.limit} bytes.",
+                is_fatal=False,
                 kind=ErrorKind.RESOURCE,
             )
         parts = names.split(command.destination)
@@ -108,6 +116,7 @@ class Subscriber:
             raise ClientError(
                 f"{command.destination} names {len(parts)} destinations",
                 f"1 to {names.COMPOSITE_PARTS_MAX} may be named.",
+                is_fatal=False,
             )
         for part in parts:
             if part.is_topic != parts[0].is_topic:
@@ -138,7 +147,7 @@ class Subscriber:
                 is_fatal=False,
                 kind=ErrorKind.DESTINATION,
             )
-        if not names.is_wildcard(part.name) and not self._destinations.exists(part):
+        if (not names.is_wildcard(part.name) or needs_queue(part)) and not self._destinations.exists(part):
             self._access.check(client.principal, Operation.CREATE, part)
         self._access.check(client.principal, Operation.READ, part)
 
@@ -158,7 +167,7 @@ class Subscriber:
             command.id,
             client.connection,
             command.ack,
-            self._bounded(policy.prefetch(command.prefetch, is_topic=True), command),
+            self._bounded(client, policy.prefetch(command.prefetch, is_topic=True)),
             self._settings,
             no_local=command.no_local,
             selector=selector,
@@ -168,7 +177,7 @@ class Subscriber:
             plain.on_drop = self._advising.discarded
         user = client.principal.owner
         named = [self._destinations.topic(part, user) for part in parts if not names.is_wildcard(part.name)]
-        _enter(client, plain)
+        _enter(client, command, plain)
         for topic in named:
             topic.open(plain)
         for part in parts:
@@ -186,7 +195,7 @@ class Subscriber:
             command.id,
             client.connection,
             command.ack,
-            self._bounded(asked, command),
+            self._bounded(client, asked),
             selector=selector,
             priority=command.priority if policy.use_consumer_priority else 0,
             is_exclusive=command.is_exclusive or policy.all_consumers_exclusive_by_default,
@@ -194,7 +203,10 @@ class Subscriber:
         )
         user = client.principal.owner
         queues = [self._destinations.queue(part, user) for part in parts if not names.is_wildcard(part.name)]
-        _enter(client, subscription)
+        for part in parts:
+            if needs_queue(part) and not command.is_browser:
+                self._destinations.queue(part, user)  # where its messages wait while it is away
+        _enter(client, command, subscription)
         if command.is_browser:
             client.tell_receipt(command.receipt)
             yield from self._dispatcher.browse(subscription, queues)
@@ -213,9 +225,9 @@ class Subscriber:
         yield from self._advising.subscribed(client, command, subscription, parts)
         yield from self._dispatcher.dispatch_all(list(subscription.queues), Pace())
 
-    def _bounded(self, wanted: int, command: Subscribe) -> int:
-        """At most what a client may ask for. 0, one message for each Pull, is for those who can pull."""
-        return max(0 if command.prefetch == 0 else 1, min(wanted, self._settings.prefetch_max))
+    def _bounded(self, client: Client, wanted: int) -> int:
+        """At most what a client may have. 0, one message for each Pull, is for those who can pull."""
+        return max(0 if client.session.can_pull else 1, min(wanted, self._settings.prefetch_max))
 
     # ---- durable ones
 
@@ -230,7 +242,10 @@ class Subscriber:
         for topic in parts:
             if topic.kind is not DestinationKind.TOPIC:
                 raise ClientError(
-                    f"{topic} is no topic", "Only a topic has durable subscriptions.", kind=ErrorKind.DESTINATION
+                    f"{topic} is no topic",
+                    "Only a topic has durable subscriptions.",
+                    is_fatal=False,
+                    kind=ErrorKind.DESTINATION,
                 )
         destination = Destination(DestinationKind.TOPIC, ",".join(topic.name for topic in parts))
         names.check_length("the name of several topics", destination.name)
@@ -246,13 +261,13 @@ class Subscriber:
             durable = self._destinations.add_durable(asked)
         prefetch = self._policies.of(parts[0]).prefetch(command.prefetch, is_topic=True, is_durable=True)
         subscription = Subscription(
-            command.id, client.connection, command.ack, self._bounded(prefetch, command), no_local=command.no_local
+            command.id, client.connection, command.ack, self._bounded(client, prefetch), no_local=command.no_local
         )
         durable.reserve(subscription, partial(self._may_read, client))
         if durable.user is None:
             durable.user = client.principal.owner
         self._claim(durable)
-        _enter(client, subscription)
+        _enter(client, command, subscription)
         yield from self._advising.subscribed(client, command, subscription, parts)
         pace = Pace()
         known: list[DurableSubscription] = []
@@ -442,17 +457,20 @@ class Subscriber:
                 topic.close(subscription)
                 if pace.is_full():
                     yield
-            subscription.clear()  # also what topics gave it that are gone
+            yield from subscription.let_go_of_all(pace)  # also what topics gave it that are gone
         parts = [queue for queue in subscription.queues if isinstance(queue, DurableSubscription)]
         if parts:  # what was there for it may be taken by now
             self._claim(self._destinations.durables[subscription_key(parts[0].client_id, parts[0].name)])
         self._advising.unsubscribed(subscription)
 
 
-def _enter(client: Client, subscription: Subscription) -> None:
+def _enter(client: Client, command: Subscribe, subscription: Subscription) -> None:
     """It is open from now on, until ``close``."""
     client.subscriptions[subscription.id] = subscription
     client.holder.add(Kind.STATE, SUBSCRIPTION_BYTES)
+    prefetch = subscription.prefetch
+    if command.prefetch not in (None, prefetch) and client.session.can_pull:
+        tell(client.connection, client.session.tell_prefetch, subscription.id, prefetch)
 
 
 def _record(durable: DurableSubscriber, topic: Destination, *, is_retroactive: bool = False) -> bytes:

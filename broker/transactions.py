@@ -16,6 +16,7 @@ from broker.core.commands import (
     XAER_PROTO,
     XAER_RMFAIL,
     Abort,
+    Ack,
     Begin,
     ClientError,
     Commit,
@@ -26,18 +27,19 @@ from broker.core.commands import (
     Send,
 )
 from broker.core.destinations import Destinations
+from broker.core.made import Target
 from broker.core.memory import Kind
 from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
-from broker.core.slices import Pace, Work, is_done
+from broker.core.slices import Pace, Work, at_once, is_done
 from broker.core.subscription import Entry, Subscription
 from broker.core.topic import DurableSubscription, Topic
 from broker.core.transaction import Transaction
-from broker.dispatcher import Dispatcher, Store, encode_payload, removal
-from broker.sender import FULL_ADVICE, Commitment, Sender, Target
+from broker.dispatcher import Dispatcher, Store, removal
+from broker.sender import FULL_ADVICE, Commitment, Sender
 from store.operations import AddMessage, Atomic, EndTransaction, PrepareTransaction, RemoveMessage
 from store.records.commands import encode_commit, encode_prepare, encode_rollback
-from store.records.message import Destination, DestinationKind, Message
+from store.records.message import Destination, Message
 from store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 
 # Of a message, that take as long to copy as one more item of a step.
@@ -130,7 +132,9 @@ class Transactions:
             if branch is not None and branch.transaction is not None and is_open:
                 _check_is_its(client, branch)
                 return branch.transaction
-            raise ClientError(f"Transaction {name!r} has not been started.", "BEGIN opens one.", kind=ErrorKind.STATE)
+            raise ClientError(
+                f"Transaction {name!r} has not been started.", "BEGIN opens one.", is_fatal=False, kind=ErrorKind.STATE
+            )
         return found
 
     def send(self, client: Client, command: Send) -> None:
@@ -159,6 +163,13 @@ class Transactions:
             subscription.restore(covered)
             raise
 
+    def covers(self, client: Client, command: Ack, subscription: Subscription) -> bool:
+        """Whether the transaction of ``command``, if it has one, has that delivery of ``subscription`` already."""
+        if command.transaction is None or command.tag not in subscription.enlisted:
+            return False
+        acknowledged = self._open(client, command.transaction).acknowledged
+        return any(tag == command.tag and each is subscription for each, tag, _ in reversed(acknowledged))
+
     def doom(self, client: Client, name: str, reason: str) -> None:
         """Something of it was refused: it can only be rolled back. One that is not known is no matter."""
         try:
@@ -179,7 +190,7 @@ class Transactions:
                 self._branches[command.transaction] = Branch(command.xa, client, self._new(client, command.transaction))
         elif command.transaction in client.transactions:
             if not client.session.survives_errors:
-                raise ClientError(f"Transaction {command.transaction!r} was begun already")
+                raise ClientError(f"Transaction {command.transaction!r} was begun already", is_fatal=False)
         else:
             self._check_room(client)
             client.transactions[command.transaction] = self._new(client, command.transaction)
@@ -189,7 +200,9 @@ class Transactions:
         limit = self._settings.transactions_max
         held = len(client.transactions) + sum(branch.client is client for branch in self._branches.values())
         if held >= limit:
-            raise ClientError(f"More than {limit} open transactions (transactions_max)", kind=ErrorKind.RESOURCE)
+            raise ClientError(
+                f"More than {limit} open transactions (transactions_max)", is_fatal=False, kind=ErrorKind.RESOURCE
+            )
 
     def _new(self, client: Client, name: str) -> Transaction:
         client.transactions_begun += 1
@@ -197,9 +210,9 @@ class Transactions:
 
     # ---- the end
 
-    def encode(self, client: Client, command: Commit | Prepare) -> Work[Transaction | None]:
-        """What takes long of the end that follows, in steps: how the store is to keep what was sent. Of which
-        transaction; whoever ends it forgets ``encoded`` then."""
+    def make_ready(self, client: Client, command: Commit | Prepare) -> Work[Transaction | None]:
+        """What takes long of the end that follows, in steps: what the store is to do. Of which transaction; whoever
+        ends it has that forgotten (``forget_made``)."""
         try:
             transaction = self._open(client, command.transaction)
         except ClientError:
@@ -207,17 +220,34 @@ class Transactions:
         identity: TransactionId = LocalTransactionId(client.connection.id, transaction.number)
         if isinstance(command, Prepare):
             identity = command.xa
-        pace = Pace()
-        for message in transaction.messages:
-            # What becomes several, or another one on its way, is encoded when it does.
-            if transaction.doom is None and message.persistent and message.destination.kind is DestinationKind.QUEUE:
-                try:
-                    transaction.encoded[id(message)] = encode_payload(message, identity)
-                except ClientError as error:
-                    transaction.doom = error.message
-            if pace.is_full(1 + message.size // _BYTES):
-                yield
+        if transaction.doom is None:
+            pace = Pace()
+            try:
+                transaction.made = yield from self._sender.make(client, transaction.messages, identity, pace)
+            except ClientError as error:
+                transaction.doom = error.message
+            transaction.removals = yield from self._removals(transaction, identity, pace)
         return transaction
+
+    def _removals(
+        self, transaction: Transaction, identity: TransactionId, pace: Pace
+    ) -> Work[list[tuple[Queue, RemoveMessage]]]:
+        """What has the store forget what was acknowledged."""
+        removals = []
+        for _, _, entry in transaction.acknowledged:
+            queue = entry.queue
+            if queue is not None and entry.order_key and not queue.is_dropped:
+                removals.append((queue, removal(queue, entry, identity)))
+            if pace.is_full():
+                yield
+        return removals
+
+    def forget_made(self, transaction: Transaction) -> None:
+        """Its end was carried out, or waits; then what ``make_ready`` made is made anew."""
+        transaction.removals = None
+        made, transaction.made = transaction.made, None
+        if made is not None:
+            made.give_back()
 
     def put_aside(self, client: Client, name: str) -> str:
         """The end of a local transaction has to wait: its name is free for another one. Returns what it is called
@@ -334,14 +364,10 @@ class Transactions:
             )
         sender = self._sender
         try:
-            routed: list[tuple[Message, Target]] = []
-            for message in transaction.messages:
-                target = sender.known_target(client, message)
-                if target is not None:
-                    routed.append((message, target))
-                else:
-                    routed += sender.routes(client, sender.scheduled(client, message))
-            adds, volatile = sender.operations(client, routed, identity, transaction.encoded)
+            made = transaction.made
+            if made is None:
+                made = at_once(sender.make(client, transaction.messages, identity, Pace()))
+            adds, volatile = sender.settle(client, made, identity)
             # What only acknowledges is committed also then.
             if adds and self._store.is_full:
                 reason = f"Transaction {name!r} was rolled back: {self._store.full_reason}"
@@ -351,11 +377,13 @@ class Transactions:
             self._undo(transaction)
             error.kind = ErrorKind.ROLLED_BACK
             raise
-        operations: list[AddMessage | RemoveMessage] = [*adds]
-        for _, _, entry in transaction.acknowledged:
-            queue = entry.queue
-            if queue is not None and entry.order_key and not queue.is_dropped:
-                operations.append(removal(queue, entry, identity))
+        removals = transaction.removals
+        if removals is None:
+            removals = at_once(self._removals(transaction, identity, Pace()))
+        operations: list[AddMessage | RemoveMessage] = [
+            *adds,
+            *(remove for queue, remove in removals if not queue.is_dropped),
+        ]
         return operations, volatile
 
     # ---- branches
@@ -501,16 +529,20 @@ class Transactions:
         payload = encode_commit(branch.xa) if is_commit else encode_rollback(branch.xa)
         self._append(EndTransaction(branch.xa, is_commit, payload, Asked(branch, client, receipt)))
 
-    def has_ended(self, operation: EndTransaction, touched: dict[Queue, None]) -> None:
+    def has_ended(self, operation: EndTransaction, touched: dict[Queue, None], pace: Pace) -> Work[None]:
         """The decision is durable: what it adds becomes visible, or what it withheld is offered again."""
         by_owner = self._destinations.by_owner
         context = operation.context
         assert isinstance(context, Asked), "decided by a client"
         transaction = context.branch.transaction
-        if transaction is not None:
-            (self._settle if operation.is_commit else self._undo)(transaction)
+        if transaction is not None and operation.is_commit:
+            yield from self._settle_in_steps(transaction, pace)
+        elif transaction is not None:
+            self._undo(transaction)
         scheduler = self._sender.scheduler
         for owner, paged in operation.added:
+            if pace.is_full():
+                yield
             if scheduler is not None and owner == scheduler.owner:
                 scheduler.added(paged.message, paged.order_key)
                 continue
@@ -524,6 +556,8 @@ class Transactions:
                 touched[queue] = None
         if transaction is None:
             for owner, paged in operation.returned:
+                if pace.is_full():
+                    yield
                 queue = by_owner.get(owner) or self._destinations.wake_owner(owner)
                 if queue is not None:
                     queue.take_back(paged)
@@ -536,8 +570,9 @@ class Transactions:
                 topic = self._destinations.by_name.get(message.destination)
                 if isinstance(topic, Topic) and branch.origin is not None:
                     self._sender.publish(topic, message, branch.origin.connection, len(branch.published))
-            for message, target in branch.routed:
-                self._sender.show(branch.origin or context.client, message, target, len(branch.routed))
+                if pace.is_full():
+                    yield
+            yield from self._sender.shown(branch.origin or context.client, branch.routed, pace)
         if operation.is_unknown:
             context.client.tell_failure(
                 ClientError(
@@ -553,11 +588,17 @@ class Transactions:
 
     def _settle(self, transaction: Transaction) -> None:
         """What it acknowledged is gone."""
-        transaction.end()
+        at_once(self._settle_in_steps(transaction, Pace()))
+
+    def _settle_in_steps(self, transaction: Transaction, pace: Pace) -> Work[None]:
+        transaction.give_back()
         for subscription, tag, entry in transaction.acknowledged:
+            subscription.let_go(entry)
             subscription.enlisted.pop(tag, None)
             if entry.queue is not None:
                 entry.queue.settle(entry)
+            if pace.is_full():
+                yield
         if self._dispatcher.tells_consumed:
             self._dispatcher.consumed(transaction.acknowledged)
 

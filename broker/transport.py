@@ -13,14 +13,16 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 from broker.core.commands import ClientError, Command
 from broker.core.memory import Holder, Kind, Memory
+from broker.core.telling import ERROR_OF_BROKER
 from broker.protocols.session import Session
 from broker.turns import TURN_BYTES_MAX, Turns
 from broker.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
+from broker.unread_output import UnreadOutput
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +54,15 @@ class TransportLimits(NamedTuple):
 DEFAULT_LIMITS = TransportLimits()
 # So much is written in the pieces that it is made of, which are not copied: others may be getting the same ones.
 LONG_BYTES_MIN = 512 * 1024
-# So much is written in one turn of the loop, and what one connection has to say.
-FLUSH_BYTES_MAX = 4 << 20
+# So much is written in one turn of the loop, and what one connection has to say. The kernel takes 1 to 5 ms for it.
+FLUSH_BYTES_MAX = 1 << 20
+# Who has more to say than this lets those go first who have less.
+SHORT_BYTES_MAX = 64 * 1024
+# So much one connection may give the store to do between two of its reports: what others ask for waits behind it.
+# While one batch is on its way to the disk the next is made, so twice as much is under way of one that never pauses.
+OPERATIONS_PER_REPORT_MAX = 500
+# After such a part of its interval a heart-beat is sent: it comes in time also where the network takes its time.
+BEAT_PART = 0.8
 
 
 class Engine(Protocol):
@@ -65,6 +74,14 @@ class Engine(Protocol):
     @property
     def is_congested(self) -> bool:
         """Whether connections should stop reading until ``Outbox.resume_reading`` is called."""
+
+    @property
+    def handed_over(self) -> int:
+        """How many operations the store was given so far, of all connections."""
+
+    @property
+    def reports(self) -> int:
+        """How often the store said what is durable. ``Outbox.resume_reading`` is called each time."""
 
     def may_speak(self) -> bool:
         """Whether this broker may say anything at all: asked once a turn (``Store.may_speak``)."""
@@ -86,23 +103,30 @@ class Engine(Protocol):
 class Outbox:
     """The connections of one server that have something to say in this turn of the loop, and those held back."""
 
-    __slots__ = ("_dirty", "_engine", "_loop", "_paused")
+    __slots__ = ("_dirty", "_engine", "_is_called", "_long", "_loop", "_paused")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
         self._loop = loop
         self._engine = engine
         self._dirty: list[Connection] = []
+        self._long: deque[Connection] = deque()  # of the dirty ones, those that have much to say
+        self._is_called = False
         self._paused: set[Connection] = set()
 
     def add(self, connection: Connection) -> None:
         """Flush ``connection`` at the end of this turn; call once a connection and turn (``Connection.touch``)."""
-        if not self._dirty:
-            self._loop.call_soon(self.flush)
         self._dirty.append(connection)
+        self._call()
+
+    def _call(self) -> None:
+        if not self._is_called:
+            self._is_called = True
+            self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what all touched connections have to say, in turns of FLUSH_BYTES_MAX. Who becomes writable meanwhile
-        is flushed next turn.
+        """Write what all touched connections have to say, in turns of FLUSH_BYTES_MAX: first who has little to say,
+        then one at least of those who have much, each of them in his turn. Who becomes writable meanwhile is flushed
+        next turn.
 
         A broker that does not know whether it is still the master says nothing until it does.
         """
@@ -110,21 +134,34 @@ class Outbox:
             self._engine.look_soon()
             self._loop.call_later(_WITHHELD_SECONDS, self.flush)
             return
+        self._is_called = False
         dirty = self._dirty
         self._dirty = []
+        long = self._long
         now = self._loop.time()
         left = FLUSH_BYTES_MAX
         for number, connection in enumerate(dirty):
-            try:
-                left -= connection.flush(now)
-            except Exception:
-                log.exception("%s: hung up, for what it is told led to an error of the broker", connection)
-                connection.abort()
+            if connection.session.pending_bytes > SHORT_BYTES_MAX:
+                long.append(connection)
+                continue
+            left -= self._write(connection, now)
             if left <= 0:
-                if not self._dirty:
-                    self._loop.call_soon(self.flush)
                 self._dirty = dirty[number + 1 :] + self._dirty
                 break
+        while long:
+            left -= self._write(long.popleft(), now)
+            if left <= 0:
+                break
+        if long or self._dirty:
+            self._call()
+
+    def _write(self, connection: Connection, now: float) -> int:
+        try:
+            return connection.flush(now)
+        except Exception:
+            log.exception("%s: hung up, for what it is told %s", connection, ERROR_OF_BROKER)
+            connection.abort()
+            return 0
 
     def hold(self, connection: Connection) -> None:
         """Remember that ``connection`` stopped reading."""
@@ -134,7 +171,7 @@ class Outbox:
         self._paused.discard(connection)
 
     def resume_reading(self) -> None:
-        """The engine took everything in: all connections read again."""
+        """The store said what is durable, or the engine took it in: all connections read again."""
         paused = self._paused
         self._paused = set()
         for connection in paused:
@@ -152,7 +189,9 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_close_timer",
         "_engine",
+        "_farewell",
         "_has_heart_beats",
+        "_has_hung_up",
         "_is_dirty",
         "_is_in_line",
         "_is_paused",
@@ -168,6 +207,8 @@ class Connection(asyncio.Protocol):
         "_outbox",
         "_reasons_not_to_read",
         "_rest",
+        "_share_report",
+        "_share_used",
         "_subject",
         "_timer",
         "_transport",
@@ -175,6 +216,7 @@ class Connection(asyncio.Protocol):
         "_turn_number",
         "_turns",
         "_unfinished",
+        "_unread",
         "_unread_bytes",
         "_unread_since",
         "certificate",
@@ -205,6 +247,7 @@ class Connection(asyncio.Protocol):
         self.session = session
         self.client: object = None
         self.holder = Holder(engine.memory)
+        self._unread = UnreadOutput(self.holder)
         self.peer = "?"
         self.certificate: str | None = None
         self.is_closing = False
@@ -214,6 +257,7 @@ class Connection(asyncio.Protocol):
         self._turns = turns
         self._unfinished = unfinished
         self._turn_number = self._turn_bytes = 0
+        self._share_report = self._share_used = 0
         # What was read and is not understood yet, beside what the session has. None: there is nothing of either.
         self._rest: deque[bytes] | None = None
         self._is_in_line = False  # for its turn
@@ -223,7 +267,8 @@ class Connection(asyncio.Protocol):
         self._on_lost = on_lost
         self._limits = limits
         self._transport: asyncio.Transport | None = None
-        self._has_heart_beats = False
+        self._farewell: Command | None = None  # when what was read is carried out
+        self._has_heart_beats = self._has_hung_up = False
         self._is_dirty = False
         self._is_paused = False
         self._is_told = False
@@ -274,7 +319,7 @@ class Connection(asyncio.Protocol):
         self._stop()
         # Half a close: were the socket closed with bytes of the peer unread, the kernel would answer with a reset
         # that may overtake our last words. The peer's own close, or the timer, ends it.
-        if transport.can_write_eof():
+        if transport.can_write_eof() and not self._has_hung_up:
             transport.write_eof()
             if not self._is_read:
                 transport.resume_reading()
@@ -282,6 +327,10 @@ class Connection(asyncio.Protocol):
             transport.close()
         self._close_timer = self._loop.call_later(self._limits.close_seconds_max, transport.abort)
         self._loop.call_soon(self._tell_closed)
+
+    def await_login(self) -> None:
+        """The peer left, and may come again on this socket: it has as much time for that as for its first login."""
+        self._login_until = self._loop.time() + self._limits.login_seconds_max
 
     def await_hang_up(self) -> None:
         """The peer is to hang up, soon: else we do."""
@@ -371,7 +420,7 @@ class Connection(asyncio.Protocol):
         try:
             self._understand(b"", until)
         except Exception:
-            log.exception("%s: hung up, for what it sent led to an error of the broker", self)
+            log.exception("%s: hung up, for what it sent %s", self, ERROR_OF_BROKER)
             self.abort()
 
     def _understand(self, data: bytes, until: float) -> None:
@@ -381,6 +430,7 @@ class Connection(asyncio.Protocol):
         session = self.session
         rest = self._rest
         began = time.monotonic()
+        handed_over = engine.handed_over
         while True:
             commands = session.receive(data)
             for command in commands:
@@ -407,14 +457,26 @@ class Connection(asyncio.Protocol):
             self._start_heart_beats()
         if self._is_paused and self.holder.is_held_back:
             self._reasons_not_to_read |= _UNREAD
-        if engine.is_congested and not self._reasons_not_to_read & _CONGESTION:
+        is_beyond_share = self._take_of_share(engine.handed_over - handed_over)
+        if (is_beyond_share or engine.is_congested) and not self._reasons_not_to_read & _CONGESTION:
             self._reasons_not_to_read |= _CONGESTION
             self._outbox.hold(self)
+        if not has_more and self._farewell is not None:
+            self._say_farewell()
         if not has_more and self._turn_bytes <= TURN_BYTES_MAX:
             self._rest = None
         elif rest is None:
             self._rest = deque()
         self._settle(has_spent=True)
+
+    def _take_of_share(self, operations: int) -> bool:
+        """It gave the store so many operations: whether it waits for the store's next report, which these bring."""
+        reports = self._engine.reports
+        if self._share_report != reports:
+            self._share_report = reports
+            self._share_used = 0
+        self._share_used += operations
+        return self._share_used > OPERATIONS_PER_REPORT_MAX
 
     def _settle(self, *, has_spent: bool) -> None:
         """Wait for a turn if there is a rest, and read if there is none, as far as the engine lets it."""
@@ -433,13 +495,27 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """The peer hung up: False lets the loop close our side too."""
-        return False
+        """The peer says nothing more: False lets the loop close our side too."""
+        farewell = None if self.is_closing else self.session.farewell()
+        if farewell is None:
+            return False
+        self._farewell = farewell
+        self._has_hung_up = True
+        self.await_hang_up()
+        if self._rest is None:
+            self._say_farewell()
+        return True
+
+    def _say_farewell(self) -> None:
+        """All that the peer said was carried out."""
+        farewell, self._farewell = self._farewell, None
+        if farewell is not None:
+            self._engine.handle(self, farewell)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._stop()
         self._transport = None
-        self.holder.set_output(0)
+        self._unread.note(0, is_behind=False)
         if self._close_timer is not None:
             self._close_timer.cancel()
         self._tell_closed()
@@ -462,7 +538,7 @@ class Connection(asyncio.Protocol):
     def note_output(self) -> None:
         """Count what the socket has not taken yet."""
         if self._transport is not None:
-            self.holder.set_output(self._transport.get_write_buffer_size())
+            self._unread.note(self._transport.get_write_buffer_size(), is_behind=self._is_paused)
 
     # ---- what the server and its outbox call
 
@@ -488,8 +564,10 @@ class Connection(asyncio.Protocol):
         is_behind = self._transport.get_write_buffer_size() > 0
         if count < LONG_BYTES_MIN:
             self._transport.write(session.take())
+            if was_paused:
+                self._unread.skip(count)
         else:
-            self._transport.writelines(session.take_parts())
+            self._write_parts(self._transport, session.take_parts())
         if is_behind or self.holder.by_kind[Kind.OUTPUT]:
             self.note_output()
         self._last_sent = now
@@ -499,6 +577,14 @@ class Connection(asyncio.Protocol):
                 log.warning("%s does not read: hung up with %d bytes unread", self, self._unread_bytes)
                 self.abort()
         return count
+
+    def _write_parts(self, transport: asyncio.Transport, parts: Sequence[bytes | memoryview]) -> None:
+        if transport.get_extra_info("sslcontext") is not None:  # what is encrypted is nobody else's
+            transport.writelines(parts)
+            return
+        self._unread.write(parts, transport.get_write_buffer_size())
+        transport.writelines(parts)
+        self.note_output()
 
     def stop_reading(self) -> None:
         """Nothing more is taken from the peer, until ``resume_reading`` or ``close``."""
@@ -529,7 +615,7 @@ class Connection(asyncio.Protocol):
         )
 
     def let_go(self) -> None:
-        """The engine, which was congested, took everything in."""
+        """As Outbox.resume_reading says it."""
         self._reasons_not_to_read &= ~_CONGESTION
         self._settle(has_spent=False)
 
@@ -540,14 +626,18 @@ class Connection(asyncio.Protocol):
         self._login_until = self._loop.time() + self._limits.login_seconds_max
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(self._look_interval(), self._look)
+        self._timer = self._loop.call_later(self._until_look(self._loop.time()), self._look)
 
-    def _look_interval(self) -> float:
-        """Half the shorter interval: a sign of life is never late, and its absence is noticed in time."""
+    def _until_look(self, now: float) -> float:
+        """Until a sign of life is due, which leaves a little before its time; and half of the peer's interval at most,
+        so that it is noticed in time when the peer is silent."""
         session = self.session
-        intervals = [self._limits.look_seconds]
-        intervals += [ms / 2000 for ms in (session.send_interval_ms, session.receive_interval_ms) if ms]
-        return max(min(intervals), _LOOK_SECONDS_MIN)
+        seconds = [self._limits.look_seconds]
+        if session.receive_interval_ms:
+            seconds.append(session.receive_interval_ms / 2000)
+        if session.send_interval_ms:
+            seconds.append(self._last_sent + session.send_interval_ms * BEAT_PART / 1000 - now)
+        return max(min(seconds), _LOOK_SECONDS_MIN)
 
     def _look(self) -> None:
         """The one timer of a connection: nothing is scheduled or cancelled for a message."""
@@ -574,12 +664,9 @@ class Connection(asyncio.Protocol):
                 f"The client promised one every {session.receive_interval_ms} ms.",
             )
             return
-        # The next look is half an interval away: what is not said now would come too late then.
-        if (
-            session.send_interval_ms
-            and now - self._last_sent >= session.send_interval_ms / 2000
-            and not self._is_paused
-        ):
+        # A timer may be early by its resolution.
+        due = self._last_sent + session.send_interval_ms * BEAT_PART / 1000 - _LOOK_SECONDS_MIN
+        if session.send_interval_ms and now >= due and not self._is_paused:
             is_all = session.pending_bytes == 0
             session.heart_beat()
             if is_all:
@@ -588,7 +675,7 @@ class Connection(asyncio.Protocol):
                 self.touch()
         if self.holder.by_kind[Kind.OUTPUT]:
             self.note_output()
-        self._timer = self._loop.call_later(self._look_interval(), self._look)
+        self._timer = self._loop.call_later(self._until_look(now), self._look)
 
     def _fail(self, message: str, detail: str) -> None:
         self.session.fail(ClientError(message, detail))

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -80,9 +81,12 @@ MEMORY_PERCENT = 40
 
 # Messages and what goes with them make no cycles: reference counts free them, and the collector only has to be rare
 # enough not to look through a full window for nothing.
-GC_ALLOCATIONS = 20_000
+GC_ALLOCATIONS = 10_000
 # The middle generation is looked through often, for that holds up the loop by what came since; the old one seldom.
 GC_MIDDLE_ROUNDS, GC_OLD_ROUNDS = 2, 200
+# How long the loop waits for the interpreter while the storage thread works on a large batch, each time that it comes
+# back from a call of the system (Python's own: 5 ms). docs/decisions/0020.
+SWITCH_SECONDS = 0.001
 
 
 def run_broker(settings: Settings) -> None:
@@ -95,12 +99,21 @@ def run_broker(settings: Settings) -> None:
     # What is there before the first message stays, and need not be looked through again and again.
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, GC_MIDDLE_ROUNDS, GC_OLD_ROUNDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:
         runner.run(Broker(settings).run())
     finally:
         if not hung_threads():  # else it would wait for them
             runner.close()
+
+
+def _url_of(settings: Settings) -> str:
+    """One address by which advisories name the broker: that of BrokerInfo, where JMS clients connect."""
+    for each in settings.connectors:
+        if each.protocol == "openwire":
+            return f"tcp://{each.address}"
+    return next((f"{each.scheme}://{each.address}" for each in settings.connectors), "")
 
 
 def milliseconds() -> int:
@@ -317,7 +330,7 @@ class Broker:
                 self._sequences,
                 broker_id=f"ID:{self._name}",
                 broker_name=self._name,
-                broker_url=" ".join(f"{each.scheme}://{each.address}" for each in self._settings.connectors),
+                broker_url=_url_of(self._settings),
             ),
             zone=LocalZone(),
             in_thread=partial(self._in_thread, self._working),
@@ -425,6 +438,7 @@ def engine_settings(settings: Settings) -> EngineSettings:
     return EngineSettings(
         stomp_nack=said.stomp_nack,
         maximum_redeliveries=said.maximum_redeliveries,
+        max_scheduler_repeat_allowed=said.max_scheduler_repeat_allowed,
         stomp_strict_errors=said.stomp_strict_errors,
         populate_jmsx_user_id=said.populate_jmsx_user_id,
         queue_prefetch=said.queue_prefetch,

@@ -76,6 +76,9 @@ class BrokerSettings(Section):
     maximum_redeliveries: Count = Field(
         6, description="So often a message comes again before it is a dead letter; 0: never again."
     )
+    max_scheduler_repeat_allowed: Count = Field(
+        1000, description="So often a scheduled message may come after its first time (`AMQ_SCHEDULED_REPEAT`)."
+    )
     stomp_strict_errors: bool = Field(
         False,
         description="Every ERROR closes its connection. Without, it stays open after an unknown acknowledgement id, "

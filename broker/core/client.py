@@ -49,6 +49,8 @@ class Connection(Protocol):
 
     def await_hang_up(self) -> None: ...
 
+    def await_login(self) -> None: ...
+
     def stop_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
@@ -126,6 +128,7 @@ class Client:
             raise ClientError(
                 "A durable subscription needs a client id",
                 "CONNECT with the header client-id.",
+                is_fatal=False,
                 kind=ErrorKind.CLIENT_ID,
             )
         return self.id

@@ -166,7 +166,7 @@ class Ack:
 
 
 class Nack:
-    """Refuse exactly the delivery ``tag``; never cumulative (ActiveMQ)."""
+    """Refuse the delivery ``tag``, with the mode CLIENT all up to it."""
 
     __slots__ = ("id", "receipt", "tag", "transaction")
 
@@ -327,7 +327,7 @@ class Recover:
 class Disconnect:
     """The client leaves in order: receipts of everything before it, then this one's, then the end.
 
-    ``is_awaited``: the client hangs up itself, once it has its receipt.
+    ``is_awaited``: the client hangs up itself once it has its receipt, or comes again on the same socket.
     """
 
     __slots__ = ("is_awaited", "receipt")
@@ -387,6 +387,7 @@ class ErrorKind(Enum):
     RESOURCE = auto()  # no room, now
     ROLLED_BACK = auto()
     STATE = auto()  # not now, or not any more
+    FORMAT = auto()  # a property of a message has no value that can be kept
     XA = auto()  # ``xa_code`` says it (javax.transaction.xa.XAException)
 
 
@@ -396,11 +397,18 @@ XAER_RMFAIL = -7
 XA_RBROLLBACK = 100
 
 
+class Undeliverable(Exception):
+    """What is in a message that its consumer cannot be told: it is damaged. The text says how."""
+
+
 class ClientError(Exception):
     """The peer's mistake, with the reply in it.
 
     ``message`` is one line for a header, ``detail`` what to do about it. ``is_fatal`` closes the connection.
+    ``refused_id`` is that of a Subscribe that came to nothing.
     """
+
+    refused_id: str | None = None
 
     def __init__(
         self,

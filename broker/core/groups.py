@@ -1,8 +1,9 @@
 """Message groups: all messages of one group go to one consumer, as long as it is there (JMSXGroupID, MessageGroupMap).
 
 A group belongs to nobody until its first message; then to the consumer with the fewest groups among those that take
-the message. It ends with a message whose sequence is negative (Queue.assignMessageGroup), with its owner, and when its
-owner does not take one of its messages: a message is not kept from those who want it.
+the message, of several the one that got a group longest ago. It ends with a message whose sequence is negative
+(Queue.assignMessageGroup), with its owner, and when its owner does not take one of its messages: a message is not kept
+from those who want it.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ class Groups:
     """Who owns which group. Bounded: the group unused for longest, with nothing that waits or is unacknowledged, is
     forgotten; its next message finds an owner anew."""
 
-    __slots__ = ("_groups", "_groups_max", "_owned", "_turn")
+    __slots__ = ("_chosen", "_groups", "_groups_max", "_owned", "_turn")
 
     def __init__(self, groups_max: int = GROUPS_MAX) -> None:
         self._groups_max = groups_max
         self._groups: OrderedDict[str, _Group] = OrderedDict()
         self._owned: dict[Subscription, set[str]] = {}
         self._turn = 0
+        self._chosen: dict[Subscription, int] = {}  # the turn in which it got its latest
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -83,6 +85,7 @@ class Groups:
         """``owner`` is gone: its groups are free, and ``waiting`` are no more for it. The steps of what is returned do
         ``done`` for those, and forget the groups."""
         names = self._owned.pop(owner, set())
+        self._chosen.pop(owner, None)
         if self._owned:
             return self._free(owner, names, waiting)
         groups, self._groups = self._groups, OrderedDict()
@@ -104,12 +107,12 @@ class Groups:
                 yield
 
     def _choose(self, takers: Sequence[Subscription]) -> Subscription:
-        owned = self._owned
+        """Who has the fewest; of those who got one longest ago."""
+        owned, chosen = self._owned, self._chosen
         self._turn += 1
-        count = len(takers)
-        start = self._turn % count
-        order = (takers[(start + number) % count] for number in range(count))
-        return min(order, key=lambda each: len(owned.get(each, ())))
+        found = min(takers, key=lambda each: (len(owned.get(each, ())), chosen.get(each, 0)))
+        chosen[found] = self._turn
+        return found
 
     def _end(self, name: str) -> None:
         group = self._groups.pop(name)

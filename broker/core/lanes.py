@@ -13,10 +13,13 @@ served in the order of their first messages, so that each consumer gets what it 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from heapq import heapify, heappush
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import chain
 from operator import itemgetter
 
+from broker.core.backlog import NOTHING_KNOWN, Backlog, Known
 from broker.core.groups import Groups
 from broker.core.slices import Work
 from broker.core.subscription import Entry, Selector, Subscription
@@ -27,18 +30,62 @@ _LANES = 64
 
 
 class Lane:
-    """What ``takers`` may take, a heap by position. ``tiers``: the consumers by priority, the highest first."""
+    """What ``takers`` may take, by position. ``tiers``: the consumers by priority, the highest first."""
 
-    __slots__ = ("_turns", "takers", "tiers", "waiting")
+    __slots__ = ("_late", "_turns", "_waiting", "takers", "tiers")
 
     def __init__(self, takers: Sequence[Subscription]) -> None:
-        self.waiting: list[tuple[int, Entry]] = []
+        self._waiting: deque[Entry] = deque()
+        self._late: list[tuple[int, Entry]] = []  # a heap: what came when others were here that come behind it
         self.takers = tuple(takers)
         by_priority: dict[int, list[Subscription]] = {}
         for taker in takers:
             by_priority.setdefault(taker.priority, []).append(taker)
         self.tiers = [by_priority[priority] for priority in sorted(by_priority, reverse=True)]
         self._turns = [0] * len(self.tiers)
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._late)
+
+    @property
+    def first(self) -> Entry:
+        """What is next; there is something."""
+        waiting = self._waiting
+        late = self._late
+        if not waiting or (late and late[0][0] < waiting[0].position):
+            return late[0][1]
+        return waiting[0]
+
+    def push(self, entry: Entry) -> None:
+        """``entry`` waits here."""
+        waiting = self._waiting
+        if not waiting or waiting[-1].position < entry.position:
+            waiting.append(entry)
+        else:
+            heappush(self._late, (entry.position, entry))
+
+    def pop(self) -> None:
+        """``first`` waits here no more."""
+        waiting = self._waiting
+        late = self._late
+        if not waiting or (late and late[0][0] < waiting[0].position):
+            heappop(late)
+        else:
+            waiting.popleft()
+
+    def entries(self) -> Iterator[Entry]:
+        """All that waits here."""
+        return chain(self._waiting, map(_entry, self._late))
+
+    def take_runs(self) -> list[deque[Entry]]:
+        """All that waits here, which does so no more: runs that are in order."""
+        runs = [self._waiting, deque(map(_entry, sorted(self._late)))]
+        self._waiting = deque()
+        self._late = []
+        return runs
+
+    def count_before(self, position: int) -> int:
+        return sum(entry.position < position for entry in self.entries())
 
     def add(self, taker: Subscription) -> None:
         """One more taker, behind the others."""
@@ -89,12 +136,14 @@ class Lanes:
         "_lanes_max",
         "_next",
         "_numbers",
+        "backlog",
         "consumers",
         "groups",
     )
 
     def __init__(self) -> None:
         self.groups = Groups()
+        self.backlog = Backlog()  # what is to be placed
         self.consumers: list[Subscription] = []
         # By a number that grows: consumers with one selector, which is asked once for all of them.
         self._choices: dict[int, tuple[Selector | None, set[Subscription]]] = {}
@@ -106,7 +155,9 @@ class Lanes:
         self._by_owner: dict[Subscription, Lane] = {}
 
     def set_consumers(self, consumers: Sequence[Subscription]) -> None:
-        """From now on these. The lanes are empty."""
+        """From now on these. What waits goes to the backlog first."""
+        self._empty(self._by_owner.values(), NOTHING_KNOWN._replace(is_grouped=True))
+        self._empty(self._lanes.values(), NOTHING_KNOWN)
         master = exclusive(consumers)
         self.consumers = list(consumers) if master is None else [master]
         self._choices = {}
@@ -116,6 +167,12 @@ class Lanes:
         self._by_owner = {}
         for consumer in self.consumers:
             self._choose(consumer)
+
+    def _empty(self, lanes: Iterable[Lane], known: Known) -> None:
+        """What waits in them goes to the backlog."""
+        for lane in lanes:
+            for run in lane.take_runs():
+                self.backlog.add(run, known)
 
     def _choose(self, consumer: Subscription) -> tuple[int, bool]:
         """The number of its choice, and whether that is new."""
@@ -129,97 +186,93 @@ class Lanes:
         self._choices[number] = (selector, {consumer})
         return number, True
 
-    def join(self, consumer: Subscription, unwanted: Iterable[Entry]) -> list[Entry]:
-        """One more, who is not exclusive and nor is any other: only it is asked about what waits, and about
-        ``unwanted``. Returns those of them that it takes."""
+    @property
+    def choices(self) -> int:
+        """How many there are: so many may be asked about a message."""
+        return len(self._choices)
+
+    @property
+    def asked(self) -> int:
+        """The choices below this number were asked about all that waits."""
+        return self._next
+
+    def join(self, consumer: Subscription) -> bool:
+        """One more, who is not exclusive and nor is any other. Whether it is to be asked about what waits: what does
+        here is in the backlog then."""
         self.consumers.append(consumer)
         number, is_new = self._choose(consumer)
         if not is_new:
             for each in self._lanes_of(number):
                 each.add(consumer)
-            return []
-        selector = consumer.selector
-        for key, lane in list(self._lanes.items()):
-            if not lane.waiting:
-                continue
-            taken = [pair for pair in lane.waiting if selector is None or selector.matches(pair[1].message)]
-            if taken:
-                positions = {position for position, _ in taken}
-                lane.waiting = [pair for pair in lane.waiting if pair[0] not in positions]
-                heapify(lane.waiting)
-                self._move(taken, (*key, number))
-        wanted = [entry for entry in unwanted if selector is None or selector.matches(entry.message)]
-        for entry in wanted:
-            self._put(entry, (number,))
-        return wanted
+            return False
+        for key, lane in self._lanes.items():
+            self._empty((lane,), Known(key, number, is_grouped=False))
+        self._lanes = {}
+        return True
 
-    def leave(self, consumer: Subscription) -> tuple[list[Entry], Work[None]]:
-        """One less, who is not exclusive and nor is any other. Returns what is to be placed anew, and is in no lane
-        any more; and what is to be done with its groups (``Groups.leave``)."""
+    def leave(self, consumer: Subscription) -> Work[None]:
+        """One less, who is not exclusive and nor is any other. What it took is in the backlog then. Returns what is to
+        be done with its groups (``Groups.leave``)."""
         self.consumers.remove(consumer)
-        orphans: list[Entry] = []
         owned = self._by_owner.pop(consumer, None)
+        orphans = () if owned is None else tuple(owned.entries())
         if owned is not None:
-            orphans += map(_entry, owned.waiting)
-        freed = self.groups.leave(consumer, tuple(orphans))
+            self._empty((owned,), NOTHING_KNOWN)
+        freed = self.groups.leave(consumer, orphans)
         number = self._numbers[consumer.selector]
         takers = self._choices[number][1]
         takers.remove(consumer)
         if takers:
             for each in self._lanes_of(number):
                 each.remove(consumer)
-            return orphans, freed
+            return freed
         del self._choices[number]
         del self._numbers[consumer.selector]
         for key in [key for key in self._lanes if number in key]:
-            lane = self._lanes.pop(key, None)
-            if lane is None or not lane.waiting:
-                continue
             others = tuple(other for other in key if other != number)
-            if others:
-                self._move(lane.waiting, others)
-            else:
-                orphans.extend(entry for _, entry in lane.waiting)
-        return orphans, freed
+            self._empty((self._lanes.pop(key),), Known(others, self._next, is_grouped=False))
+        return freed
 
     def _lanes_of(self, number: int) -> list[Lane]:
         """The lanes of who made the choice ``number``."""
         return [lane for key, lane in self._lanes.items() if number in key]
 
-    def _move(self, waiting: list[tuple[int, Entry]], key: tuple[int, ...]) -> None:
-        lane = self._lanes.get(key) or self._new_lane(key)
-        lane.waiting.extend(waiting)
-        heapify(lane.waiting)
-
     def waiting(self) -> list[Lane]:
         """Those that are not empty."""
-        return [lane for lane in (*self._lanes.values(), *self._by_owner.values()) if lane.waiting]
+        return [lane for lane in (*self._lanes.values(), *self._by_owner.values()) if lane]
 
-    def place(self, entry: Entry) -> bool:
+    def place(self, entry: Entry, known: Known = NOTHING_KNOWN) -> bool:
         """Into its lane. False: nobody takes it, and where it goes is for the caller to say."""
         message = entry.message
-        matching = tuple(
-            number for number, (selector, _) in self._choices.items() if selector is None or selector.matches(message)
-        )
+        if known.is_grouped and message.group_id is not None:
+            self.groups.done(message.group_id)
+        choices = self._choices
+        if known.below == 0:
+            matching = tuple(
+                number for number, (selector, _) in choices.items() if selector is None or selector.matches(message)
+            )
+        else:
+            below = known.below
+            matching = tuple(
+                number
+                for number, (selector, _) in choices.items()
+                if (number in known.key if number < below else selector is None or selector.matches(message))
+            )
         if not matching:
             return False
-        self._put(entry, matching)
-        return True
-
-    def _put(self, entry: Entry, matching: tuple[int, ...]) -> None:
-        message = entry.message
         lane = self._lanes.get(matching)
         if lane is None:
             lane = self._new_lane(matching)
         if message.group_id is not None:
             owner = self.groups.owner(message.group_id, message.group_sequence, lane.takers, lane.tiers[0])
             lane = self._by_owner.get(owner) or self._by_owner.setdefault(owner, Lane((owner,)))
-        heappush(lane.waiting, (entry.position, entry))
+        lane.push(entry)
+        return True
 
     def _new_lane(self, matching: tuple[int, ...]) -> Lane:
         lanes = self._lanes
         if len(lanes) >= self._lanes_max:
-            lanes = self._lanes = {key: lane for key, lane in lanes.items() if lane.waiting}
+            lanes = self._lanes = {key: lane for key, lane in lanes.items() if lane}
             self._lanes_max = max(_LANES, 2 * len(lanes))
         lane = lanes[matching] = Lane(self._takers(matching))
         return lane
@@ -230,19 +283,24 @@ class Lanes:
 
     def entries(self) -> list[Entry]:
         """All that waits, in no order."""
-        return [entry for lane in self.waiting() for _, entry in lane.waiting]
+        return list(chain.from_iterable(self.snapshot()))
 
     def snapshot(self) -> list[Iterable[Entry]]:
         """As ``entries``, in parts that stay as they are now. No message is looked at before a part is read."""
-        return [map(_entry, list(lane.waiting)) for lane in self.waiting()]
+        parts: list[Iterable[Entry]] = [list(lane.entries()) for lane in self.waiting()]
+        parts += (list(run) for run, _ in self.backlog.runs())
+        return parts
 
     def clear(self) -> None:
         """Nothing waits any more, nor for the owner of its group."""
+        grouped = [lane.entries() for lane in self._by_owner.values()]
+        grouped += [iter(run) for run, known in self.backlog.runs() if known.is_grouped]
+        for entry in chain.from_iterable(grouped) if len(self.groups) else ():
+            if entry.message.group_id is not None:
+                self.groups.done(entry.message.group_id)
+        self.backlog.clear()
         for lane in self.waiting():
-            for _, entry in lane.waiting if len(self.groups) else ():
-                if entry.message.group_id is not None:
-                    self.groups.done(entry.message.group_id)
-            lane.waiting = []
+            lane.take_runs()
 
 
 def exclusive(consumers: Iterable[Subscription]) -> Subscription | None:

@@ -57,9 +57,10 @@ class Memory:
     ``on_held_back`` is called when a holder is held back.
     """
 
-    __slots__ = ("by_kind", "held_back", "limit", "on_held_back", "used", "window_max")
+    __slots__ = ("_shares", "by_kind", "held_back", "limit", "on_held_back", "used", "window_max")
 
     def __init__(self, limit: int) -> None:
+        self._shares: dict[int, int] = {}  # how many have that piece of output, by its address
         self.limit = limit
         self.used = 0
         self.window_max = limit * WINDOWS_PERCENT // 100
@@ -115,6 +116,23 @@ class Memory:
         self.used -= count
         self.by_kind[_STORED if message.persistent else _NOT_PERSISTENT] -= count
 
+    def share(self, piece: bytes) -> None:
+        """One more is to be told ``piece``, and keeps it in memory until ``give_share``. It counts once, as output."""
+        key = id(piece)
+        holders = self._shares[key] = self._shares.get(key, 0) + 1
+        if holders == 1:
+            self.add(Kind.OUTPUT, len(piece))
+
+    def give_share(self, piece: bytes) -> None:
+        """One of those was told, or is gone."""
+        key = id(piece)
+        holders = self._shares[key] - 1
+        if holders:
+            self._shares[key] = holders
+        else:
+            del self._shares[key]
+            self.add(Kind.OUTPUT, -len(piece))
+
     def hold_back(self, holder: Holder) -> None:
         self.held_back[holder] = None
         self.on_held_back()
@@ -124,15 +142,17 @@ class Holder:
     """What is held for one connection.
 
     ``bytes``: what was delivered to it and is not acknowledged, what waits for it on topics, and what it does not read.
-    ``by_kind``: what is its own, and counted nowhere else. ``is_held_back``: nothing is delivered to it now.
+    ``by_kind``: what it has beside messages; a part of its output may be that of others too. ``is_held_back``: nothing
+    is delivered to it now.
     ``on_room`` is called when it may go on.
     """
 
-    __slots__ = ("by_kind", "bytes", "is_held_back", "memory", "on_room")
+    __slots__ = ("_shared_output", "by_kind", "bytes", "is_held_back", "memory", "on_room")
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.bytes = 0
+        self._shared_output = 0
         self.is_held_back = False
         self.on_room: Callable[[], object] = lambda: None
         self.by_kind = dict.fromkeys((Kind.TRANSACTIONS, Kind.WAITING_SENDS, Kind.INPUT, Kind.OUTPUT, Kind.STATE), 0)
@@ -150,10 +170,12 @@ class Holder:
         self.by_kind[kind] += count
         self.memory.add(kind, count)
 
-    def set_output(self, count: int) -> None:
-        """So many bytes wait until it reads."""
+    def set_output(self, count: int, shared: int) -> None:
+        """So many bytes wait until it reads; ``shared`` of them count by ``Memory.share``."""
         more = count - self.by_kind[Kind.OUTPUT]
-        self.add(Kind.OUTPUT, more)
+        self.by_kind[Kind.OUTPUT] = count
+        self.memory.add(Kind.OUTPUT, more - (shared - self._shared_output))
+        self._shared_output = shared
         self.hold(more)
 
     @property

@@ -429,6 +429,7 @@ class Queue:
         """Leave the stored messages of the window to the store: nobody wants them now, and memory is scarce."""
         if self.consumers or self.is_page_asked or self.owner == 0:
             return
+        self._gather()
         kept: deque[Entry] = deque()
         for entry in self.ready:
             if self._may_leave(entry):
@@ -503,7 +504,7 @@ class Queue:
             if is_open_to_all:
                 self._recall()
             if self.routes is not None and not is_open_to_all and exclusive(self.consumers) is None:
-                freed = self.routes.leave(self, subscription)
+                freed = self.routes.leave(subscription)
                 if not self._needs_routes:
                     self._reroute()
                 return freed
@@ -572,14 +573,13 @@ class Queue:
     def _reroute(self, newcomers: Iterable[Subscription] = ()) -> None:
         """The consumers changed, or what bound the queue to routes is over: what waits is to be placed anew."""
         routes = self.routes
-        self._gather()
-        consumers = self.consumers
-        if self._needs_routes:
-            if routes is None:
-                routes = self.routes = Routes(self._settings, self.share, self.passed, self._position, self.levels)
-            routes.set_consumers(consumers, newcomers)
-        else:
+        if not self._needs_routes:
+            self._gather()
             self.routes = None
+            return
+        if routes is None:
+            routes = self.routes = Routes(self._settings, self.share, self.passed, self._position, self.levels)
+        routes.set_consumers(self, self.consumers, newcomers)
 
     @property
     def _needs_routes(self) -> bool:

@@ -45,6 +45,9 @@ class EngineSettings:
     # Messages say who sent them.
     populate_jmsx_user_id: bool = False
 
+    # So often a scheduled message may come after its first time.
+    max_scheduler_repeat_allowed: int = 1000
+
     subscriptions_max: int = 1000
     destinations_max: int = 100_000
     # Entries looked at in one tick for messages that have expired.

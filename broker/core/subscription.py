@@ -34,9 +34,12 @@ class Session(Protocol):
     """What the broker says to a client.
 
     ``survives_errors``: its protocol goes on after any refusal but one of the connection itself (OpenWire).
+    ``can_pull``: a client that is given nothing ahead asks for each message; it hears of another prefetch than it asked
+    for (``tell_prefetch``).
     """
 
     survives_errors: bool
+    can_pull: bool
 
     def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
         """``user`` is the client's name; None: it has none."""
@@ -48,10 +51,14 @@ class Session(Protocol):
         self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
     ) -> Callable[[], None] | None:
         """``redeliveries``: how often it was delivered before, and came back. None: it is said. Else nothing is yet:
-        what is returned is to be done beside the loop, for it takes long, and the same asked for again."""
+        what is returned is to be done beside the loop, for it takes long, and the same asked for again. Raises
+        Undeliverable."""
 
     def nothing(self, subscription_id: str) -> None:
         """A Pull came to its end without a message, or a browser has seen all there is."""
+
+    def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
+        """The broker decided on so much. For who ``can_pull``."""
 
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
         """The broker ended that subscription; ``error`` says why. Nothing is delivered to it any more."""
@@ -268,7 +275,7 @@ class Subscription:
         return covered
 
     def take_one(self, tag: int) -> Entry | None:
-        """The delivery ``tag`` alone, whatever the mode (a NACK is never cumulative)."""
+        """The delivery ``tag`` alone, whatever the mode."""
         entry = self.unacked.pop(tag, None)
         if entry is not None:
             self.let_go(entry)

@@ -11,9 +11,12 @@ from typing import NoReturn
 
 from broker.core import names
 from broker.core.commands import ClientError, ErrorKind
+from broker.core.made import Made
 from broker.core.memory import ENTRY_OVERHEAD_BYTES, Holder, Kind
+from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
 from broker.core.subscription import Entry, Subscription
+from store.operations import RemoveMessage
 from store.records.message import Message
 
 Acknowledged = tuple[Subscription, int, Entry]
@@ -30,10 +33,11 @@ class Transaction:
         "_settings",
         "acknowledged",
         "doom",
-        "encoded",
+        "made",
         "messages",
         "name",
         "number",
+        "removals",
     )
 
     def __init__(self, name: str, number: int, settings: EngineSettings, holder: Holder) -> None:
@@ -42,7 +46,9 @@ class Transaction:
         self.messages: list[Message] = []
         self.acknowledged: list[Acknowledged] = []
         self.doom: str | None = None
-        self.encoded: dict[int, bytes] = {}  # what the store is to keep of ``messages``, by their id(), while it ends
+        # While it ends: what becomes of ``messages``, and of what was ``acknowledged``.
+        self.made: Made | None = None
+        self.removals: list[tuple[Queue, RemoveMessage]] | None = None
         self._bytes = 0  # held
         self._bytes_to_store = self._operations = 0  # at COMMIT: a message to several destinations is several
         self._settings = settings
@@ -98,19 +104,18 @@ class Transaction:
             f"Transaction {self.name!r} can only be aborted: {reason}", advice, is_fatal=False, kind=ErrorKind.RESOURCE
         )
 
-    def end(self) -> None:
-        """COMMIT or ABORT: memory is given back."""
+    def give_back(self) -> None:
+        """It ends: what it sent counts for its client no more."""
         self._holder.add(Kind.TRANSACTIONS, -self._bytes)
         self._bytes = 0
-        for subscription, _, entry in self.acknowledged:
-            subscription.let_go(entry)
 
     def undo(self, ending: Collection[Subscription] = ()) -> None:
         """ABORT: acknowledgements never happened. The deliveries wait for one again; those of a subscription that was
         closed meanwhile go back to their queue. ``ending``: they are to be closed, and give them back then."""
-        self.end()
+        self.give_back()
         by_subscription: dict[Subscription, list[tuple[int, Entry]]] = {}
         for subscription, tag, entry in self.acknowledged:
+            subscription.let_go(entry)
             if subscription.enlisted.pop(tag, None) is None:
                 continue
             if subscription.is_open or subscription in ending:

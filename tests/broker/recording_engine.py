@@ -12,6 +12,8 @@ class RecordingEngine:
 
     def __init__(self) -> None:
         self.is_congested = False
+        self.handed_over = 0
+        self.reports = 0
         self.memory = Memory(1 << 30)
         self.is_sure = True
         self.events: list[str] = []

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import stomp
 
-from broker.core.commands import Ack, Send
-from broker.transport import TransportLimits
+from broker.core.commands import Ack, AckMode, Send
+from broker.transport import FLUSH_BYTES_MAX, SHORT_BYTES_MAX, TransportLimits
+from store.records.message import BodyKind, Destination, DestinationKind, Message
 
 SEND = b"SEND\ndestination:/queue/a\nreceipt:%d\n\n%b\0"
 
@@ -37,6 +39,97 @@ async def test_one_turn_of_the_loop_is_one_write(bench_of: Any) -> None:
         connection.data_received(SEND % (100, b"x"))
         await client.frame()
         assert [data.count(b"RECEIPT") for data in writes] == [101]
+
+
+class Written:
+    """What is written to whom, in the order of the writes, and in which turn of the loop."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.writes: list[tuple[int, str, int]] = []
+
+    def watch(self, connection: Any, name: str) -> None:
+        written, transport = self, connection._transport
+
+        class Watched:
+            def __getattr__(self, attribute: str) -> Any:
+                return getattr(transport, attribute)
+
+            def write(self, data: bytes) -> None:
+                written.writes.append((written.turn, name, len(data)))
+
+            def writelines(self, pieces: list[bytes]) -> None:
+                written.writes.append((written.turn, name, sum(map(len, pieces))))
+
+        connection._transport = Watched()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            assert self.turn < 1000
+            await asyncio.sleep(0)
+            self.turn += 1
+
+    def to(self, name: str) -> list[int]:
+        return [turn for turn, each, _ in self.writes if each == name]
+
+
+async def watched(bench: Any, names: list[str]) -> tuple[dict[str, Any], Written]:
+    """Connections that get what they send to themselves."""
+    written = Written()
+    connections: dict[str, Any] = {}
+    for name in names:
+        client = await bench.client()
+        await client.connect()
+        await client.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
+        await bench.until(lambda: len(bench.engine.subscriptions) > len(connections))
+        connections[name] = next(each for each in bench.server.connections if each not in connections.values())
+    await asyncio.sleep(0)
+    for name, connection in connections.items():
+        written.watch(connection, name)
+    return connections, written
+
+
+def say(connection: Any, count: int) -> None:
+    """Have ``count`` bytes told to it, and more."""
+    connection.session.deliver("0", 1, new_message(b"x" * count), 0, AckMode.AUTO)
+    connection.touch()
+
+
+def new_message(body: bytes) -> Message:
+    return Message(Destination(DestinationKind.QUEUE, "a"), "ID:m:1:1:1", body, BodyKind.BYTES)
+
+
+async def test_who_is_told_little_does_not_wait_for_those_who_are_told_much(bench_of: Any) -> None:
+    async with bench_of() as bench:
+        large = [f"large {number}" for number in range(8)]
+        connections, written = await watched(bench, [*large, "small"])
+        for name in large:
+            say(connections[name], FLUSH_BYTES_MAX)
+        say(connections["small"], 10)
+        await written.until(lambda: len(written.writes) == 9)
+        names = [name for _, name, _ in written.writes]
+        assert names == ["small", *large], "and each in his turn"
+        assert [len(written.to(name)) for name in large] == [1] * 8
+        turns = [turn for turn, name, _ in written.writes if name != "small"]
+        assert len(set(turns)) == 8, "one of these fills a turn"
+
+
+async def test_who_is_told_much_has_his_turn_however_many_are_told_little(bench_of: Any) -> None:
+    async with bench_of() as bench:
+        small = [f"small {number}" for number in range(20)]
+        connections, written = await watched(bench, ["large", *small])
+        body = SHORT_BYTES_MAX - 1000
+        assert len(small) * body > FLUSH_BYTES_MAX
+        say(connections["large"], FLUSH_BYTES_MAX)
+        for _ in range(10):
+            for name in small:
+                if connections[name].session.pending_bytes == 0:
+                    say(connections[name], body)
+            await asyncio.sleep(0)
+            written.turn += 1
+        (turn,) = written.to("large")
+        assert turn <= 1
+        assert {len(written.to(name)) > 2 for name in small} == {True}, "nor do they wait for one another"
 
 
 async def test_a_frame_in_pieces_is_understood_when_it_is_whole(bench_of: Any) -> None:
@@ -279,3 +372,38 @@ async def test_stomp_py_sends_receives_and_acknowledges(bench_of: Any, client_cl
         await asyncio.to_thread(talk)
         assert listener.receipts == ["subscribed", "sent", "bye"]
         assert [command.id for command in bench.engine.commands if isinstance(command, Ack)] == ["s:1"]
+
+
+async def test_who_says_nothing_more_still_hears_the_answers(bench_of: Any) -> None:
+    """TCP's half-close; the rest of what it said waits for its turn meanwhile."""
+    async with bench_of() as bench:
+        client = await bench.client()
+        await client.connect()
+        count = 20_000
+        client.writer.write(b"".join(SEND % (number, b"") for number in range(count)))
+        client.writer.write_eof()
+        answers = await client.rest()
+        assert answers.count(b"RECEIPT") == count
+        await bench.until(lambda: not bench.server.connections)
+
+
+async def test_a_sign_of_life_is_not_said_at_half_its_interval(bench_of: Any) -> None:
+    async with bench_of() as bench:
+        client = await bench.client()
+        await client.say(b"CONNECT\naccept-version:1.2\nhost:x\nheart-beat:0,1000\n\n\0")
+        await client.frame()
+        (connection,) = bench.server.connections
+        now = asyncio.get_running_loop().time()
+        connection._last_sent = now
+        assert 0.75 < connection._until_look(now) < 1.0
+        connection.session.receive_interval_ms = 400
+        assert connection._until_look(now) == 0.2
+        said = connection.session.pending_bytes
+        connection._last_sent = now - 0.5
+        connection._last_received = asyncio.get_running_loop().time()
+        connection._look()
+        assert connection.session.pending_bytes == said
+        assert connection._last_sent == now - 0.5, "half of it has passed"
+        connection._last_sent = now - 0.9
+        connection._look()
+        assert connection._last_sent > now - 0.9

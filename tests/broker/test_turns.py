@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker.core.commands import Send
+from broker.transport import OPERATIONS_PER_REPORT_MAX
 from broker.turns import OVERLONG_SECONDS, SLICE_SECONDS, TURN_SECONDS, Turns
 
 SEND = b"SEND\ndestination:/queue/a\n\n%d\0"
@@ -41,6 +42,39 @@ async def test_whoever_sends_very_much_lets_others_in_between(bench_of: Any) -> 
         await saying
         await bench.until(lambda: len(numbers(bench.engine.commands)) == MANY + len(ahead))
         assert [number for number in numbers(bench.engine.commands) if number >= 0] == list(range(MANY))
+
+
+async def test_who_gave_the_store_its_share_waits_for_the_next_report_and_others_do_not(bench_of: Any) -> None:
+    async with bench_of() as bench:
+        hasty, other = await bench.client(), await bench.client()
+        await hasty.connect()
+        await other.connect()
+        engine = bench.engine
+        handle = engine.handle
+
+        def store(connection: Any, command: Any) -> None:
+            handle(connection, command)
+            engine.handed_over += isinstance(command, Send)
+
+        engine.handle = store
+        saying = asyncio.create_task(hasty.say(b"".join(SEND % number for number in range(20_000))))
+        rounds = 0
+        while sum(number >= 0 for number in numbers(engine.commands)) < 20_000:
+            await bench.until(lambda: bench.server._outbox._paused)
+            held = len(numbers(engine.commands))
+            assert held - rounds > OPERATIONS_PER_REPORT_MAX * (rounds + 1)
+            await other.say(b"SEND\ndestination:/queue/b\nreceipt:r\n\n-1\0")
+            assert await other.frame() == b"RECEIPT\nreceipt-id:r\n\n"
+            rounds += 1
+            assert len(numbers(engine.commands)) == held + 1, "it waits, and others do not"
+            engine.reports += 1
+            bench.server.resume_reading_all()
+            if sum(number >= 0 for number in numbers(engine.commands)) + OPERATIONS_PER_REPORT_MAX >= 20_000:
+                break
+        await bench.until(lambda: sum(number >= 0 for number in numbers(engine.commands)) == 20_000)
+        assert rounds > 5
+        await saying
+        assert [number for number in numbers(engine.commands) if number >= 0] == list(range(20_000))
 
 
 @pytest.mark.parametrize("reason", ["congestion", "stopped"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from broker.wiring import LOOK_SECONDS_MAX, store_settings
+from broker.wiring import LOOK_SECONDS_MAX, _url_of, store_settings
 from config.load import load
 from store.settings import StoreSettings
 
@@ -79,3 +79,7 @@ def test_the_reserve_grows_with_the_journal_files() -> None:
 def test_an_idle_store_looks_as_often_as_the_lock_is_proved() -> None:
     assert settings_of("locker.lock_keep_alive_period=300ms").look_interval == 0.3
     assert settings_of("locker.lock_keep_alive_period=0").look_interval == LOOK_SECONDS_MAX
+
+
+def test_advisories_name_the_broker_by_one_address() -> None:
+    assert _url_of(load(None, {}, ())) == "tcp://127.0.0.1:61616"

@@ -198,3 +198,18 @@ def test_the_map_is_bounded_by_what_is_in_use(steps: list[tuple[int, bool]]) -> 
         in_use = {name for name, count in pending.items() if count}
         assert in_use <= groups.names()
         assert len(groups) <= 5 + len(in_use)
+
+
+def test_a_group_that_was_closed_goes_to_who_is_idle() -> None:
+    """As in ActiveMQ, where consumers take turns."""
+    house = House()
+    house.open("one")
+    house.send("g")
+    assert list(house.out()) == ["one"]
+    house.open("two")
+    house.send("g")
+    assert list(house.out()) == ["one"]
+    house.send("g", sequence=-1)
+    assert list(house.out()) == ["one"]
+    house.send("g")
+    assert list(house.out()) == ["two"]

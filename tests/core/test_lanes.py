@@ -48,7 +48,7 @@ def test_who_came_and_who_left_makes_the_lanes_that_all_at_once_would_have(steps
         if is_leaving and len(lanes.consumers) > 1:
             lanes.leave(lanes.consumers[who % len(lanes.consumers)])
         else:
-            lanes.join(subscription(SELECTORS[choice], priority), [])
+            lanes.join(subscription(SELECTORS[choice], priority))
         for key, lane in lanes._lanes.items():
             anew = Lane(lanes._takers(key))
             assert (lane.takers, lane.tiers, lane._turns) == (anew.takers, anew.tiers, anew._turns)
@@ -63,5 +63,5 @@ def test_one_more_of_a_known_choice_has_nobody_look_through_all_consumers(monkey
 
     monkeypatch.setattr(Lanes, "_takers", fail)
     one = subscription(None, 1)
-    lanes.join(one, [])
+    lanes.join(one)
     lanes.leave(one)

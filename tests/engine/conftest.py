@@ -54,8 +54,10 @@ class RecordingSession:
     """Remembers what the broker says, in order."""
 
     survives_errors = False
+    can_pull = True
 
     def __init__(self) -> None:
+        self.prefetches: list[tuple[str, int]] = []
         self.told: list[Any] = []
         self.errors: list[ClientError] = []
         self.delivered: list[Delivered] = []
@@ -75,6 +77,9 @@ class RecordingSession:
     def fail(self, error: ClientError) -> None:
         self.told.append(("error", error.message))
         self.errors.append(error)
+
+    def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
+        self.prefetches.append((subscription_id, prefetch))
 
     def close_consumer(self, subscription_id: str, error: ClientError) -> None:
         self.told.append(("closed", subscription_id))

@@ -335,13 +335,35 @@ def test_an_operation_that_cannot_be_completed(house: House, monkeypatch: pytest
     assert is_served(house, good)
 
 
+def cannot_give_out(house: House, destination: Destination) -> None:
+    dispatcher = house.engine._dispatcher
+    dispatch = dispatcher.dispatch
+    dispatcher.dispatch = lambda queue: fails() if queue.destination == destination else dispatch(queue)
+
+
+def test_a_queue_that_cannot_give_out_what_somebody_leaves_in_it(house: House) -> None:
+    """He is served, and the other queues give out what he leaves in them."""
+    leaver, other = house.client(), house.client()
+    names = [Destination(DestinationKind.QUEUE, name) for name in ("many.a", "many.b")]
+    leaver.subscribe("all", Destination(DestinationKind.QUEUE, "many.>"))
+    for each in names:
+        other.send("1", each)
+    house.turn()
+    for each in names:
+        other.subscribe(each.name, each)
+    cannot_give_out(house, names[0])
+    leaver.unsubscribe("all")
+    house.turn()
+    assert not leaver.is_closed
+    assert other.bodies == ["1"]
+
+
 def test_a_queue_that_cannot_give_out(house: House) -> None:
     consumer, sender = house.client(), house.client()
     other = Destination(DestinationKind.QUEUE, "other")
     for destination in (ORDERS, other):
         consumer.subscribe(str(destination), destination)
-    dispatch = house.engine._dispatch
-    house.engine._dispatch = lambda queue: fails() if queue.destination == ORDERS else dispatch(queue)
+    cannot_give_out(house, ORDERS)
     for destination in (ORDERS, other):
         sender.send("1", destination, receipt=str(destination))
     house.turn()

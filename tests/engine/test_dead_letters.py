@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from broker.core.commands import AckMode
+import pytest
+
+from broker.core.commands import Ack, AckMode, Nack, Undeliverable
 from store.records.message import Destination, DestinationKind
 
 DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
@@ -12,7 +14,7 @@ TOPIC_DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices")
 
 def test_a_refused_message_is_a_dead_letter_at_once(house):
     client, sexton = house.client(), house.client()
-    client.subscribe(ack=AckMode.CLIENT)
+    client.subscribe(ack=AckMode.INDIVIDUAL)
     for body in "abc":
         client.send(body)
     house.turn()
@@ -29,6 +31,44 @@ def test_a_refused_message_is_a_dead_letter_at_once(house):
     assert letter.original_destination.name == "orders"
     assert letter.message_id == client.last("b").message.message_id
     assert letter.properties["dlqDeliveryFailureCause"] == "refused by NACK after 0 redeliveries"
+
+
+@pytest.mark.parametrize("stomp_nack", ["dlq", "requeue"])
+def test_with_the_mode_client_all_up_to_it_are_refused(make_house, stomp_nack):
+    house = make_house(stomp_nack=stomp_nack)
+    client, sexton = house.client(), house.client()
+    client.subscribe(ack=AckMode.CLIENT)
+    for body in "abc":
+        client.send(body, persistent=body != "b")
+        house.turn()
+
+    client.nack("b", receipt="r")
+    assert client.receipts == ([] if stomp_nack == "dlq" else ["r"])
+    house.turn()
+    sexton.subscribe("d", DLQ)
+
+    assert client.receipts == ["r"]
+    assert client.bodies == ["a", "b", "c"] if stomp_nack == "dlq" else ["a", "b", "c", "a", "b"]
+    assert sexton.bodies == (["a"] if stomp_nack == "dlq" else [])
+    assert house.figures()["unacknowledged"] == (1 if stomp_nack == "dlq" else 3)
+
+
+def test_dead_letters_that_are_refused_stay_with_who_did(house):
+    client, sexton = house.client(), house.client()
+    client.subscribe(ack=AckMode.CLIENT)
+    for body in "abc":
+        client.send(body)
+    house.turn()
+    client.nack("c")
+    house.turn()
+    sexton.subscribe("d", DLQ, ack=AckMode.CLIENT)
+    assert sexton.bodies == ["a", "b", "c"], "in their order"
+    sexton.handle(Nack("d", 2, None, "r"))
+    assert sexton.receipts == ["r"]
+    assert list(sexton.client.subscriptions["d"].unacked) == [1, 2, 3]
+    sexton.handle(Ack("d", 3, None, "a"))
+    house.turn()
+    assert sexton.receipts == ["r", "a"]
 
 
 def test_a_refused_non_persistent_message_is_dropped(house):
@@ -197,3 +237,28 @@ def test_a_topic_subscriber_does_not_get_what_expired_while_it_waited(house):
     house.engine.writable(client)
 
     assert client.bodies == ["b"]
+
+
+@pytest.mark.parametrize("ack", [AckMode.AUTO, AckMode.INDIVIDUAL])
+def test_what_cannot_be_told_is_a_dead_letter_and_the_next_one_comes(house, ack):
+    client, sexton = house.client(), house.client()
+    deliver = client.session.deliver
+
+    def refuse(subscription, tag, message, redeliveries, mode):
+        if message.body == b"bad":
+            raise Undeliverable("a text body claims 5 bytes and has 2")
+        return deliver(subscription, tag, message, redeliveries, mode)
+
+    client.session.deliver = refuse
+    client.subscribe(ack=ack, prefetch=1)
+    for body in ("bad", "good"):
+        client.send(body)
+    house.turn()
+    sexton.subscribe("d", DLQ)
+    house.turn()
+    assert client.bodies == ["good"]
+    assert client.is_connected
+    assert sexton.bodies == ["bad"]
+    cause = sexton.session.delivered[0].message.properties["dlqDeliveryFailureCause"]
+    assert "a text body claims 5 bytes and has 2" in cause
+    assert house.figures()["messages"] == (0 if ack is AckMode.AUTO else 1)

@@ -86,7 +86,7 @@ def test_nothing_is_lost_doubled_or_overtaken(make_house: Callable[..., Any], st
         commit(number)
     for queue in (0, 1):
         consumer.subscribe(f"s{queue}", QUEUES[queue], AckMode.AUTO)
-    house.wait(3)
+    house.wait(len(steps) + 3)
 
     got: dict[tuple[int, int, bool], list[str]] = defaultdict(list)
     for body in consumer.bodies:

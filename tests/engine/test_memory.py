@@ -219,3 +219,14 @@ def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(ma
     client.unsubscribe("s")
     house.turn()
     assert (client.holder.bytes, used(house)) == (0, 0)
+
+
+def test_what_can_never_have_room_is_told_so_and_logged(make_house, caplog: pytest.LogCaptureFixture) -> None:
+    house = make_house(memory_limit=20_000)
+    client = house.client()
+    client.send("x" * 30_000, persistent=False, receipt="r")
+    assert client.receipts == []
+    assert "30000 bytes" in client.errors[0]
+    assert "never has room" in client.errors[0]
+    assert "never has room" in caplog.text
+    assert client.is_connected

@@ -121,6 +121,21 @@ def test_a_message_that_nobody_listens_to_is_told_whole(build):
     assert listener.bodies == ["lost"]
 
 
+def test_a_message_to_a_queue_that_nobody_consumes_is_told_and_waits(build):
+    house = build(send_advisory_if_no_consumers=True)
+    listener = listen(house, "NoConsumer.Queue.orders")
+    client, consumer = house.client(), house.client()
+    client.send("waits", persistent=False)
+    client.send("persistent ones are not", persistent=True)
+    house.turn()
+    assert listener.bodies == ["waits"]
+    consumer.subscribe()
+    client.send("heard", persistent=False)
+    house.turn()
+    assert listener.bodies == ["waits"]
+    assert sorted(consumer.bodies) == ["heard", "persistent ones are not", "waits"]
+
+
 def test_of_what_a_slow_subscriber_loses(build):
     house = build(advisory_for_discarding_messages=True, pending_message_limit=1)
     listener = listen(house, "MessageDiscarded.>")

@@ -8,8 +8,25 @@ from dataclasses import replace
 import pytest
 
 from broker import acknowledger
-from broker.core.commands import AckMode, AddDestination, AddProducer, Begin, ErrorKind, Prepare, RemoveProducer, Send
-from broker.core.policies import DestinationPolicy, Policies, PolicyEntry, RedeliveryPolicy
+from broker.core.commands import (
+    AckMode,
+    AddDestination,
+    AddProducer,
+    Begin,
+    ErrorKind,
+    Prepare,
+    Pull,
+    RemoveProducer,
+    Send,
+)
+from broker.core.policies import (
+    CLIENT_QUEUE_PREFETCH,
+    CLIENT_TOPIC_PREFETCH,
+    DestinationPolicy,
+    Policies,
+    PolicyEntry,
+    RedeliveryPolicy,
+)
 from broker.core.slices import at_once
 from store.records.message import Destination, DestinationKind
 from store.records.transactions import XaTransactionId
@@ -273,3 +290,38 @@ def test_a_durable_subscription_gives_the_highest_priority_first(make_house):
     house.turn()
 
     assert client.bodies == ["9", "9", "4", "4", "0"]
+
+
+def test_a_client_that_can_pull_hears_of_the_prefetch_that_holds(make_house):
+    house = make_house(DestinationPolicy(queue_prefetch=0, topic_prefetch=7), prefetch_max=500)
+    client, other = house.client(), house.client()
+    client.subscribe("unsaid", prefetch=CLIENT_QUEUE_PREFETCH)
+    client.subscribe("said", prefetch=20)
+    client.subscribe("too much", prefetch=600)
+    client.subscribe("topic", Destination(DestinationKind.TOPIC, "t"), prefetch=CLIENT_TOPIC_PREFETCH)
+    assert client.session.prefetches == [("unsaid", 0), ("too much", 500), ("topic", 7)]
+    assert client.client.subscriptions["unsaid"].is_pull
+    other.session.can_pull = False
+    other.subscribe("s", prefetch=CLIENT_QUEUE_PREFETCH)
+    other.subscribe("own")
+    assert other.session.prefetches == []
+    assert [each.prefetch for each in other.client.subscriptions.values()] == [1, 1]
+
+
+def test_a_browser_that_pulls_sees_all(house):
+    client, sender = house.client(), house.client()
+    client.session.nothings = nothings = []
+    client.session.nothing = nothings.append
+    for number in range(5):
+        sender.send(str(number))
+    house.turn()
+    client.subscribe("b", ack=AckMode.RANGE, prefetch=0, is_browser=True)
+    house.turn()
+    for number in range(5):
+        assert (client.bodies, nothings) == ([str(each) for each in range(number)], [])
+        client.handle(Pull("b", -1))
+        house.turn()
+    assert client.bodies == [str(each) for each in range(5)]
+    client.handle(Pull("b", -1))
+    assert len(nothings) in (1, 2)
+    assert set(nothings) == {"b"}

@@ -276,7 +276,7 @@ def test_a_subscription_id_is_used_once(house):
     client.subscribe("s")
 
     assert client.errors == ["Subscription 's' exists already"]
-    assert client.is_closed
+    assert client.is_connected
 
 
 def test_a_client_id_belongs_to_one_connection(house):

@@ -182,7 +182,7 @@ def test_a_durable_subscription_needs_a_client_id(house):
     client.subscribe("s", PRICES, durable_name="d")
 
     assert client.errors == ["A durable subscription needs a client id"]
-    assert client.is_closed
+    assert client.is_connected
 
 
 def test_a_durable_subscription_has_one_consumer(house):
@@ -508,3 +508,30 @@ def test_a_list_that_cannot_be_kept_is_refused(house, name):
     house.turn()
     assert len(client.errors) == 1
     assert house.store.owners() == []
+
+
+def test_a_consumer_of_a_virtual_topic_with_a_wildcard_gets_all_also_what_came_while_it_was_away(house):
+    """As ActiveMQ: a queue of the very name of the pattern keeps it."""
+    sender, consumer, exact = house.client(), house.client(), house.client()
+    wild = Destination(DestinationKind.QUEUE, "Consumer.g.VirtualTopic.X.>")
+    deep = Destination(DestinationKind.TOPIC, "VirtualTopic.X.A.IT")
+    consumer.subscribe("s", wild, AckMode.AUTO)
+    for number in range(3):
+        sender.send(f"live {number}", deep)
+    house.turn()
+    consumer.unsubscribe("s")
+    for number in range(3):
+        sender.send(f"away {number}", deep)
+    sender.send("other", Destination(DestinationKind.TOPIC, "VirtualTopic.Y"))
+    house.fail_over()
+    consumer, sender = house.client(), house.client()
+    consumer.subscribe("s", wild, AckMode.AUTO)
+    house.turn()
+    assert consumer.bodies == [f"away {number}" for number in range(3)]
+    exact.vanish()
+    exact = house.client()
+    exact.subscribe("s", Destination(DestinationKind.QUEUE, "Consumer.g.VirtualTopic.X.A.IT"), AckMode.AUTO)
+    sender.send("both", deep)
+    sender.send("both", deep)
+    house.turn()
+    assert len(consumer.bodies) + len(exact.bodies) == 3 + 4

@@ -276,3 +276,33 @@ def test_a_nack_in_a_transaction_is_refused(house):
 
     assert client.errors == ["NACK in a transaction is not possible"]
     assert not client.is_closed
+
+
+def test_what_a_later_acknowledgement_covered_may_be_acknowledged_after_it(house):
+    client = house.client()
+    client.subscribe(ack=AckMode.CLIENT)
+    for body in "abc":
+        client.send(body)
+    house.turn()
+    client.begin()
+    client.ack("b", transaction="t", receipt="b")
+    client.ack("a", transaction="t", receipt="a")
+    assert (client.receipts, client.errors) == (["b", "a"], [])
+    client.begin("other")
+    client.ack("a", transaction="other", receipt="x")
+    assert len(client.errors) == 1, "it belongs to the first"
+    client.commit("t", receipt="c")
+    house.turn()
+    assert client.receipts == ["b", "a", "c"]
+    assert house.figures()["messages"] == 1
+
+
+def test_a_transaction_that_is_not_known_is_an_error_that_leaves_the_connection(house):
+    client = house.client()
+    client.send("x", transaction="none", receipt="s")
+    client.commit("none", receipt="c")
+    client.abort("none", receipt="a")
+    client.begin("t")
+    client.begin("t")
+    assert len(client.errors) == 4
+    assert client.is_connected

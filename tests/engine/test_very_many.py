@@ -17,6 +17,8 @@ import broker.core.routing
 import broker.dispatcher
 import broker.engine
 import broker.fan_out
+import broker.sender
+import broker.transactions
 from broker.core import slices
 from broker.core.commands import (
     Ack,
@@ -44,6 +46,7 @@ from tests.engine.conftest import ORDERS, Client, House
 MANY = 40
 STEP = 8
 EVERY_QUEUE = Destination(DestinationKind.QUEUE, "many.>")
+PRICES_QUEUE = Destination(DestinationKind.QUEUE, "prices")
 EVERY_TOPIC = Destination(DestinationKind.TOPIC, "many.>")
 
 
@@ -61,6 +64,7 @@ def house(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
     monkeypatch.setattr(broker.acknowledger, "ITEMS", STEP)
     monkeypatch.setattr(broker.engine, "OPERATIONS_MAX", STEP)
     monkeypatch.setattr(broker.fan_out, "ITEMS", STEP)
+    monkeypatch.setattr(broker.sender, "ITEMS", STEP)
     monkeypatch.setattr(broker.core.queue, "ROUND_MESSAGES", 2)
     monkeypatch.setattr(broker.dispatcher, "ROUND_MESSAGES", 2)
     monkeypatch.setattr(broker.core.browse, "_ROUND_MESSAGES", 2)
@@ -267,17 +271,17 @@ def test_who_vanishes_while_a_durable_pattern_is_deleted_finds_it_gone(house: Ho
 @pytest.mark.contains_errors
 def test_an_error_of_ours_in_the_middle_ends_that_client_alone(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     client, other = house.client(), house.client()
-    dispatched = house.engine._dispatcher.dispatch
+    opened = Queue.open
     count = 0
 
-    def fail(queue: Any) -> None:
+    def fail(queue: Queue, *of: Any) -> None:
         nonlocal count
         count += 1
         if count == STEP + 1:
             raise RuntimeError("of this client")
-        dispatched(queue)
+        opened(queue, *of)
 
-    monkeypatch.setattr(house.engine._dispatcher, "dispatch", fail)
+    monkeypatch.setattr(Queue, "open", fail)
     client.subscribe(destination=EVERY_QUEUE)
     steps(house)
     assert client.is_closed
@@ -386,12 +390,14 @@ def test_what_is_placed_for_selectors_or_groups_takes_steps_and_keeps_its_order(
         sender.send(str(number), persistent=False, group_id=f"g{number % 4}")
     orders = house.engine._destinations.queue(ORDERS)
     consumer.subscribe(prefetch=2 * MANY)
-    assert len(orders.ready) == 2 * MANY - STEP
+    assert orders.routes is not None
+    backlog = orders.routes._lanes.backlog
+    assert backlog.count == 2 * MANY - STEP
     other.subscribe(prefetch=2 * MANY, selector="a is not null")
     while house._works:
-        before = len(orders.ready)
+        before = backlog.count
         house._step()
-        assert len(orders.ready) >= before - 2 * STEP
+        assert backlog.count >= before - 2 * STEP
     assert consumer.bodies == [str(number) for number in range(2 * MANY)]
     assert other.bodies == []
 
@@ -502,14 +508,34 @@ def test_what_follows_a_long_commit_waits_and_nothing_of_it_is_lost(house: House
 
 
 @pytest.mark.parametrize("how", ["commit", "prepare"])
-def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(house: House, how: str) -> None:
+def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(
+    house: House, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    made = 0
+
+    def counted(make: Any) -> Any:
+        def count(*of: Any) -> Any:
+            nonlocal made
+            made += 1
+            return make(*of)
+
+        return count
+
+    monkeypatch.setattr(broker.sender, "encode_payload", counted(broker.sender.encode_payload))
+    monkeypatch.setattr(broker.transactions, "removal", counted(broker.transactions.removal))
     sender, consumer = house.client(), house.client()
+    for number in range(MANY):
+        sender.send(str(number), PRICES_QUEUE)
+    sender.subscribe("own", PRICES_QUEUE, prefetch=MANY)
+    house.turn()
     consumer.subscribe(prefetch=MANY)
     xa = XaTransactionId(1, b"g", b"b")
     name = "t" if how == "commit" else xa.key
     sender.handle(Begin(name, xa=None if how == "commit" else xa))
     for number in range(MANY):
         sender.send(str(number), transaction=name)
+        sender.ack(str(number), transaction=name)
+    made = 0
     if how == "commit":
         sender.commit(receipt="r")
     else:
@@ -518,17 +544,27 @@ def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(house: House
     branches = house.engine._transactions._branches
     transaction = sender.client.transactions.get(name) or branches[name].transaction
     assert transaction is not None
-    assert 0 < len(transaction.encoded) <= STEP
-    assert house.stored() == MANY, "nothing of it is stored yet"
+    assert 0 < made <= STEP
+    assert house.stored() == 2 * MANY, "nothing of it is stored yet"
+    while made < 2 * MANY:
+        before = made
+        house._step()
+        assert made <= before + STEP
     sender.is_closed = how == "commit"
     if sender.is_closed:
         house.engine.closed(sender)
     house.turn()
-    assert transaction.encoded == {}
+    assert transaction.made is transaction.removals is None
+    assert made == 2 * MANY, "none is made twice"
     if how == "prepare":
         assert sender.receipts == ["r"]
         sender.handle(Commit(name, "c", xa=xa, is_two_phase=True))
-        house.turn()
+        orders = house.engine._destinations.queue(ORDERS)
+        while house._soon:
+            before = orders.count
+            house._soon.popleft()()
+            assert orders.count - before <= STEP
+        assert sender.receipts == ["r", "c"]
     assert consumer.bodies == [str(number) for number in range(MANY)]
 
 
@@ -833,14 +869,14 @@ def test_where_messages_of_a_known_topic_go_is_not_asked_for_each(
     consumer.subscribe("t", there, AckMode.AUTO)
     sender.send("first", there, persistent=False)
     consumer.subscribe("q", Destination(DestinationKind.QUEUE, f"Consumer.c.{name}"), AckMode.AUTO)
-    routes, count = house.engine._sender.routes, 0
+    routes, count = house.engine._sender._routes, 0
 
     def counted(*of: Any) -> Any:
         nonlocal count
         count += 1
         return routes(*of)
 
-    monkeypatch.setattr(house.engine._sender, "routes", counted)
+    monkeypatch.setattr(house.engine._sender, "_routes", counted)
     sender.begin()
     for number in range(MANY):
         sender.send(str(number), there, transaction="t")
@@ -848,3 +884,35 @@ def test_where_messages_of_a_known_topic_go_is_not_asked_for_each(
     house.turn()
     assert count == asked
     assert len(consumer.bodies) == 1 + MANY + asked, "each queue of a virtual topic has its copy"
+
+
+def test_each_report_of_the_store_lets_those_go_on_who_gave_it_much(house: House) -> None:
+    sender = house.client()
+    for number in range(3):
+        drained, reports, handed_over = house.drained, house.engine.reports, house.engine.handed_over
+        sender.send(str(number))
+        sender.send(str(number))
+        assert house.engine.handed_over == handed_over + 2
+        house.turn()
+        assert house.engine.reports == reports + 1
+        assert house.drained > drained
+
+
+def test_who_can_be_told_again_is_told_in_steps(house: House) -> None:
+    client, sender = house.client(), house.client()
+    for number in range(3):
+        client.subscribe(str(number), topic(0), AckMode.AUTO)
+    house.turn()
+    client.has_room = False
+    for number in range(MANY):
+        sender.send(str(number), topic(0), persistent=False)
+    house.turn()
+    assert client.bodies == []
+    client.has_room = True
+    house.engine.writable(client)
+    most = told = len(client.bodies)
+    while house._works:
+        house._step()
+        most, told = max(most, len(client.bodies) - told), len(client.bodies)
+    assert told == 3 * MANY
+    assert most < 3 * MANY

@@ -25,6 +25,8 @@ PASSING: Final = 0.55
 PASSINGS: Final = 3
 
 
+# Every order of their steps is tried, some of them by processes: on a busy machine that takes minutes.
+@pytest.mark.timeout(600)
 class Interleaved(LockerContract):
     """Two and three that ask for one lock, step by step. Their time stands still, unless a test lets it go on."""
 

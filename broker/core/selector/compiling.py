@@ -13,6 +13,7 @@ from broker.core.selector.building import build
 from broker.core.selector.comparing import Rules
 from broker.core.selector.grammar import Mistake, read
 from broker.core.selector.values import Evaluate
+from broker.core.telling import ERROR_OF_BROKER
 from store.records.errors import RecordDamaged
 from store.records.message import Message
 
@@ -51,7 +52,7 @@ class Selector:
         except RecordDamaged:
             return False
         except Exception:
-            log.exception("a selector led to an error of the broker: %s", self.text[:_SHOWN_CHARACTERS_MAX])
+            log.exception("a selector %s: %s", ERROR_OF_BROKER, self.text[:_SHOWN_CHARACTERS_MAX])
             return False
 
     def __eq__(self, other: object) -> bool:
