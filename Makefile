@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup check test bench run prove
+.PHONY: help setup check test test-all bench run prove
 
 help:
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 setup: ## make the virtual environment and install the tree into it
 	$(PYTHON) -m venv $(VENV)
@@ -17,10 +17,13 @@ check: ## style, types and imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/bandit -q -c pyproject.toml -ll -r broker store journal index locker config tandemmq
+	$(BIN)/bandit -q -c pyproject.toml -ll -r tandemmq/*.py broker cli client config index journal locker pipeline simulator store
 
-test: ## the tests, with a small seeded sample of each long proof
-	$(BIN)/pytest
+test: ## the fast tests, which need nothing: about a minute
+	$(BIN)/pytest -m fast
+
+test-all: ## all that can run here, with services and a small seeded sample of each long proof: about 20 minutes
+	TANDEMMQ_THOROUGH=1 $(BIN)/pytest --services
 
 bench: ## the load driver against a broker on the default port
 	$(BIN)/tandemmq bench
@@ -29,8 +32,5 @@ run: ## a broker with its store in ./tandemmq-data
 	$(BIN)/tandemmq run
 
 prove: ## the long proofs in full: hundreds of kills under load, every image a power loss may leave of some forty lives
-	TANDEMMQ_PROVE_KILLS=120 TANDEMMQ_PROVE_HISTORIES=20 TANDEMMQ_PROVE_IMAGES=2000 TANDEMMQ_PROVE_LIVES=200 TANDEMMQ_PROVE_ZOMBIES=100 \
-	TANDEMMQ_PROVE_HANDOVERS=20 TANDEMMQ_PROVE_CLIENT_ROUNDS=20 TANDEMMQ_PROVE_DEPLOYMENT=5 TANDEMMQ_PROVE_SEEDS=10000 TANDEMMQ_PROVE_LOCKS=1 \
-	TANDEMMQ_PROVE_MUTANTS=all \
-	$(BIN)/pytest -m prove -s --timeout 7200
-	TANDEMMQ_PROVE_JMS_PEER=1 TANDEMMQ_PROVE_JMS_KILLS=20 $(BIN)/pytest tests/interop/jms -s --timeout 7200
+	TANDEMMQ_PROVE=full $(BIN)/pytest --services -m prove -s --timeout 7200
+	TANDEMMQ_PROVE=full $(BIN)/pytest --services tests/interop/jms tests/contract/locker -s --timeout 7200

@@ -1,40 +1,52 @@
-"""``python -m bench``: our broker and its peers under the same load in the same run, with the ratios."""
+"""``python -m tandemmq.bench``: our broker and its peers under the same load in the same run, with the ratios."""
 
-import json
-import signal
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from bench.compare import HEADLINES, OURS, SERVERS, compare, table
-from bench.failover import CASES, LOAD_MESSAGES, SIZES, failover
-from bench.jms import BROKERS, JmsPlan, jms
-from bench.jms import CASES as JMS_CASES
-from bench.peers.server import HOST
-from broker.bench.connection import Endpoint
-from broker.bench.plan import LoadPlan
+from tandemmq.bench import budget
+from tandemmq.bench.catch_up import PACE_PER_SECOND
+from tandemmq.bench.compare import HEADLINES, OURS, SERVERS, compare, table
+from tandemmq.bench.connection import BenchError, Endpoint
+from tandemmq.bench.cpu import CASES as CPU_CASES
+from tandemmq.bench.cpu import cpu
+from tandemmq.bench.cpu import table as cpu_table
+from tandemmq.bench.failover import CASES, LOAD_MESSAGES, SIZES, failover
+from tandemmq.bench.growth import SIZES as GROWTH_SIZES
+from tandemmq.bench.growth import SUBJECTS, growth
+from tandemmq.bench.jms import BROKERS, jms
+from tandemmq.bench.jms import CASES as JMS_CASES
+from tandemmq.bench.peers.server import HOST
+from tandemmq.bench.plan import LoadPlan
+from tandemmq.bench.process import end_in_order_at_sigterm
+from tandemmq.bench.replicated import CASES as REPLICATED_CASES
+from tandemmq.bench.replicated import GROUPS, has_failed, replicated
+from tandemmq.bench.report import as_json
 
 EXIT_FAILED = 1
+CPU = "cpu"
 FAILOVER = "failover"
+GROWTH = "growth"
 JMS = "jms"
+LATENCY = "latency"
 PIPELINE = "pipeline"
-SCENARIOS = [*HEADLINES, FAILOVER, JMS, PIPELINE]
+REPLICATED = "replicated"
+SCENARIOS = [*HEADLINES, CPU, FAILOVER, GROWTH, JMS, PIPELINE, REPLICATED]
 GIB = 1 << 30
-DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0}
+ROUNDS, CPU_ROUNDS = 2, 12
+DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0, REPLICATED: 20_000}
 
 
 @click.command()
-@click.option(
-    "--scenario", type=click.Choice([*HEADLINES, FAILOVER, JMS, PIPELINE]), default="windowed", show_default=True
-)
+@click.option("--scenario", type=click.Choice(SCENARIOS), default="windowed", show_default=True)
 @click.option(
     "--peers",
-    help="Comma-separated; empty for none. Default: activemq,rabbitmq; jms: activemq,activemq-stored.",
+    help="Comma-separated; empty for none. Default: activemq,rabbitmq; jms: activemq,activemq-stored; "
+    f"replicated: {','.join(GROUPS)}.",
 )
 @click.option("--without-ours", is_flag=True, help="The peers alone.")
-@click.option("--rounds", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), help=f"Default: {ROUNDS}; cpu: {CPU_ROUNDS}.")
 @click.option("--seconds", type=click.FloatRange(0.1), default=10.0, show_default=True)
 @click.option("--warmup", type=click.FloatRange(0), default=4.0, show_default=True, help="A Java broker needs some.")
 @click.option("--producers", type=click.IntRange(1), help="Default: 4; waiting: 16; jms: 8.")
@@ -42,9 +54,21 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0}
 @click.option("--queues", type=click.IntRange(1), help="Default: 4; backlog: 1.")
 @click.option("--size", type=click.IntRange(40), default=1024, show_default=True)
 @click.option("--window", type=click.IntRange(1), help="Default: 200; waiting: 1.")
-@click.option("--backlog", type=click.IntRange(0), help="Messages. Default: 1,000,000; before an outage 0.")
-@click.option("--cases", help=f"Which. failover: {','.join(CASES)}; jms: {','.join(JMS_CASES)}. Default: all.")
-@click.option("--sizes", default=",".join(SIZES), show_default=True, help="failover: what is stored.")
+@click.option(
+    "--backlog", type=click.IntRange(0), help="Messages. Default: 1,000,000; before an outage 0; replicated: 20,000."
+)
+@click.option(
+    "--cases",
+    help=f"Which. cpu: {','.join(CPU_CASES)}; "
+    f"failover: {','.join(CASES)}; growth: {','.join(SUBJECTS)}; jms: {','.join(JMS_CASES)}; "
+    f"replicated: {','.join(REPLICATED_CASES)}. "
+    "Default: all.",
+)
+@click.option(
+    "--sizes",
+    help=f"failover: what is stored, some of {','.join(SIZES)}. growth: how many, "
+    f"{','.join(map(str, GROWTH_SIZES))} unless said otherwise.",
+)
 @click.option(
     "--load",
     type=click.IntRange(0),
@@ -55,7 +79,8 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0}
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="failover, pipeline: where stores are built and kept for the next run. Default: they go.",
+    help="failover, pipeline: where stores are built and kept for the next run. Default: they go. replicated: where "
+    "the node that catches up has its own, a disk that no other node uses.",
 )
 @click.option(
     "--journal-gib", type=click.FloatRange(0.1), default=2.0, show_default=True, help="pipeline: what is read."
@@ -63,13 +88,30 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0}
 @click.option(
     "--composition-gib", type=click.FloatRange(0.1), default=5.0, show_default=True, help="pipeline: composed."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--gigabytes", type=click.FloatRange(0.01), default=0.1, show_default=True, help="replicated: catch-up.")
+@click.option(
+    "--pace",
+    type=click.FloatRange(1),
+    default=PACE_PER_SECOND,
+    show_default=True,
+    help="replicated: messages a second beside a catch-up.",
+)
+@click.option("--outages", type=click.IntRange(1), default=3, show_default=True, help="replicated: rounds of outage.")
+@click.option(
+    "--rate", type=click.FloatRange(1), default=1_000.0, show_default=True, help="latency: messages a second."
+)
+@click.option("--baseline", help="cpu: a commit. Default: where the branch left the main one; on the main one HEAD~.")
+@click.option(
+    "--scale", type=click.FloatRange(0, min_open=True), default=1.0, help="cpu: 0.1 for a tenth of the messages."
+)
+@click.option("--check", is_flag=True, help="cpu: end with 1 when a case is beyond bench/budget.toml.")
+@click.option("--json", "as_json_asked", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
 def main(
     scenario: str,
     peers: str | None,
     without_ours: bool,
-    rounds: int,
+    rounds: int | None,
     seconds: float,
     warmup: float,
     producers: int | None,
@@ -79,30 +121,76 @@ def main(
     window: int | None,
     backlog: int | None,
     cases: str | None,
-    sizes: str,
+    sizes: str | None,
     load: int,
     directory: Path | None,
     journal_gib: float,
     composition_gib: float,
-    as_json: bool,
+    gigabytes: float,
+    pace: float,
+    outages: int,
+    rate: float,
+    baseline: str | None,
+    scale: float,
+    check: bool,
+    as_json_asked: bool,
     report: Path | None,
 ) -> None:
     """Compare brokers on this machine. Starts and ends all of them itself, on loopback, in temporary directories."""
+    end_in_order_at_sigterm()
+    if scenario == CPU:
+        accepted = budget.Budget.read(budget.FILE.read_text(), CPU_CASES) if check else None
+        chosen = _chosen(cases or ",".join(CPU_CASES), CPU_CASES, "--cases")
+        try:
+            figures = cpu(baseline, chosen, rounds or CPU_ROUNDS, scale, accepted, _say)
+        except (BenchError, OSError) as problem:
+            raise click.ClickException(str(problem)) from None
+        text = as_json(figures, report)
+        return _end(text if as_json_asked else "\n".join(cpu_table(figures)), bool(figures["beyond"]))
+    rounds = rounds or ROUNDS
+    if scenario == REPLICATED:
+        replicated_plan = LoadPlan(Endpoint(HOST, 0), body_bytes=size, seconds=seconds, warmup_seconds=warmup)
+        figures = replicated(
+            _chosen(cases or ",".join(REPLICATED_CASES), REPLICATED_CASES, "--cases"),
+            _chosen(peers if peers is not None else ",".join(GROUPS), GROUPS, "--peers"),
+            rounds,
+            replicated_plan,
+            backlog if backlog is not None else DEFAULT_BACKLOG[REPLICATED],
+            gigabytes,
+            outages,
+            _say,
+            pace,
+            directory,
+        )
+        return _end(as_json(figures, report), has_failed(figures))
     if scenario == FAILOVER:
         chosen = _chosen(cases or ",".join(CASES), CASES, "--cases")
-        _failover(chosen, _chosen(sizes, SIZES, "--sizes"), rounds, directory, report, load)
-        return
+        figures = failover(chosen, _chosen(sizes or ",".join(SIZES), SIZES, "--sizes"), rounds, directory, _say, load)
+        is_broken = any(case["problem"] or case["lost"] or case["undone"] for case in figures["cases"])
+        return _end(as_json(figures, report), is_broken)
+    if scenario == GROWTH:
+        subjects = _chosen(cases or ",".join(SUBJECTS), SUBJECTS, "--cases")
+        try:
+            counts = sorted({int(each) for each in _names(sizes)}) if sizes else GROWTH_SIZES
+        except ValueError:
+            raise click.BadParameter(f"{sizes!r}: expected numbers", param_hint="--sizes") from None
+        return _end(as_json(growth(subjects, counts, _say), report), False)
     if scenario == PIPELINE:
-        _pipeline(int(journal_gib * GIB), int(composition_gib * GIB), rounds, directory, report)
-        return
+        from tandemmq.bench.pipeline import pipeline  # needs the extra "spark"
+
+        found = pipeline(int(journal_gib * GIB), int(composition_gib * GIB), rounds, directory, _say)
+        return _end(as_json(found, report), False)
     if peers is None:
         peers = ",".join(name for name in BROKERS if name != OURS) if scenario == JMS else "activemq,rabbitmq"
-    names = [name.strip() for name in peers.split(",") if name.strip()]
+    names = _names(peers)
+    nobody = Endpoint(HOST, 0)  # each server's own takes its place
     if scenario == JMS:
         brokers = ([] if without_ours else [OURS]) + [name for name in names if name in BROKERS and name != OURS]
-        jms_plan = JmsPlan(producers or 8, consumers, queues or 4, size, seconds, warmup)
-        _jms(_chosen(cases or ",".join(JMS_CASES), JMS_CASES, "--cases"), brokers, rounds, jms_plan, report)
-        return
+        jms_plan = LoadPlan(
+            nobody, producers or 8, consumers, queues or 4, size, seconds=seconds, warmup_seconds=warmup
+        )
+        figures = jms(_chosen(cases or ",".join(JMS_CASES), JMS_CASES, "--cases"), brokers, rounds, jms_plan, _say)
+        return _end(as_json(figures, report), any(run["problem"] for run in figures["runs"]))
     unknown = [name for name in names if name not in SERVERS or name == OURS]
     if unknown:
         raise click.BadParameter(f"{unknown[0]!r}: expected activemq or rabbitmq", param_hint="--peers")
@@ -112,70 +200,44 @@ def main(
     if scenario == "backlog" and count == 0:
         raise click.UsageError("a backlog has at least one message")
     plan = LoadPlan(
-        Endpoint(HOST, 0),  # each server's own takes its place
-        producers=producers if producers is not None else (16 if scenario == "waiting" else 4),
+        nobody,
+        producers=producers or (16 if scenario == "waiting" else 4),
         consumers=consumers,
-        queues=queues if queues is not None else (1 if scenario == "backlog" else 4),
+        queues=queues or (1 if scenario == "backlog" else 4),
         body_bytes=size,
-        window=window if window is not None else (1 if scenario == "waiting" else 200),
+        window=window or (1 if scenario == "waiting" else 200),
         count=count if scenario == "backlog" else None,
         seconds=seconds,
         warmup_seconds=warmup,
+        processes=2 if scenario == LATENCY else 1,
+        rate=rate if scenario == LATENCY else None,
     )
-    # A run that is told to end must still end what it started.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    comparison = compare(
-        scenario, names, plan, rounds, count, lambda line: click.echo(line, err=True), with_ours=not without_ours
-    )
-    text = json.dumps(comparison.figures(), indent=2)
-    if report is not None:
-        report.write_text(text + "\n")
-    click.echo(text if as_json else "\n".join(table(comparison)))
-    if any(run.problem is not None and run.broker == OURS for run in comparison.runs):
+    comparison = compare(scenario, names, plan, rounds, count, _say, with_ours=not without_ours)
+    text = as_json(comparison.figures(), report)
+    is_broken = any(run.problem is not None and run.broker == OURS for run in comparison.runs)
+    return _end(text if as_json_asked else "\n".join(table(comparison)), is_broken)
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _end(text: str, has_failed: bool) -> None:
+    click.echo(text)
+    if has_failed:
         raise SystemExit(EXIT_FAILED)
 
 
-def _chosen(said: str, known: Iterable[str], option: str) -> list[str]:
-    names = [name.strip() for name in said.split(",") if name.strip()]
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _chosen(text: str, known: Iterable[str], option: str) -> list[str]:
+    names = _names(text)
     for name in names:
         if name not in known:
             raise click.BadParameter(f"{name!r}: expected some of {', '.join(known)}", param_hint=option)
     return names
-
-
-def _jms(cases: Sequence[str], brokers: Sequence[str], rounds: int, plan: JmsPlan, report: Path | None) -> None:
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    figures = jms(cases, brokers, rounds, plan, lambda line: click.echo(line, err=True))
-    text = json.dumps(figures, indent=2)
-    if report is not None:
-        report.write_text(text + "\n")
-    click.echo(text)
-    if any(run["problem"] for run in figures["runs"]):
-        raise SystemExit(EXIT_FAILED)
-
-
-def _pipeline(journal_bytes: int, composition_bytes: int, rounds: int, work: Path | None, report: Path | None) -> None:
-    from bench.pipeline import pipeline  # needs the extra "spark"
-
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    figures = pipeline(journal_bytes, composition_bytes, rounds, work, lambda line: click.echo(line, err=True))
-    text = json.dumps(figures, indent=2)
-    if report is not None:
-        report.write_text(text + "\n")
-    click.echo(text)
-
-
-def _failover(
-    cases: Sequence[str], sizes: Sequence[str], rounds: int, work: Path | None, report: Path | None, load: int
-) -> None:
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    figures = failover(cases, sizes, rounds, work, lambda line: click.echo(line, err=True), load)
-    text = json.dumps(figures, indent=2)
-    if report is not None:
-        report.write_text(text + "\n")
-    click.echo(text)
-    if any(case["problem"] or case["lost"] or case["undone"] for case in figures["cases"]):
-        raise SystemExit(EXIT_FAILED)
 
 
 if __name__ == "__main__":

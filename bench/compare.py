@@ -6,23 +6,21 @@ them backwards, so that a machine that gets slower or faster meanwhile is fair t
 
 import os
 import platform
-import shutil
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bench.peers.activemq import ActiveMQ
-from bench.peers.rabbitmq import RabbitMQ
-from bench.peers.server import PeerMissing, Server
-from bench.peers.tandemmq import TandemMQ
-from broker.bench.backlog import run_backlog
-from broker.bench.connection import BenchError
-from broker.bench.load import run_load
-from broker.bench.outage import run_outage
-from broker.bench.plan import LoadPlan
+from tandemmq.bench.backlog import run_backlog
+from tandemmq.bench.connection import BenchError
+from tandemmq.bench.load import run_load
+from tandemmq.bench.outage import run_outage
+from tandemmq.bench.peers.activemq import ActiveMQ
+from tandemmq.bench.peers.rabbitmq import RabbitMQ
+from tandemmq.bench.peers.server import PeerMissing, Server, running_pair
+from tandemmq.bench.peers.tandemmq import TandemMQ
+from tandemmq.bench.plan import LoadPlan
 
 OURS = TandemMQ.name
 SERVERS: Mapping[str, Callable[[], Server]] = {
@@ -38,6 +36,7 @@ HEADLINES: Mapping[str, tuple[str, str, bool]] = {
     "waiting": ("sent_per_second", "msg/s", True),
     "backlog": ("sent_per_second_at_end", "msg/s", True),
     "outage": ("outage_seconds", "s", False),
+    "latency": ("receipt_p99_ms", "ms", False),
 }
 
 
@@ -130,31 +129,20 @@ def _load(name: str, scenario: str, plan: LoadPlan) -> Mapping[str, object]:
 
 def _outage(name: str, plan: LoadPlan, backlog: int) -> Mapping[str, object]:
     """A pair over one directory; its master holds ``backlog`` messages when it is killed."""
-    shared = Path(tempfile.mkdtemp(prefix="bench-pair-"))
-    try:
-        with ExitStack() as running:
-            if name == TandemMQ.name:
-                master: Server = TandemMQ(data=shared / "data", broker="a")
-                standby: Server = TandemMQ(data=shared / "data", broker="b")
-            elif name == ActiveMQ.name:
-                master, standby = ActiveMQ(data=shared / "data"), ActiveMQ(data=shared / "data")
-            else:
-                raise BenchError(f"{name} has no pair over one store directory")
-            running.callback(standby.discard)
-            running.enter_context(master)
-            standby.start()
-            standby.await_standby()
+    with tempfile.TemporaryDirectory(prefix="bench-pair-", ignore_cleanup_errors=True) as shared:
+        data = Path(shared, "data")
+        if name == TandemMQ.name:
+            pair: list[Server] = [TandemMQ(data=data, broker=broker) for broker in "ab"]
+        elif name == ActiveMQ.name:
+            pair = [ActiveMQ(data=data) for _ in "ab"]
+        else:
+            raise BenchError(f"{name} has no pair over one store directory")
+        with running_pair(*pair) as (master, standby):
             if backlog:
                 run_load(replace(plan, endpoint=master.endpoint, count=backlog, consumers=0, queues=1, window=200))
-            return run_outage(
-                [master.endpoint, standby.endpoint],
-                master.pid,
-                f"{plan.destination}.outage",
-                SECONDS_BEFORE_KILL,
-                body_bytes=plan.body_bytes,
-            ).figures()
-    finally:
-        shutil.rmtree(shared, ignore_errors=True)
+            endpoints, destination = [master.endpoint, standby.endpoint], f"{plan.destination}.outage"
+            outage = run_outage(endpoints, master.pid, destination, SECONDS_BEFORE_KILL, body_bytes=plan.body_bytes)
+            return outage.figures()
 
 
 def run_line(scenario: str, run: Run) -> str:
@@ -170,24 +158,25 @@ def run_line(scenario: str, run: Run) -> str:
 def table(comparison: Comparison) -> list[str]:
     """The comparison as aligned columns."""
     name, unit, _ = HEADLINES[comparison.scenario]
+    latencies = ["receipt_p50_ms", "receipt_p99_ms", "server_cpu_seconds", "driver_cpu_seconds"]
     columns = {
-        "windowed": ["receipt_p50_ms", "receipt_p99_ms", "server_cpu_seconds", "driver_cpu_seconds"],
-        "waiting": ["receipt_p50_ms", "receipt_p99_ms", "server_cpu_seconds", "driver_cpu_seconds"],
+        "windowed": [*latencies, "server_peak_memory_bytes"],
+        "waiting": [*latencies, "server_peak_memory_bytes"],
         "backlog": ["sent_per_second_at_start", "end_to_start", "is_complete"],
         "outage": ["until_connected_seconds", "confirmed_before", "confirmed_after"],
+        "latency": [
+            *("receipt_p50_ms", "receipt_p999_ms", "receipt_max_ms"),
+            *("receive_p50_ms", "receive_p99_ms", "receive_p999_ms", "receive_max_ms", "sent_per_second"),
+        ],
     }[comparison.scenario]
-    memory = ["server_peak_memory_bytes"] if comparison.scenario in ("windowed", "waiting") else []
-    heads = ["broker", "round", f"{name} ({unit})", *columns, *(["peak MiB"] if memory else [])]
-    rows = [heads]
+    heads = ["broker", "round", f"{name} ({unit})", *columns]
+    rows = [[head.replace("server_peak_memory_bytes", "peak MiB") for head in heads]]
     for run in comparison.runs:
         if run.problem is not None:
             rows.append([run.broker, str(run.round), run.problem.splitlines()[0][:60]])
             continue
-        cells = [_cell(run.figures.get(column)) for column in [name, *columns]]
-        peak = [_cell(_mebibytes(run.figures.get(column))) for column in memory]
-        rows.append([run.broker, str(run.round), *cells, *peak])
-    widths = [max(len(row[place]) for row in rows if len(row) == len(heads)) for place in range(len(heads))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
+        rows.append([run.broker, str(run.round), *(_cell(run.figures.get(each), each) for each in (name, *columns))])
+    lines = aligned(rows)
     for peer in comparison.brokers():
         ratio = comparison.ratio(peer)
         if peer != OURS and ratio is not None:
@@ -195,11 +184,16 @@ def table(comparison: Comparison) -> list[str]:
     return lines
 
 
-def _mebibytes(value: object) -> float | None:
-    return value / (1024 * 1024) if isinstance(value, int) else None
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """As columns. A row that is shorter than the first one, for it ends in a sentence, widens none."""
+    heads = rows[0]
+    widths = [max(len(row[place]) for row in rows if len(row) == len(heads)) for place in range(len(heads))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, column: str) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "NO", None: "–"}[value]
+    if isinstance(value, int) and column.endswith("_bytes"):
+        value = value / (1 << 20)
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,4 +1,4 @@
-"""``python -m bench --scenario failover``: how long clients wait when a master is killed, or hands over.
+"""``python -m tandemmq.bench --scenario failover``: how long clients wait when a master is killed, or hands over.
 
 A case is a lock, what is stored, and how the master ends. Its pair runs through all rounds: the master of a round is
 killed under load, the other takes over, the killed one is started again and stands by for the next. Each round counts
@@ -10,30 +10,31 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
-import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.compare import machine
-from bench.journals import write_journal
-from bench.peers.activemq import ActiveMQ
-from bench.peers.postgres import Postgres
-from bench.peers.server import PeerMissing, Server
-from bench.peers.tandemmq import TandemMQ
-from bench.witness import Acknowledger, drain, fill
-from broker.bench.connection import BenchError
-from broker.bench.load import run_load
-from broker.bench.outage import OutageResult, run_outage
-from broker.bench.plan import LoadPlan
-from broker.cli.store.admin import call
+from tandemmq.bench.compare import machine
+from tandemmq.bench.connection import BenchError
+from tandemmq.bench.journals import write_journal
+from tandemmq.bench.load import run_load
+from tandemmq.bench.outage import OutageResult, run_outage
+from tandemmq.bench.peers.activemq import ActiveMQ
+from tandemmq.bench.peers.postgres import Postgres
+from tandemmq.bench.peers.server import PeerMissing, Server, running_pair
+from tandemmq.bench.peers.tandemmq import TandemMQ
+from tandemmq.bench.plan import LoadPlan
+from tandemmq.bench.witness import Acknowledger, drain, fill
 
 BODY_BYTES = 1024
+HANDOVER_SECONDS_MAX = 60.0
 SIZES: Mapping[str, int] = {"empty": 0, "1m": 1_000_000, "10gb": 7_750_000}  # messages of BODY_BYTES
 LOCKS: Mapping[str, tuple[str, ...]] = {
     "shared-file": (),
@@ -49,9 +50,8 @@ ROUND_SECONDS = 1.0  # in which the client whose outage it is sends before the e
 LOAD_MESSAGES = 30_000
 ACKNOWLEDGED_MAX = 2_000  # messages that wait to be acknowledged in a round
 BUILD_SECONDS_MAX = 3_600.0
-CATCH_UP_SECONDS_MAX = 300.0
 EVENTS = 60  # asked of a survivor: more than a take-over has
-# The steps of a take-over, by the event that ends each (broker.events).
+# The steps of a take-over, by the event that ends each (broker.admin.events).
 STEPS = {
     "lock-taken": "lock",
     "fenced": "fence",
@@ -186,22 +186,13 @@ def _server(name: str, data: Path, broker: str, settings: Sequence[str]) -> Serv
     return server
 
 
-@contextmanager
-def _pair(name: str, data: Path, postgres: Postgres | None) -> Iterator[list[Server]]:
+def _pair(name: str, data: Path, postgres: Postgres | None) -> AbstractContextManager[list[Server]]:
     """[master, standby], both ready."""
     settings = list(LOCKS.get(name, ()))
     if name.endswith("database"):
         assert postgres is not None, "it was started for this case"
         settings.append(f"locker.data_source={postgres.url}")
-    with ExitStack() as running:
-        pair = [_server(name, data, broker, settings) for broker in "ab"]
-        for server in pair:
-            running.callback(server.discard)
-        pair[0].start()
-        pair[0].wait_until_it_serves()
-        pair[1].start()
-        _await_caught_up(pair[1])
-        yield pair
+    return running_pair(*(_server(name, data, broker, settings) for broker in "ab"), has_caught_up=True)
 
 
 def _round(pair: list[Server], is_handover: bool, destination: str, load: int) -> Round:
@@ -231,7 +222,7 @@ def _round(pair: list[Server], is_handover: bool, destination: str, load: int) -
     if not is_handover:
         master.kill()  # the process is dead: this only takes note of it
         master.start()
-    _await_caught_up(master)
+    master.await_standby(has_caught_up=True)
     return Round(
         outage,
         lost=sum(number not in sent for number in confirmed)
@@ -245,17 +236,8 @@ def _round(pair: list[Server], is_handover: bool, destination: str, load: int) -
 
 def _hand_over(master: Server) -> None:
     assert master.admin_url is not None, "ours has one"
-    call(master.admin_url, "handover", {}, is_post=True, seconds_max=60.0)
-
-
-def _await_caught_up(server: Server) -> None:
-    """A standby is there, and reads what its master writes as it is written."""
-    server.await_standby()
-    until = time.monotonic() + CATCH_UP_SECONDS_MAX
-    while server.admin_url is not None and not (server.status().get("standby") or {}).get("has_caught_up"):
-        if time.monotonic() > until:
-            raise BenchError(f"{server.name} does not catch up within {CATCH_UP_SECONDS_MAX:g} s:\n{server.output()}")
-        time.sleep(0.05)
+    command = [sys.executable, "-m", "tandemmq", "handover", "--admin", master.admin_url]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=HANDOVER_SECONDS_MAX)
 
 
 def _steps(survivor: Server, outage: OutageResult) -> Mapping[str, float]:

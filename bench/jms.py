@@ -18,19 +18,19 @@ import socket
 import statistics
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.compare import machine
-from bench.peers.activemq import ActiveMQ
-from bench.peers.ports import free_port
-from bench.peers.server import HOST, PeerMissing, Server
-from bench.peers.tandemmq import TandemMQ
-from broker.bench.connection import BenchError
-from broker.bench.process import cost
+from tandemmq.bench.compare import machine
+from tandemmq.bench.connection import BenchError
+from tandemmq.bench.peers.activemq import ActiveMQ
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.bench.peers.server import HOST, PeerMissing, Server
+from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
+from tandemmq.bench.plan import LoadPlan
+from tandemmq.bench.process import Cost, cost
 
 LIBRARIES = Path("/usr/share/activemq/lib")
 SOURCE = Path(__file__).parent / "peers" / "jms" / "JmsLoad.java"
@@ -41,37 +41,16 @@ ANSWER_SECONDS_MAX = 2.0
 MAGIC = b"ActiveMQ"
 
 
-@dataclass(frozen=True, slots=True)
-class JmsPlan:
-    """What each run does."""
-
-    producers: int = 8
-    consumers: int = 4
-    queues: int = 4
-    body_bytes: int = 1024
-    seconds: float = 10.0
-    warmup_seconds: float = 4.0
-
-
 class _OpenWireServer(Server):
     """Serves when it greets as OpenWire does."""
 
     openwire_port: int
 
-    def wait_until_it_serves(self) -> None:
-        until = time.monotonic() + self.start_timeout_seconds
-        while time.monotonic() < until:
-            try:
-                with socket.create_connection((HOST, self.openwire_port), ANSWER_SECONDS_MAX) as peer:
-                    peer.settimeout(ANSWER_SECONDS_MAX)
-                    if MAGIC in peer.recv(64):
-                        return
-            except OSError:
-                pass  # not up yet
-            if self._process is not None and self._process.poll() is not None:
-                break
-            time.sleep(0.05)
-        raise BenchError(f"{self.name} does not answer on {self.openwire_port}:\n{self.output()}")
+    def ask(self) -> None:
+        with socket.create_connection((HOST, self.openwire_port), ANSWER_SECONDS_MAX) as peer:
+            peer.settimeout(ANSWER_SECONDS_MAX)
+            if MAGIC not in peer.recv(64):
+                raise BenchError("what it says is not OpenWire")
 
 
 class JmsActiveMQ(_OpenWireServer, ActiveMQ):
@@ -85,12 +64,10 @@ class JmsActiveMQ(_OpenWireServer, ActiveMQ):
 class JmsTandemMQ(_OpenWireServer, TandemMQ):
     """With OpenWire beside STOMP."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, tree: Path = TREE) -> None:
+        super().__init__(tree=tree)
         self.openwire_port = free_port()
-
-    def spawn(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        super().spawn([*command, "--openwire", f"{HOST}:{self.openwire_port}"], environment)
+        self.openwire = f"{HOST}:{self.openwire_port}"
 
 
 class JmsActiveMQStored(JmsActiveMQ):
@@ -108,15 +85,11 @@ BROKERS: Mapping[str, Callable[[], _OpenWireServer]] = {
 
 
 def jms(
-    cases: Sequence[str], names: Sequence[str], rounds: int, plan: JmsPlan, say: Callable[[str], None]
+    cases: Sequence[str], names: Sequence[str], rounds: int, plan: LoadPlan, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """All rounds of all cases, and what we are to each peer: ratios of the means, above 1 is for us."""
-    if not (LIBRARIES / "activemq-client.jar").exists() or shutil.which("javac") is None:
-        raise BenchError(f"no JMS client ({LIBRARIES}) or no JDK to compile {SOURCE.name} with")
     runs: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="bench-jms-") as classes:
-        path = f"{classes}:{LIBRARIES}/*:{LIBRARIES}/optional/*"
-        subprocess.run(["javac", "-nowarn", "-cp", path, "-d", classes, str(SOURCE)], check=True)
+    with driver() as path:
         for case in cases:
             for number in range(1, rounds + 1):
                 for name in names if number % 2 else reversed(names):
@@ -131,7 +104,35 @@ def jms(
     return {"scenario": "jms", "machine": machine(), "runs": runs, "ratios": ratios(runs)}
 
 
-def _run(path: str, server: _OpenWireServer, case: str, plan: JmsPlan) -> dict[str, Any]:
+def is_there() -> bool:
+    """Whether the JMS client is, and a JDK."""
+    return (LIBRARIES / "activemq-client.jar").exists() and shutil.which("javac") is not None
+
+
+@contextmanager
+def driver() -> Iterator[str]:
+    """The class path of the Java program, which is compiled first. Raises BenchError."""
+    if not is_there():
+        raise BenchError(f"no JMS client ({LIBRARIES}) or no JDK to compile {SOURCE.name} with")
+    with tempfile.TemporaryDirectory(prefix="bench-jms-") as classes:
+        path = f"{classes}:{LIBRARIES}/*:{LIBRARIES}/optional/*"
+        subprocess.run(["javac", "-nowarn", "-cp", path, "-d", classes, str(SOURCE)], check=True)
+        yield path
+
+
+def _run(path: str, server: _OpenWireServer, case: str, plan: LoadPlan) -> dict[str, Any]:
+    told, spent = drive(path, server, case, plan)
+    delivered = told["sent_per_second"] * plan.seconds
+    return told | {
+        "server_cpu_seconds": spent.cpu_seconds,
+        "cpu_us_per_message": spent.cpu_seconds / delivered * 1e6 if delivered else None,
+        "server_peak_memory_bytes": spent.peak_memory_bytes,
+    }
+
+
+def drive(path: str, server: _OpenWireServer, case: str, plan: LoadPlan) -> tuple[dict[str, Any], Cost]:
+    """What the Java program told of its load, and what that cost the server. Raises BenchError, also if anything is
+    missing."""
     numbers = [plan.producers, plan.consumers, plan.queues, plan.body_bytes, BATCH, plan.warmup_seconds, plan.seconds]
     url = f"tcp://{HOST}:{server.openwire_port}"
     process = subprocess.Popen(
@@ -144,9 +145,9 @@ def _run(path: str, server: _OpenWireServer, case: str, plan: JmsPlan) -> dict[s
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
         _expect(lines, "measuring")
-        before = cost(server.pid).cpu_seconds
+        before = cost(server.pid)
         _expect(lines, "measured")
-        after = cost(server.pid)
+        spent = cost(server.pid).since(before)
         told: dict[str, Any] = json.loads(next(lines, "{}"))
         process.wait(END_SECONDS_MAX)
     except (ValueError, subprocess.TimeoutExpired) as error:
@@ -157,12 +158,7 @@ def _run(path: str, server: _OpenWireServer, case: str, plan: JmsPlan) -> dict[s
     problems = told.pop("problems", ["it ended without a word"])
     if problems:
         raise BenchError("; ".join(problems[:3]))
-    delivered = told["sent_per_second"] * plan.seconds
-    return told | {
-        "server_cpu_seconds": after.cpu_seconds - before,
-        "cpu_us_per_message": (after.cpu_seconds - before) / delivered * 1e6 if delivered else None,
-        "server_peak_memory_bytes": after.peak_memory_bytes,
-    }
+    return told, spent
 
 
 def _expect(lines: Any, wanted: str) -> None:

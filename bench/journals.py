@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from journal.files import JournalFiles
-from journal.writer import JournalWriter
-from store.headers import Header, encode_header
-from store.records.commands import encode_add, encode_remove
-from store.records.message import BodyKind, Destination, DestinationKind, Message
-from store.records.openwire import encode_message
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.writer import JournalWriter
+from tandemmq.store.records.commands import encode_add, encode_remove
+from tandemmq.store.records.headers import Header, encode_header
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.openwire import encode_message
 
 FILE_BYTES = 32 << 20
 BATCH_RECORDS = 200
@@ -20,12 +20,7 @@ def write_journal(directory: Path, messages: int, body_bytes: int, *, live_every
 
     One epoch, with a header in each file, synced at the end only: nobody waits for a receipt.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    files = JournalFiles(str(directory))
-    files.prepare(HOLDER, FILE_BYTES)
-    files.publish(HOLDER, 1)
-    writer = JournalWriter(files, HOLDER, 1, file_length_max=FILE_BYTES)
-    writer.append([encode_header(Header(1, HOLDER, "promotion", {}, (1,), length=FILE_BYTES))])
+    writer = begin_journal(directory, FILE_BYTES)
     body = b"x" * body_bytes
     batch: list[bytes] = []
     for number in range(1, messages + 1):
@@ -37,18 +32,33 @@ def write_journal(directory: Path, messages: int, body_bytes: int, *, live_every
         if old > 0 and old % live_every:
             batch.append(encode_remove(QUEUE, f"ID:bench-1:1:1:{old}"))
         if len(batch) >= BATCH_RECORDS:
-            _write(writer, batch)
+            write_batch(writer, batch, FILE_BYTES)
             batch = []
     if batch:
-        _write(writer, batch)
+        write_batch(writer, batch, FILE_BYTES)
     writer.sync()
     writer.close()
+    files = JournalFiles(str(directory))
     return sum(files.size(file) for file in files.list())
 
 
-def _write(writer: JournalWriter, batch: list[bytes]) -> None:
-    if writer.is_full(sum(map(len, batch)) + 5 * len(batch)):
+def begin_journal(directory: Path, file_bytes: int) -> JournalWriter:
+    """A new journal of files of ``file_bytes``, whose first header is written."""
+    directory.mkdir(parents=True, exist_ok=True)
+    files = JournalFiles(str(directory))
+    files.prepare(HOLDER, file_bytes)
+    files.publish(HOLDER, 1)
+    writer = JournalWriter(files, HOLDER, 1, file_length_max=file_bytes)
+    writer.append([encode_header(Header(1, HOLDER, "promotion", {}, (1,), length=file_bytes))])
+    return writer
+
+
+def write_batch(writer: JournalWriter, batch: list[bytes], file_bytes: int) -> int:
+    """Write records, in the next file where this one is full. Returns their bytes."""
+    size = sum(map(len, batch)) + 5 * len(batch)
+    if writer.is_full(size):
         file, end = writer.position
-        files = tuple(range(1, file + 2))
-        writer.rotate(encode_header(Header(1, HOLDER, "rotation", {file: end}, files, length=FILE_BYTES)))
+        known = tuple(range(1, file + 2))
+        writer.rotate(encode_header(Header(1, HOLDER, "rotation", {file: end}, known, length=file_bytes)))
     writer.append(batch)
+    return size

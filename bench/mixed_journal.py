@@ -3,19 +3,11 @@
 import random
 from pathlib import Path
 
-from bench.journals import FILE_BYTES, HOLDER
-from journal.files import JournalFiles
-from journal.writer import JournalWriter
-from store.headers import Header, encode_header
-from store.records.commands import (
-    LocalTransactionId,
-    encode_add,
-    encode_commit,
-    encode_producer_audit,
-    encode_remove,
-)
-from store.records.message import BodyKind, Destination, DestinationKind, Message
-from store.records.openwire import encode_message
+from tandemmq.bench.journals import FILE_BYTES, begin_journal, write_batch
+from tandemmq.store.records.commands import encode_add, encode_commit, encode_producer_audit, encode_remove
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.transactions import LocalTransactionId
 
 SEED = 1
 BODY_BYTES = 1024
@@ -35,13 +27,8 @@ def write_mixed_journal(directory: Path, bytes_min: int, file_bytes: int = FILE_
 
     As the store writes them: one epoch, a header in each file. Synced at the end only: nobody waits for a receipt.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     chance = random.Random(SEED)
-    files = JournalFiles(str(directory))
-    files.prepare(HOLDER, file_bytes)
-    files.publish(HOLDER, 1)
-    writer = JournalWriter(files, HOLDER, 1, file_length_max=file_bytes)
-    writer.append([encode_header(Header(1, HOLDER, "promotion", {}, (1,), length=file_bytes))])
+    writer = begin_journal(directory, file_bytes)
     queues = [Destination(DestinationKind.QUEUE, f"bench.queue.{number}") for number in range(DESTINATIONS)]
     body = b"x" * BODY_BYTES
     stored: list[tuple[Destination, str]] = []
@@ -70,17 +57,7 @@ def write_mixed_journal(directory: Path, bytes_min: int, file_bytes: int = FILE_
             batch.append(encode_producer_audit(b"\xac\xed".ljust(AUDIT_BYTES, b"a")))
         if len(batch) >= BATCH_RECORDS:
             records += len(batch)
-            written += _write(writer, batch, file_bytes)
+            written += write_batch(writer, batch, file_bytes)
             batch = []
     writer.sync()
     writer.close()
-
-
-def _write(writer: JournalWriter, batch: list[bytes], file_bytes: int) -> int:
-    size = sum(map(len, batch)) + 5 * len(batch)
-    if writer.is_full(size):
-        file, end = writer.position
-        known = tuple(range(1, file + 2))
-        writer.rotate(encode_header(Header(1, HOLDER, "rotation", {file: end}, known, length=file_bytes)))
-    writer.append(batch)
-    return size

@@ -1,4 +1,4 @@
-"""``python -m bench --scenario pipeline``: what Spark's way to a journal costs beside the decoder alone.
+"""``python -m tandemmq.bench --scenario pipeline``: what Spark's way to a journal costs beside the decoder alone.
 
 Journals are written once (bench.mixed_journal), and read in the same run by plain processes, by the data source on two
 threads of Spark, and by ``binaryFile`` with the same decoder in Spark's workers. Same columns, same aggregate.
@@ -16,11 +16,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.compare import machine
-from bench.journals import FILE_BYTES
-from bench.mixed_journal import write_mixed_journal
-from bench.pipeline_decode import MESSAGES, RECORDS, Decoded, chosen, in_processes
-from broker.pipeline.walk import JournalFile
+from tandemmq.bench.compare import machine
+from tandemmq.bench.journals import FILE_BYTES
+from tandemmq.bench.mixed_journal import write_mixed_journal
+from tandemmq.bench.pipeline_decode import MESSAGES, RECORDS, Decoded, chosen, in_processes
+from tandemmq.pipeline.walk import JournalFile
 
 BIG_FILE_BYTES = 1 << 30
 PANDAS = "pandas>=2.2,<3"  # mapInArrow imports it; the source does not
@@ -135,7 +135,7 @@ def _spark(
     arguments = [case, str(journal), str(last), str(rounds), str(work)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
-        [sys.executable, "-m", "bench.pipeline_spark", *arguments],
+        [sys.executable, "-m", "tandemmq.bench.pipeline_spark", *arguments],
         cwd=room,
         env=environment,
         stdout=subprocess.PIPE,

@@ -1,6 +1,7 @@
 """What the pipeline's figures are taken of: journals decoded in plain processes, and from bytes that somebody holds."""
 
 import multiprocessing
+import os
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -10,15 +11,15 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from broker.pipeline import columns, walk
-from broker.pipeline.arrow import record_batches
-from broker.pipeline.stores import journal_files
-from broker.pipeline.walk import JournalFile
+from tandemmq.bench.process import peak_bytes
+from tandemmq.pipeline import columns, walk
+from tandemmq.pipeline.arrow import record_batches
+from tandemmq.pipeline.stores import journal_files
+from tandemmq.pipeline.walk import JournalFile
 
 KEYS = ("command", "destination")
 RECORDS = columns.RECORDS
 MESSAGES = columns.MESSAGES
-STATUS = Path("/proc/self/status")
 
 
 class Decoded(NamedTuple):
@@ -60,7 +61,7 @@ def _decode(files: Sequence[JournalFile], table: str, barrier: Barrier, end: Con
     barrier.wait()
     start, cpu = time.monotonic(), time.process_time()
     rows = read(files)
-    end.send(Decoded(start, time.monotonic(), time.process_time() - cpu, rows, peak_bytes(STATUS)))
+    end.send(Decoded(start, time.monotonic(), time.process_time() - cpu, rows, peak_bytes(os.getpid())))
 
 
 def counted(files: Sequence[JournalFile]) -> int:
@@ -79,12 +80,6 @@ def counted(files: Sequence[JournalFile]) -> int:
 def gone_through(files: Sequence[JournalFile]) -> int:
     """All columns of all messages, bodies included, for nobody."""
     return sum(batch.num_rows for file in files for batch in record_batches(file, MESSAGES))
-
-
-def peak_bytes(status: Path) -> int:
-    """The most memory that a process had, from its ``/proc/PID/status``."""
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
 
 
 class Held:
@@ -114,5 +109,5 @@ class Held:
 
 def decode_held(file: JournalFile, content: pa.Buffer) -> Iterator[pa.RecordBatch]:
     """The same columns by the same decoder from bytes in memory."""
-    walk.open_file = lambda path, access=(): Held(content)
+    setattr(walk, "open_file", lambda path, access=(): Held(content))  # noqa: B010 - a name that the module imports
     yield from record_batches(file, RECORDS, KEYS)

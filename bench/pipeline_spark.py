@@ -1,6 +1,6 @@
 """One Spark session on two threads that reads journals, in a process of its own: prints its figures as JSON.
 
-``python -m bench.pipeline_spark CASE DIRECTORY LAST ROUNDS SCRATCH``; see CASES.
+``python -m tandemmq.bench.pipeline_spark CASE DIRECTORY LAST ROUNDS SCRATCH``; see CASES.
 """
 
 import json
@@ -13,10 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.pipeline_decode import KEYS, MESSAGES, chosen, decode_held, peak_bytes
-from broker.pipeline.jobs import composition
-from broker.pipeline.jobs.tables import Sources
-from broker.pipeline.session import session
+from tandemmq.bench.pipeline_decode import KEYS, MESSAGES, chosen, decode_held
+from tandemmq.bench.process import cost, descendants, peak_bytes
+from tandemmq.pipeline.jobs import composition
+from tandemmq.pipeline.jobs.tables import Sources
+from tandemmq.pipeline.session import session
 
 SETTINGS = {
     "spark.driver.memory": "3g",
@@ -73,7 +74,7 @@ def bodies(spark: SparkSession, directory: str, last: int, rounds: int, scratch:
     write = read.write.format("noop").mode("overwrite")
     write.save()
     times = [seconds(write.save) for _ in range(rounds)]
-    return {"seconds": times, "worker_peak_bytes": max(peak_bytes(status) for status in workers())}
+    return {"seconds": times, "worker_peak_bytes": max(map(peak_bytes, workers()))}
 
 
 def composed(spark: SparkSession, directory: str, last: int, rounds: int, scratch: str) -> dict[str, object]:
@@ -92,46 +93,19 @@ def composed(spark: SparkSession, directory: str, last: int, rounds: int, scratc
     }
 
 
-def workers() -> Iterator[Path]:
-    """The status of each process that runs Python for Spark."""
-    for process in _below():
+def workers() -> Iterator[int]:
+    """The processes that run Python for Spark."""
+    for pid in descendants(os.getpid()):
         try:
-            if WORKER in (process / "cmdline").read_bytes():
-                yield process / "status"
+            if WORKER in Path(f"/proc/{pid}/cmdline").read_bytes():
+                yield pid
         except FileNotFoundError:
             continue
 
 
 def cpu_seconds() -> float:
     """What this process and all below it have had, those that ended included."""
-    ticks = 0
-    for process in (Path("/proc/self"), *_below()):
-        try:
-            ticks += sum(map(int, _figures(process)[11:15]))
-        except FileNotFoundError:
-            continue
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _below() -> list[Path]:
-    """The processes that this one started, and those that they started."""
-    parents = {}
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                parents[int(process.name)] = int(_figures(process)[1])
-            except FileNotFoundError:
-                continue
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
-        found |= more
-    return [Path(f"/proc/{pid}") for pid in found - {os.getpid()}]
-
-
-def _figures(process: Path) -> list[str]:
-    """What stands in ``stat`` behind the name: state, parent, ..., and from the eleventh on utime, stime, cutime,
-    cstime."""
-    return (process / "stat").read_text().rpartition(")")[2].split()
+    return cost(os.getpid()).cpu_seconds
 
 
 CASES = {"aggregates": aggregates, "bodies": bodies, "composition": composed}

@@ -1,4 +1,4 @@
-"""``python -m bench.store``: what the store costs and how fast it comes back. Each scenario prints JSON.
+"""``python -m tandemmq.bench.store``: what the store costs and how fast it comes back. Each scenario prints JSON.
 
 starts      time to serve after kill -9 under load, over stores of several sizes
 reading     a journal without an index: our start and ``store check`` beside ActiveMQ's start
@@ -9,25 +9,27 @@ backlog     ten million small messages: memory, disk, start
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from bench.compare import machine
-from bench.journals import write_journal
-from bench.peers.activemq import ActiveMQ
-from bench.peers.server import Server
-from bench.peers.tandemmq import TREE, TandemMQ
-from broker.bench.load import run_load
-from broker.bench.plan import LoadPlan
+from tandemmq.bench.compare import machine
+from tandemmq.bench.journals import write_journal
+from tandemmq.bench.load import run_load
+from tandemmq.bench.peers.activemq import ActiveMQ
+from tandemmq.bench.peers.server import Server
+from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
+from tandemmq.bench.plan import LoadPlan
+from tandemmq.bench.process import end_in_order_at_sigterm, peak_bytes
+from tandemmq.bench.report import as_json
 
 Figures = dict[str, Any]
 
@@ -44,28 +46,21 @@ NO_CHECKPOINTS = (
 )
 
 
-def start(server: Server) -> float:
-    """Start it and wait until it answers STOMP; the seconds that took."""
+@contextmanager
+def serving(server: Server) -> Iterator[float]:
+    """It runs for so long; the seconds from its start until it answered."""
     server.start_timeout_seconds = START_SECONDS_MAX
     started = time.monotonic()
-    server.start()
-    server.wait_until_it_serves()
-    return time.monotonic() - started
+    try:
+        server.start()
+        server.wait_until_it_serves()
+        yield time.monotonic() - started
+    finally:
+        server.discard()
 
 
 def plan(server: Server, **changes: Any) -> LoadPlan:
-    usual = LoadPlan(
-        server.endpoint,
-        producers=4,
-        consumers=4,
-        queues=4,
-        body_bytes=MESSAGE_BYTES,
-        window=200,
-        seconds=LOAD_SECONDS,
-        warmup_seconds=2.0,
-        server_pid=server.pid,
-        admin_url=server.admin_url,
-    )
+    usual = LoadPlan(server.endpoint, seconds=LOAD_SECONDS, server_pid=server.pid, admin_url=server.admin_url)
     return replace(usual, **changes)
 
 
@@ -80,18 +75,13 @@ def starts(work: Path, sizes: Sequence[float]) -> Figures:
         data = work / f"{size:g}"
         messages = int(size * 1e9 / RECORD_BYTES)
         written = write_journal(data, messages, MESSAGE_BYTES)
-        with_index = TandemMQ(data=data)
-        first = start(with_index)
-        loaded = run_load(plan(with_index)).figures()
-        with_index.kill()
-        again = TandemMQ(data=data)
-        seconds = start(again)
-        status = again.status()
-        again.discard()
-        with_index.discard()
-        empty = TandemMQ()
-        alone = start(empty)
-        empty.discard()
+        with serving(with_index := TandemMQ(data=data)) as first:
+            loaded = run_load(plan(with_index)).figures()
+            with_index.kill()
+        with serving(again := TandemMQ(data=data)) as seconds:
+            status = again.status()
+        with serving(TandemMQ()) as alone:
+            pass
         rows.append(
             {
                 "journal_bytes": written,
@@ -114,10 +104,8 @@ def reading(work: Path, messages: int) -> Figures:
     ours, theirs = work / "ours", work / "theirs"
     written = write_journal(ours, messages, 200)
     shutil.copytree(ours, theirs / "kahadb")
-    broker = TandemMQ(data=ours)
-    start(broker)
-    recovery = broker.status()["recovery"]
-    broker.discard()
+    with serving(broker := TandemMQ(data=ours)):
+        recovery = broker.status()["recovery"]
     rows["recovery_seconds"] = recovery["seconds"]
     rows["records_per_second"] = round(recovery["records"] / recovery["seconds"])
     rows["megabytes_per_second"] = round(written / 1e6 / recovery["seconds"], 1)
@@ -132,12 +120,10 @@ def reading(work: Path, messages: int) -> Figures:
     rows["check_seconds"] = check["seconds"]
     rows["check_command_seconds"] = round(time.monotonic() - started, 2)
     rows["check_records_per_second"] = round(check["records"] / check["seconds"])
-    peer = ActiveMQ(data=theirs)
-    rows["activemq_start_seconds"] = round(start(peer), 2)
-    peer.discard()
-    bare = ActiveMQ()
-    rows["activemq_start_empty_seconds"] = round(start(bare), 2)
-    bare.discard()
+    with serving(ActiveMQ(data=theirs)) as seconds:
+        rows["activemq_start_seconds"] = round(seconds, 2)
+    with serving(ActiveMQ()) as seconds:
+        rows["activemq_start_empty_seconds"] = round(seconds, 2)
     replayed = rows["activemq_start_seconds"] - rows["activemq_start_empty_seconds"]
     rows["ratio_recovery"] = round(replayed / rows["recovery_seconds"], 2)
     rows["ratio_check"] = round(replayed / rows["check_seconds"], 2)
@@ -152,14 +138,12 @@ def checkpoint(work: Path, messages: int, rounds: int) -> Figures:
     for number in range(rounds):
         kinds = [("with", ()), ("without", NO_CHECKPOINTS)]
         for kind, settings in kinds if number % 2 == 0 else reversed(kinds):
-            broker = TandemMQ(data=data, settings=settings)
-            start(broker)
-            before = broker.status()["counts"]
-            began = time.monotonic()
-            load = run_load(plan(broker, seconds=15.0)).figures()
-            seconds = time.monotonic() - began
-            counts = broker.status()["counts"]
-            broker.discard()
+            with serving(broker := TandemMQ(data=data, settings=settings)):
+                before = broker.status()["counts"]
+                began = time.monotonic()
+                load = run_load(plan(broker, seconds=15.0)).figures()
+                seconds = time.monotonic() - began
+                counts = broker.status()["counts"]
             rows.append(
                 {
                     "checkpoints": kind,
@@ -175,7 +159,8 @@ def checkpoint(work: Path, messages: int, rounds: int) -> Figures:
             )
 
     def mean(kind: str) -> float:
-        return sum(row["receipt_p99_ms"] for row in rows if row["checkpoints"] == kind) / rounds
+        total: float = sum(row["receipt_p99_ms"] for row in rows if row["checkpoints"] == kind)
+        return total / rounds
 
     return {
         "messages": messages,
@@ -190,14 +175,12 @@ def compaction(work: Path) -> Figures:
     data = work / "data"
     per_file = (32 << 20) // (RECORD_BYTES + 70)
     written = write_journal(data, per_file * 64, MESSAGE_BYTES, live_every=per_file)
-    broker = TandemMQ(data=data)
-    first = start(broker)
-    began = time.monotonic()
-    load = run_load(plan(broker, seconds=10.0)).figures()
-    seconds = time.monotonic() - began
-    status = broker.status()
-    after = sum(path.stat().st_size for path in data.glob("db-*.log"))
-    broker.discard()
+    with serving(broker := TandemMQ(data=data)) as first:
+        began = time.monotonic()
+        load = run_load(plan(broker, seconds=10.0)).figures()
+        seconds = time.monotonic() - began
+        status = broker.status()
+        after = sum(path.stat().st_size for path in data.glob("db-*.log"))
     return {
         "journal_bytes_before": written,
         "journal_bytes_after": after,
@@ -213,16 +196,12 @@ def backlog(work: Path, messages: int) -> Figures:
     """Many small messages: what they cost in memory, on disk, and at start."""
     data = work / "data"
     written = write_journal(data, messages, 40)
-    broker = TandemMQ(data=data)
-    first = start(broker)
-    recovery = broker.status()["recovery"]
-    peak_first = _peak_bytes(broker.pid)
-    broker.kill()
-    broker.discard()
-    again = TandemMQ(data=data)
-    second = start(again)
-    peak = _peak_bytes(again.pid)
-    again.discard()
+    with serving(broker := TandemMQ(data=data)) as first:
+        recovery = broker.status()["recovery"]
+        peak_first = peak_bytes(broker.pid)
+        broker.kill()
+    with serving(again := TandemMQ(data=data)) as second:
+        peak = peak_bytes(again.pid)
     return {
         "messages": messages,
         "journal_bytes": written,
@@ -233,13 +212,6 @@ def backlog(work: Path, messages: int) -> Figures:
         "start_seconds": round(second, 3),
         "peak_bytes": peak,
     }
-
-
-def _peak_bytes(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 SCENARIOS: dict[str, Callable[[Path, float], Figures]] = {
@@ -258,16 +230,10 @@ SCENARIOS: dict[str, Callable[[Path, float], Figures]] = {
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
 def main(scenario: str, scale: float, directory: Path | None, report: Path | None) -> None:
     """The store's figures on this machine. Starts and ends all that it needs, in a temporary directory."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    work = Path(tempfile.mkdtemp(prefix="bench-store-", dir=directory))
-    try:
-        figures = {"scenario": scenario, "machine": machine(), **SCENARIOS[scenario](work, scale)}
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    text = json.dumps(figures, indent=2)
-    if report is not None:
-        report.write_text(text + "\n")
-    click.echo(text)
+    end_in_order_at_sigterm()
+    with tempfile.TemporaryDirectory(prefix="bench-store-", dir=directory, ignore_cleanup_errors=True) as work:
+        figures = {"scenario": scenario, "machine": machine(), **SCENARIOS[scenario](Path(work), scale)}
+    click.echo(as_json(figures, report))
 
 
 if __name__ == "__main__":

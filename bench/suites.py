@@ -1,10 +1,15 @@
-"""Runs the STOMP test suites of others against this broker: ``python -m bench.suites KIND CHECKOUT``.
+"""Runs the test suites of others against this broker: ``python -m tandemmq.bench.suites KIND CHECKOUT``.
 
     stomp.py          github jasonrbriggs/stomp.py
     rabbitmq-stomp    github rabbitmq/rabbitmq-server (deps/rabbitmq_stomp/test/python_SUITE_data/src)
+    activemq-stomp    github apache/activemq (activemq-stomp/target/test-classes)
+    activemq-jms      github apache/activemq (activemq-unit-tests/target/test-classes)
+    joram             github apache/activemq-artemis (tests/joram-tests/target/test-classes)
 
-Nothing is fetched, and nothing of a checkout is kept: it is copied to a temporary directory, names that only their
-broker has are put into those that every broker has (``/exchange/amq.fanout/x`` is a topic here), and run with pytest.
+Nothing is fetched, and nothing of a checkout is kept. Those in Python are copied to a temporary directory, names that
+only their broker has are put into those that every broker has (``/exchange/amq.fanout/x`` is a topic here), and run
+with pytest. Of those in Java the tests are compiled already, as the suite tells how; what they take for a broker of
+their own process is one outside (``bench.outside``): this one, or with ``--broker activemq`` ActiveMQ 5.17.
 What was seen, and why what differs does, is told in docs/compatibility.md.
 """
 
@@ -13,16 +18,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
-from bench.peers.ports import free_port
+from tandemmq.bench.outside import suite
+from tandemmq.bench.peers.tandemmq import TandemMQ
 
 # Of stomp.py's files those that talk to a broker by plain STOMP; the others want TLS with names of their own, a
 # websocket, IPv6 of a container, or no broker at all.
@@ -36,7 +41,6 @@ RABBITMQ = (
     "unsubscribe",
 )  # fmt: skip
 _EXCHANGES = re.compile(r"/exchange/amq\.(fanout|direct|topic)(/)?")
-START_SECONDS_MAX = 30.0
 
 
 def copy_stomp_py(checkout: Path, into: Path, port: int) -> list[Path]:
@@ -60,45 +64,42 @@ KINDS = {"stomp.py": copy_stomp_py, "rabbitmq-stomp": copy_rabbitmq}
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(sorted(KINDS)))
+@click.argument("kind", type=click.Choice(sorted([*KINDS, *suite.KINDS])))
 @click.argument("checkout", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("options", nargs=-1)
 @click.option("--port", type=int, help="Of a broker that runs; else one is started.")
-def main(kind: str, checkout: Path, options: tuple[str, ...], port: int | None) -> None:
+@click.option(
+    "--broker",
+    "which",
+    type=click.Choice(["tandemmq", "activemq"]),
+    default="tandemmq",
+    help="Of Java's: against which.",
+)
+@click.option("--only", default="", help="Of Java's: CLASS#TEST, regular expressions for both.")
+@click.option("--jars", type=click.Path(path_type=Path), multiple=True, help="Of Java's: what else they need.")
+@click.option("--jobs", default=2, show_default=True, help="Of Java's: so many classes at once.")
+@click.option("--results", type=click.Path(path_type=Path), help="Of Java's: a file for each test's outcome.")
+def main(
+    kind: str, checkout: Path, options: tuple[str, ...], port: int | None, which: str, only: str,
+    jars: tuple[Path, ...], jobs: int, results: Path | None,
+) -> None:  # fmt: skip
     """Run the suite KIND that is at CHECKOUT; OPTIONS are pytest's, after ``--``."""
     with tempfile.TemporaryDirectory(prefix="tandemmq-suite.") as directory:
         into = Path(directory)
-        broker = None
-        if port is None:
-            port = free_port()
-            broker = subprocess.Popen(
-                [sys.executable, "-m", "tandemmq", "run", "--data", str(into / "data"), "--name", "suite",
-                 "--stomp", f"127.0.0.1:{port}", "--openwire", "off", "--admin", "off", "--log-level", "warning"]
-            )  # fmt: skip
-            _await_port(port)
-        try:
+        if kind in suite.KINDS:
+            outcomes = suite.run(kind, checkout, jars, into, which, only, jobs)
+            if results is not None:
+                suite.write(outcomes, results)
+            click.echo(suite.table(outcomes))
+            sys.exit(any(outcome.state in ("failed", "hung") for outcome in outcomes))
+        with ExitStack() as running:
+            if port is None:
+                port = running.enter_context(TandemMQ(into / "broker", broker="suite")).port
             files = KINDS[kind](checkout, into, port)
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly",
                        "--rootdir", str(into), "-c", os.devnull, "--tb=line", *options, *map(str, files)]  # fmt: skip
             status = subprocess.run(command, check=False, cwd=into).returncode
-        finally:
-            if broker is not None:
-                broker.terminate()
-                broker.wait()
     sys.exit(status)
-
-
-def _await_port(port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS_MAX
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
 
 
 if __name__ == "__main__":

@@ -12,15 +12,8 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 
-from broker.bench.connection import BenchError, Endpoint, connect, disconnect
-from broker.bench.frames import (
-    Acknowledgement,
-    SendStream,
-    command_frame,
-    message_identities,
-    producer_and_sequence,
-    read_receipts,
-)
+from tandemmq.bench import frames as stomp
+from tandemmq.bench.connection import BenchError, Endpoint, connect, disconnect
 
 BODY_BYTES = 1024
 FILL_CHUNK = 200
@@ -62,7 +55,7 @@ class Stream:
 def fill(endpoint: Endpoint, destination: str, count: int) -> None:
     """``count`` persistent messages, each with a receipt."""
     peer = connect(endpoint)
-    stream, frames = Stream(peer), SendStream(destination, 0, BODY_BYTES, is_persistent=True)
+    stream, frames = Stream(peer), stomp.SendStream(destination, 0, BODY_BYTES, is_persistent=True)
     for first in range(0, count, FILL_CHUNK):
         chunk = min(FILL_CHUNK, count - first)
         peer.sendall(frames.frames(first, chunk, 0))
@@ -82,7 +75,7 @@ class Acknowledger:
         self.confirmed: set[int] = set()
         self.asked: set[int] = set()
         self._stream = Stream(_subscribe(endpoint, destination, prefetch=20))
-        self._words = Acknowledgement(endpoint.version, "0")
+        self._words = stomp.Acknowledgement(endpoint.version, "0")
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="acknowledger", daemon=True)
         self._thread.start()
@@ -97,7 +90,7 @@ class Acknowledger:
                 if frame.startswith(b"MESSAGE"):
                     waiting.append(frame)
                 else:
-                    self.confirmed.update(read_receipts(frame))
+                    self.confirmed.update(stomp.read_receipts(frame))
                 if waiting and self.asked == self.confirmed:
                     self._acknowledge(waiting.pop(0))
         except (OSError, BenchError):
@@ -106,9 +99,9 @@ class Acknowledger:
             self._stream.peer.close()
 
     def _acknowledge(self, message: bytes) -> None:
-        number = producer_and_sequence(message)[1]
+        number = stomp.producer_and_sequence(message)[1]
         self.asked.add(number)
-        words = self._words.frames(message_identities([message], self._words.header))
+        words = self._words.frames(stomp.message_identities([message], self._words.header))
         self._stream.peer.sendall(words.replace(b"\n\n", b"\nreceipt:%d\n\n" % number, 1))
 
     def end(self) -> None:
@@ -120,11 +113,11 @@ class Acknowledger:
 def drain(endpoint: Endpoint, destination: str) -> Counter[int]:
     """Take all that is in a queue: how often each number came."""
     peer = _subscribe(endpoint, destination, prefetch=1000)
-    stream, words = Stream(peer), Acknowledgement(endpoint.version, "0")
+    stream, words = Stream(peer), stomp.Acknowledgement(endpoint.version, "0")
     found: Counter[int] = Counter()
     while (frame := stream.next(QUIET_SECONDS)) is not None:
-        found[producer_and_sequence(frame)[1]] += 1
-        peer.sendall(words.frames(message_identities([frame], words.header)))
+        found[stomp.producer_and_sequence(frame)[1]] += 1
+        peer.sendall(words.frames(stomp.message_identities([frame], words.header)))
     disconnect(peer, PATIENCE_SECONDS)
     return found
 
@@ -137,5 +130,5 @@ def _subscribe(endpoint: Endpoint, destination: str, prefetch: int) -> socket.so
         ("ack", "client-individual"),
         ("activemq.prefetchSize", str(prefetch)),
     ]
-    peer.sendall(command_frame("SUBSCRIBE", headers))
+    peer.sendall(stomp.command_frame("SUBSCRIBE", headers))
     return peer

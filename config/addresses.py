@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from config.units import count, milliseconds, size
+from tandemmq.config.units import count, milliseconds, size
 
 OFF: Final = "off"
 EXPECTED_ADDRESS: Final = 'HOST:PORT, or "off"'
@@ -173,10 +173,10 @@ def _at_least_one(parse: Callable[[object], int]) -> Callable[[str], int]:
 
 
 def _boolean(value: str) -> bool:
-    said = value.lower()
-    if said not in ("true", "false"):
+    text = value.lower()
+    if text not in ("true", "false"):
         raise ValueError("true or false")
-    return said == "true"
+    return text == "true"
 
 
 def _client_auth(kind: str) -> Callable[[str], str]:
@@ -185,12 +185,12 @@ def _client_auth(kind: str) -> Callable[[str], str]:
 
 def _protocols(value: str) -> str:
     """The oldest of ActiveMQ's enabledProtocols: newer ones than it are always spoken."""
-    said = {part.strip() for part in value.split(",")}
-    if not said or not said <= set(TLS_VERSIONS):
+    text = {part.strip() for part in value.split(",")}
+    if not text or not text <= set(TLS_VERSIONS):
         raise ValueError(f"some of {', '.join(TLS_VERSIONS)}")
-    if TLS_VERSIONS[-1] not in said:
+    if TLS_VERSIONS[-1] not in text:
         raise ValueError(f"{TLS_VERSIONS[-1]} among them: the newest is never left out")
-    return next(version for version in TLS_VERSIONS if version in said)
+    return next(version for version in TLS_VERSIONS if version in text)
 
 
 def _path(value: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from config.secrets import masked
+from tandemmq.config.secrets import masked
 
 VALUE_CHARACTERS_MAX: Final = 80
 

@@ -1,7 +1,7 @@
 """What becomes of ActiveMQ's IO exception handlers: DefaultIOExceptionHandler, LeaseLockerIOExceptionHandler and
 JDBCIOExceptionHandler, and of the broker's own settings about its end.
 
-There is no handler to choose here. What each failure leads to is one table (broker.states), by type, errno and
+There is no handler to choose here. What each failure leads to is one table (broker.ha.states), by type, errno and
 SQLSTATE; docs/failures.md prints it. So nearly every setting is either what that table does anyway, or would let a
 master go on that may be one of two. Properties and defaults are those of ActiveMQ 5.17.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from config.kahadb_property import Outcome, Property, snake_case
-from config.section import Section
+from tandemmq.config.kahadb_property import always, fixed, mapped, never, properties, refused
+from tandemmq.config.section import Section
 
 SECTION: Final = "io_exception_handler"
 
@@ -20,24 +20,9 @@ class IOExceptionHandlerSettings(Section):
     """The table [io_exception_handler]: every key in it is one of ActiveMQ's, see HANDLER."""
 
 
-def _fixed(name: str, default: str, values: tuple[bool | str, ...], here: str, section: str = SECTION) -> Property:
-    return Property(name, default, Outcome.FIXED, here, f"{section}.{snake_case(name)}", values=values)
-
-
-def _refused(name: str, default: str, here: str, section: str = SECTION) -> Property:
-    return Property(name, default, Outcome.REFUSED, here, f"{section}.{snake_case(name)}")
-
-
-HANDLER: Final = (
-    Property(
-        "ioExceptionHandler",
-        "`defaultIOExceptionHandler`",
-        Outcome.FIXED,
-        "Clients are cut off when a failure puts ownership in doubt, and served again only with the lock: what the "
-        "lease-locker handler was made for, with any kind of lock and store. The default handler goes on without the "
-        "database.",
-        f"{SECTION}.type",
-        values=(
+_HANDLER: Final = {
+    ("ioExceptionHandler", "`defaultIOExceptionHandler`"): fixed(
+        (
             "lease-locker",
             "leaselockerioexceptionhandler",
             "org.apache.activemq.util.leaselockerioexceptionhandler",
@@ -45,82 +30,55 @@ HANDLER: Final = (
             "jdbcioexceptionhandler",
             "org.apache.activemq.store.jdbc.jdbcioexceptionhandler",
         ),
+        "Clients are cut off when a failure puts ownership in doubt, and served again only with the lock: what the "
+        "lease-locker handler was made for, with any kind of lock and store. The default handler goes on without the "
+        "database.",
+        key="io_exception_handler.type",
     ),
-    _fixed(
-        "ignoreAllErrors",
-        "`false`",
-        (False,),
+    ("ignoreAllErrors", "`false`"): never(
         "After a failed write or sync nobody knows what is on the disk: a master that went on would confirm what may "
-        "be lost.",
+        "be lost."
     ),
-    _fixed(
-        "ignoreNoSpaceErrors",
-        "`true`",
-        (True,),
+    ("ignoreNoSpaceErrors", "`true`"): always(
         "A disk that fills up costs nobody the master: producers are refused with the reason while there is room for "
-        "acknowledgements yet, see `store.disk_reserve`. Stopping would leave the same full disk to the other broker.",
+        "acknowledgements yet, see `store.disk_reserve`. Stopping would leave the same full disk to the other broker."
     ),
-    _refused(
-        "noSpaceMessage",
-        "`space`",
-        "A full disk is known by its errno, ENOSPC or EDQUOT, not by a word in a message. Leave it out.",
+    ("noSpaceMessage", "`space`"): refused(
+        "A full disk is known by its errno, ENOSPC or EDQUOT, not by a word in a message. Leave it out."
     ),
-    _fixed(
-        "ignoreSQLExceptions",
-        "`true`; lease-locker and JDBC: `false`",
-        (False,),
-        "A database that errs proves nothing: the master goes on while its last proof holds, and demotes itself then.",
+    ("ignoreSQLExceptions", "`true`; lease-locker and JDBC: `false`"): never(
+        "A database that errs proves nothing: the master goes on while its last proof holds, and demotes itself then."
     ),
-    _refused(
-        "sqlExceptionMessage",
-        "– (all match)",
-        "An error of the database is known by its SQLSTATE, not by a word in a message. Leave it out.",
+    ("sqlExceptionMessage", "– (all match)"): refused(
+        "An error of the database is known by its SQLSTATE, not by a word in a message. Leave it out."
     ),
-    _fixed(
-        "stopStartConnectors",
-        "`false`; lease-locker and JDBC: `true`",
-        (True,),
+    ("stopStartConnectors", "`false`; lease-locker and JDBC: `true`"): always(
         "A master that cannot go on cuts its clients off, so that they go to the other one, and serves again when it "
-        "is master again, in the same process. To keep them connected would leave them without an answer.",
+        "is master again, in the same process. To keep them connected would leave them without an answer."
     ),
-    Property(
-        "resumeCheckSleepPeriod",
-        "`5000`",
-        Outcome.MAPPED,
+    ("resumeCheckSleepPeriod", "`5000`"): mapped(
+        "locker.retry_interval",
         "The longest pause before a broker that was demoted tries again. It begins with 0.2 s and doubles, so that a "
         "short trouble is over soon.",
-        f"{SECTION}.resume_check_sleep_period",
-        "locker.retry_interval",
     ),
-    _fixed(
-        "systemExitOnShutdown",
-        "`false`",
-        (False,),
-        "A demotion does not end the process: it drops everything it knew of the store and stands by, as a new process "
-        "would. A failure that is the operator's to mend ends it with 1, for the supervisor to see.",
+    ("systemExitOnShutdown", "`false`"): never(
+        "A demotion does not end the process: it drops everything it knew of the store and stands by, as a new "
+        "process would. A failure that is the operator's to mend ends it with 1, for the supervisor to see."
     ),
-)
+}
 
-BROKER: Final = (
-    _fixed(
-        "restartAllowed",
-        "`true`",
-        (True,),
-        "A broker that was demoted stands by again: without, the pair would be one broker after the first incident.",
-        "broker",
+_BROKER: Final = {
+    ("restartAllowed", "`true`"): always(
+        "A broker that was demoted stands by again: without, the pair would be one broker after the first incident."
     ),
-    _fixed(
-        "systemExitOnShutdown",
-        "`false`",
-        (False,),
+    ("systemExitOnShutdown", "`false`"): never(
         "Standing by again takes no new process. The process ends by SIGTERM, or by a failure that is the operator's "
-        "to mend.",
-        "broker",
+        "to mend."
     ),
-    _refused(
-        "systemExitOnShutdownExitCode",
-        "`0`",
-        "A process that ends by SIGTERM ends with 0, one that cannot go on with 1, one with wrong settings with 2.",
-        "broker",
+    ("systemExitOnShutdownExitCode", "`0`"): refused(
+        "A process that ends by SIGTERM ends with 0, one that cannot go on with 1, one with wrong settings with 2."
     ),
-)
+}
+
+HANDLER: Final = properties(SECTION, _HANDLER)
+BROKER: Final = properties("broker", _BROKER)

@@ -1,6 +1,8 @@
-"""What becomes of every setting of ActiveMQ's store: KahaDB's properties, mKahaDB's, the locker's and the JVM's.
+"""What becomes of every setting of ActiveMQ's stores: KahaDB's properties, mKahaDB's, the locker's, the JVM's, and the
+Replicated LevelDB Store's.
 
-One table, by which the settings are read and from which docs/kahadb-settings.md is printed. A property is
+Tables by which the settings are read, and from which docs/kahadb-settings.md and docs/replication.md are printed. A
+property is
 
     ACCEPTED  a setting of ours by the same name in snake_case, and does what it says
     MAPPED    read as another setting of ours
@@ -15,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from config.errors import RefusedSetting, SettingsError
-from config.kahadb_properties import GROUPS
-from config.kahadb_property import Outcome, Property, read_as
+from tandemmq.config import leveldb_properties
+from tandemmq.config.errors import RefusedSetting, SettingsError
+from tandemmq.config.kahadb_properties import GROUPS
+from tandemmq.config.kahadb_property import Outcome, Property, read_as
 
-_ALL: Final = [found for group in GROUPS.values() for found in group]
+_ALL: Final = [found for groups in (GROUPS, leveldb_properties.GROUPS) for group in groups.values() for found in group]
 #: By key, those that are not plain settings of ours.
 SPECIAL: Final[Mapping[str, Property]] = {found.key: found for found in _ALL if found.outcome is not Outcome.ACCEPTED}
 FIXED: Final = [found for found in _ALL if found.outcome is Outcome.FIXED]
@@ -39,12 +42,12 @@ def check(found: Property, value: Any, source: str | None) -> Any:
             raise SettingsError(found.key, value, str(error), source) from error
     kind = type(found.values[0])
     try:
-        said = read_as(kind, value.lower() if isinstance(value, str) else value)
+        raw = read_as(kind, value.lower() if isinstance(value, str) else value)
     except ValueError as error:
         raise SettingsError(found.key, value, str(error), source) from error
-    if said not in found.values:
+    if raw not in found.values:
         raise RefusedSetting(found.key, value, f"{_values(found)}. {found.here}", source)
-    return said
+    return raw
 
 
 def _values(found: Property) -> str:

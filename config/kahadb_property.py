@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -20,6 +20,9 @@ class Outcome(Enum):
     REFUSED = "refused"
 
 
+Values = tuple[bool | int | str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Property:
     """One of ActiveMQ's settings. ``here`` says what it does here, or why it does not and what to set instead.
@@ -28,26 +31,54 @@ class Property:
     the value that ``convert`` makes of it. For FIXED, ``values`` are those that are taken, first the one that is shown.
     """
 
-    name: str
-    default: str
     outcome: Outcome
     here: str
-    key: str
+    key: str = ""
+    name: str = ""
+    default: str = ""
     target: str = ""
     convert: Callable[[Any], Any] = field(default=lambda value: value)
-    values: tuple[bool | int | str, ...] = ()
+    values: Values = ()
+
+
+def properties(table: str, found: Mapping[tuple[str, str], Property]) -> tuple[Property, ...]:
+    """By ActiveMQ's name and default. Where nothing else is said the key is that name, in this table of ours."""
+    return tuple(
+        replace(each, name=name, default=default, key=each.key or f"{table}.{snake_case(name)}")
+        for (name, default), each in found.items()
+    )
+
+
+def accepted(here: str = "As there.", key: str = "") -> Property:
+    return Property(Outcome.ACCEPTED, here, key)
+
+
+def mapped(target: str, here: str, convert: Callable[[Any], Any] = lambda value: value) -> Property:
+    return Property(Outcome.MAPPED, here, target=target, convert=convert)
+
+
+def fixed(values: Values, here: str, key: str = "") -> Property:
+    return Property(Outcome.FIXED, here, key, values=values)
+
+
+def always(here: str, key: str = "") -> Property:
+    """FIXED: true alone."""
+    return fixed((True,), here, key)
+
+
+def never(here: str, key: str = "") -> Property:
+    """FIXED: false alone."""
+    return fixed((False,), here, key)
+
+
+def refused(here: str) -> Property:
+    return Property(Outcome.REFUSED, here)
 
 
 def snake_case(name: str) -> str:
     """ActiveMQ's name as a key: journalMaxFileLength is journal_max_file_length."""
-    name = name.rpartition(".")[2].replace("JMS", "Jms").replace("LFRU", "Lfru").replace("LFU", "Lfu")
-    name = name.replace("SQL", "Sql").replace("XAT", "XaT").replace("NoGC", "NoGc").replace("DB", "Db")
+    name = re.sub("JMS|LFRU|LFU|SQL|XA|GC|DB|DLQ", lambda found: found[0].capitalize(), name.rpartition(".")[2])
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-
-
-def is_true(value: object) -> bool:
-    """A boolean, also as text. ValueError says what was expected."""
-    return bool(read_as(bool, value))
 
 
 _EXPECTED: Final = {bool: "true or false", int: "a whole number", str: "text"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Final
@@ -16,31 +16,32 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from config import addresses, kahadb, policy_entries
-from config.addresses import OFF
-from config.destinations import DestinationSettings
-from config.errors import SettingsError, UnknownSetting
-from config.kahadb import SPECIAL
-from config.kahadb_property import Outcome, snake_case
-from config.section import Section, section_of
-from config.security import AuthorizationSettings
-from config.settings import ConnectorSettings, Settings, default_name
-from config.store import FilteredStoreSettings
-from config.units import show_size
+from tandemmq.config import addresses, kahadb, policy_entries, replication_conflicts
+from tandemmq.config.addresses import OFF
+from tandemmq.config.destinations import DestinationSettings
+from tandemmq.config.errors import SettingsError, UnknownSetting
+from tandemmq.config.kahadb import SPECIAL
+from tandemmq.config.kahadb_property import Outcome, snake_case
+from tandemmq.config.section import Section, section_of
+from tandemmq.config.security import AuthorizationSettings
+from tandemmq.config.settings import ConnectorSettings, Settings, default_name
+from tandemmq.config.store import FilteredStoreSettings
+from tandemmq.config.units import show_size
+from tandemmq.config.virtual_destinations import VirtualDestinationSettings
 
 ENVIRONMENT_PREFIX: Final = "TANDEMMQ_"
 ENVIRONMENT_SEPARATOR: Final = "__"
 FILE_BYTES_MAX: Final = 1 << 20
 
 ADAPTERS: Final = "store.filtered_persistence_adapters"
-AUTHORIZATION: Final = "security.authorization"
 DESTINATIONS: Final = "destinations"
 #: Lists of tables, which stand in the file alone.
 TABLE_LISTS: Final[Mapping[str, type[Section]]] = {
     "connectors": ConnectorSettings,
     DESTINATIONS: DestinationSettings,
     ADAPTERS: FilteredStoreSettings,
-    AUTHORIZATION: AuthorizationSettings,
+    "security.authorization": AuthorizationSettings,
+    "virtual_destinations": VirtualDestinationSettings,
 }
 STOMP_SCHEME: Final = "stomp"
 OPENWIRE_SCHEME: Final = "openwire"
@@ -48,12 +49,15 @@ OPENWIRE_SCHEMES: Final = frozenset({"openwire", "tcp", "nio"})
 
 #: The tables of one value a key; connectors and destinations are lists of tables.
 SECTIONS: Final[dict[str, type[Section]]] = {
-    name: field.annotation
+    name: model
     for name, field in Settings.model_fields.items()
-    if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+    if name not in TABLE_LISTS and (model := section_of(field.annotation)) is not None
 }
 
 
+#: By which of ActiveMQ's keys tables of a list are read: those of [store], or of a policyEntry.
+_SCOPES: Final = {ADAPTERS: "store", DESTINATIONS: DESTINATIONS}
+_INSIDE: Final = {**SPECIAL, **policy_entries.SPECIAL}
 #: Settings of ours that have a second key, one of ActiveMQ's.
 _TARGETS: Final = frozenset(found.target for found in SPECIAL.values() if found.target)
 
@@ -93,7 +97,7 @@ class _Values:
         self.origins: dict[str, str] = {}
         self.notes: dict[str, str] = {}
         # What was last said of a setting that has two keys: in which layer, by which key, and the value.
-        self.said: dict[str, tuple[str, str, Any]] = {}
+        self.given: dict[str, tuple[str, str, Any]] = {}
         self.layer = ""
 
     def take_file(self, path: str) -> None:
@@ -116,6 +120,7 @@ class _Values:
             elif not isinstance(content, dict):
                 raise SettingsError(section, content, f"a table, [{section}]", path)
             else:
+                self.raw.setdefault(section, {})  # an empty [replication] makes a set
                 for key, value in content.items():
                     self.put(f"{section}.{key}", value, path)
 
@@ -170,14 +175,20 @@ class _Values:
 
     def put(self, key: str, value: Any, origin: str) -> None:
         """Take a value for a key, ours or ActiveMQ's."""
+        section = key.partition(".")[0]
+        if section in SECTIONS:
+            self.raw.setdefault(section, {})  # also if the key is read as one of another table
         found = SPECIAL.get(key)
         if found is None:
             if key in _TARGETS:
                 self.agree(key, key, value, origin)
-            if key == ADAPTERS:
-                value = self.each(value, key, origin, self.adapter)
-            elif key == DESTINATIONS:
-                value = self.each(value, key, origin, self.destination)
+            if key in _SCOPES and isinstance(value, list):
+                value = [
+                    self.read_table(table, f"{key}[{number}]", origin, _SCOPES[key])
+                    if isinstance(table, dict)
+                    else table
+                    for number, table in enumerate(value)
+                ]
             self.set(key, value, origin)
             return
         read = kahadb.check(found, value, origin)
@@ -190,51 +201,27 @@ class _Values:
 
     def agree(self, target: str, key: str, value: Any, origin: str) -> None:
         """Two keys for one setting may stand in one file only if they say the same."""
-        layer, other, before = self.said.get(target, ("", "", None))
+        layer, other, before = self.given.get(target, ("", "", None))
         if layer == self.layer and other != key and str(before).lower() != str(value).lower():
             raise SettingsError(key, value, f"the same as {other}, since both are one setting; leave one out", origin)
-        self.said[target] = self.layer, key, value
+        self.given[target] = self.layer, key, value
         self.notes.pop(target, None)
 
-    def each(self, tables: Any, key: str, origin: str, read: Callable[[dict[str, Any], str, str], Any]) -> Any:
-        """A list of tables, each one read, if it is one."""
-        if not isinstance(tables, list):
-            return tables
-        return [
-            read(table, f"{key}[{number}]", origin) if isinstance(table, dict) else table
-            for number, table in enumerate(tables)
-        ]
-
-    def destination(self, table: dict[str, Any], prefix: str, origin: str, inner: str = "") -> dict[str, Any]:
-        """A table of [[destinations]], or one inside of it, with a policyEntry's attributes that are none of ours."""
+    def read_table(self, table: dict[str, Any], prefix: str, origin: str, scope: str) -> dict[str, Any]:
+        """A table of a list, or one inside of it, with those of ActiveMQ's keys that are none of ours. ``scope``:
+        behind which keys they are in the tables of ActiveMQ's."""
+        root = f"{scope.partition('.')[0]}."
         read: dict[str, Any] = {}
         for name, value in table.items():
-            found = policy_entries.SPECIAL.get(f"{DESTINATIONS}.{inner}{name}")
+            found = _INSIDE.get(f"{scope}.{name}")
             target = name
-            if found is not None:
+            if found is not None and (not found.target or found.target.startswith(root)):
                 value = kahadb.check(replace(found, key=f"{prefix}.{name}"), value, origin)
                 if found.outcome is Outcome.FIXED:
                     continue
-                target = found.target.removeprefix(f"{DESTINATIONS}.")
+                target = found.target.removeprefix(root)
             elif isinstance(value, dict):
-                value = self.destination(value, f"{prefix}.{name}", origin, f"{name}.")
-            if target in read and read[target] != value:
-                raise SettingsError(f"{prefix}.{name}", value, "to be said once: two keys are one setting", origin)
-            read[target] = value
-        return read
-
-    def adapter(self, table: dict[str, Any], prefix: str, origin: str) -> dict[str, Any]:
-        """The table of one store among several, with ActiveMQ's keys in it read as in [store]."""
-        read: dict[str, Any] = {}
-        for name, value in table.items():
-            found = SPECIAL.get(f"store.{name}")
-            if found is None or (found.target and not found.target.startswith("store.")):
-                target, value = name, value
-            else:
-                value = kahadb.check(replace(found, key=f"{prefix}.{name}"), value, origin)
-                if found.outcome is Outcome.FIXED:
-                    continue
-                target = found.target.removeprefix("store.")
+                value = self.read_table(value, f"{prefix}.{name}", origin, f"{scope}.{name}")
             if target in read and read[target] != value:
                 raise SettingsError(f"{prefix}.{name}", value, "to be said once: two keys are one setting", origin)
             read[target] = value
@@ -267,10 +254,12 @@ class _Values:
             settings = Settings.model_validate(self.raw)
         except ValidationError as error:
             raise self.explain(error.errors(include_url=False)[0]) from error
+        settings = settings.with_origins(self.origins, list(self.notes.values()))
+        replication_conflicts.check(settings)
         if not settings.broker.name:
             broker = settings.broker.model_copy(update={"name": default_name(settings.connectors)})
             settings = settings.model_copy(update={"broker": broker})
-        return settings.with_origins(self.origins, list(self.notes.values()))
+        return settings
 
     def explain(self, error: ErrorDetails) -> SettingsError:
         """The first thing that is wrong, in the operator's words."""
@@ -303,7 +292,9 @@ def _expected(error: ErrorDetails) -> str:
         return f"at least {context['ge']}"
     if kind == "less_than_equal":
         return f"at most {context['le']}"
-    if kind in ("expected", "literal_error"):
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
         return str(context["expected"]).replace("'", '"')
     return _WORDS.get(kind, error["msg"])
 

@@ -7,15 +7,15 @@ through `LockerSettings.kind_options`.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
-from config.locker_kinds import KubernetesTable, ZooKeeperTable
-from config.secrets import masked_text
-from config.section import Path, Section, wrong
-from config.units import EXPECTED_TIME, Milliseconds, Unit, milliseconds
+from tandemmq.config.locker_kinds import KubernetesTable, ZooKeeperTable
+from tandemmq.config.secrets import masked_text
+from tandemmq.config.section import Path, Section, listed
+from tandemmq.config.units import EXPECTED_TIME, Milliseconds, Unit, milliseconds
 
 SHARED_FILE: Final = "shared-file"
 DATABASE: Final = "database"
@@ -50,7 +50,8 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
 }
 #: What a kind reads that another package brings.
 FOREIGN_KEYS: Final = ("options",)
-_OWN_KEYS: Final = sorted({key for keys in KEYS.values() for key in keys} | set(FOREIGN_KEYS))
+#: What one kind or another reads alone.
+OWN_KEYS: Final = sorted({key for keys in KEYS.values() for key in keys} | set(FOREIGN_KEYS))
 
 #: Sleep interval and keep-alive period in ms, where a kind has others than `shared-file`.
 PERIODS: Final = {
@@ -72,7 +73,7 @@ def _kind(value: object) -> object:
 
 def _data_source(value: object) -> object:
     if not isinstance(value, str) or not _URL.fullmatch(value):
-        raise wrong(EXPECTED_URL)
+        raise ValueError(EXPECTED_URL)
     return value
 
 
@@ -85,12 +86,7 @@ def _seconds(value: object) -> int:
             return max(value, 0) * 1000
         return milliseconds(value)
     except ValueError as error:
-        raise PydanticCustomError("expected", "{expected}", {"expected": EXPECTED_SECONDS}) from error
-
-
-def _statements(value: object) -> object:
-    """A list of statements; as text, which is all that the environment can give, they stand with ';' between them."""
-    return [part.strip() for part in value.split(";") if part.strip()] if isinstance(value, str) else value
+        raise ValueError(EXPECTED_SECONDS) from error
 
 
 EXPECTED_SECONDS: Final = EXPECTED_TIME.replace("milliseconds", "seconds")
@@ -101,128 +97,92 @@ DataSource = Annotated[str, BeforeValidator(_data_source), PlainSerializer(maske
 class StatementsSettings(Section):
     """ActiveMQ's `<statements>`: names and SQL of the lock's table. What is not said is as in ActiveMQ."""
 
-    lock_table_name: str | None = Field(None, min_length=1, description="As `locker.lock_table_name`.")
-    table_prefix: str | None = Field(None, description="As `locker.table_prefix`.")
-    id_column: str | None = Field(None, min_length=1, description="Column of the row's number. Default: `ID`.")
-    time_column: str | None = Field(None, min_length=1, description="Column of the lease's end. Default: `TIME`.")
-    broker_name_column: str | None = Field(
-        None, min_length=1, description="Column of who has the lock. Default: `BROKER_NAME`."
-    )
-    long_data_type: str | None = Field(
-        None, min_length=1, description="Type of the numbers, when the table is made. Default: `BIGINT`."
-    )
-    string_id_data_type: str | None = Field(
-        None, min_length=1, description="Type of the name, when the table is made. Default: `VARCHAR(250)`."
-    )
-    use_lock_create_where_clause: bool | None = Field(
-        None, description="`database`: lock row 1 (default), or with `false` all rows, as ActiveMQ does unless told."
-    )
-    create_lock_schema_statements: Annotated[tuple[str, ...] | None, BeforeValidator(_statements)] = Field(
-        None, description="What makes the table and its row 1: a list, or one text with `;` between the statements."
-    )
-    lock_create_statement: str | None = Field(
-        None, min_length=1, description="`database`: what takes the lock, inside a transaction. No `?`."
-    )
-    lock_update_statement: str | None = Field(
-        None, min_length=1, description="`database`: what writes to the locked row. `?`: the time."
-    )
-    lease_obtain_statement: str | None = Field(
-        None, min_length=1, description="`lease-database`: takes a free lease. `?`: name, end, now."
-    )
-    lease_update_statement: str | None = Field(
-        None,
-        min_length=1,
-        description="`lease-database`: extends a lease, or gives it up. `?`: name, end, name it had.",
-    )
-    lease_owner_statement: str | None = Field(
-        None, min_length=1, description="`lease-database`: reads name and end. No `?`."
-    )
-    current_date_time_statement: str | None = Field(
-        None, min_length=1, description="`lease-database`: the database's clock, as a timestamp or in ms. No `?`."
-    )
+    lock_table_name: str | None = Field(None, min_length=1)
+    """As `locker.lock_table_name`."""
+    table_prefix: str | None = None
+    """As `locker.table_prefix`."""
+    id_column: str | None = Field(None, min_length=1)
+    """Column of the row's number. Default: `ID`."""
+    time_column: str | None = Field(None, min_length=1)
+    """Column of the lease's end. Default: `TIME`."""
+    broker_name_column: str | None = Field(None, min_length=1)
+    """Column of who has the lock. Default: `BROKER_NAME`."""
+    long_data_type: str | None = Field(None, min_length=1)
+    """Type of the numbers, when the table is made. Default: `BIGINT`."""
+    string_id_data_type: str | None = Field(None, min_length=1)
+    """Type of the name, when the table is made. Default: `VARCHAR(250)`."""
+    use_lock_create_where_clause: bool | None = None
+    """`database`: lock row 1 (default), or with `false` all rows, as ActiveMQ does unless told."""
+    create_lock_schema_statements: Annotated[
+        tuple[str, ...] | None, BeforeValidator(partial(listed, separator=";"))
+    ] = None
+    """What makes the table and its row 1: a list, or one text with `;` between the statements."""
+    lock_create_statement: str | None = Field(None, min_length=1)
+    """`database`: what takes the lock, inside a transaction. No `?`."""
+    lock_update_statement: str | None = Field(None, min_length=1)
+    """`database`: what writes to the locked row. `?`: the time."""
+    lease_obtain_statement: str | None = Field(None, min_length=1)
+    """`lease-database`: takes a free lease. `?`: name, end, now."""
+    lease_update_statement: str | None = Field(None, min_length=1)
+    """`lease-database`: extends a lease, or gives it up. `?`: name, end, name it had."""
+    lease_owner_statement: str | None = Field(None, min_length=1)
+    """`lease-database`: reads name and end. No `?`."""
+    current_date_time_statement: str | None = Field(None, min_length=1)
+    """`lease-database`: the database's clock, as a timestamp or in ms. No `?`."""
 
 
 class LockerSettings(Section):
     # The first field: what the others may say depends on it.
-    type: Annotated[str, BeforeValidator(_kind)] = Field(
-        SHARED_FILE,
-        min_length=1,
-        description="Kind of lock: `shared-file`, `database`, `lease-database`, `zookeeper`, `kubernetes-lease`, or "
-        "one that is installed. ActiveMQ's names (`lease-database-locker`) are understood.",
-    )
-    use_lock: bool = Field(True, description="False: no lock at all. Unsafe, and shown as such.")
-    fail_if_locked: bool = Field(False, description="Stop with an error when another broker is master, not stand by.")
-    lock_acquire_sleep_interval: Milliseconds = Field(
-        50,
-        ge=1,
-        description="Between a standby's attempts; a random tenth more or less. For kinds with a lease, its length. "
-        "Default by kind: `database` 500ms, `lease-database` 2s, `zookeeper` 4s, `kubernetes-lease` 15s.",
-    )
-    lock_keep_alive_period: Milliseconds = Field(
-        500,
-        description="Between a master's proofs that the lock is its own; 0: off. Unsafe, and shown as such. "
-        "Default for `kubernetes-lease`: 2s.",
-    )
-    retry_interval: Milliseconds = Field(
-        10_000,
-        ge=200,
-        description="The longest pause before a broker that was demoted tries again; it begins with 0.2 s and doubles.",
-    )
-    directory: Path | None = Field(
-        None, description="`shared-file`: where the file `lock` is. Default: the store's directory."
-    )
-    data_source: DataSource | None = Field(
-        None,
-        description="`database`, `lease-database`: an SQLAlchemy URL of PostgreSQL, MySQL, MariaDB or SQLite. "
-        "Its password is never shown.",
-    )
-    lease_holder_id: str | None = Field(
-        None,
-        pattern=r"^[!-{}~]{1,100}$",
-        description="`lease-database`: this broker's name in the table. Default: its own.",
-    )
-    max_allowable_diff_from_db_time: Milliseconds | None = Field(
-        None,
-        description="`lease-database`: a greater difference between the database's clock and this host's is warned of; "
-        "0, the default: none is. Leases always go by the database's clock.",
-    )
-    query_timeout: Seconds | None = Field(
-        None,
-        description="`database`, `lease-database`: so long the database may take to answer. "
-        "Default: half a lease, from 250ms to 5s.",
-    )
-    create_tables_on_startup: bool | None = Field(
-        None, description="`database`, `lease-database`: make a missing table and row. Default: true."
-    )
-    lock_table_name: str | None = Field(
-        None,
-        min_length=1,
-        description="`database`, `lease-database`: the table. Default: `ACTIVEMQ_LOCK`, ActiveMQ's own.",
-    )
-    table_prefix: str | None = Field(
-        None, description="`database`, `lease-database`: stands in front of the table's name."
-    )
-    statements: StatementsSettings = Field(
-        default_factory=StatementsSettings,  # type: ignore[arg-type]
-        description="`database`, `lease-database`: other names and SQL for the table, as ActiveMQ's `<statements>`.",
-    )
-    zookeeper: ZooKeeperTable = Field(
-        default_factory=ZooKeeperTable,  # type: ignore[arg-type]
-        description="What `zookeeper` asks.",
-    )
-    kubernetes: KubernetesTable = Field(
-        default_factory=KubernetesTable,  # type: ignore[arg-type]
-        description="What `kubernetes-lease` asks.",
-    )
-    options: dict[str, str] = Field({}, description="Handed to a kind of lock that another package brings.")
+    type: Annotated[str, BeforeValidator(_kind)] = Field(SHARED_FILE, min_length=1)
+    """Kind of lock: `shared-file`, `database`, `lease-database`, `zookeeper`, `kubernetes-lease`, or one that is
+    installed. ActiveMQ's names (`lease-database-locker`) are understood."""
+    use_lock: bool = True
+    """False: no lock at all. Unsafe, and shown as such."""
+    fail_if_locked: bool = False
+    """Stop with an error when another broker is master, not stand by."""
+    lock_acquire_sleep_interval: Milliseconds = Field(50, ge=1)
+    """Between a standby's attempts; a random tenth more or less. For kinds with a lease, its length. Default by kind:
+    `database` 500ms, `lease-database` 2s, `zookeeper` 4s, `kubernetes-lease` 15s."""
+    lock_keep_alive_period: Milliseconds = 500
+    """Between a master's proofs that the lock is its own; 0: off. Unsafe, and shown as such. Default for
+    `kubernetes-lease`: 2s."""
+    retry_interval: Milliseconds = Field(10_000, ge=200)
+    """The longest pause before a broker that was demoted tries again; it begins with 0.2 s and doubles."""
+    directory: Path | None = None
+    """`shared-file`: where the file `lock` is. Default: the store's directory."""
+    data_source: DataSource | None = None
+    """`database`, `lease-database`: an SQLAlchemy URL of PostgreSQL, MySQL, MariaDB or SQLite. Its password is never
+    shown."""
+    lease_holder_id: str | None = Field(None, pattern=r"^[!-{}~]{1,100}$")
+    """`lease-database`: this broker's name in the table. Default: its own."""
+    max_allowable_diff_from_db_time: Milliseconds | None = None
+    """`lease-database`: a greater difference between the database's clock and this host's is warned of; 0, the default:
+    none is. Leases always go by the database's clock."""
+    query_timeout: Seconds | None = None
+    """`database`, `lease-database`: so long the database may take to answer. Default: half a lease, from 250ms to
+    5s."""
+    create_tables_on_startup: bool | None = None
+    """`database`, `lease-database`: make a missing table and row. Default: true."""
+    lock_table_name: str | None = Field(None, min_length=1)
+    """`database`, `lease-database`: the table. Default: `ACTIVEMQ_LOCK`, ActiveMQ's own."""
+    table_prefix: str | None = None
+    """`database`, `lease-database`: stands in front of the table's name."""
+    statements: StatementsSettings = Field(default_factory=StatementsSettings)  # type: ignore[arg-type]
+    """`database`, `lease-database`: other names and SQL for the table, as ActiveMQ's `<statements>`."""
+    zookeeper: ZooKeeperTable = Field(default_factory=ZooKeeperTable)  # type: ignore[arg-type]
+    """What `zookeeper` asks."""
+    kubernetes: KubernetesTable = Field(default_factory=KubernetesTable)  # type: ignore[arg-type]
+    """What `kubernetes-lease` asks."""
+    options: dict[str, str] = Field({})
+    """Handed to a kind of lock that another package brings."""
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults_of_the_kind(cls, said: Any) -> Any:
-        if not isinstance(said, dict):
-            return said
-        kind = _kind(said.get("type", SHARED_FILE))
-        given = dict(said)
+    def _defaults_of_the_kind(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        kind = _kind(values.get("type", SHARED_FILE))
+        given = dict(values)
         if isinstance(kind, str) and kind in PERIODS:
             sleep, keep_alive = PERIODS[kind]
             given.setdefault("lock_acquire_sleep_interval", sleep)
@@ -231,18 +191,18 @@ class LockerSettings(Section):
             given.setdefault("data_source", "")  # which is refused, by its own key
         return given
 
-    @field_validator(*_OWN_KEYS, mode="before")
+    @field_validator(*OWN_KEYS, mode="before")
     @classmethod
     def _is_read_by_the_kind(cls, value: object, info: ValidationInfo) -> object:
         kind, key = info.data.get("type"), str(info.field_name)
         if isinstance(kind, str) and key not in KEYS.get(kind, FOREIGN_KEYS):
             readers = [f'"{other}"' for other, keys in KEYS.items() if key in keys] or ["a kind that is installed"]
-            raise wrong(f'nothing, since type is "{kind}"; with type = {" or ".join(readers)} it is read')
+            raise ValueError(f'nothing, since type is "{kind}"; with type = {" or ".join(readers)} it is read')
         return value
 
     def reads(self, key: str) -> bool:
         """Whether this key means something to the chosen kind."""
-        return key not in _OWN_KEYS or key in KEYS.get(self.type, FOREIGN_KEYS)
+        return key not in OWN_KEYS or key in KEYS.get(self.type, FOREIGN_KEYS)
 
     def kind_options(self) -> dict[str, object]:
         """What is said to the chosen kind alone: plain values, times in ms; what was not said is left out."""

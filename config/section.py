@@ -1,11 +1,18 @@
-"""What every table of settings is made of."""
+"""What every table of settings is made of.
+
+What a key means stands below its field, as a text of its own. A validator raises ValueError with what was expected, in
+the operator's words.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, get_args
+import ast
+import inspect
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
 
 
 class Section(BaseModel):
@@ -14,20 +21,67 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
 
+class Subject(Section):
+    """A table about one thing: one of the keys ``kinds`` is given, and no other of them."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("queue", "topic")
+
+    @model_validator(mode="after")
+    def _has_one(self) -> Self:
+        if len(self._given()) != 1:
+            raise ValueError(f"one of {', '.join(self.kinds[:-1])} and {self.kinds[-1]}")
+        return self
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        """The kind, as the key is called, and the pattern; of what has none, that for all."""
+        (kind,) = self._given()
+        value = getattr(self, kind)
+        return kind, value if isinstance(value, str) else ">"
+
+    def _given(self) -> list[str]:
+        return [kind for kind in self.kinds if getattr(self, kind) not in (None, False)]
+
+
+@cache
+def meanings(table: type[Section]) -> dict[str, str]:
+    """What each key of a table means. Read from its source when it is asked for: a broker that starts needs none."""
+    found: dict[str, str] = {}
+    for part in (part for part in reversed(table.__mro__) if issubclass(part, Section)):
+        (definition,) = ast.parse(inspect.getsource(part)).body
+        assert isinstance(definition, ast.ClassDef), "a table is a class"
+        for pair in pairwise(definition.body):
+            match pair:
+                case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[key] = " ".join(text.split())
+    return found
+
+
 def section_of(annotation: Any) -> type[Section] | None:
     """The table that a field is, also one that may be left out; None: it is a value."""
     kinds = [annotation, *get_args(annotation)]
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)), None)
 
 
-def wrong(expected: str) -> PydanticCustomError:
-    """To be raised by a validator: what was expected, in the operator's words."""
-    return PydanticCustomError("expected", "{expected}", {"expected": expected})
+def listed(value: object, separator: str = ",") -> object:
+    """A list; as ActiveMQ writes it, and as the environment and --set give it, one text with commas."""
+    return [part.strip() for part in value.split(separator) if part.strip()] if isinstance(value, str) else value
+
+
+def without(characters: str, expected: str, *, may_be_empty: bool = False) -> AfterValidator:
+    """A text without blanks and without these characters."""
+
+    def validate(text: str) -> str:
+        if not (text or may_be_empty) or any(each.isspace() or each in characters for each in text):
+            raise ValueError(expected)
+        return text
+
+    return AfterValidator(validate)
 
 
 def _path(path: str) -> str:
     if not path or "\0" in path:
-        raise wrong("a path")
+        raise ValueError("a path")
     return path
 
 
@@ -35,6 +89,7 @@ def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
+Listed = BeforeValidator(listed)
 Path = Annotated[str, AfterValidator(_path)]
 #: Before a Literal: ActiveMQ writes its enumerations in capitals.
 AnyCase = BeforeValidator(_lower)

@@ -1,31 +1,34 @@
 """Every setting there is: its name, its default, its bounds and what it means.
 
 Keys are ActiveMQ's own names in snake_case. The models only say what is right; where values come from, and what is
-said of wrong ones, stands in `config.load`; the tables [store], [locker], [security], [tls] and [[destinations]] in
-modules of their names; what becomes of ActiveMQ's settings that are none of ours in `config.kahadb` and
-`config.policy_entries`. `docs/settings.md` is printed from the descriptions here.
+said of wrong ones, stands in `config.load`; the tables [store], [locker], [replication], [security], [tls],
+[[destinations]] and [[virtual_destinations]] in modules of their names; what becomes of ActiveMQ's settings that are
+none of ours in `config.kahadb` and `config.policy_entries`. `docs/settings.md` is printed from what stands below the
+fields.
 """
 
 from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
+from pydantic import AfterValidator, Field, PrivateAttr
 
-from config import addresses
-from config.addresses import Address, ConnectorOptions
-from config.destinations import Destinations
-from config.io_exception_handler import IOExceptionHandlerSettings
-from config.locker import LockerSettings
-from config.section import Section, wrong
-from config.security import SecuritySettings
-from config.store import MIB, StoreSettings
-from config.tls import TlsSettings
-from config.units import Bytes, Count
+from tandemmq.config import addresses
+from tandemmq.config.addresses import Address, ConnectorOptions
+from tandemmq.config.destinations import Destinations
+from tandemmq.config.io_exception_handler import IOExceptionHandlerSettings
+from tandemmq.config.locker import LockerSettings
+from tandemmq.config.replication import ReplicationSettings
+from tandemmq.config.section import Listed, Section
+from tandemmq.config.security import SecuritySettings
+from tandemmq.config.store import MIB, StoreSettings
+from tandemmq.config.tls import TlsSettings
+from tandemmq.config.units import Bytes, Count
+from tandemmq.config.virtual_destinations import VirtualDestinations
 
 # The name is a directory's name and a part of message ids.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -33,88 +36,62 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 def _broker_name(name: str) -> str:
     if name and not _NAME.fullmatch(name):
-        raise wrong("a name of letters, digits, '.', '_' and '-', at most 100, that begins with a letter or digit")
+        raise ValueError("a name of letters, digits, '.', '_' and '-', at most 100, that begins with a letter or digit")
     return name
-
-
-def _connector_uri(uri: str) -> str:
-    try:
-        addresses.connector(uri)
-    except ValueError as error:
-        raise wrong(str(error)) from error
-    return uri
-
-
-def _listed(value: object) -> object:
-    """A list; as ActiveMQ writes it, one text with commas."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 def _failover_uri(uri: str) -> str:
     """As a client writes it: what the broker's own connectors are called does not matter."""
     if not re.fullmatch(r"(tcp|nio|ssl|auto)://[^\s,/?#]+:[0-9]{1,5}(\?[^\s,]*)?", uri):
-        raise wrong('a client\'s URI like "tcp://HOST:61616"')
+        raise ValueError('a client\'s URI like "tcp://HOST:61616"')
     return uri
 
 
-def _admin_uri(uri: str) -> str:
-    try:
-        addresses.admin(uri)
-    except ValueError as error:
-        raise wrong(str(error)) from error
-    return uri
+def _read_by(read: Callable[[str], object]) -> AfterValidator:
+    """A text that this can read."""
+
+    def validate(text: str) -> str:
+        read(text)
+        return text
+
+    return AfterValidator(validate)
 
 
 class BrokerSettings(Section):
-    name: Annotated[str, AfterValidator(_broker_name)] = Field(
-        "", description="Of this broker, unique in its pair. Default: `<hostname>-<port of the first connector>`."
-    )
-    stomp_nack: Literal["dlq", "requeue"] = Field(
-        "dlq",
-        description="What a STOMP NACK does: dead letter at once, as ActiveMQ, or back to the queue, as RabbitMQ.",
-    )
-    maximum_redeliveries: Count = Field(
-        6, description="So often a message comes again before it is a dead letter; 0: never again."
-    )
-    max_scheduler_repeat_allowed: Count = Field(
-        1000, description="So often a scheduled message may come after its first time (`AMQ_SCHEDULED_REPEAT`)."
-    )
-    stomp_strict_errors: bool = Field(
-        False,
-        description="Every ERROR closes its connection. Without, it stays open after an unknown acknowledgement id, "
-        "an unknown subscription, a refused send or a bad selector, as in ActiveMQ.",
-    )
-    populate_jmsx_user_id: bool = Field(
-        False,
-        description="`JMSXUserID` of each message is the name of the user who sent it. Without, messages have none: "
-        "what a client says there is dropped in any case.",
-    )
-    memory_limit: Bytes | None = Field(
-        None,
-        ge=16 * MIB,
-        description="All that clients have the broker hold in memory: messages that wait or are not acknowledged, "
-        "transactions, frames on their way. See security.md. Default: 40 % of the memory of the machine, or of the "
-        "control group if that has less.",
-    )
-    queue_prefetch: Count = Field(
-        1_000, ge=1, description="Unacknowledged messages a queue's consumer may have at most."
-    )
-    topic_prefetch: Count = Field(32_767, ge=1, description="The same for a topic's consumer.")
-    durable_topic_prefetch: Count = Field(100, ge=1, description="The same for a durable subscriber.")
-    failover_uris: Annotated[tuple[Annotated[str, AfterValidator(_failover_uri)], ...], BeforeValidator(_listed)] = (
-        Field(
-            (),
-            description="Where OpenWire clients find the brokers of this pair, itself too: `tcp://HOST:PORT`. "
-            "Those with a failover transport are told when they connect and at a handover; their own list may name one "
-            "broker alone.",
-        )
-    )
+    name: Annotated[str, AfterValidator(_broker_name)] = ""
+    """Of this broker, unique in its pair; in a replicated set the same on all nodes, and to be said. Default:
+    `<hostname>-<port of the first connector>`."""
+    stomp_nack: Literal["dlq", "requeue"] = "dlq"
+    """What a STOMP NACK does: dead letter at once, as ActiveMQ, or back to the queue, as RabbitMQ."""
+    maximum_redeliveries: Count = 6
+    """So often a message comes again before it is a dead letter; 0: never again."""
+    max_scheduler_repeat_allowed: Count = 1000
+    """So often a scheduled message may come after its first time (`AMQ_SCHEDULED_REPEAT`)."""
+    stomp_strict_errors: bool = False
+    """Every ERROR closes its connection. Without, it stays open after an unknown acknowledgement id, an unknown
+    subscription, a refused send or a bad selector, as in ActiveMQ."""
+    populate_jmsx_user_id: bool = False
+    """`JMSXUserID` of each message is the name of the user who sent it. Without, messages have none: what a client says
+    there is dropped in any case."""
+    memory_limit: Bytes | None = Field(None, ge=16 * MIB)
+    """All that clients have the broker hold in memory: messages that wait or are not acknowledged, transactions, frames
+    on their way. See security.md. Default: 40 % of the memory of the machine, or of the control group if that has
+    less."""
+    queue_prefetch: Count = Field(1_000, ge=1)
+    """Unacknowledged messages a queue's consumer may have at most."""
+    topic_prefetch: Count = Field(32_767, ge=1)
+    """The same for a topic's consumer."""
+    durable_topic_prefetch: Count = Field(100, ge=1)
+    """The same for a durable subscriber."""
+    failover_uris: Annotated[tuple[Annotated[str, AfterValidator(_failover_uri)], ...], Listed] = ()
+    """Where OpenWire clients find the brokers of this pair, itself too: `tcp://HOST:PORT`. Those with a failover
+    transport are told when they connect and at a handover; their own list may name one broker alone.
+    Default: in a set, what its members say of themselves; else nothing."""
 
 
 class ConnectorSettings(Section):
-    uri: Annotated[str, AfterValidator(_connector_uri)] = Field(
-        description="Protocol, address and options: `stomp://HOST:PORT?option=value&…`. `off`: this one is left out."
-    )
+    uri: Annotated[str, _read_by(addresses.connector)]
+    """Protocol, address and options: `stomp://HOST:PORT?option=value&…`. `off`: this one is left out."""
 
     @cached_property
     def _parts(self) -> addresses.Connector:
@@ -143,14 +120,11 @@ class ConnectorSettings(Section):
 
 
 class AdminSettings(Section):
-    uri: Annotated[str, AfterValidator(_admin_uri)] = Field(
-        "http://127.0.0.1:8161", description="Where `status`, health checks and metrics are served; `off`: nowhere."
-    )
-    hosts: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
-        (),
-        description="Names with dots by which it is asked, in `Host`; addresses, `localhost`, this machine's own name "
-        "and names without a dot are known. Others are refused, but for health checks.",
-    )
+    uri: Annotated[str, _read_by(addresses.admin)] = "http://127.0.0.1:8161"
+    """Where `status`, health checks and metrics are served; `off`: nowhere."""
+    hosts: Annotated[tuple[str, ...], Listed] = ()
+    """Names with dots by which it is asked, in `Host`; addresses, `localhost`, this machine's own name and names
+    without a dot are known. Others are refused, but for health checks."""
 
     @property
     def address(self) -> Address | None:
@@ -168,11 +142,13 @@ class Settings(Section):
     )
     store: StoreSettings = Field(default_factory=StoreSettings)  # type: ignore[arg-type]
     locker: LockerSettings = Field(default_factory=LockerSettings)  # type: ignore[arg-type]
-    admin: AdminSettings = Field(default_factory=AdminSettings)  # type: ignore[arg-type]
+    replication: ReplicationSettings | None = None
+    admin: AdminSettings = Field(default_factory=AdminSettings)
     io_exception_handler: IOExceptionHandlerSettings = IOExceptionHandlerSettings()
     tls: TlsSettings = TlsSettings()  # type: ignore[call-arg]
     security: SecuritySettings = SecuritySettings()  # type: ignore[call-arg]
     destinations: Destinations = ()
+    virtual_destinations: VirtualDestinations = ()
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _notes: tuple[str, ...] = PrivateAttr(default=())

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, get_args
 
 from pydantic import BeforeValidator
-from pydantic_core import PydanticCustomError
+from pydantic.fields import FieldInfo
 
 TIMES: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 SIZES: Final = {
@@ -30,9 +30,16 @@ _QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Marks a field's unit for those who print settings."""
+    """Marks a field's unit. ``unlimited``: the number by which the operator says that there is no such bound, or of an
+    interval that it never ends."""
 
     name: str
+    unlimited: int | None = None
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the field holds milliseconds; as "s" it is only read."""
+        return self.name in ("ms", "s", "ms or -1")
 
 
 def milliseconds(value: object) -> int:
@@ -81,18 +88,15 @@ def _quantity(value: object, units: dict[str, int], expected: str) -> int:
     raise ValueError(expected)
 
 
-def _pydantic(parse: object) -> BeforeValidator:
-    assert callable(parse), "a unit is read by a function"
-
-    def validate(value: object) -> int:
-        try:
-            return int(parse(value))
-        except ValueError as error:
-            raise PydanticCustomError("expected", "{expected}", {"expected": str(error)}) from error
-
-    return BeforeValidator(validate)
+def unit_of(field: FieldInfo) -> Unit | None:
+    """The unit of a setting."""
+    # Of a key that may be left out, the mark stands inside the union with None.
+    inner = (mark for one in get_args(field.annotation) for mark in getattr(one, "__metadata__", ()))
+    return next((mark for mark in (*field.metadata, *inner) if isinstance(mark, Unit)), None)
 
 
-Milliseconds = Annotated[int, _pydantic(milliseconds), Unit("ms")]
-Bytes = Annotated[int, _pydantic(size), Unit("bytes")]
-Count = Annotated[int, _pydantic(count), Unit("")]
+Milliseconds = Annotated[int, BeforeValidator(milliseconds), Unit("ms")]
+MillisecondsOrNever = Annotated[int, BeforeValidator(milliseconds), Unit("ms", unlimited=0)]
+Bytes = Annotated[int, BeforeValidator(size), Unit("bytes")]
+BytesOrUnlimited = Annotated[int, BeforeValidator(size), Unit("bytes", unlimited=0)]
+Count = Annotated[int, BeforeValidator(count), Unit("")]

@@ -6,8 +6,8 @@ with Index.open(directory) as index:
     index.get(b"key")
 """
 
-from index.errors import IndexClosed, IndexDamaged, IndexFailed, IndexInUse, IndexStolen, IndexTrouble
-from index.index import Index, Statistics
+from tandemmq.index.errors import IndexClosed, IndexDamaged, IndexFailed, IndexInUse, IndexStolen, IndexTrouble
+from tandemmq.index.index import Index, Statistics
 
 __all__ = [
     "Index",

@@ -1,4 +1,4 @@
-"""The checker: everything an index promises about its bytes, looked at.
+"""The checker: verifies everything that an index promises about its bytes.
 
 - at least one root slot is whole, and its pages match their pointers, for the older root, too
 - keys ascend, lie in the range that their branch gives them, and are as many as the root says; all leaves are
@@ -12,17 +12,16 @@ import os
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from index.disk import Disk
-from index.errors import IndexDamaged
-from index.freelist import FreeSlot, Run
-from index.index import DATA_NAME, FREE_NAME
-from index.lock import lock_directory
-from index.node import Branch
-from index.page import Pointer
-from index.pages import DataFile, read_free_slot, read_slots
-from index.recovery import is_list_of
-from index.roots import Root, decode_roots, slot_of
-from tandemmq.disk import open_regular
+from tandemmq.disk import Disk, open_regular
+from tandemmq.index.errors import IndexDamaged
+from tandemmq.index.freelist import FreeSlot, Run
+from tandemmq.index.index import DATA_NAME, FREE_NAME
+from tandemmq.index.lock import lock_directory
+from tandemmq.index.node import Branch
+from tandemmq.index.page import Pointer
+from tandemmq.index.pages import DataFile, read_free_slot, read_slots
+from tandemmq.index.recovery import is_list_of
+from tandemmq.index.roots import Root, decode_roots, slot_of
 
 PROBLEMS_MAX = 100  # a ruined index would fill the screen
 CACHE_PAGES = 64
@@ -37,7 +36,6 @@ class Report:
     generation: int = 0
     keys: int = 0
     pages: int = 0
-    reached_pages: int = 0
     free_pages: int = 0
     waiting_pages: int = 0
 
@@ -87,7 +85,6 @@ def _inspect(report: Report, data: DataFile, roots: list[Root], slot: FreeSlot |
     report.pages = root.page_count
     reached, keys = _tree(report, data, root)
     report.keys = keys
-    report.reached_pages = len(reached)
     if keys != root.key_count:
         report.problem(f"the root says {root.key_count} keys, the leaves hold {keys}")
     before: set[int] = set()

@@ -7,13 +7,12 @@ under other names, and appears whole or not at all.
 
 import os
 
-from index.disk import Disk, sync_directory
-from index.freelist import FreeSlot
-from index.index import DATA_NAME, FREE_NAME, NEW_SUFFIX, read_note
-from index.lock import lock_directory
-from index.pages import read_free_slot, read_slots, write_free_slot
-from index.roots import PAGES_AT, SLOT_BYTES, SLOT_COUNT, Root, decode_roots, page_at, slot_of
-from tandemmq.disk import open_regular, read_fully, write_fully
+from tandemmq.disk import Disk, exists, open_regular, read_fully, sync_directory, write_fully
+from tandemmq.index.freelist import FreeSlot
+from tandemmq.index.index import DATA_NAME, FREE_NAME, NEW_SUFFIX, read_note
+from tandemmq.index.lock import lock_directory
+from tandemmq.index.pages import read_free_slot, read_slots, write_free_slot
+from tandemmq.index.roots import PAGES_AT, SLOT_BYTES, SLOT_COUNT, Root, decode_roots, page_at, slot_of
 
 CHUNK_BYTES = 1024 * 1024
 
@@ -29,7 +28,7 @@ def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
     opened = [lock_directory(disk, target_directory)]
     names = [os.path.join(target_directory, name) for name in (DATA_NAME, FREE_NAME)]
     try:
-        if _exists(disk, names[0]):
+        if exists(disk, names[0]):
             raise FileExistsError(f"there is an index in {target_directory}")
         if read_note(disk, source_directory) is not None:
             return False
@@ -61,14 +60,6 @@ def copy(source_directory: str, target_directory: str, disk: Disk = os) -> bool:
     finally:
         for fd in reversed(opened):
             disk.close(fd)
-
-
-def _exists(disk: Disk, path: str) -> bool:
-    try:
-        disk.close(open_regular(disk, path, os.O_RDONLY))
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _copy_pages(disk: Disk, source: int, target: int, root: Root) -> bool:

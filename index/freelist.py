@@ -14,7 +14,7 @@ Pure: no I/O.
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crcmod.predefined import mkCrcFun
 
@@ -51,8 +51,7 @@ def coalesce(runs: list[Run]) -> list[Run]:
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class FreeSlot:
+class FreeSlot(NamedTuple):
     """One slot of db.free."""
 
     unique_id: int
@@ -66,15 +65,8 @@ class FreeSlot:
 def encode_slot(slot: FreeSlot) -> bytes:
     """The slot's bytes."""
     numbers = [number for first, behind in (*slot.free, *slot.waiting) for number in (first, behind - first)]
-    rest = HEAD.pack(
-        FORMAT,
-        slot.unique_id,
-        slot.generation,
-        slot.incarnation,
-        slot.page_count,
-        len(slot.free),
-        len(slot.waiting),
-    ) + struct.pack(f"<{len(numbers)}I", *numbers)
+    head = HEAD.pack(FORMAT, *slot[:4], len(slot.free), len(slot.waiting))
+    rest = head + struct.pack(f"<{len(numbers)}I", *numbers)
     return MAGIC + CHECKSUM.pack(crc32c(rest)) + rest
 
 
@@ -87,18 +79,18 @@ def slot_bytes(head: bytes) -> int | None:
 
 
 def decode_slot(data: bytes) -> FreeSlot | None:
-    """The slot in `data`, or None when it is not whole: then nobody believes any of it."""
+    """The slot in `data`, or None when it is not whole: then none of it is used."""
     length = slot_bytes(data)
     if length is None or len(data) < length:
         return None
     at = len(MAGIC)
     if CHECKSUM.unpack_from(data, at)[0] != crc32c(data[at + CHECKSUM.size : length]):
         return None
-    form, unique_id, generation, incarnation, page_count, free, waiting = HEAD.unpack_from(data, at + CHECKSUM.size)
+    form, *numbers, free, waiting = HEAD.unpack_from(data, at + CHECKSUM.size)
     if form != FORMAT:
         return None
     runs = [(first, first + count) for first, count in RUN.iter_unpack(data[HEAD_BYTES:length])]
-    return FreeSlot(unique_id, generation, incarnation, page_count, runs[:free], runs[free : free + waiting])
+    return FreeSlot._make((*numbers, runs[:free], runs[free : free + waiting]))
 
 
 class FreePages:

@@ -16,25 +16,25 @@ knows.
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
-from index.disk import Disk, sync_directory
-from index.errors import IndexClosed, IndexDamaged, IndexFailed, IndexStolen
-from index.freelist import FreePages, FreeSlot
-from index.lock import lock_directory
-from index.node import Branch, Leaf
-from index.page import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PAGE_SIZE_MIN, Pointer
-from index.pages import DataFile, FreeFile, read_slots
-from index.recovery import Found, find_free_pages, is_list_of
-from index.roots import META_BYTES_MAX, PAGES_AT, Root, decode_root, decode_roots, encode_root, slot_of
-from index.tree import Merge
-from tandemmq.disk import open_regular, read_fully, write_fully
+from tandemmq.disk import Disk, open_regular, read_fully, sync_directory, write_fully
+from tandemmq.index.errors import IndexClosed, IndexDamaged, IndexFailed, IndexStolen
+from tandemmq.index.freelist import HEAD_BYTES, RUN, FreePages, FreeSlot
+from tandemmq.index.lock import lock_directory
+from tandemmq.index.node import Branch, Leaf
+from tandemmq.index.page import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PAGE_SIZE_MIN, Pointer
+from tandemmq.index.pages import DataFile, FreeFile, read_slots
+from tandemmq.index.recovery import Found, find_free_pages, is_list_of
+from tandemmq.index.roots import META_BYTES_MAX, PAGES_AT, Root, decode_root, decode_roots, encode_root, slot_of
+from tandemmq.index.tree import Merge
 
 DATA_NAME = "db.data"
 FREE_NAME = "db.free"
 DAMAGED_NAME = "damaged"  # says that a published page was found damaged: the next opening refuses
 NEW_SUFFIX = ".new"  # a file in the making; one that is found was left by a crash and counts for nothing
 CACHE_PAGES_DEFAULT = 2048
+BLOCK_BYTES = 4096  # what a file system rounds up to
 TRIM_PAGES_MIN = 64  # db.data is cut only when it gets shorter by this much
 
 
@@ -53,29 +53,21 @@ class Statistics:
     is_recovering_free_pages: bool
 
 
+@dataclass(eq=False)
 class Index:
     """An open index directory. Made by Index.open."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        lock: int,
-        data: DataFile,
-        free: FreeFile,
-        roots: list[Root],
-        slots: list[bytes],
-        incarnation: int,
-        entropy: Callable[[int], bytes],
-        directory: str | None,
-    ) -> None:
-        self._directory = directory  # None: damage is not to be noted in it
-        self._disk = disk
-        self._lock = lock
-        self._data = data
-        self._free = free
-        self._slots = slots
-        self._incarnation = incarnation
-        self._entropy = entropy
+    _disk: Disk
+    _lock: int
+    _data: DataFile
+    _free: FreeFile
+    _roots: InitVar[list[Root]]
+    _slots: list[bytes]
+    _incarnation: int
+    _entropy: Callable[[int], bytes]
+    _directory: str | None  # None: damage is not to be noted in it
+
+    def __post_init__(self, roots: list[Root]) -> None:
         self._root: Root | None = roots[0]  # None: closed or failed
         self._last = roots[0]
         self._older: Root | None = roots[1] if len(roots) > 1 else None
@@ -99,12 +91,12 @@ class Index:
         notes_damage: bool = True,
     ) -> "Index":
         """Open the index in a directory, making both where there are none. `page_size` is for a new one,
-        `entropy` the disk's `urandom` if nobody says otherwise.
+        `entropy` the disk's `urandom` by default.
 
         Raises IndexInUse when it is open elsewhere, IndexDamaged when what is there cannot be trusted,
-        OSError when the disk fails (which says nothing about the index). Opening reads no pages: who meets a damaged
-        one later gets IndexDamaged then, and a note beside db.data makes the next opening raise it at once;
-        without `notes_damage` nothing is noted.
+        OSError when the disk fails (which says nothing about the index). Opening reads no pages: a later read of a
+        damaged page raises IndexDamaged, and a note beside db.data makes the next opening raise it at once; without
+        `notes_damage` nothing is noted.
         """
         if page_size not in range(PAGE_SIZE_MIN, PAGE_SIZE_MAX + 1) or page_size & (page_size - 1):
             raise ValueError(f"page size {page_size} is no power of two from {PAGE_SIZE_MIN} to {PAGE_SIZE_MAX}")
@@ -218,7 +210,7 @@ class Index:
             root = self._root
             if root is None:
                 raise self._refusal()
-            # Pinned before it is looked at again: a checkpoint that frees pages sees the pin, or we see its root.
+            # Pinned before it is read again: a checkpoint that frees pages sees the pin, or we see its root.
             self._pins[pin] = root.generation  # prove: reader-pins-its-root
             if self._root is root:  # prove: pinned-root-is-current
                 return root
@@ -286,7 +278,7 @@ class Index:
 
     def _steps(self, changes: Iterable[tuple[bytes, bytes | None]], meta: bytes) -> Generator[None, None, None]:
         # Before a page is written: its place may be free to us and taken to the other.
-        self._look()  # prove: index-look-before-pages
+        self._check_roots()  # prove: index-check-before-pages
         last = self._last
         generation = last.generation + 1
         space = self._space.copy()
@@ -343,18 +335,18 @@ class Index:
         read = list(self._pins.values())
         return min([oldest, *read])  # prove: readers-keep-their-pages ", *read"
 
-    def _look(self) -> None:
-        """Make sure that nobody else publishes here, on a file system whose locks do not lock."""
+    def _check_roots(self) -> None:
+        """Raise when somebody else has published here, on a file system whose locks do not work."""
         slots = self._data.slots()
         if slots != self._slots:
             for data in slots:
-                stranger = decode_root(data)
-                if stranger is not None and data not in self._slots:
-                    raise IndexStolen(f"generation {stranger.generation} was published by somebody else")
+                other_root = decode_root(data)
+                if other_root is not None and data not in self._slots:
+                    raise IndexStolen(f"generation {other_root.generation} was published by somebody else")
             raise IndexFailed("a root slot does not hold what was written to it")
 
     def _publish(self, root: Root) -> None:
-        self._look()  # prove: index-look-before-root
+        self._check_roots()  # prove: index-check-before-root
         data = encode_root(root)
         self._data.publish(root, data)
         self._slots[slot_of(root.generation)] = data
@@ -371,7 +363,7 @@ class Index:
         """Find the free pages when db.free could not be trusted. Each step reads a page; run it between other work.
 
         Done by the thread that makes checkpoints, at any pace; the next checkpoint takes and writes what was found.
-        Nothing to do, nothing done; given up before its end, it starts anew in the next run or the next opening.
+        Without need it does nothing; when abandoned, it starts again in the next run or at the next opening.
         """
         if self._root is None:
             raise self._refusal()
@@ -405,6 +397,16 @@ class Index:
             cached_pages=len(self._data.cache),
             is_recovering_free_pages=self._recovery_roots is not None,
         )
+
+    def growth_max(self, added: int, changes: int) -> int:
+        """So many bytes more a checkpoint of ``changes`` that adds ``added`` bytes of keys and values may take on the
+        disk: it writes every page anew that is in use, each change may divide one that was full, and pages that it
+        makes are half full at least."""
+        space, page_size = self._space, self._data.page_size
+        in_use = space.page_count - space.free_count() - space.waiting_count()
+        pages = in_use + min(in_use, changes) + 2 * added // page_size + 2 * (self._last.depth + 1)
+        slot_bytes = HEAD_BYTES + (space.page_count + pages) * RUN.size
+        return PAGES_AT + pages * page_size + slot_bytes + 2 * BLOCK_BYTES
 
     def close(self) -> None:
         """Let go of files and lock. Nothing is written: what was published is durable. May be called twice."""

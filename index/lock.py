@@ -8,9 +8,8 @@ import errno
 import fcntl
 import os
 
-from index.disk import Disk
-from index.errors import IndexInUse
-from tandemmq.disk import demand_directory, open_regular
+from tandemmq.disk import Disk, demand_directory, open_regular
+from tandemmq.index.errors import IndexInUse
 
 LOCK_NAME = "index.lock"
 

@@ -12,11 +12,12 @@ Pure: no I/O. A node is never changed once it is made, so threads may share it.
 
 import struct
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import add
 from typing import TypeAlias
 
-from index.page import BRANCH, HEADER_BYTES, LEAF, Header, Pointer, seal
+from tandemmq.index.page import BRANCH, HEADER_BYTES, LEAF, Header, Pointer, seal
 
 KEYS_EQUAL = 1  # flag: one key length for all
 VALUES_EQUAL = 2  # flag: one value length for all
@@ -38,24 +39,20 @@ def value_bytes_max(page_size: int) -> int:
     return page_size // 4
 
 
+@dataclass(slots=True, eq=False)
 class Leaf:
     """Sorted keys and their values."""
 
-    __slots__ = ("keys", "values")
-
-    def __init__(self, keys: list[bytes], values: list[bytes]) -> None:
-        self.keys = keys
-        self.values = values
+    keys: list[bytes]
+    values: list[bytes]
 
 
+@dataclass(slots=True, eq=False)
 class Branch:
     """Children and the separators between them."""
 
-    __slots__ = ("pointers", "separators")
-
-    def __init__(self, separators: list[bytes], pointers: list[Pointer]) -> None:
-        self.separators = separators
-        self.pointers = pointers
+    separators: list[bytes]
+    pointers: list[Pointer]
 
 
 Node: TypeAlias = Leaf | Branch
@@ -253,7 +250,7 @@ def join(left: Node, low: bytes, right: Node) -> Node:
 def merge(keys: list[bytes], values: list[bytes], new_keys: list[bytes], new_values: list[bytes | None]) -> bool:
     """Apply sorted changes (None deletes) to the sorted rows, in place. True when they went in as one new run.
 
-    Three ways, for the three habits of a queue: a run of new keys, a run of deletions, and everything else.
+    Three ways, for the three patterns of a queue: a run of new keys, a run of deletions, and everything else.
     """
     first = bisect_left(keys, new_keys[0])
     last = bisect_right(keys, new_keys[-1], first)

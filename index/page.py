@@ -14,7 +14,7 @@ import struct
 from typing import NamedTuple
 from zlib import crc32
 
-from index.errors import IndexDamaged
+from tandemmq.index.errors import IndexDamaged
 
 PAGE_SIZE_DEFAULT = 8192
 PAGE_SIZE_MIN = 256

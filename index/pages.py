@@ -8,13 +8,12 @@ keyed by the whole pointer.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from index.disk import Disk
-from index.errors import IndexFailed
-from index.freelist import FreeSlot, decode_slot, encode_slot, slot_bytes
-from index.node import Node, decode
-from index.page import Pointer, verify
-from index.roots import SLOT_BYTES, SLOT_COUNT, Root, page_at, slot_of
-from tandemmq.disk import read_fully, write_fully
+from tandemmq.disk import Disk, read_fully, write_fully
+from tandemmq.index.errors import IndexFailed
+from tandemmq.index.freelist import FreeSlot, decode_slot, encode_slot, slot_bytes
+from tandemmq.index.node import Node, decode
+from tandemmq.index.page import Pointer, verify
+from tandemmq.index.roots import SLOT_BYTES, SLOT_COUNT, Root, page_at, slot_of
 
 STRETCH_BYTES_MAX = 256 * 1024  # written in one call: a fraction of a millisecond
 # The slots of db.free are interleaved in blocks, so that both can grow: slot s owns blocks s, s+2, s+4, ...
@@ -202,11 +201,6 @@ class FreeFile:
         with failing("write of db.free"):
             write_free_slot(self._disk, self._fd, slot)
             self._disk.fdatasync(self._fd)  # prove: free-list-before-root
-
-    def sync(self) -> None:
-        """Make everything read durable."""
-        with failing("sync of db.free"):
-            self._disk.fsync(self._fd)
 
     def close(self) -> None:
         """Close the descriptor."""

@@ -3,18 +3,18 @@
 Only branches are read: a leaf's number stands in its parent. The walk belongs to the roots that were found when the
 index was opened; their owner keeps every page that it walks from being written on meanwhile (index/index.py pins them,
 and takes new pages from the end), so that what it finds stays true however many checkpoints pass: a page that one of
-them replaced was reached by the walk, and is in nobody's list twice.
+them replaced was reached by the walk, and is in no list twice.
 """
 
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from index.errors import IndexDamaged
-from index.freelist import FreeSlot, Run
-from index.node import Branch
-from index.page import Pointer
-from index.pages import DataFile
-from index.roots import Root
+from tandemmq.index.errors import IndexDamaged
+from tandemmq.index.freelist import FreeSlot, Run
+from tandemmq.index.node import Branch
+from tandemmq.index.page import Pointer
+from tandemmq.index.pages import DataFile
+from tandemmq.index.roots import Root
 
 
 @dataclass(frozen=True, slots=True)

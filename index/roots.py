@@ -13,10 +13,10 @@ Pure: no I/O.
 """
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from index.freelist import crc32c
-from index.page import Pointer
+from tandemmq.index.freelist import crc32c
+from tandemmq.index.page import Pointer
 
 MAGIC = b"TMQROOT1"
 FORMAT = 1
@@ -31,9 +31,8 @@ META_BYTES_MAX = 3 * 1024
 assert META_AT + META_BYTES_MAX <= SLOT_BYTES, "meta does not fit into a slot"
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
-    """One published generation of the tree."""
+class Root(NamedTuple):
+    """One published generation of the tree. Its numbers stand in a slot in this order."""
 
     page_size: int
     depth: int
@@ -59,20 +58,8 @@ def slot_of(generation: int) -> int:
 def encode_root(root: Root) -> bytes:
     """The slot's bytes."""
     pointer = root.pointer or Pointer(0, 0, 0)
-    rest = HEAD.pack(
-        FORMAT,
-        root.page_size,
-        root.depth,
-        root.generation,
-        root.incarnation,
-        root.free_page_unique_id,
-        root.page_count,
-        root.key_count,
-        pointer.page,
-        pointer.checksum,
-        pointer.generation,
-        len(root.meta),
-    )
+    numbers = root[:7]
+    rest = HEAD.pack(FORMAT, *numbers, pointer.page, pointer.checksum, pointer.generation, len(root.meta))
     rest = (rest + root.meta).ljust(SLOT_BYTES - CHECKED_AT, b"\0")
     return MAGIC + CHECKSUM.pack(crc32c(rest)) + rest
 
@@ -83,14 +70,12 @@ def decode_root(data: bytes) -> Root | None:
         return None
     if CHECKSUM.unpack_from(data, len(MAGIC))[0] != crc32c(data[CHECKED_AT:]):  # prove: root-checksum
         return None
-    fields = HEAD.unpack_from(data, CHECKED_AT)
-    form, page_size, depth, generation, incarnation, unique_id, page_count, key_count = fields[:8]
-    page, checksum, page_generation, meta_length = fields[8:]
+    form, *numbers, page, checksum, generation, meta_length = HEAD.unpack_from(data, CHECKED_AT)
     if form != FORMAT:
         return None
-    pointer = Pointer(page, page_generation, checksum) if depth else None
-    meta = data[META_AT : META_AT + meta_length]
-    return Root(page_size, depth, generation, incarnation, unique_id, page_count, key_count, pointer, meta)
+    pointer = Pointer(page, generation, checksum)
+    root = Root._make((*numbers, pointer, data[META_AT : META_AT + meta_length]))
+    return root if root.depth else root._replace(pointer=None)
 
 
 def decode_roots(slots: list[bytes]) -> list[Root]:

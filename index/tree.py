@@ -9,26 +9,16 @@ Knows nothing of roots being published (index/index.py does that) nor of threads
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterable
+from dataclasses import InitVar, dataclass
 from itertools import islice
 from operator import lt
 from typing import NamedTuple, TypeAlias
 
-from index.freelist import FreePages
-from index.node import (
-    Branch,
-    Cutter,
-    Leaf,
-    Node,
-    encode,
-    join,
-    key_bytes_max,
-    merge,
-    separator,
-    size,
-    value_bytes_max,
-)
-from index.page import Pointer
-from index.pages import DataFile
+from tandemmq.index import node as nodes
+from tandemmq.index.freelist import FreePages
+from tandemmq.index.node import Branch, Cutter, Leaf, Node
+from tandemmq.index.page import Pointer
+from tandemmq.index.pages import DataFile
 
 CHANGES_IN_HAND = 256  # changes taken from the caller at a time: what one step works on
 SMALL_FRACTION = 3  # a node that fills less than 1/3 of a page is joined with a neighbour, if it can be
@@ -46,8 +36,8 @@ class Changes:
 
     def __init__(self, changes: Iterable[tuple[bytes, bytes | None]], page_size: int) -> None:
         self._source = iter(changes)
-        self._key_max = key_bytes_max(page_size)
-        self._value_max = value_bytes_max(page_size)
+        self._key_max = nodes.key_bytes_max(page_size)
+        self._value_max = nodes.value_bytes_max(page_size)
         self._keys: list[bytes] = []
         self._values: list[bytes | None] = []
         self._at = 0
@@ -94,36 +84,20 @@ class Merged(NamedTuple):
     keys_added: int
 
 
+@dataclass(eq=False)
 class Merge:
     """One merge of changes into the tree under a root page. ``replaced`` are the pages that its tree has no more."""
 
-    __slots__ = (
-        "_changes",
-        "_data",
-        "_generation",
-        "_incarnation",
-        "_keys_added",
-        "_page_size",
-        "_small",
-        "_space",
-        "replaced",
-    )
+    _data: DataFile
+    _space: FreePages
+    changes: InitVar[Iterable[tuple[bytes, bytes | None]]]
+    _generation: int
+    _incarnation: int
 
-    def __init__(
-        self,
-        data: DataFile,
-        space: FreePages,
-        changes: Iterable[tuple[bytes, bytes | None]],
-        generation: int,
-        incarnation: int,
-    ) -> None:
-        self._data = data
-        self._space = space
-        self._page_size = data.page_size
-        self._small = data.page_size // SMALL_FRACTION
-        self._changes = Changes(changes, data.page_size)
-        self._generation = generation
-        self._incarnation = incarnation
+    def __post_init__(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
+        self._page_size = self._data.page_size
+        self._small = self._page_size // SMALL_FRACTION
+        self._changes = Changes(changes, self._page_size)
         self._keys_added = 0
         self.replaced: list[Pointer] = []
 
@@ -145,7 +119,7 @@ class Merge:
             return Merged(None, 0, self._keys_added)
         child = entries[0][1]
         while depth > 1:  # a branch with one child is no root
-            branch = self._data.load(child) if isinstance(child, Pointer) else child
+            branch = self._node(child)
             assert isinstance(branch, Branch), "a leaf above the lowest level"
             if len(branch.pointers) > 1:
                 break
@@ -200,7 +174,7 @@ class Merge:
             new_keys, new_values = self._changes.take(high)
             if not new_keys:
                 break
-            if not merge(keys, values, new_keys, new_values):
+            if not nodes.merge(keys, values, new_keys, new_values):
                 is_run = False
             stable = bisect_right(keys, new_keys[-1])  # what comes later belongs behind these
             following = self._changes.peek()
@@ -262,19 +236,19 @@ class Merge:
             if isinstance(child, Pointer):
                 settled.append((low, child))
                 continue
-            while size(child, self._page_size) < self._small:
+            while nodes.size(child, self._page_size) < self._small:
                 if at < len(entries):
                     right_low, right = entries[at]
-                    joined = join(child, right_low, self._node(right))
-                    if size(joined, self._page_size) <= self._page_size:
+                    joined = nodes.join(child, right_low, self._node(right))
+                    if nodes.size(joined, self._page_size) <= self._page_size:
                         self._drop(right)
                         child = joined
                         at += 1
                         continue
                 if settled:
                     left_low, left = settled[-1]
-                    joined = join(self._node(left), low, child)
-                    if size(joined, self._page_size) <= self._page_size:
+                    joined = nodes.join(self._node(left), low, child)
+                    if nodes.size(joined, self._page_size) <= self._page_size:
                         self._drop(left)
                         child = joined
                         low = left_low
@@ -298,7 +272,7 @@ class Merge:
 
     def _write(self, node: Node) -> Pointer:
         page = self._space.allocate()
-        data, checksum = encode(node, page, self._generation, self._incarnation, self._page_size)
+        data, checksum = nodes.encode(node, page, self._generation, self._incarnation, self._page_size)
         self._data.write(page, data)
         pointer = Pointer(page, self._generation, checksum)
         if isinstance(node, Branch):
@@ -307,4 +281,4 @@ class Merge:
 
 
 def _low(before: bytes | None, piece: Leaf) -> bytes:
-    return b"" if before is None else separator(before, piece.keys[0])
+    return b"" if before is None else nodes.separator(before, piece.keys[0])

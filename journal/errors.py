@@ -1,7 +1,7 @@
 """What can go wrong with a journal, as the caller meets it.
 
 Reading:  JournalMissing, JournalCorrupt.      The journal is not what it should be; an operator decides.
-Writing:  JournalFailed.                       The disk said no; final for this writer.
+Writing:  JournalFailed.                       The disk failed; final for this writer.
 Fencing:  FenceTaken, Deposed.                 Somebody else is master; demote and stand by.
 """
 
@@ -24,7 +24,7 @@ class JournalMissing(JournalError):
 class JournalCorrupt(JournalError):
     """The bytes from ``start`` to ``stop`` of a journal file are not what was written there.
 
-    Never raised for a torn tail, which was promised to nobody.
+    Never raised for a torn tail: no receipt was sent for it.
     """
 
     def __init__(self, file: int, start: int, stop: int, reason: str) -> None:
@@ -42,6 +42,7 @@ class JournalFailed(JournalError):
         super().__init__(f"journal failed to {doing}: {cause}")
         self.doing = doing
         self.errno = cause.errno
+        self.__cause__ = cause  # compiled code raises without one
 
 
 class FenceTaken(JournalError):
@@ -53,7 +54,7 @@ class FenceTaken(JournalError):
 
 
 class Deposed(JournalError):
-    """A successor has fenced this writer off: nothing written since the last good look counts."""
+    """A successor has fenced this writer off: nothing written since the last good fence check counts."""
 
     def __init__(self, file: int, reason: str) -> None:
         super().__init__(f"deposed while writing db-{file}.log: {reason}")

@@ -13,12 +13,12 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
-from journal.disk import Disk
-from journal.errors import FenceTaken
-from journal.format import END_RECORD, FILE_ID_LIMIT
-from tandemmq.disk import open_regular, open_with_status, write_fully
+from tandemmq.disk import Disk, open_regular, open_with_status, sync_directory, unlink_if_there, write_fully
+from tandemmq.journal.errors import FenceTaken
+from tandemmq.journal.format import END_RECORD, FILE_ID_LIMIT
 from tandemmq.modes import NEW_FILE
 
 PREFIX = "db-"
@@ -45,6 +45,7 @@ def identity_of(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino
 
 
+@dataclass(eq=False)
 class JournalFiles:
     """The directory must exist. Any thread may call; ``prepare`` and ``publish`` of one broker name one at a time.
 
@@ -52,17 +53,12 @@ class JournalFiles:
     one; it is held while the disk works.
     """
 
-    __slots__ = ("_prepared", "directory", "disk", "make_lock")
+    directory: str
+    disk: Disk = os
+    make_lock: Callable[[], AbstractContextManager[Any]] = threading.Lock
 
-    def __init__(
-        self,
-        directory: str,
-        disk: Disk = os,
-        make_lock: Callable[[], AbstractContextManager[Any]] = threading.Lock,
-    ) -> None:
-        self.directory = os.fspath(directory)
-        self.disk = disk
-        self.make_lock = make_lock
+    def __post_init__(self) -> None:
+        self.directory = os.fspath(self.directory)
         # What is prepared stays open: the number of a deleted file may be given to the next, that of an open one not.
         self._prepared: dict[str, tuple[int, Identity]] = {}
 
@@ -82,10 +78,9 @@ class JournalFiles:
         return identity_of(self.disk.stat(self.path(file)))
 
     def identity_now(self, file: int) -> Identity:
-        """As the server has it, not as this host remembers it.
+        """As the server has it, not as this host caches it.
 
-        A host may believe for long that a name still stands for what it stood for (NFS, acdirmin); who opens a file is
-        asked for more (close-to-open).
+        A host may trust a cached name for long (NFS, acdirmin); an open asks the server (close-to-open).
         """
         fd, status = open_with_status(self.disk, self.path(file), os.O_RDONLY)
         self.disk.close(fd)
@@ -103,28 +98,32 @@ class JournalFiles:
             return False
         return True
 
-    def prepare(self, broker: str, length: int) -> None:
+    def prepare(self, broker: str, length: int, *, has_zeros: bool = True) -> None:
         """Make ``.next-<broker>``: ``length`` bytes really written, an end record at 0, synced. Replaces a left-over.
 
-        Zeros are written, not reserved: a sync of a later batch then has no metadata to write. On return it can be
-        published. On OSError (a full disk, say) nothing is left of it.
+        Zeros are written, not reserved: a sync of a later batch then has no metadata to write. ``has_zeros`` is False
+        for a file that is written whole at once: then there is a hole. On return it can be published. On OSError (a
+        full disk, say) nothing is left of it.
         """
         disk = self.disk
         path = self.next_path(broker)
         self.abandon(broker)
         # A left-over may be a second name of a published file (a crash between link and unlink): never write into it.
-        self._unlink_if_there(path)
+        unlink_if_there(self.disk, path)
         fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, NEW_FILE)
         try:
-            zeros = bytes(min(ZEROS_CHUNK_BYTES, length))
-            for offset in range(0, length, ZEROS_CHUNK_BYTES):
-                write_fully(disk, fd, memoryview(zeros)[: length - offset], offset)
+            if has_zeros:
+                zeros = bytes(min(ZEROS_CHUNK_BYTES, length))
+                for offset in range(0, length, ZEROS_CHUNK_BYTES):
+                    write_fully(disk, fd, memoryview(zeros)[: length - offset], offset)
+            else:
+                disk.ftruncate(fd, length)
             write_fully(disk, fd, END_RECORD, 0)
             disk.fsync(fd)  # prove: prepared-file-sync
             identity = identity_of(disk.fstat(fd))
         except OSError as error:
             disk.close(fd)
-            self._unlink_if_there(path)  # a full disk gets its space back
+            unlink_if_there(self.disk, path)  # a full disk gets its space back
             raise OSError(error.errno, error.strerror, path) from error
         self._prepared[broker] = fd, identity
 
@@ -145,15 +144,16 @@ class JournalFiles:
                 pass  # whose it is, is asked next
             status = self.disk.stat(self.path(file))
             # Two names, this one and the one to be unlinked. A third: a thread of a former life that hung between its
-            # look and its link woke up, and gave our file the name that it wanted for its own. Asked before the unlink,
-            # while what was just looked up is fresh: a host may remember the number of names for a while (FUSE).
+            # fence check and its link woke up, and gave our file the name that it wanted for its own. Asked before the
+            # unlink, while the look-up is fresh: a host may remember the number of names for a while
+            # (FUSE).
             if identity_of(status) != identity or status.st_nlink > 2:  # prove: fence-is-our-file
                 raise FenceTaken(file)
         except FileNotFoundError as error:  # what we prepared, or the name we gave it, was taken away
             raise FenceTaken(file) from error
         finally:
             self.abandon(broker)  # before the unlink: NFS keeps an open file under a name of its own
-        self._unlink_if_there(source)
+        unlink_if_there(self.disk, source)
         self.sync_directory()  # prove: fence-name-durable
         return identity
 
@@ -166,24 +166,16 @@ class JournalFiles:
     def remove(self, files: Iterable[int]) -> None:
         """Delete files, oldest first. When it returns, no power loss brings them back."""
         for file in sorted(files):  # prove: removal-oldest-first "sorted(files)" -> "sorted(files, reverse=True)"
-            self._unlink_if_there(self.path(file))
+            unlink_if_there(self.disk, self.path(file))
         self.sync_directory()  # prove: removal-durable
 
     def sync(self, file: int) -> None:
         """Make durable what anybody wrote to the file, also a process that died before its own sync."""
-        self._sync(open_regular(self.disk, self.path(file), os.O_RDWR))  # prove: whole-file-sync
-
-    def sync_directory(self) -> None:
-        self._sync(self.disk.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-
-    def _sync(self, fd: int) -> None:
+        fd = open_regular(self.disk, self.path(file), os.O_RDWR)
         try:
-            self.disk.fsync(fd)
+            self.disk.fsync(fd)  # prove: whole-file-sync
         finally:
             self.disk.close(fd)
 
-    def _unlink_if_there(self, path: str) -> None:
-        try:
-            self.disk.unlink(path)
-        except FileNotFoundError:
-            pass
+    def sync_directory(self) -> None:
+        sync_directory(self.disk, self.directory)

@@ -154,7 +154,7 @@ class Records(Sequence[tuple[int, bytes]]):
 
 
 def locate_records(buffer: bytes, start: int, stop: int, base: int) -> Records | None:
-    """``decode_records`` for who looks at many records at once: no payload is copied."""
+    """``decode_records`` for reading many records at once: no payload is copied."""
     unpack = RECORD_HEADER.unpack_from
     starts: list[int] = []
     add = starts.append

@@ -10,11 +10,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from journal.errors import JournalCorrupt, JournalMissing
-from journal.files import JournalFiles
-from journal.format import OFFSET_MASK, RECORD_HEADER, RECORD_HEADER_SIZE, USER_RECORD, Location, file_of, offset_of
 from tandemmq.disk import open_regular, read_fully
+from tandemmq.journal.errors import JournalCorrupt, JournalMissing
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import (
+    OFFSET_MASK,
+    RECORD_HEADER,
+    RECORD_HEADER_SIZE,
+    USER_RECORD,
+    Location,
+    file_of,
+    offset_of,
+)
 
 DESCRIPTORS_MAX = 64
 # A record whose size is not known is read together with this much of what follows its header: mostly that is all of it.
@@ -24,13 +33,11 @@ GAP_BYTES_MAX = 16 * 1024
 SPAN_BYTES_MAX = 1024 * 1024
 
 
+@dataclass(slots=True, eq=False)
 class _Descriptor:
-    __slots__ = ("fd", "is_forgotten", "pins")
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self.pins = 0
-        self.is_forgotten = False
+    fd: int
+    pins: int = 0
+    is_forgotten: bool = False
 
 
 class JournalReader:
@@ -112,7 +119,7 @@ class JournalReader:
                 except FileNotFoundError as error:
                     raise JournalMissing(file, offset) from error
                 descriptor = _Descriptor(fd)
-                self._make_room()
+                self._evict()
             self._descriptors[file] = descriptor
             descriptor.pins += 1
         try:
@@ -123,7 +130,7 @@ class JournalReader:
                 if descriptor.is_forgotten and not descriptor.pins:
                     self._files.disk.close(descriptor.fd)
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         while len(self._descriptors) >= self._descriptors_max:
             oldest = next((file for file, known in self._descriptors.items() if not known.pins), None)
             if oldest is None:

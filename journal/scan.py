@@ -1,7 +1,7 @@
 """Walks a journal file batch by batch, checks each, and tells a clean end, a torn tail and corruption apart.
 
     good batch, good batch, end mark              clean: the mark is the end record, zeros, or the end of the file
-    good batch, bad bytes, no good batch behind   torn: a write that nobody was told about; forgotten
+    good batch, bad bytes, no good batch behind   torn: a write without a receipt; dropped
     good batch, bad bytes, good batch             corrupt: what was confirmed is damaged; never skipped silently
     good batch, end mark, good batch              corrupt: a write was lost in the middle
     any end before the one a successor named      corrupt: the successor read up to there
@@ -15,12 +15,14 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Protocol
 
-from journal.errors import JournalCorrupt, JournalMissing
-from journal.files import JournalFiles
-from journal.format import (
+from tandemmq.disk import data_from, open_regular, read_fully
+from tandemmq.journal.errors import JournalCorrupt, JournalMissing
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import (
     CONTROL,
     CONTROL_MARK,
     CONTROL_MARK_SIZE,
@@ -32,13 +34,12 @@ from journal.format import (
     decode_records,
     is_sound,
 )
-from tandemmq.disk import data_from, open_regular, read_fully
 
 CHUNK_BYTES = 4 * 1024 * 1024
-# Who follows a live file looks again and again, and mostly finds one batch: the first read is short, later ones grow.
+# A follower of a live file polls it, and mostly finds one batch: the first read is short, later ones grow.
 FIRST_CHUNK_BYTES = 64 * 1024
 GROWTH = 4
-# For bytes that are only looked through: memory that was just used is quicker than new.
+# For bytes that are only scanned: memory that was just used is quicker than new.
 SEARCH_BYTES = 256 * 1024
 _NO_CONTROL = (b"", 0, 0)
 
@@ -51,14 +52,12 @@ class EndingKind(enum.Enum):
     TORN = "torn"
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Ending:
     """Where the last good batch ends (the next one may be written there), and what was found behind it."""
 
-    __slots__ = ("kind", "offset")
-
-    def __init__(self, offset: int, kind: EndingKind) -> None:
-        self.offset = offset
-        self.kind = kind
+    offset: int
+    kind: EndingKind
 
     @property
     def is_torn(self) -> bool:
@@ -68,17 +67,15 @@ class Ending:
         return f"Ending({self.offset}, {self.kind.value})"
 
 
+@dataclass(slots=True, eq=False)
 class Batch:
     """A batch whose checksum was right. ``records`` are its user records as (offset of the header, payload)."""
 
-    __slots__ = ("checksum", "end", "file", "offset", "records")
-
-    def __init__(self, file: int, offset: int, end: int, checksum: int, records: Sequence[tuple[int, bytes]]) -> None:
-        self.file = file
-        self.offset = offset
-        self.end = end
-        self.checksum = checksum
-        self.records = records
+    file: int
+    offset: int
+    end: int
+    checksum: int
+    records: Sequence[tuple[int, bytes]]
 
 
 class Source(Protocol):
@@ -88,7 +85,7 @@ class Source(Protocol):
         """Fewer than ``length`` bytes only at the end; each call sees what is there now."""
 
     def data_from(self, offset: int) -> int:
-        """Up to there is nothing but zeros from ``offset`` on, as far as it can be told without reading."""
+        """The end of the zeros that begin at ``offset``, as far as it is known without reading."""
 
     def size(self) -> int: ...
 
@@ -122,27 +119,7 @@ class FileSource:
         self._disk.close(self._fd)
 
 
-class MemorySource:
-    """The bytes of a journal file in memory."""
-
-    __slots__ = ("_content",)
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def read(self, offset: int, length: int) -> bytes:
-        return self._content[offset : offset + length]
-
-    def data_from(self, offset: int) -> int:
-        return offset
-
-    def size(self) -> int:
-        return len(self._content)
-
-    def close(self) -> None:
-        pass
-
-
+@dataclass(eq=False)
 class Scan:
     """Iterate over it for the batches; after the last one, ``ending`` says where and how they ended.
 
@@ -153,55 +130,45 @@ class Scan:
     where they are (journal.format.locate_records).
     """
 
-    __slots__ = ("_chunk_bytes", "_decode", "_end", "_file", "_is_live", "_on_corrupt", "_open", "_start", "ending")
+    open_source: Callable[[], Source]
+    file: int
+    start: int = 0
+    end: int | None = None
+    _: KW_ONLY
+    is_live: bool = False
+    on_corrupt: Callable[[JournalCorrupt], None] | None = None
+    chunk_bytes: int = CHUNK_BYTES
+    decode: Callable[[bytes, int, int, int], Sequence[tuple[int, bytes]] | None] = decode_records
 
-    def __init__(
-        self,
-        open_source: Callable[[], Source],
-        file: int,
-        start: int = 0,
-        end: int | None = None,
-        *,
-        is_live: bool = False,
-        on_corrupt: Callable[[JournalCorrupt], None] | None = None,
-        chunk_bytes: int = CHUNK_BYTES,
-        decode: Callable[[bytes, int, int, int], Sequence[tuple[int, bytes]] | None] = decode_records,
-    ) -> None:
-        self._open = open_source
-        self._file = file
-        self._start = start
-        self._end = end
-        self._is_live = is_live
-        self._on_corrupt = on_corrupt
-        self._chunk_bytes = max(chunk_bytes, CONTROL_SIZE)
-        self._decode = decode
-        self.ending = Ending(start, EndingKind.BOUND)
+    def __post_init__(self) -> None:
+        self.chunk_bytes = max(self.chunk_bytes, CONTROL_SIZE)
+        self.ending = Ending(self.start, EndingKind.BOUND)
 
     def __iter__(self) -> Iterator[Batch]:
-        source = self._open()
+        source = self.open_source()
         try:
             yield from self._batches(source)
         finally:
             source.close()
 
     def _batches(self, source: Source) -> Iterator[Batch]:
-        file, unpack, decode = self._file, CONTROL.unpack_from, self._decode
-        chunk_bytes = min(FIRST_CHUNK_BYTES, self._chunk_bytes)
-        limit = source.size() if self._end is None else self._end
-        position = self._start  # offset of the next batch in the file
+        file, unpack, decode = self.file, CONTROL.unpack_from, self.decode
+        chunk_bytes = min(FIRST_CHUNK_BYTES, self.chunk_bytes)
+        limit = source.size() if self.end is None else self.end
+        position = self.start  # offset of the next batch in the file
         good_end = position
         buffer, base, at = b"", position, 0  # the buffer holds the file from base on; at = position - base
         while position < limit:
             if len(buffer) - at < CONTROL_SIZE:
                 buffer, base, at = source.read(position, chunk_bytes), position, 0
-                chunk_bytes = min(chunk_bytes * GROWTH, self._chunk_bytes)
+                chunk_bytes = min(chunk_bytes * GROWTH, self.chunk_bytes)
             mark, length, checksum = unpack(buffer, at) if len(buffer) - at >= CONTROL_SIZE else _NO_CONTROL
             if mark == CONTROL_MARK and 0 < length <= limit - position - CONTROL_SIZE:
                 first = at + CONTROL_SIZE
                 stop = first + length
                 if stop > len(buffer):
                     buffer = source.read(position, max(chunk_bytes, CONTROL_SIZE + length))
-                    chunk_bytes = min(chunk_bytes * GROWTH, self._chunk_bytes)
+                    chunk_bytes = min(chunk_bytes * GROWTH, self.chunk_bytes)
                     base, first, stop = position, CONTROL_SIZE, CONTROL_SIZE + length
                 if stop <= len(buffer) and is_sound(buffer, first, stop, checksum):
                     records = decode(buffer, first, stop, base)
@@ -217,12 +184,12 @@ class Scan:
                 return
             position = resumption
             buffer, base, at = b"", position, 0
-        kind = EndingKind.FILE_END if self._end is None else EndingKind.BOUND
+        kind = EndingKind.FILE_END if self.end is None else EndingKind.BOUND
         self.ending = Ending(good_end, kind)
 
     def _resume(self, source: Source, position: int, limit: int) -> int | None:
         """No good batch was seen at ``position``. Where to go on; None when this is the end."""
-        if self._is_live:
+        if self.is_live:
             return None
         following = self._next_good(source, self._chain_end(source, position, limit), limit)
         if following is not None:
@@ -231,7 +198,7 @@ class Scan:
                 return position
             self._corrupt(position, following, self._reason(source, position, limit))
             return following
-        if self._end is not None:
+        if self.end is not None:
             reason = self._reason(source, position, limit)
             self._corrupt(position, limit, f"a later file says that this one ends at {limit}, but {reason}")
         elif position == 0 and not _may_be_torn_start(source.read(0, CONTROL_MARK_SIZE)):
@@ -239,10 +206,10 @@ class Scan:
         return None
 
     def _corrupt(self, start: int, stop: int, reason: str) -> None:
-        corruption = JournalCorrupt(self._file, start, stop, reason)
-        if self._on_corrupt is None:
+        corruption = JournalCorrupt(self.file, start, stop, reason)
+        if self.on_corrupt is None:
             raise corruption
-        self._on_corrupt(corruption)
+        self.on_corrupt(corruption)
 
     @staticmethod
     def _kind(source: Source, position: int) -> EndingKind:
@@ -291,7 +258,7 @@ class Scan:
 
     def _next_good(self, source: Source, start: int, limit: int) -> int | None:
         """The first good batch that begins at ``start`` or behind. The holes of a file take no time."""
-        search_bytes = min(SEARCH_BYTES, self._chunk_bytes)
+        search_bytes = min(SEARCH_BYTES, self.chunk_bytes)
         overlap = CONTROL_MARK_SIZE - 1
         zeros = bytes(search_bytes + overlap)
         while start < limit:
@@ -351,8 +318,3 @@ def scan(
     """
     open_source = partial(FileSource, files, file, drop_cache)  # prove: scan-drops-cache ", drop_cache"
     return Scan(open_source, file, start, end, is_live=is_live, on_corrupt=on_corrupt)
-
-
-def scan_bytes(content: bytes, file: int = 0, start: int = 0, end: int | None = None) -> Scan:
-    """Walk the bytes of a journal file that are in memory already. See Scan."""
-    return Scan(lambda: MemorySource(content), file, start, end)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from zlib import adler32
 
-from journal.errors import JournalCorrupt
-from journal.files import JournalFiles
-from journal.format import CONTROL, CONTROL_MARK, CONTROL_SIZE
-from journal.scan import FileSource, Scan, Source
+from tandemmq.journal.errors import JournalCorrupt
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import CONTROL, CONTROL_MARK, CONTROL_SIZE
+from tandemmq.journal.scan import FileSource, Scan, Source
 
 # Read at a time: it stays in the processor's cache while its checksums are added up.
 CHUNK_BYTES = 256 * 1024
@@ -64,7 +64,7 @@ def damage_in(files: JournalFiles, file: int, end: int | None) -> Ranges:
         def note(damage: JournalCorrupt) -> None:
             found.append((damage.start, damage.stop))
 
-        for _ in Scan(lambda: _Borrowed(source), file, good, end, on_corrupt=note):
+        for _ in Scan(lambda: Borrowed(source), file, good, end, on_corrupt=note):
             pass
         return tuple(found)
     finally:
@@ -112,7 +112,7 @@ def _is_long_batch_good(source: Source, position: int) -> bool:
     return bool(checksum <= 0 or sum_so_far == checksum)
 
 
-class _Borrowed:
+class Borrowed:
     """A source that somebody else closes."""
 
     __slots__ = ("_source",)

@@ -1,12 +1,13 @@
 """The one writer of the journal's last file.
 
-    append   one write of a whole batch, end record included       readable, not durable
-    sync     fdatasync                                             durable, not yet promised to anyone
-    look     is there a successor? is my file still mine?          now it may be promised
-    rotate   sync, look, publish the next file, look again         the same fence as a promotion
+    append       one write of a whole batch, end record included        readable, not durable
+    sync         fdatasync                                              durable, no receipt yet
+    check_fence  is there a successor? is my file still mine?           receipts may be sent
+    commit       these three as one step of the disk, where that was compiled
+    rotate       sync, check, publish the next file, check again        the same fence as a promotion
 
-The orders matter: a successor makes its file appear *before* it reads ours. If it is absent when we look, after our
-sync, then its reading comes after our sync, and our batch counts (docs/formats/journal.md, "Why the look is enough").
+The orders matter: a successor makes its file appear *before* it reads ours. If it is absent when we check, after our
+sync, then its reading comes after our sync, and our batch counts (docs/formats/journal.md).
 
 One thread owns a writer; only ``prepare_next`` may be called from another. Failure and deposition are final:
 every later call raises the same again. No sync is ever repeated, since after a failed one the kernel may have
@@ -17,12 +18,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
-from journal.errors import Deposed, FenceTaken, JournalFailed
-from journal.files import Identity, JournalFiles, identity_of
-from journal.format import (
+from tandemmq.disk import not_opened, open_with_status, write_fully
+from tandemmq.journal.errors import Deposed, FenceTaken, JournalFailed
+from tandemmq.journal.files import Identity, JournalFiles, identity_of
+from tandemmq.journal.format import (
     END_RECORD_SIZE,
     FILE_LENGTH_DEFAULT,
     FILE_LENGTH_LIMIT,
@@ -31,29 +33,19 @@ from journal.format import (
     encode_batch,
     location,
 )
-from tandemmq.disk import open_with_status, write_fully
+
+try:
+    from tandemmq.journal import native
+except ImportError:  # not compiled
+    native = None  # type: ignore[assignment]
+
+# Is given each batch when it was written and before it is synced: file, offset, its bytes with the end record, and
+# where the next batch begins. The bytes are those that were written, and do not change.
+OnWritten = Callable[[int, int, bytes | bytearray, int], object]
 
 
 class JournalWriter:
     """``file``, ``offset``: where the next batch begins. ``checksum``: that of the batch that ends there, 0 if none."""
-
-    __slots__ = (
-        "_broker",
-        "_failure",
-        "_farewell",
-        "_fd",
-        "_file_length_max",
-        "_files",
-        "_identity",
-        "_is_dirty",
-        "_is_prepared",
-        "_next_path",
-        "_origin",
-        "_preparing",
-        "checksum",
-        "file",
-        "offset",
-    )
 
     def __init__(
         self,
@@ -64,20 +56,22 @@ class JournalWriter:
         *,
         checksum: int = 0,
         file_length_max: int = FILE_LENGTH_DEFAULT,
+        on_written: OnWritten | None = None,
     ) -> None:
         """Go on writing db-``file``.log at ``offset``, the end of its last good batch. Raises OSError.
 
-        Whoever opens a writer owns the fence: it published this file itself, or nobody else can be writing.
+        The caller owns the fence: it published this file itself, or no other process can be writing.
         """
         self._files = files
         self._broker = broker
         self._file_length_max = file_length_max
+        self._on_written = on_written
         self._failure: tuple[str, OSError] | str | None = None
         self._preparing = files.make_lock()
         self._is_prepared = False
         self._is_dirty = False
         # The former file, its end and what is to stand behind it once the header of this one is durable
-        self._farewell: tuple[int, int, bytes] | None = None
+        self._end_marker: tuple[int, int, bytes] | None = None
         self.offset = offset
         self.checksum = checksum
         self._fd, self._identity = self._open(file)
@@ -86,10 +80,6 @@ class JournalWriter:
     @property
     def position(self) -> tuple[int, int]:
         return self.file, self.offset
-
-    @property
-    def identity(self) -> Identity:
-        return self._identity
 
     def append(self, payloads: Iterable[bytes]) -> list[Location]:
         """Write one batch with a record for each payload, at least one; where the records are. Not durable yet.
@@ -109,37 +99,78 @@ class JournalWriter:
             self._fail("write", error)
         self.offset = end
         self.checksum = batch_checksum(batch)
+        if self._on_written is not None:
+            self._on_written(self.file, offset, batch, end)  # prove: written-is-told
         return locations
 
     def sync(self) -> None:
-        """On return all that was appended is durable. Not to be promised before the ``look`` that follows."""
+        """On return all that was appended is durable. No receipt before the fence check that follows."""
         if self._failure is not None:  # prove: no-sync-after-failure
             self._refuse()
-        try:  # prove: header-sync-before-farewell order farewell-after-sync
+        try:  # prove: header-sync-before-end-marker order end-marker-after-sync
             self._files.disk.fdatasync(self._fd)  # prove: batch-sync
         except OSError as error:
             self._fail("sync", error)
         self._is_dirty = False
-        if self._farewell is not None:  # prove: farewell-after-sync
-            self._say_farewell()
+        if self._end_marker is not None:  # prove: end-marker-after-sync
+            self._write_end_marker()
 
-    def look(self) -> None:
+    def check_fence(self) -> None:
         """Raises Deposed when somebody made the file after mine, or mine lost its name: asked in this order.
 
         What was synced before this call may be promised when it returns, and only that.
         """
-        if self._failure is not None:  # prove: no-look-after-failure
+        if self._failure is not None:  # prove: no-fence-check-after-failure
             self._refuse()
         stat = self._files.disk.stat
-        try:  # prove: successor-before-own-file order look-own-file
+        try:  # prove: successor-before-own-file order fence-check-own-file
             stat(self._next_path)
         except FileNotFoundError:
             pass
         except OSError as error:
-            self._fail("look for a successor", error)  # prove: look-failed-is-no-answer
+            self._fail("look for a successor", error)  # prove: failed-fence-check-is-no-answer
         else:
-            self._depose(f"db-{self.file + 1}.log exists")  # prove: look-for-successor
-        self._look_at_own()  # prove: look-own-file
+            self._depose(f"db-{self.file + 1}.log exists")  # prove: fence-check-finds-successor
+        self._check_own_file()  # prove: fence-check-own-file
+
+    @property
+    def is_one_step(self) -> bool:
+        """Whether ``commit`` may be called: nobody is told between write and sync, and nothing else is to be done."""
+        return native is not None and self._files.disk is os and self._on_written is None and self._end_marker is None
+
+    def commit(self, payloads: Sequence[bytes]) -> tuple[list[Location], float]:
+        """``append``, ``sync`` and ``check_fence``, with their promises and errors, in one call of the disk without the
+        interpreter's lock. Where the records are, and when the fence check began, by CLOCK_BOOTTIME."""
+        assert native is not None, "is_one_step was asked"
+        if self._failure is not None:
+            self._refuse()
+        self._is_dirty = True
+        step, error, locations, length, checksum, checked_at, device, inode = native.commit(
+            self._fd,
+            payloads,
+            self.offset,
+            self._origin + self.offset,
+            self._next_path,
+            self._own_path,
+        )
+        if step == native.WRITE:
+            self._fail("write", OSError(error, os.strerror(error)))
+        self.offset += length
+        self.checksum = checksum
+        if step == native.SYNC:
+            self._fail("sync", OSError(error, os.strerror(error)))
+        self._is_dirty = False
+        if step == native.SUCCESSOR_THERE:
+            self._depose(f"db-{self.file + 1}.log exists")
+        if step == native.SUCCESSOR_UNKNOWN:
+            self._fail("look for a successor", OSError(error, os.strerror(error), self._next_path))
+        if step == native.OWN_UNKNOWN and error == errno.ENOENT:
+            self._depose("the file lost its name")
+        if step != native.DONE:
+            self._fail("look at its own file", not_opened(self._own_path, error))
+        if (device, inode) != self._identity:
+            self._depose("another file has its name")
+        return locations, checked_at
 
     def is_full(self, payload_bytes: int) -> bool:
         """Should a batch with so many bytes of records go to a new file?
@@ -158,18 +189,19 @@ class JournalWriter:
                 self._files.prepare(self._broker, self._file_length_max)
                 self._is_prepared = True
 
-    def rotate(self, header: bytes, farewell: bytes | None = None) -> None:
+    def rotate(self, header: bytes, end_marker: bytes | None = None) -> None:
         """End this file and go on in the next one, whose first batch is ``header``. Not durable until ``sync``.
 
-        The old file is synced, whatever was synced before, and looked at; then the next appears; then it is looked
-        again, because this process may have slept between: then Deposed, and the file just made stays empty.
+        The old file is synced, whatever was synced before, and the fence is checked; then the next file appears; then
+        it is checked again, because this process may have slept between: then Deposed, and the file just made stays
+        empty.
 
-        ``farewell`` is written as a batch of its own behind the end of the old file by the next ``sync``, when the
-        header is durable. Who knows the header never reads it; who finds it counting knows that a file is lost.
+        ``end_marker`` is written as a batch of its own behind the end of the old file by the next ``sync``, when the
+        header is durable. A reader with that header never reads it; without the header it shows that a file is lost.
         """
         if self._is_dirty:
             self.sync()  # prove: rotation-syncs-former
-        self.look()  # prove: rotation-looks-first
+        self.check_fence()  # prove: rotation-checks-fence-first
         following = self.file + 1
         files = self._files
         try:
@@ -186,14 +218,14 @@ class JournalWriter:
             self._depose(f"db-{highest[0]}.log exists")  # prove: rotation-second-listing
         # The first file of a successor's epoch stays until every file before it is gone (safety of reclaiming): a
         # successor whose files came and went while this process slept took ours away too.
-        self._look_at_own()  # prove: rotation-own-file
+        self._check_own_file()  # prove: rotation-own-file
         try:
             fd, identity = self._open(following)
             ended, self._fd, self._identity = self._fd, fd, identity
-            if farewell is None:
+            if end_marker is None:
                 self._files.disk.close(ended)
             else:
-                self._farewell = ended, self.offset, farewell
+                self._end_marker = ended, self.offset, end_marker
         except OSError as error:
             self._fail("rotate", error)
         self.offset = 0
@@ -211,21 +243,21 @@ class JournalWriter:
         if self._failure is None:
             self._failure = ("use a closed writer", OSError(errno.EBADF, os.strerror(errno.EBADF)))
         try:
-            if self._farewell is not None:
-                self._files.disk.close(self._farewell[0])
+            if self._end_marker is not None:
+                self._files.disk.close(self._end_marker[0])
             self._files.disk.close(fd)
             self._files.abandon(self._broker)  # without waiting for a preparation that a dead volume may hold up
         except OSError:
             pass  # whatever was promised had been synced
 
-    def _say_farewell(self) -> None:
-        assert self._farewell is not None, "a rotation left something to say"
-        (fd, offset, payload), self._farewell = self._farewell, None
+    def _write_end_marker(self) -> None:
+        assert self._end_marker is not None, "a rotation left something to say"
+        (fd, offset, payload), self._end_marker = self._end_marker, None
         disk = self._files.disk
         try:
             try:
                 write_fully(disk, fd, encode_batch((payload,))[0], offset)
-                disk.fdatasync(fd)  # prove: farewell-sync
+                disk.fdatasync(fd)  # prove: end-marker-sync
             finally:
                 disk.close(fd)
         except OSError as error:
@@ -238,9 +270,10 @@ class JournalWriter:
     def _take(self, file: int) -> None:
         self.file = file
         self._origin = location(file, 0)
+        self._own_path = self._files.path(file)
         self._next_path = self._files.path(file + 1)
 
-    def _look_at_own(self) -> None:
+    def _check_own_file(self) -> None:
         try:
             identity = self._files.identity_now(self.file)
         except FileNotFoundError:

@@ -1,9 +1,9 @@
 """Who may be master: what a lock promises, and what it asks of the one that holds it.
 
-The two contracts are ActiveMQ's `Locker` and `Lockable` (org.apache.activemq.broker), with what they leave
-unsaid made plain: when ownership was last proved and for how long that proof holds, and who holds the lock
-now. A lock only elects; it never protects the store. That is the fence's work (the journal), because every
-lock can be handed out twice: by a deleted file, by a server that forgot, by a clock.
+The contract is ActiveMQ's `Locker` (org.apache.activemq.broker), with what it leaves unsaid made plain: when
+ownership was last proved and for how long that proof holds, and who holds the lock now. A lock only elects; it never
+protects the store. That is the fence's work (the journal), because every lock can be handed out twice: by a deleted
+file, by a server that forgot, by a clock.
 
 This module knows no kind of lock, no store and no event loop. All methods of a locker block, and belong to
 one dedicated thread; only `proof` may be asked from any.
@@ -18,9 +18,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from locker.volume import OS_VOLUME, LockVolume
+from tandemmq.locker.volume import OS_VOLUME, LockVolume
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +44,8 @@ class LockHeld(LockError):
         super().__init__(f"{where} is held by {holder if holder is not None else 'somebody else'}, and fail_if_locked")
 
 
-class LockUnavailable(LockError):
-    """The lock could not be asked: whether it is ours is unknown.
-
-    `errno` is the operating system's and `sqlstate` the database's, where one gave it.
-    """
+class _NoAnswer(LockError):
+    """`errno` is the operating system's and `sqlstate` the database's, where one gave it."""
 
     def __init__(self, message: str, errno: int | None = None, sqlstate: str | None = None) -> None:
         self.errno = errno
@@ -56,14 +53,13 @@ class LockUnavailable(LockError):
         super().__init__(message)
 
 
-class LockRefused(LockError):
+class LockUnavailable(_NoAnswer):
+    """The lock could not be asked: whether it is ours is unknown."""
+
+
+class LockRefused(_NoAnswer):
     """The lock answers, and will not have us for a reason that waiting does not mend: a wrong password, a table without
     rights, a second broker with one name."""
-
-    def __init__(self, message: str, errno: int | None = None, sqlstate: str | None = None) -> None:
-        self.errno = errno
-        self.sqlstate = sqlstate
-        super().__init__(message)
 
 
 class LockSettingsError(LockError):
@@ -102,6 +98,16 @@ class Holder:
         ]
         return f"{self.name} ({', '.join(facts)})" if facts else self.name
 
+    def line(self, **more: object) -> dict[str, object]:
+        """What a lock that keeps JSON keeps of it, but for ``since_ms``, which each kind has in its own place."""
+        facts = {"holder": self.name, "epoch": self.epoch, "pid": self.pid, "host": self.host, "admin": self.admin}
+        return facts | more
+
+    @classmethod
+    def of_line(cls, line: Mapping[str, Any], since_ms: int | None) -> Holder:
+        """The inverse. Raises KeyError, TypeError."""
+        return cls(str(line["holder"]), line["epoch"], line["pid"], line["host"], line["admin"], since_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class Proof:
@@ -131,10 +137,10 @@ class Event(Protocol):
 
 
 class Clock(Protocol):
-    """Time as lockers see it; tests drive one by hand (`locker.memory.HandClock`)."""
+    """Time as lockers see it."""
 
     def now(self) -> float:
-        """Seconds that go on while the machine sleeps, and that nobody can set."""
+        """Seconds of a clock that runs on in suspend and cannot be set."""
         ...
 
     def wait(self, stop: Event, seconds: float) -> bool:
@@ -168,6 +174,13 @@ class LockSettings:
     lock_acquire_sleep_interval_seconds: float = 0.05
     lock_keep_alive_period_seconds: float = 0.5
 
+    @property
+    def proof_seconds(self) -> float:
+        """How long a proof holds for kinds whose lock has no length of its own: it outlives some keep-alives, and ends
+        before a silent session is ended."""
+        period = self.lock_keep_alive_period_seconds
+        return math.inf if period <= 0 else max(PROOF_KEEP_ALIVES * period, PROOF_SECONDS_MIN)
+
 
 @dataclass(frozen=True, slots=True)
 class LockRequest:
@@ -187,26 +200,8 @@ class LockRequest:
     volume: LockVolume = OS_VOLUME
 
 
-class Lockable(Protocol):
-    """A service that runs only while it owns a lock (ActiveMQ's Lockable: useLock, lockKeepAlivePeriod, setLocker)."""
-
-    @property
-    def use_lock(self) -> bool: ...
-
-    @property
-    def lock_keep_alive_period_seconds(self) -> float: ...
-
-    def create_default_locker(self) -> Locker:
-        """The locker that goes with this service when the operator names none."""
-        ...
-
-    def set_locker(self, locker: Locker) -> None:
-        """Use this one instead; before the service starts."""
-        ...
-
-
 class Locker(ABC):
-    """One broker's hand on one lock. Blocking, and for one thread, but for `proof`.
+    """One broker's handle of one lock. Blocking, and for one thread, but for `proof`.
 
     A life is: `acquire`, `announce`, `keep_alive` again and again, `release`; and then it may begin anew.
     """
@@ -219,6 +214,7 @@ class Locker(ABC):
         self.clock = request.clock
         self.refused_at_seconds: float | None = None  # when somebody else was last known to have it, on our clock
         self._was_asked = False
+        self._proof = NO_PROOF  # for a kind to set
 
     # What a kind must say
 
@@ -229,7 +225,7 @@ class Locker(ABC):
 
     @abstractmethod
     def try_acquire(self) -> bool:
-        """One poll that never waits for the holder. True: ours, and whoever asks is told our name from now on.
+        """One poll that never waits for the holder. True: the lock is ours, and `holder` gives our name from now on.
 
         Raises LockUnavailable when the lock could not be asked, LockRefused when it will not have us.
         """
@@ -246,13 +242,13 @@ class Locker(ABC):
     def release(self) -> None:
         """Let go; the next poll of a standby succeeds. Nothing happens when nothing is held. Never raises."""
 
-    @abstractmethod
     def proof(self) -> Proof:
         """The last proof of ownership; NO_PROOF when there is none. Never blocks; any thread may ask."""
+        return self._proof
 
     @abstractmethod
     def holder(self) -> Holder | None:
-        """Who holds the lock now, ourselves included; None: nobody. LockUnavailable: could not be asked."""
+        """The holder of the lock, possibly this broker; None: the lock is free. Raises LockUnavailable."""
 
     def waiters(self) -> list[Holder] | None:
         """Who waits for the lock, the next first; None where this kind cannot know. LockUnavailable as for `holder`."""
@@ -285,7 +281,7 @@ class Locker(ABC):
         first poll of this locker, or refuses us then, is the operator's to mend: LockUnavailable, LockRefused. Later
         it may come back: said once, and polled on.
         """
-        said: str | None = None
+        reason: str | None = None
         while not stop.is_set():
             first, self._was_asked = not self._was_asked, True
             asked_at = self.clock.now()
@@ -294,14 +290,14 @@ class Locker(ABC):
                     return True
                 self.refused_at_seconds = asked_at
                 refused()
-                said = None
+                reason = None
             except (LockUnavailable, LockRefused) as error:
                 if first or self.settings.fail_if_locked:
                     raise
                 if isinstance(error, LockRefused):
                     refused()
-                if str(error) != said:
-                    said = str(error)
+                if str(error) != reason:
+                    reason = str(error)
                     logger.warning("%s; asking again every %g s", error, self.poll_seconds)
             else:
                 if self.settings.fail_if_locked:
@@ -312,6 +308,4 @@ class Locker(ABC):
         return False
 
     def _proof_seconds(self) -> float:
-        """How long a proof holds for kinds whose lock has no length of its own."""
-        period = self.settings.lock_keep_alive_period_seconds
-        return math.inf if period <= 0 else max(PROOF_KEEP_ALIVES * period, PROOF_SECONDS_MIN)
+        return self.settings.proof_seconds

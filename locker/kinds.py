@@ -6,55 +6,46 @@ returns a Locker. The names below are ours and cannot be taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from difflib import get_close_matches
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Final
 
-from locker.contract import Locker, LockRequest, UnknownLocker
-from locker.kubernetes_lease import KubernetesLeaseLocker
-from locker.memory import MemoryLocker
-from locker.none import Unlocked
-from locker.shared_file import SharedFileLocker
-from locker.zookeeper import ZooKeeperLocker
+from tandemmq.locker.contract import Locker, LockRequest, UnknownLocker
+from tandemmq.locker.none import Unlocked
+from tandemmq.locker.shared_file import SharedFileLocker
 
 ENTRY_POINT_GROUP: Final = "tandemmq.lockers"
 
 Factory = Callable[[LockRequest], Locker]
 
 
-def _database(request: LockRequest) -> Locker:
-    with _sqlalchemy():
-        from locker.sql_kinds import database_locker
-    return database_locker(request)
+def _lazy(module: str, name: str) -> Factory:
+    """What builds lockers is imported when it is wanted: a broker has one kind."""
 
+    def build(request: LockRequest) -> Locker:
+        try:
+            factory: Factory = getattr(import_module(f"tandemmq.locker.{module}"), name)
+        except ModuleNotFoundError as error:
+            if error.name != "sqlalchemy":
+                raise
+            raise UnknownLocker(
+                f"a lock in a database needs SQLAlchemy, and a driver ({error}): pip install 'tandemmq[postgres]', or "
+                f"'tandemmq[mysql]', or 'tandemmq[sqlite]'"
+            ) from error
+        return factory(request)
 
-def _lease_database(request: LockRequest) -> Locker:
-    with _sqlalchemy():
-        from locker.sql_kinds import lease_database_locker
-    return lease_database_locker(request)
-
-
-@contextmanager
-def _sqlalchemy() -> Iterator[None]:
-    """Imported when a lock in a database is wanted: it takes its time, and need not be installed otherwise."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise UnknownLocker(
-            f"a lock in a database needs SQLAlchemy, and a driver ({error}): pip install 'tandemmq[postgres]', or "
-            f"'tandemmq[mysql]', or 'tandemmq[sqlite]'"
-        ) from error
+    return build
 
 
 BUILT_IN: Final[dict[str, Factory]] = {
     SharedFileLocker.kind: SharedFileLocker,
-    MemoryLocker.kind: MemoryLocker,
-    ZooKeeperLocker.kind: ZooKeeperLocker,
-    KubernetesLeaseLocker.kind: KubernetesLeaseLocker,
-    "database": _database,
-    "lease-database": _lease_database,
+    "memory": _lazy("memory", "MemoryLocker"),
+    "zookeeper": _lazy("zookeeper.locker", "ZooKeeperLocker"),
+    "kubernetes-lease": _lazy("kubernetes.lease", "KubernetesLeaseLocker"),
+    "database": _lazy("sql.kinds", "database_locker"),
+    "lease-database": _lazy("sql.kinds", "lease_database_locker"),
 }
 
 

@@ -1,4 +1,4 @@
-"""What kinds whose lock runs out have in common: how long it is, how often a standby looks, what is unsafe.
+"""What the kinds with a lease have in common: how long it is, how often a standby polls, what is unsafe.
 
 The length of a lease is `lock_acquire_sleep_interval`, as for ActiveMQ's lease-database-locker;
 `lock_keep_alive_period` is the pause between renewals.
@@ -6,9 +6,10 @@ The length of a lease is `lock_acquire_sleep_interval`, as for ActiveMQ's lease-
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from locker.contract import Holder, Locker, LockRefused, LockRequest, Proof
+from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRefused, LockRequest, Proof
 
 #: Polls of a standby: so often in the length of a lease, and so often at least, in seconds.
 POLLS_PER_LEASE: Final = 10
@@ -29,6 +30,31 @@ class LeasedLocker(Locker):
         super().__init__(request)
         self._has_met_others = False
         self._is_refused = False
+        self._holder: Holder | None = None  # we ourselves, as we have told it; None: we have not
+        self._is_mine = False
+        self._is_lost = False
+
+    @property
+    def _mine(self) -> Holder | None:
+        """We ourselves, as long as the lock is known to be ours. Any thread."""
+        holder = self._holder
+        return holder if holder is not None and self._is_mine and not self._is_lost else None
+
+    def announce(self, epoch: int, admin: str | None = None) -> None:
+        mine = self._mine
+        if mine is None:
+            raise LockLost(f"{self.where} is not ours: nothing to announce there")
+        self._say(replace(mine, epoch=epoch, admin=admin or mine.admin))
+        if not self.keep_alive():
+            raise LockLost(f"{self.where} is not ours any more: nothing to announce there")
+
+    def _say(self, holder: Holder) -> None:
+        """What the next renewal tells of us."""
+        self._holder = holder
+
+    def _forget(self) -> None:
+        """This life of the lock is over."""
+        self._holder, self._is_mine, self._is_lost, self._proof = None, False, False, NO_PROOF
 
     @property
     def lease_seconds(self) -> float:

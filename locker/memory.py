@@ -1,7 +1,7 @@
 """`memory`: a lock among brokers of one process, its time driven by hand if wanted.
 
-For tests and the simulator, and for a broker that shares its store with nobody. It does what no real lock should,
-when told to: hand itself out twice, be stolen, fail to answer. What the rest of the house does then is the test.
+For tests and the simulator, and for a broker that is alone with its store. On request it does what no real lock should:
+it is granted twice, stolen, or fails to answer. The tests check what the broker does then.
 """
 
 from __future__ import annotations
@@ -12,31 +12,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-from locker.contract import NO_PROOF, Event, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
+from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
 
-_SLICE_SECONDS: Final = 0.005
 #: Of a lease, its holder does not rely on this part.
 MARGIN: Final = 0.02
-
-
-class HandClock:
-    """A clock that stands still until it is told to move; waits end when it has moved far enough."""
-
-    def __init__(self, now_seconds: float = 1_000.0) -> None:
-        self._now = now_seconds
-
-    def now(self) -> float:
-        return self._now
-
-    def advance(self, seconds: float) -> None:
-        self._now += seconds
-
-    def wait(self, stop: Event, seconds: float) -> bool:
-        until = self._now + seconds
-        while self._now < until:
-            if stop.wait(_SLICE_SECONDS):
-                return True
-        return stop.is_set()
 
 
 @dataclass(slots=True)
@@ -119,7 +98,7 @@ class MemoryLock:
 
 
 class MemoryLocker(Locker):
-    """A hand on a MemoryLock; without one it is alone with a lock of its own."""
+    """A handle of a MemoryLock; without one it makes a lock of its own."""
 
     kind = "memory"
 
@@ -128,7 +107,6 @@ class MemoryLocker(Locker):
         self.lock = lock if lock is not None else MemoryLock()
         self._holder: Holder | None = None
         self._is_lost = False
-        self._proof = NO_PROOF
 
     @property
     def where(self) -> str:
@@ -171,9 +149,6 @@ class MemoryLocker(Locker):
     def release(self) -> None:
         self._holder, self._is_lost, self._proof = None, False, NO_PROOF
         self.lock.drop(self)
-
-    def proof(self) -> Proof:
-        return self._proof
 
     def holder(self) -> Holder | None:
         return self.lock.holder(self.clock.now())

@@ -9,7 +9,7 @@ import math
 import time
 from dataclasses import replace
 
-from locker.contract import NO_PROOF, Holder, Locker, LockRequest, Proof
+from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockRequest, Proof
 
 
 class Unlocked(Locker):
@@ -20,7 +20,6 @@ class Unlocked(Locker):
     def __init__(self, request: LockRequest) -> None:
         super().__init__(request)
         self._holder: Holder | None = None
-        self._proof = NO_PROOF
 
     @property
     def where(self) -> str:
@@ -44,9 +43,6 @@ class Unlocked(Locker):
 
     def release(self) -> None:
         self._holder, self._proof = None, NO_PROOF
-
-    def proof(self) -> Proof:
-        return self._proof
 
     def holder(self) -> Holder | None:
         return self._holder

@@ -1,23 +1,23 @@
-"""What `[locker]` says to one kind of lock, read key by key; what is left over was said to nobody."""
+"""The settings of `[locker]` for one kind of lock, read key by key; keys that are left over are refused."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from locker.contract import LockSettingsError
+from tandemmq.locker.contract import LockSettingsError
 
 
 class Options:
-    """The options of one kind. Each key is asked for once; `end` refuses those that nobody asked for.
+    """The options of one kind. Each key is read once; `end` refuses those that were not read.
 
     A value may come as text, from the environment or a command line. None counts as not said. Whatever cannot be
     meant is a LockSettingsError that names the key.
     """
 
-    def __init__(self, said: Mapping[str, object], table: str = "") -> None:
+    def __init__(self, values: Mapping[str, object], table: str = "") -> None:
         """`table`: the keys stand in `[locker.<table>]`."""
         self._prefix = f"{table}." if table else ""
-        self._left = {key: value for key, value in said.items() if value is not None}
+        self._left = {key: value for key, value in values.items() if value is not None}
         self._known: list[str] = []
 
     def text(self, key: str, default: str | None = None) -> str | None:

@@ -26,10 +26,10 @@ import struct
 from dataclasses import dataclass, replace
 from typing import Final
 
-from locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
-from locker.options import Options
-from locker.volume import Inode, inode_of
 from tandemmq.disk import open_regular, write_fully
+from tandemmq.locker.contract import NO_PROOF, Holder, Locker, LockLost, LockRequest, LockUnavailable, Proof
+from tandemmq.locker.options import Options
+from tandemmq.locker.volume import Inode, inode_of
 
 FILE_NAME: Final = "lock"
 ACTIVEMQ: Final = "an ActiveMQ broker"
@@ -39,33 +39,13 @@ NONCE_BITS: Final = 64
 #: A file replaced between opening and locking it is opened anew; so often a poll, then it counts as held.
 REPLACED_MAX: Final = 3
 
-#: An NFS server gives the locks of a client away that it has heard nothing of for its lease: 90 s on Linux, hardly
-#: anywhere less than this. It heard of us at a keep-alive, so a proof lasts no longer; but for so many keep-alives.
+#: An NFS server frees the locks of a client that was silent for the length of its lease: 90 s on Linux, hardly
+#: anywhere less than this. A keep-alive renews that lease, so a proof lasts no longer; but for so many keep-alives.
 PROOF_SECONDS_MAX: Final = 30.0
 PROOF_KEEP_ALIVES_MIN: Final = 2
 
 # What the kernel says of a file that went away under an open descriptor, on NFS in particular.
 _GONE: Final = frozenset({errno.ENOENT, errno.ESTALE, errno.ENOTDIR})
-
-
-@dataclass(frozen=True, slots=True)
-class SharedFileSettings:
-    """`[locker]` for this kind.
-
-    directory     where the lock file lies, ActiveMQ's SharedFileLocker.directory
-    is_elsewhere  the operator named it: then it is there, or a mount is missing
-    """
-
-    directory: str
-    is_elsewhere: bool
-
-    @classmethod
-    def of(cls, request: LockRequest) -> SharedFileSettings:
-        """Raises LockSettingsError. Without a word the lock file lies in the data directory."""
-        options = Options(request.options)
-        elsewhere = options.text("directory")
-        options.end()
-        return cls(os.path.abspath(elsewhere or request.directory), elsewhere is not None)
 
 
 @dataclass(slots=True)
@@ -82,19 +62,24 @@ class _Held:
 class SharedFileLocker(Locker):
     """The lock on `<directory>/lock`. Needs a volume that honours fcntl locks between its hosts (NFS: version 4).
 
-    Every opening and closing of the file happens under the volume's guard; see the second trap above.
+    The file is opened and closed under the volume's guard only; see the second trap above. `[locker] directory` says
+    where it lies (ActiveMQ's SharedFileLocker.directory), by default in the data directory. What the operator named is
+    there, or a mount is missing. Raises LockSettingsError.
     """
 
     kind = "shared-file"
 
     def __init__(self, request: LockRequest) -> None:
         super().__init__(request)
-        self._shared_file = SharedFileSettings.of(request)
-        self.path = os.path.join(self._shared_file.directory, FILE_NAME)
+        options = Options(request.options)
+        elsewhere = options.text("directory")
+        options.end()
+        self._is_elsewhere = elsewhere is not None
+        self._directory = os.path.abspath(elsewhere or request.directory)
+        self.path = os.path.join(self._directory, FILE_NAME)
         self._volume = request.volume
         self._mine: _Held | None = None
         self._is_lost = False
-        self._proof = NO_PROOF
 
     @property
     def where(self) -> str:
@@ -158,9 +143,6 @@ class SharedFileLocker(Locker):
             except OSError:
                 pass  # the descriptor is gone in any case, and the lock with it
 
-    def proof(self) -> Proof:
-        return self._proof
-
     def holder(self) -> Holder | None:
         if self._mine is not None and not self._is_lost:
             return self._mine.holder
@@ -192,9 +174,7 @@ class SharedFileLocker(Locker):
             # Whoever replaced the file between our opening and locking it has the lock that others will see.
             if inode_of(self._volume.stat(self.path)) != inode:  # prove: locked-file-has-its-name
                 return None
-            mine = _Held(
-                descriptor, inode, b"", self.request.holder, f"{self.request.random.getrandbits(NONCE_BITS):016x}"
-            )
+            mine = _Held(descriptor, inode, b"", self.request.holder, self._nonce())
             self._write(mine, replace(mine.holder, epoch=None))
             self._volume.held[inode] = mine
             self._mine, self._is_lost, descriptor = mine, False, -1
@@ -212,9 +192,9 @@ class SharedFileLocker(Locker):
             return open_regular(self._volume, self.path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
             # Two hosts that each make a directory where a mount is missing would each have a lock of their own.
-            if self._shared_file.is_elsewhere:
+            if self._is_elsewhere:
                 raise
-            self._volume.makedirs(self._shared_file.directory)
+            self._volume.makedirs(self._directory)
             return open_regular(self._volume, self.path, os.O_RDWR | os.O_CREAT)
 
     def _nonce(self) -> str:
@@ -238,10 +218,11 @@ class SharedFileLocker(Locker):
     # Keeping it
 
     def _is_still_mine(self, mine: _Held) -> bool:
-        """Lock again, then look at name and content.
+        """Lock again, then check name and content.
 
-        Locking what is ours changes nothing. If it had slipped from us (a server that forgot) and nobody has it, it is
-        ours again; that nobody had it meanwhile, the content says: every holder, ActiveMQ too, writes it first.
+        Locking what is ours changes nothing. If it had slipped from us (a server that forgot) and it is free, it is
+        ours again; the content shows that it had no other holder meanwhile: every holder, ActiveMQ too, writes it
+        first.
         """
         try:
             return (
@@ -284,15 +265,7 @@ class SharedFileLocker(Locker):
 def encode(holder: Holder, nonce: str) -> bytes:
     """The content of a lock file held by `holder`, whose `since_ms` is the time in front."""
     assert holder.since_ms is not None, "a holder in a lock file has a time of taking"
-    line = {
-        "holder": holder.name,
-        "epoch": holder.epoch,
-        "pid": holder.pid,
-        "host": holder.host,
-        "admin": holder.admin,
-        "nonce": nonce,
-        "time": holder.since_ms,
-    }
+    line = holder.line(nonce=nonce, time=holder.since_ms)
     return STAMP.pack(holder.since_ms) + json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
@@ -305,6 +278,6 @@ def decode(content: bytes) -> Holder:
         line = json.loads(content[STAMP.size :].partition(b"\n")[0])
         if line["time"] != since_ms:
             raise ValueError("left by a former holder")
-        return Holder(str(line["holder"]), line["epoch"], line["pid"], line["host"], line["admin"], since_ms)
+        return Holder.of_line(line, since_ms)
     except (ValueError, KeyError, TypeError):
         return Holder(ACTIVEMQ, since_ms=since_ms)

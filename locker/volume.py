@@ -23,7 +23,7 @@ from portalocker import LockFlags
 from portalocker.exceptions import AlreadyLocked, LockException
 from portalocker.portalocker import LockfLocker
 
-from tandemmq.disk import Bytes
+from tandemmq.disk import Openable, Readable, Writable
 
 # struct flock of fcntl(2): l_type, l_whence, l_start, l_len, l_pid. Linux, where off_t has 64 bits.
 _FLOCK: Final = struct.Struct("hhqqi4x")
@@ -33,21 +33,11 @@ _posix = LockfLocker()
 Inode = tuple[int, int]
 
 
-class Status(Protocol):
-    """What is read of an `os.stat_result`."""
+class LockVolume(Openable, Readable, Writable, Protocol):
+    """The calls of one process on a volume. They mean what the functions of that name in `os` mean, unless stated.
 
-    @property
-    def st_dev(self) -> int: ...
-
-    @property
-    def st_ino(self) -> int: ...
-
-    @property
-    def st_size(self) -> int: ...
-
-
-class LockVolume(Protocol):
-    """One process's hand on a volume. Where not said otherwise a call does what its namesake in `os` does."""
+    `close` drops the process's locks on that file too, whichever descriptor took them: POSIX has it so.
+    """
 
     @property
     def guard(self) -> AbstractContextManager[Any]:
@@ -59,19 +49,7 @@ class LockVolume(Protocol):
         """The lock files that this process owns; read and changed under `guard`, by the locker alone."""
         ...
 
-    def open(self, path: str, flags: int, mode: int = 0o777, /) -> int: ...
-
-    def close(self, descriptor: int, /) -> None:
-        """Drops the process's locks on that file too, whichever descriptor took them: POSIX has it so."""
-        ...
-
-    def stat(self, path: str) -> Status: ...
-
-    def fstat(self, descriptor: int, /) -> os.stat_result: ...
-
-    def pread(self, descriptor: int, size: int, offset: int) -> bytes: ...
-
-    def pwrite(self, descriptor: int, data: Bytes, offset: int, /) -> int: ...
+    def stat(self, path: str) -> os.stat_result: ...
 
     def ftruncate(self, descriptor: int, size: int) -> None: ...
 
@@ -86,7 +64,7 @@ class LockVolume(Protocol):
         ...
 
     def holder_pid(self, descriptor: int) -> int | None:
-        """Which other process holds byte 0: 0 or less when it runs on another host, None when nobody does."""
+        """Which other process holds byte 0: 0 or less when it runs on another host, None when it is free."""
         ...
 
     def wall_ms(self) -> int:
@@ -138,6 +116,6 @@ class OsVolume:
 OS_VOLUME: Final[LockVolume] = OsVolume()
 
 
-def inode_of(status: Status) -> Inode:
+def inode_of(status: os.stat_result) -> Inode:
     """What file it is, whatever it is called."""
     return status.st_dev, status.st_ino

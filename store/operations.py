@@ -2,17 +2,19 @@
 
 Whatever is handed over in one value is atomic: after a crash all of it happened or none of it. Values come back
 on the event loop, in the order in which they were handed over, once they are durable (``Store.append``).
-``context`` is the caller's; the store carries it and never reads it.
+``context`` is the caller's; the store carries it and never reads it. Those of each message are no dataclasses: a
+compiled one still runs an interpreted ``__init__``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple, Protocol
 
-from store.marks import encode_connections
-from store.records.message import Destination, Message
-from store.records.transactions import TransactionId
+from tandemmq.store.records.marks import encode_connections
+from tandemmq.store.records.message import Destination, Message
+from tandemmq.store.records.transactions import TransactionId
 
 # Where a message took effect: orders the messages of a queue. The location (file << 32 | byte offset) of its Add
 # record, or of its Commit, shifted by 32 bits, plus the number of the operation within that commit. Grows with time.
@@ -25,11 +27,12 @@ Location = int
 class AddMessage:
     """Store ``message``. ``owners`` are the ids of the queue, or of each durable subscription, that is to hold it.
 
-    ``passed_over``: a Remove for each durable subscription of the topic that is not to have it, for whoever replays
+    ``unmatched_acks``: a Remove for each durable subscription of the topic that is not to have it, for whoever replays
     the journal gives it to all. ``is_audited``: the client made the message's id, and may send it again.
 
     Filled in by the store before it comes back: ``order_key``, ``location``, ``size`` (bytes in the journal);
-    ``is_duplicate``: a message of that id was stored before, nothing was stored now, and who waits is told the same.
+    ``is_duplicate``: a message of that id was stored before, nothing was stored now, and the client gets its receipt
+    all the same.
     """
 
     __slots__ = (
@@ -40,9 +43,9 @@ class AddMessage:
         "message",
         "order_key",
         "owners",
-        "passed_over",
         "payload",
         "size",
+        "unmatched_acks",
     )
 
     def __init__(
@@ -50,16 +53,16 @@ class AddMessage:
         message: Message,
         owners: tuple[int, ...],
         payload: bytes,
-        context: object = None,
+        context: object | None = None,
         *,
-        passed_over: tuple[bytes, ...] = (),
+        unmatched_acks: tuple[bytes, ...] = (),
         is_audited: bool = False,
     ) -> None:
         self.message = message
         self.owners = owners
         self.payload = payload
         self.context = context
-        self.passed_over = passed_over
+        self.unmatched_acks = unmatched_acks
         self.is_audited = is_audited
         self.is_duplicate = False
         self.order_key: OrderKey = 0
@@ -82,7 +85,7 @@ class RemoveMessage:
         location: Location,
         message_id: str,
         payload: bytes,
-        context: object = None,
+        context: object | None = None,
         size: int = 0,
     ) -> None:
         self.owner = owner
@@ -94,23 +97,17 @@ class RemoveMessage:
         self.size = size
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Atomic:
     """Several operations that happen together. ``commit`` is the Commit command's payload when the operations'
     own payloads carry a transaction id; None when they need no transaction because they fit one batch."""
 
-    __slots__ = ("commit", "context", "operations")
-
-    def __init__(
-        self,
-        operations: Sequence[AddMessage | RemoveMessage],
-        commit: bytes | None = None,
-        context: object = None,
-    ) -> None:
-        self.operations = operations
-        self.commit = commit
-        self.context = context
+    operations: Sequence[AddMessage | RemoveMessage]
+    commit: bytes | None = None
+    context: object | None = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PrepareTransaction:
     """The operations of an XA transaction, whose payloads carry its id, and its Prepare: all or nothing.
 
@@ -119,22 +116,14 @@ class PrepareTransaction:
     nothing was written.
     """
 
-    __slots__ = ("context", "is_refused", "operations", "prepare", "transaction")
-
-    def __init__(
-        self,
-        transaction: TransactionId,
-        operations: Sequence[AddMessage | RemoveMessage],
-        prepare: bytes,
-        context: object = None,
-    ) -> None:
-        self.transaction = transaction
-        self.operations = operations
-        self.prepare = prepare
-        self.context = context
-        self.is_refused = False
+    transaction: TransactionId
+    operations: Sequence[AddMessage | RemoveMessage]
+    prepare: bytes
+    context: object | None = None
+    is_refused: bool = field(default=False, init=False)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class EndTransaction:
     """Commit or roll back a prepared transaction. ``payload`` is the Commit or Rollback command.
 
@@ -143,17 +132,14 @@ class EndTransaction:
     no such transaction (any more), and nothing was written.
     """
 
-    __slots__ = ("added", "context", "is_commit", "is_unknown", "payload", "removed", "returned", "transaction")
-
-    def __init__(self, transaction: TransactionId, is_commit: bool, payload: bytes, context: object = None) -> None:
-        self.transaction = transaction
-        self.is_commit = is_commit
-        self.payload = payload
-        self.context = context
-        self.added: list[tuple[int, PagedMessage]] = []
-        self.removed: list[tuple[int, OrderKey]] = []
-        self.returned: list[tuple[int, PagedMessage]] = []
-        self.is_unknown = False
+    transaction: TransactionId
+    is_commit: bool
+    payload: bytes
+    context: object | None = None
+    added: list[tuple[int, PagedMessage]] = field(default_factory=list, init=False)
+    removed: list[tuple[int, OrderKey]] = field(default_factory=list, init=False)
+    returned: list[tuple[int, PagedMessage]] = field(default_factory=list, init=False)
+    is_unknown: bool = field(default=False, init=False)
 
 
 class PreparedTransaction(NamedTuple):
@@ -166,83 +152,66 @@ class PreparedTransaction(NamedTuple):
     removes_from: frozenset[Destination] = frozenset()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class AddSubscription:
     """Remember a durable subscription. ``owner`` is the id that the store gave it (``Store.subscription``)."""
 
-    __slots__ = ("context", "owner", "payload")
-
-    def __init__(self, owner: int, payload: bytes, context: object = None) -> None:
-        self.owner = owner
-        self.payload = payload
-        self.context = context
+    owner: int
+    payload: bytes
+    context: object | None = None
 
 
 class AddConnection:
-    """Remember whose a connection id is; ``payload`` is the trace that says so."""
+    """Remember the user of a connection id; ``payload`` is the trace that records it."""
 
     __slots__ = ("context", "pair", "payload")
 
-    def __init__(self, id: str, user: str, context: object = None) -> None:
+    def __init__(self, id: str, user: str, context: object | None = None) -> None:
         self.pair = (id, user)
         self.payload = encode_connections([self.pair])
         self.context = context
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RemoveOwner:
     """Forget a durable subscription or a queue with all it holds (KahaSubscriptionCommand without info,
     KahaRemoveDestinationCommand)."""
 
-    __slots__ = ("context", "owner", "payload")
-
-    def __init__(self, owner: int, payload: bytes, context: object = None) -> None:
-        self.owner = owner
-        self.payload = payload
-        self.context = context
+    owner: int
+    payload: bytes
+    context: object | None = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Page:
     """Read the next messages of ``owner`` after ``after``, at most ``count`` and about ``bytes_max`` bytes, but one.
 
     Comes back with ``messages`` in order, and ``is_end`` when nothing followed them at that place in the order of
     values: everything that was handed over before this Page is in it, nothing that came later is. With ``priority``
-    only messages of that one are looked at (0 to 9; what is beyond counts as the next of them); so there is a page of
+    only messages of that one are read (0 to 9; what is beyond counts as the next of them); so there is a page of
     each. With ``keys`` only those are, as far as they are still there.
     """
 
-    __slots__ = ("after", "bytes_max", "context", "count", "is_end", "keys", "messages", "owner", "priority")
-
-    def __init__(
-        self,
-        owner: int,
-        after: OrderKey,
-        count: int,
-        bytes_max: int,
-        context: object = None,
-        *,
-        priority: int | None = None,
-        keys: Collection[OrderKey] | None = None,
-    ) -> None:
-        self.owner = owner
-        self.keys = keys
-        self.after = after
-        self.count = count
-        self.bytes_max = bytes_max
-        self.context = context
-        self.priority = priority
-        self.messages: list[PagedMessage] = []
-        self.is_end = False
+    owner: int
+    after: OrderKey
+    count: int
+    bytes_max: int
+    context: object | None = None
+    _: KW_ONLY
+    priority: int | None = None
+    keys: Collection[OrderKey] | None = None
+    messages: list[PagedMessage] = field(default_factory=list, init=False)
+    is_end: bool = field(default=False, init=False)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PagedMessage:
     """A message as read back from the journal."""
 
-    __slots__ = ("location", "message", "order_key", "size")
-
-    def __init__(self, order_key: OrderKey, location: Location, size: int, message: Message) -> None:
-        self.order_key = order_key
-        self.location = location
-        self.size = size
-        self.message = message
+    order_key: OrderKey
+    location: Location
+    size: int
+    message: Message
 
 
 Operation = (
@@ -268,48 +237,23 @@ class Engine(Protocol):
         """The store is not congested any more."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Owner:
     """Something that holds stored messages: a queue, or a durable subscription of a topic.
 
     ``count`` and ``bytes`` are those at start; the engine counts on from there. ``selector``, ``no_local``
     and ``pattern`` are what a durable subscription asked for; without a pattern it is of its one topic. ``user`` is
-    whose it is; None: nobody's yet.
+    whose it is; None: it has no user yet.
     """
 
-    __slots__ = (
-        "bytes",
-        "client_id",
-        "count",
-        "destination",
-        "id",
-        "no_local",
-        "pattern",
-        "selector",
-        "subscription_name",
-        "user",
-    )
-
-    def __init__(
-        self,
-        id: int,
-        destination: Destination,
-        count: int = 0,
-        bytes: int = 0,
-        client_id: str | None = None,
-        subscription_name: str | None = None,
-        *,
-        selector: str | None = None,
-        no_local: bool = False,
-        pattern: str | None = None,
-        user: str | None = None,
-    ) -> None:
-        self.id = id
-        self.destination = destination
-        self.count = count
-        self.bytes = bytes
-        self.client_id = client_id
-        self.subscription_name = subscription_name
-        self.selector = selector
-        self.no_local = no_local
-        self.pattern = pattern
-        self.user = user
+    id: int
+    destination: Destination
+    count: int = 0
+    bytes: int = 0
+    client_id: str | None = None
+    subscription_name: str | None = None
+    _: KW_ONLY
+    selector: str | None = None
+    no_local: bool = False
+    pattern: str | None = None
+    user: str | None = None

@@ -1,4 +1,8 @@
-"""Bounds and habits of a store: plain values; where they come from is not known here."""
+"""Bounds and options of a store: plain values; where they come from is not known here.
+
+The operator's settings are copied here by name (`broker.settings.store`). The defaults are for tools and tests, which
+have no settings; a test compares them with those of the settings.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Bounds and habits of a store. Times in seconds, sizes in bytes; the names are those of ``[store]``."""
+    """Bounds and options of a store. Times in seconds, sizes in bytes; the names are those of ``[store]``."""
 
     journal_disk_sync_strategy: str = "always"  # always | periodic | never
     journal_disk_sync_interval: float = 1.0
@@ -20,7 +24,7 @@ class StoreSettings:
     cleanup_interval: float = 1.0
     checkpoint_records: int = 50_000
     checkpoint_bytes: int = 64 * MIB
-    look_interval: float = 0.5
+    fence_check_interval: float = 0.5
     recovery_budget: float = 1.0  # what a replay after a crash may take
     failover_budget: float = 0.5  # what fence, replay and load may take when another broker takes over
     archive_data_logs: bool = False
@@ -36,4 +40,4 @@ class StoreSettings:
     disk_reserve: int = 64 * MIB  # free on the volume: below it producers are refused
     index_cache_size: int = 2048  # pages
     pending_bytes_max: int = 32 * MIB
-    pending_operations_max: int = 10_000
+    max_async_jobs: int = 10_000

@@ -1,4 +1,7 @@
-"""A store in the hands of a broker that is not master: it follows the journal and writes its own index only."""
+"""A store in the hands of a broker that is not master: it follows the journal and writes its own index only.
+
+Where the journal is its own, too (a set of brokers), it also removes the files that the master gave up.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,26 @@ import logging
 import math
 import os
 from collections.abc import Callable
-from typing import Protocol
 
-from index.disk import Disk as IndexDisk
-from index.disk import exists
-from index.index import Index
-from journal.disk import Disk as JournalDisk
-from journal.files import JournalFiles
-from store.audit import ProducerAudit
-from store.follow import Follower, IndexNotOfThisJournal
-from store.index_directory import open_index, remove_stale, set_aside, takeover_path
-from store.kahadb.minimal import has_foreign_index
-from store.kahadb.page_file import DATA
-from store.lag import Lag
-from store.prediction import Prediction, end_seconds, records_per_checkpoint
-from store.promotion import Outcome, Promoted, Promotion, Told, left_to_others, untold
-from store.records.transactions import TransactionId
-from store.settings import StoreSettings
-from store.space import Disk as SpaceDisk
-from store.space import Space
-from store.state import State
-from store.store import Store, owners_of
-from store.takeover import prepare_takeover
-from store.threads import OS_THREADS, Threads
+from tandemmq.disk import Disk, exists
+from tandemmq.index.index import Index
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.authority import SHARED_VOLUME, Authority
+from tandemmq.store.kahadb.minimal import has_foreign_index
+from tandemmq.store.kahadb.page_file import DATA
+from tandemmq.store.records.audit import ProducerAudit
+from tandemmq.store.records.transactions import TransactionId
+from tandemmq.store.recovery.follow import Follower, IndexNotOfThisJournal
+from tandemmq.store.recovery.index_directory import open_index, remove_stale, set_aside, takeover_path
+from tandemmq.store.recovery.lag import Lag
+from tandemmq.store.recovery.prediction import Prediction, end_seconds, records_per_checkpoint
+from tandemmq.store.recovery.promotion import OnStep, Outcome, Promoted, Promotion, ignore_step, left_to_others
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.state.state import State
+from tandemmq.store.store import Store, owners_of
+from tandemmq.store.takeover import prepare_takeover
+from tandemmq.store.threads import OS_THREADS, Threads
+from tandemmq.store.writer.space import Space
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +40,6 @@ MEASURE_SECONDS = 30.0
 RECLAIM_ENTRIES = 2_000
 
 
-class Disk(JournalDisk, IndexDisk, SpaceDisk, Protocol):
-    """What journal and index ask of a disk; the ``os`` module is the real one."""
-
-
 def _from_zero(meta: bytes) -> int:
     return 0
 
@@ -53,7 +49,8 @@ class Standby:
 
     ``directory`` (the journal) must exist; the index directory is made below ``index_root``. ``number_owners`` is
     given the meta data of the index that is opened, empty for a new one, and says from which number on this store's
-    owners are numbered; an index that is numbered otherwise is set aside.
+    owners are numbered; an index that is numbered otherwise is set aside. ``authority`` says how far the journal may be
+    followed, and that a promotion counts.
     """
 
     def __init__(
@@ -63,6 +60,7 @@ class Standby:
         broker: str,
         settings: StoreSettings,
         *,
+        authority: Authority = SHARED_VOLUME,
         disk: Disk = os,
         threads: Threads = OS_THREADS,
         number_owners: Callable[[bytes], int] = _from_zero,
@@ -71,6 +69,7 @@ class Standby:
         self.settings = settings
         self.broker = broker
         self._index_root = index_root
+        self._authority = authority
         self._disk = disk
         self._files = JournalFiles(directory, disk, threads.lock)
         self._halted = threads.event()
@@ -78,6 +77,7 @@ class Standby:
         self._last_checkpoint = threads.monotonic()
         self._measured_at = -math.inf
         self._hand_over_seconds = 0.0
+        self._seen_alive = -math.inf
         self._number_owners = number_owners
         self.first_owner: int | None = None
         self._promotion = Promotion(
@@ -85,6 +85,8 @@ class Standby:
             broker=broker,
             max_file_length=settings.journal_max_file_length,
             sync=settings.journal_disk_sync_strategy,
+            authority=authority,
+            alive=self._show_life,
             threads=threads,
         )
         self._path, self._follower = self._open()
@@ -129,11 +131,12 @@ class Standby:
             first_owner=self.first_owner,
             audit=ProducerAudit(depth, producers) if depth and producers else None,
             has_foreign_index=self._has_foreign_index,
+            horizon=lambda: self._authority.horizon,
             threads=self._threads,
         )
 
     def _has_foreign_index(self) -> bool:
-        """Whether ActiveMQ was here since it was last set aside, or nobody looked yet."""
+        """Whether ActiveMQ was here since it was last set aside, or this was not checked yet."""
         return has_foreign_index(self._foreign_directory(), self._disk)
 
     def _foreign_directory(self) -> str:
@@ -157,10 +160,14 @@ class Standby:
         if state.may_reclaim:
             state.reclaim(RECLAIM_ENTRIES)
         is_due = now - self._last_checkpoint >= self.settings.checkpoint_interval
-        if (state.tail.has_changes and is_due) or (state.ended and not state.may_reclaim):
+        removes = self._authority.horizon is not None  # nobody else removes files here
+        has_changes = state.tail.has_changes or (removes and follower.could_remove_more)
+        if (has_changes and is_due) or (state.ended and not state.may_reclaim):
             self._last_checkpoint = now
             follower.begin_checkpoint()
         follower.work_on_checkpoint(CHECKPOINT_SLICE_SECONDS)
+        if removes:
+            follower.remove_given_up()
 
     def _measure(self, now: float) -> None:
         """What handing over the queues takes; by that and the speed of reading, how often checkpoints must come."""
@@ -190,6 +197,12 @@ class Standby:
         """How far this is behind what can be seen of the journal. Any thread."""
         return self._follower.lag()
 
+    @property
+    def state_position(self) -> tuple[int, int] | None:
+        """Up to where the journal was applied, as (file, end of a batch). Any thread."""
+        position = self._follower.state.position
+        return None if position is None else (position.file, position.offset)
+
     def prediction(self, lock_seconds: float = 0.0) -> Prediction:
         """What a take-over would cost if the master died now; ``lock_seconds`` until the lock is ours. Any thread."""
         follower = self._follower
@@ -209,8 +222,11 @@ class Standby:
         return sum(owner.count for owner in list(self._follower.state.owners.values()))
 
     def seen_busy(self) -> float:
-        """As ``SeveralStandbys.seen_busy``: nobody helps here."""
-        return -math.inf
+        """When a promotion that waits for others last showed life. Any thread."""
+        return self._seen_alive
+
+    def _show_life(self) -> None:
+        self._seen_alive = self._threads.monotonic()
 
     def halt(self) -> None:
         """Make a running ``follow`` return soon. Any thread."""
@@ -230,31 +246,31 @@ class Standby:
         call_soon: Callable[[Callable[[], None]], object],
         call_later_this_turn: Callable[[Callable[[], None]], object],
         on_lost: Callable[[BaseException], None],
-        told: Told = untold,
+        on_step: OnStep = ignore_step,
     ) -> Store:
         """Fence, read the rest, begin the epoch. Needs the lock; afterwards the Store owns everything.
 
-        ``told`` hears, on this thread, of each step that is done: "fenced", "replayed" (records, seconds), "header".
-        Raises as ``store.promotion.Promotion`` does; this standby is then of no more use but to be closed.
+        ``on_step`` is called, on this thread, after each step: "fenced", "replayed" (records, seconds), "header".
+        Raises as ``store.recovery.promotion.Promotion`` does; this standby is then of no more use but to be closed.
         """
         self.fence(has_proof)
-        told("fenced")
+        on_step("fenced")
         started = self._threads.monotonic()
         self.read()
-        told("replayed", records=self.records_read, seconds=self._threads.monotonic() - started)
+        on_step("replayed", records=self.records_read, seconds=self._threads.monotonic() - started)
         store = self.begin(
             has_proof=has_proof, call_soon=call_soon, call_later_this_turn=call_later_this_turn, on_lost=on_lost
         )
-        told("header")
+        on_step("header")
         return store
 
     def fence(self, has_proof: Callable[[], bool]) -> None:
         """The first step of three, for one of several stores: all are fenced before any is read. Raises as
-        ``store.promotion.Promotion.fence`` does."""
+        ``store.recovery.promotion.Promotion.fence`` does."""
         self._promotion.fence(has_proof)
 
     def read(self) -> None:
-        """The second: to the end of what counts. Raises as ``store.promotion.Promotion.read`` does."""
+        """The second: to the end of what counts. Raises as ``store.recovery.promotion.Promotion.read`` does."""
         try:
             self._promotion.read(self._follower)
         except IndexNotOfThisJournal as reason:
@@ -311,11 +327,10 @@ class Standby:
             try:
                 takeover.finish()  # prove: takeover-is-finished
             except BaseException:
-                promoted.writer.close()
+                promoted.close()
                 raise
         self._say(promoted)
         return Store(
-            self._files,
             self._follower,
             promoted,
             self.settings,
@@ -330,6 +345,7 @@ class Standby:
                 self._disk,
                 clock=self._threads.monotonic,
                 now=self._threads.wall,
+                others=lambda: self._authority.free_bytes,
             ),
             chores=(self._remove_stale,),
             threads=self._threads,

@@ -1,7 +1,7 @@
-"""The one storage thread: everything that waits becomes one write, one sync, one look, one wake-up of the loop.
+"""The one storage thread: everything that waits becomes one write, one sync, one fence check, one wake-up of the loop.
 
 There is no timer on this way: a batch is what came while the one before was on its way to the disk. The thread owns
-the state, the end of the journal (store.journal_end) and what keeps both small (store.upkeep).
+the state, the end of the journal (store.writer.journal_end) and what keeps both small (store.maintenance.upkeep).
 
 After a failed write or sync, a lost lock or a foreign fence nothing is reported any more: the thread ends, and says
 why. No sync is ever retried.
@@ -15,25 +15,21 @@ from concurrent.futures import Future
 from queue import Empty
 from typing import Any, TypeVar
 
-from index.index import Index
-from journal.errors import JournalError, JournalMissing
-from journal.files import JournalFiles
-from journal.writer import JournalWriter
-from store.background import Background
-from store.batch import Batch, NewQueue
-from store.compaction import CompactionReport
-from store.figures import Figures
-from store.headers import Chronicle
-from store.journal_end import JournalEnd
-from store.operations import AddMessage, Operation, Page, RemoveMessage
-from store.pages import Pages
-from store.pulse import Pulse
-from store.settings import StoreSettings
-from store.space import Space
-from store.state import State
-from store.tail import Frozen
-from store.threads import OS_THREADS, Inbox, Threads
-from store.upkeep import CheckpointDone, Failed, Upkeep
+from tandemmq.journal.errors import JournalError, JournalMissing
+from tandemmq.store.maintenance.compaction import CompactionReport
+from tandemmq.store.maintenance.upkeep import CheckpointDone, Failed, Upkeep
+from tandemmq.store.operations import AddMessage, Operation, Page, RemoveMessage
+from tandemmq.store.recovery.follow import Follower
+from tandemmq.store.recovery.promotion import Promoted
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.threads import OS_THREADS, Inbox, Threads
+from tandemmq.store.writer.background import Background
+from tandemmq.store.writer.batch import Batch, NewQueue
+from tandemmq.store.writer.figures import Figures
+from tandemmq.store.writer.journal_end import JournalEnd
+from tandemmq.store.writer.pages import Pages
+from tandemmq.store.writer.pulse import Pulse
+from tandemmq.store.writer.space import Space
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +40,10 @@ class _Stop:
     """Asks the thread to write what is waiting, make a last checkpoint and end."""
 
     __slots__ = ()
+
+
+class _Dropped(Exception):
+    """Ends the thread where it waits."""
 
 
 class _Question:
@@ -57,7 +57,7 @@ class _Question:
 
 
 class StorageThread:
-    """See the module. ``report_durable`` and ``failed`` are called on this thread, and must not block.
+    """Writes and syncs in batches. ``report_durable`` and ``failed`` are called on this thread, and must not block.
 
     ``has_proof`` is asked before anything is reported: is the locker's last proof of ownership young enough?
     ``error`` is what ended the thread, if something did.
@@ -65,80 +65,72 @@ class StorageThread:
 
     def __init__(
         self,
-        files: JournalFiles,
-        index: Index,
-        state: State,
-        chronicle: Chronicle,
-        writer: JournalWriter,
+        follower: Follower,
+        promoted: Promoted,
         settings: StoreSettings,
         *,
         space: Space,
         broker: str,
-        epoch: int,
-        checkpoint_records: int,
-        unfinished: Frozen | None = None,
         has_proof: Callable[[], bool],
         report_durable: Callable[[list[Operation]], object],
         failed: Callable[[BaseException], object],
-        clock: Callable[[], float],
         threads: Threads = OS_THREADS,
     ) -> None:
-        self.figures = figures = Figures(clock())
+        self.figures = figures = Figures(threads.monotonic())
         self.error: BaseException | None = None
-        self._state = state
-        self._index = index
+        self._state = state = follower.state
+        self._index = follower.index
         self._settings = settings
         self._space = space
         self._report_durable = report_durable
         self._failed = failed
-        self._clock = clock
+        self._clock = threads.monotonic
         self._is_dropped = False
         self._has_let_go = False
         self._threads = threads
         # Of list[Operation | NewQueue], _Stop, CheckpointDone, _Question and Failed
         self._inbox: Inbox = threads.inbox()
+        # Hands over operations, in order. Never blocks; the caller bounds what waits.
+        self.put: Callable[[list[Operation | NewQueue]], None] = self._inbox.put
         self._background = background = Background(threads)
         self._end = JournalEnd(
-            writer,
+            promoted.writer,
             state,
             settings,
             figures,
             space,
             broker=broker,
-            epoch=epoch,
+            epoch=promoted.epoch,
+            authority=promoted.authority,
             has_proof=has_proof,
+            alive=self._show_life,
             background=background,
-            clock=clock,
             threads=threads,
         )
-        self._pages = Pages(files, state, chronicle, figures, first_file=writer.position[0])
+        self._pages = Pages(
+            follower.files, state, follower.epoch_history, figures, first_file=promoted.writer.position[0]
+        )
         self._upkeep = Upkeep(
-            files,
-            index,
-            state,
-            chronicle,
+            follower,
             self._end,
             self._pages,
             settings,
             figures,
             space,
-            checkpoint_records=checkpoint_records,
-            unfinished=unfinished,
             background=background,
             tell=self._inbox.put,
-            clock=clock,
             threads=threads,
         )
         self._pulse: Pulse | None = None
-        self._thread = threads.thread(self._run, "tandemmq-storage")
+        self._worker = threads.thread(self._run, "tandemmq-storage")
 
     # ---- from other threads
 
     def start(self) -> None:
-        self._thread.start()
+        self._worker.start()
 
     def soon(self, chore: Callable[[], object]) -> None:
-        """Have something done in the background, that may take long and that nobody waits for."""
+        """Run ``chore`` in the background; it may take long, and no caller waits for it."""
         self._background.submit(chore)
 
     def seen_alive(self) -> float:
@@ -147,14 +139,10 @@ class StorageThread:
         Who is over is well: now. Any thread."""
         if self._has_let_go:
             return self._clock()
-        if self._pulse is None and self._thread.native_id is not None:
-            self._pulse = Pulse(self._threads, self._thread.native_id)
+        if self._pulse is None and self._worker.native_id is not None:
+            self._pulse = Pulse(self._threads, self._worker.native_id)
         seen_busy = float("-inf") if self._pulse is None else self._pulse.seen_busy()
         return max(self.figures.last_seen_alive, seen_busy, self._background.seen_alive())
-
-    def put(self, operations: list[Operation | NewQueue]) -> None:
-        """Hand over operations, in order. Never blocks; the caller bounds what waits."""
-        self._inbox.put(operations)
 
     @property
     def archive_problem(self) -> str | None:
@@ -166,7 +154,7 @@ class StorageThread:
         the thread ends before."""
         question = _Question(function)
         self._inbox.put(question)
-        if not self._thread.is_alive() and self._thread.native_id is not None:
+        if not self._worker.is_alive() and self._worker.native_id is not None:
             question.answer.cancel()
         return question.answer
 
@@ -176,6 +164,16 @@ class StorageThread:
         asked = self.ask(lambda: self._upkeep.compact(report))
         asked.add_done_callback(lambda asked: asked.cancelled() and report.cancel())
         return report
+
+    def rotate(self) -> Future[None]:
+        """Go on in a new file. Done when its header is final; cancelled when the thread ends before."""
+
+        def rotate() -> None:
+            self._end.rotate()
+            self._end.settle()
+            self._upkeep.clean_up_soon()
+
+        return self.ask(rotate)
 
     def checkpoint(self) -> Future[None]:
         """Make a checkpoint of what is there now, while the work goes on. Cancelled when the thread ends before."""
@@ -187,7 +185,7 @@ class StorageThread:
     def close(self) -> None:
         """Write what is waiting, make a last checkpoint, let go of the files. Blocking; durable unless ``error``."""
         self._inbox.put(_Stop())
-        self._thread.join()
+        self._worker.join()
         self._background.finish()
         self._let_go()
 
@@ -202,23 +200,29 @@ class StorageThread:
         Blocking: who hangs in the volume is waited for; when it wakes it finds itself dropped or deposed, and ends.
         """
         self.halt()
-        if self._thread.native_id is not None:  # else it never served anybody
+        if self._worker.native_id is not None:  # else it never served anybody
             self._inbox.put(_Stop())
-            self._thread.join()
+            self._worker.join()
         self._background.finish(cancel=True)
         self._let_go()
 
     def _let_go(self) -> None:
-        self._end.writer.close()
+        self._end.close()
         self._pages.close()
         self._index.close()
         self._has_let_go = True
 
     # ---- the thread
 
+    def _show_life(self) -> None:
+        """Called while a batch waits to be confirmed."""
+        if self._is_dropped:
+            raise _Dropped("nobody waits any more for what is being confirmed")
+        self.figures.last_seen_alive = self._clock()
+
     def _run(self) -> None:
         try:
-            self._end.look()  # prove: first-look-before-work
+            self._end.check_fence()  # prove: first-fence-check-before-work
             while self._once():
                 pass
         except BaseException as reason:
@@ -232,7 +236,7 @@ class StorageThread:
         """What really ended this thread: a master misses files that its successor removed, and that is no damage."""
         if isinstance(reason, JournalMissing):
             try:
-                self._end.writer.look()  # prove: missing-file-may-be-deposition
+                self._end.writer.check_fence()  # prove: missing-file-may-be-deposition
             except JournalError as deposed:
                 return deposed
         return reason
@@ -264,7 +268,7 @@ class StorageThread:
                     raise item.error
                 else:
                     must_stop = True
-                if len(operations) > self._settings.pending_operations_max:
+                if len(operations) > self._settings.max_async_jobs:
                     break
                 item = self._inbox.get_nowait()
         except Empty:
@@ -275,7 +279,7 @@ class StorageThread:
         if operations:
             self._process(operations)
         else:
-            self._end.look()  # prove: idle-master-looks
+            self._end.check_fence()  # prove: idle-master-checks-fence
             self._space.note_written(0)  # time passes: space may be back
         if must_stop:
             self._upkeep.finish()
@@ -285,7 +289,7 @@ class StorageThread:
 
     def _patience(self) -> float:
         """How long to wait for something to do."""
-        interval = self._settings.look_interval
+        interval = self._settings.fence_check_interval
         due = self._upkeep.next_work
         return interval if due is None else min(max(0.0, due - self._clock()), interval)
 
@@ -303,7 +307,8 @@ class StorageThread:
         for operation in operations:
             kind = type(operation)
             if (
-                kind is RemoveMessage or (kind is AddMessage and not operation.is_audited and not operation.passed_over)  # type: ignore[union-attr]
+                kind is RemoveMessage
+                or (kind is AddMessage and not operation.is_audited and not operation.unmatched_acks)  # type: ignore[union-attr]
             ) and batch.is_plain:
                 # Nearly all there is: what is done below, without asking what it is.
                 payload = operation.payload  # type: ignore[union-attr]
@@ -331,7 +336,7 @@ class StorageThread:
         self._commit(batch)
 
     def _commit(self, batch: Batch) -> None:
-        """One write, one sync, one look, one wake-up."""
+        """One write, one sync, one fence check, one wake-up."""
         locations = self._end.write(batch.payloads, batch.bytes, must_sync=batch.must_sync) if batch.payloads else []
         batch.apply(locations, self._end.writer.position[0])
         self.figures.duplicates += batch.duplicates

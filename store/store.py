@@ -11,11 +11,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
-from journal.files import JournalFiles
-from store.batch import NewQueue
-from store.compaction import CompactionReport
-from store.follow import Follower
-from store.operations import (
+from tandemmq.store.maintenance.compaction import CompactionReport
+from tandemmq.store.operations import (
     AddMessage,
     Atomic,
     EndTransaction,
@@ -26,22 +23,28 @@ from store.operations import (
     PrepareTransaction,
     RemoveOwner,
 )
-from store.prediction import Prediction, end_seconds, records_per_checkpoint
-from store.promotion import Promoted
-from store.records.commands import ADD, subscription_key
-from store.records.message import Destination
-from store.records.transactions import transaction_of_key
-from store.settings import StoreSettings
-from store.space import Space, StoreFull
-from store.state import State
-from store.storage_thread import StorageThread
-from store.threads import OS_THREADS, Threads
+from tandemmq.store.records.commands import ADD, subscription_key
+from tandemmq.store.records.message import Destination
+from tandemmq.store.records.transactions import transaction_of_key
+from tandemmq.store.recovery.follow import Follower
+from tandemmq.store.recovery.prediction import Prediction, end_seconds
+from tandemmq.store.recovery.promotion import Promoted
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.state.state import State
+from tandemmq.store.storage_thread import StorageThread
+from tandemmq.store.threads import OS_THREADS, Threads
+from tandemmq.store.writer.batch import NewQueue
+from tandemmq.store.writer.space import Space, StoreFull
 
 T = TypeVar("T")
 
-# A look that is older than so many intervals, and than so many seconds, says nothing any more.
-LOOKS_MISSED_MAX = 2
-LOOK_AGE_SECONDS_MIN = 1.0
+# A fence check older than so many intervals, and than so many seconds, no longer counts.
+FENCE_CHECKS_MISSED_MAX = 2
+FENCE_CHECK_AGE_SECONDS_MIN = 1.0
+
+
+# A queue's, or a durable subscription's of a topic.
+_Name = Destination | tuple[Destination, str]
 
 
 class Store:
@@ -54,7 +57,6 @@ class Store:
 
     def __init__(
         self,
-        files: JournalFiles,
         follower: Follower,
         promoted: Promoted,
         settings: StoreSettings,
@@ -69,7 +71,7 @@ class Store:
         threads: Threads = OS_THREADS,
     ) -> None:
         self._state = state = follower.state
-        follower.replay.tell_ids()
+        follower.replay.list_known_ids()
         self.epoch = promoted.epoch
         self.records_replayed = promoted.records_replayed
         self.recovery_seconds = promoted.recovery_seconds
@@ -82,53 +84,46 @@ class Store:
         self._is_halted = False
         self._threads = threads
         self._has_proof = has_proof
-        self._look_age_max = max(LOOKS_MISSED_MAX * settings.look_interval, LOOK_AGE_SECONDS_MIN)
+        self._fence_check_age_max = max(
+            FENCE_CHECKS_MISSED_MAX * settings.fence_check_interval, FENCE_CHECK_AGE_SECONDS_MIN
+        )
         self._turn: list[Operation | NewQueue] = []
         self._pending_bytes = 0
         self._pending_operations = 0
-        self._handed_over = 0
+        self.handed_over = 0  # operations so far that come back
         self._chores = chores
         self._owners = owners_of(state)
         self._prepared = _prepared(state)
         self._connections = state.connections.pairs()
-        self._prepared_queues = _prepared_queues(state)
-        self._space = space or Space((files.directory,), settings.disk_reserve)
-        self._next_owner = state.next_owner
-        self._queues = dict(state.queues)
-        self._subscriptions = dict(state.subscriptions)
-        # The key of each of them, in whichever of the two.
-        self._names: dict[int, Destination | tuple[Destination, str]] = {
-            **{owner: destination for destination, owner in self._queues.items()},
-            **{owner: key for key, owner in self._subscriptions.items()},
+        # The queues that each prepared transaction adds to.
+        self._prepared_queues = {
+            each.transaction.key: {destination for destination in each.adds_to if not destination.is_topic}
+            for each in self._prepared
         }
-        self._thread = StorageThread(
-            files,
-            follower.index,
-            state,
-            follower.chronicle,
-            promoted.writer,
+        self._space = space or Space((follower.files.directory,), settings.disk_reserve)
+        self._next_owner = state.next_owner
+        known: list[tuple[_Name, int]] = [*state.queues.items(), *state.subscriptions.items()]
+        self._names = {owner: name for name, owner in known}
+        self._ids = {name: owner for owner, name in self._names.items()}
+        self._storage = StorageThread(
+            follower,
+            promoted,
             settings,
             space=self._space,
             broker=broker,
-            epoch=promoted.epoch,
-            checkpoint_records=records_per_checkpoint(
-                settings, follower.speed.seconds_per_record, follower.load_seconds
-            ),
-            unfinished=follower.abandon_checkpoint(),
             has_proof=has_proof,
             report_durable=lambda operations: call_soon(partial(self._delivered, operations)),
             failed=lambda error: call_soon(partial(on_lost, error)),
-            clock=threads.monotonic,
             threads=threads,
         )
-        self.figures = self._thread.figures
+        self.figures = self._storage.figures
 
     def start(self, engine: Engine) -> None:
         """Begin to serve ``engine``."""
         self._engine = engine
-        self._thread.start()
+        self._storage.start()
         for chore in self._chores:
-            self._thread.soon(chore)
+            self._storage.soon(chore)
 
     def prediction(self, lock_seconds: float = 0.0) -> Prediction:
         """What a take-over would cost if this process died now, by one who has no more than the last checkpoint: a
@@ -168,7 +163,7 @@ class Store:
     @property
     def archive_problem(self) -> str | None:
         """Why files that were given up are not in the archive yet; None: nothing is wrong."""
-        return self._thread.archive_problem
+        return self._storage.archive_problem
 
     def ask(self, function: Callable[[State], T]) -> Future[T]:
         """Have a short function of the state called on the storage thread, between two batches. Any thread.
@@ -176,58 +171,65 @@ class Store:
         The Future is cancelled when the store ends before.
         """
         state = self._state
-        return self._thread.ask(lambda: function(state))
+        return self._storage.ask(lambda: function(state))
 
     def compact(self) -> Future[CompactionReport]:
         """Empty, now, all files in which more than a little is dead. The report comes when they are gone. Any
         thread; the Future is cancelled when the store ends before."""
-        return self._thread.compact()
+        return self._storage.compact()
+
+    def rotate(self) -> Future[None]:
+        """Go on in a new journal file, whose header has what the authority says of the set by then: a change of voters.
+
+        Done when the header is final. Any thread; cancelled when the store ends before.
+        """
+        return self._storage.rotate()
 
     def may_speak(self) -> bool:
-        """Whether anything may be said to a client: the last look is young and ownership proved.
+        """Whether clients may be answered: the last fence check is young and ownership is proved.
 
         A process that slept finds this false when it wakes, until the storage thread has looked: a successor may rule,
-        and what is known here may be undone there. The loop asks once a turn. With several stores one look is enough,
-        since a successor fences all before it reads any.
+        and what is known here may be undone there. The loop asks once a turn. With several stores one fence check is
+        enough, since a successor fences all before it reads any.
         """
-        # prove: last-look-is-young "self._look_age_max" -> "1e9"
-        is_young = self._threads.boottime() - self.figures.last_look < self._look_age_max
+        # prove: last-fence-check-is-young "self._fence_check_age_max" -> "1e9"
+        is_young = self._threads.boottime() - self.figures.last_fence_check < self._fence_check_age_max
         return is_young and self._has_proof()  # prove: no-proof-no-word
 
-    def look_soon(self) -> None:
-        """Have the storage thread look, if it does not anyway."""
-        self._thread.ask(lambda: None)
+    def check_fence_soon(self) -> None:
+        """Have the storage thread check the fence, unless it is about to."""
+        self._storage.ask(lambda: None)
 
     def seen_alive(self) -> float:
         """When, on the monotonic clock, the storage thread last showed life; now, when it is over. Any thread."""
-        return self._thread.seen_alive()
+        return self._storage.seen_alive()
 
     def checkpoint(self) -> Sequence[Future[None]]:
         """Make a checkpoint of what is there now, so that the one at ``close`` has little to do.
 
         Any thread; each Future is done when its checkpoint is durable, and cancelled when the store ends before.
         """
-        return (self._thread.checkpoint(),)
+        return (self._storage.checkpoint(),)
 
     def queue(self, destination: Destination) -> int:
         """The owner id of a queue, a new one if it was never seen."""
-        found = self._queues.get(destination)
+        found = self._ids.get(destination)
         if found is None:
-            found = self._queues[destination] = self._next_owner
-            self._names[found] = destination
-            self._next_owner += 1
+            found = self._new_owner(destination)
             self._know_queue(NewQueue(found, destination))
         return found
 
     def subscription(self, client_id: str, name: str, destination: Destination) -> int:
         """The owner id of a durable subscription, a new one if that topic has none of that name (or it was removed)."""
         key = destination, subscription_key(client_id, name)
-        found = self._subscriptions.get(key)
-        if found is None:
-            found = self._subscriptions[key] = self._next_owner
-            self._names[found] = key
-            self._next_owner += 1
-        return found
+        found = self._ids.get(key)
+        return self._new_owner(key) if found is None else found
+
+    def _new_owner(self, name: _Name) -> int:
+        owner = self._ids[name] = self._next_owner
+        self._names[owner] = name
+        self._next_owner += 1
+        return owner
 
     def append(self, operation: Operation) -> None:
         """Hand over one operation. It comes back through ``Engine.durable`` when it holds, in order.
@@ -244,6 +246,7 @@ class Store:
         if not turn:
             self._call_later_this_turn(self._hand_over)
         turn.append(operation)
+        self.handed_over += 1
         if type(operation) is RemoveOwner:
             self.forget(operation.owner)
 
@@ -262,27 +265,23 @@ class Store:
         if not self._turn:
             self._call_later_this_turn(self._hand_over)
         self._turn.append(queue)
-        self._handed_over -= 1  # it does not come back
 
     def forget(self, owner: int) -> None:
         """The owner is being removed: its name is free at once, and gets a new id when it is asked for again."""
         name = self._names.pop(owner, None)
-        if isinstance(name, Destination):
-            del self._queues[name]
-        elif name is not None:
-            del self._subscriptions[name]
+        if name is not None:
+            del self._ids[name]
 
     def _hand_over(self) -> None:
         turn, self._turn = self._turn, []
         self._pending_bytes += _bytes_of(turn)
-        self._handed_over += len(turn)
         self._pending_operations += sum(type(operation) is not NewQueue for operation in turn)
         if (
             self._pending_bytes > self._space.in_flight_max(self._settings.pending_bytes_max)
-            or self._pending_operations > self._settings.pending_operations_max
+            or self._pending_operations > self._settings.max_async_jobs
         ):
             self.is_congested = True
-        self._thread.put(turn)
+        self._storage.put(turn)
 
     def _delivered(self, operations: list[Operation]) -> None:
         if self._is_halted or self._engine is None:
@@ -293,15 +292,10 @@ class Store:
         if (
             self.is_congested
             and self._pending_bytes <= self._space.in_flight_max(self._settings.pending_bytes_max) // 2
-            and self._pending_operations <= self._settings.pending_operations_max // 2
+            and self._pending_operations <= self._settings.max_async_jobs // 2
         ):
             self.is_congested = False
             self._engine.drained()
-
-    @property
-    def handed_over(self) -> int:
-        """How many operations it was given so far that come back."""
-        return self._handed_over + len(self._turn)
 
     @property
     def has_pending(self) -> bool:
@@ -313,14 +307,14 @@ class Store:
 
         Raises what stopped the store, if something did.
         """
-        self._thread.close()
-        if self._thread.error is not None:
-            raise self._thread.error
+        self._storage.close()
+        if self._storage.error is not None:
+            raise self._storage.error
 
     def halt(self) -> None:
         """From now on nothing is reported durable, and nothing new is begun. Any thread; at once."""
         self._is_halted = True
-        self._thread.halt()
+        self._storage.halt()
 
     def drop(self) -> None:
         """Let go without writing anything: another broker may be master.
@@ -328,7 +322,7 @@ class Store:
         Blocking, until what hangs in the volume has come back; nothing is left open then. Also after ``close``.
         """
         self.halt()
-        self._thread.drop()
+        self._storage.drop()
 
 
 def _bytes_of(operations: Sequence[Operation | NewQueue]) -> int:
@@ -373,12 +367,3 @@ def _prepared(state: State) -> list[PreparedTransaction]:
         for key, transaction in state.transactions.items()
         if transaction.is_prepared
     ]
-
-
-def _prepared_queues(state: State) -> dict[str, set[Destination]]:
-    """The queues that each prepared transaction adds to."""
-    return {
-        key: {o.destination for o in transaction.operations if o.kind == ADD and not o.destination.is_topic}
-        for key, transaction in state.transactions.items()
-        if transaction.is_prepared
-    }

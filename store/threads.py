@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
@@ -74,7 +75,7 @@ class Threads(Protocol):
     def sleep(self, seconds: float) -> None: ...
 
     def monotonic(self) -> float:
-        """Seconds that nobody can set."""
+        """Seconds of a clock that cannot be set."""
         ...
 
     def native_id(self) -> int:
@@ -86,7 +87,7 @@ class Threads(Protocol):
         ...
 
     def boottime(self) -> float:
-        """Seconds that go on while the machine sleeps, and that nobody can set."""
+        """Seconds of a clock that runs on in suspend and cannot be set."""
         ...
 
     def wall(self) -> float:
@@ -110,15 +111,13 @@ class OsThreads:
     sleep = staticmethod(time.sleep)
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
+    boottime = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
 
     def thread(self, target: Callable[[], object], name: str) -> Thread:
         return threading.Thread(target=target, name=name, daemon=True)
 
     def executor(self, workers: int, name: str) -> Executor:
         return ThreadPoolExecutor(workers, name)
-
-    def boottime(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def cpu_seconds(self, native_id: int) -> float:
         try:

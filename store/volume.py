@@ -1,13 +1,13 @@
 """What kind of volume a directory is on, as far as the safety of a pair depends on it: the table of known-bad mounts.
 
 A broker asks at start (`demand_safe`), `tandemmq doctor storage` prints every objection. What the table does not name
-is no objection: then tested behaviour decides, and the doctor tests it.
+is no objection: then tested behaviour decides, and the doctor runs that test.
 
 Three things are asked of a volume. The LOCK: a POSIX record lock excludes the other host, and ends with its holder. The
-LOOK: a name that one host linked is seen by the next stat of the other; a master that does not see its successor's file
-goes on sending receipts that do not count. DURABILITY: what was synced is there after a power cut. An objection against
-the first two may mean two masters, so it is refused at start unless it is overridden by its name; one against the
-third, which harms nobody's store but one's own, is only said.
+FENCE: a name that one host linked is seen by the next stat of the other; a master that does not see its successor's
+file goes on sending receipts that do not count. DURABILITY: what was synced is there after a power cut. An objection
+against the first two may mean two masters, so it is refused at start unless it is overridden by its name; one against
+the third, which harms only this store, is only reported.
 
 Pure, but for one read of /proc/self/mountinfo.
 """
@@ -46,7 +46,7 @@ class Concern(enum.Enum):
     """What an objection is about; see the module."""
 
     LOCK = "lock"
-    LOOK = "look"
+    FENCE = "look"
     DURABILITY = "durability"
 
 
@@ -147,16 +147,16 @@ def _rule(
     return _Rule(kinds, applies, Objection(name, concern, is_grave, reason, remedy))
 
 
-_LOCK, _LOOK, _DURABILITY = Concern.LOCK, Concern.LOOK, Concern.DURABILITY
+_LOCK, _FENCE, _DURABILITY = Concern.LOCK, Concern.FENCE, Concern.DURABILITY
 _GRAVE, _HINT = True, False
 _USE_NFS4: Final = "use NFS version 4 (vers=4.1 or 4.2, hard, lookupcache=none), or a lock that is no file"
 
 # fmt: off
 _RULES: Final = (
-    _rule("nfs-lookup-cache", NFS, _remembers_missing_names, _LOOK, _GRAVE,
+    _rule("nfs-lookup-cache", NFS, _remembers_missing_names, _FENCE, _GRAVE,
           "NFS without lookupcache=none (or positive): a client remembers that a name is missing, so a master could "
           "not see its successor", "remount it with lookupcache=none"),
-    _rule("nfs-removed-names", NFS, _remembers_removed_names, _LOOK, _HINT,
+    _rule("nfs-removed-names", NFS, _remembers_removed_names, _FENCE, _HINT,
           "NFS with lookupcache=positive: a master that slept may be told for up to acdirmax seconds that its file, "
           "removed meanwhile, is still there", "remount it with lookupcache=none"),
     _rule("nfs3", NFS, _is_nfs3, _LOCK, _GRAVE,
@@ -165,7 +165,7 @@ _RULES: Final = (
     _rule("nfs-local-locks", NFS, _has_local_locks, _LOCK, _GRAVE,
           "NFS with nolock or local_lock: each host has locks of its own, so two hosts hold the same one",
           "remount it without nolock and local_lock"),
-    _rule("nfs-nocto", NFS, _bare("nocto"), _LOOK, _GRAVE,
+    _rule("nfs-nocto", NFS, _bare("nocto"), _FENCE, _GRAVE,
           "NFS with nocto: an open does not ask the server what is new, so a successor may miss the journal's end",
           "remount it without nocto"),
     _rule("nfs-soft", NFS, _bare("soft", "softerr", "softreval"), _DURABILITY, _HINT,
@@ -181,7 +181,7 @@ _RULES: Final = (
           "GFS2 with localflocks or lock_nolock: each host has locks of its own", "mount it with lock_dlm"),
     _rule("lustre-local-locks", {"lustre"}, _bare("localflock", "noflock"), _LOCK, _GRAVE,
           "Lustre with localflock or noflock: locks hold on one host or not at all", "mount it with flock"),
-    _rule("glusterfs", {"fuse.glusterfs"}, _any, _LOOK, _HINT,
+    _rule("glusterfs", {"fuse.glusterfs"}, _any, _FENCE, _HINT,
           "GlusterFS may cache attributes and missing names (performance.md-cache-timeout, performance.nl-cache)",
           "switch both off for this volume and prove it by --peer"),
     _rule("ceph", {"ceph", "fuse.ceph"}, _any, _LOCK, _HINT,
@@ -198,15 +198,15 @@ _RULES: Final = (
           "use a disk of the guest, or NFS version 4"),
     _rule("sshfs", {"fuse.sshfs"}, _any, _LOCK, _GRAVE,
           "sshfs: locks hold on one host, names and attributes are cached for seconds", _USE_NFS4),
-    _rule("object-store", _OBJECT_STORES, _any, _LOOK, _GRAVE,
+    _rule("object-store", _OBJECT_STORES, _any, _FENCE, _GRAVE,
           "an object store as a file system has no links, no locks and no syncs",
           "use a block device, or NFS version 4"),
-    _rule("fuse", None, _is_unnamed_fuse, _LOOK, _HINT,
+    _rule("fuse", None, _is_unnamed_fuse, _FENCE, _HINT,
           "FUSE: what its server does about locks, caches and syncs is its own affair",
           "trust what the tests below say, and prove it by --peer for a pair on two hosts"),
-    _rule("no-links", _NO_LINKS, _any, _LOOK, _GRAVE,
+    _rule("no-links", _NO_LINKS, _any, _FENCE, _GRAVE,
           "FAT has no hard links, and link(2) is what fences a master off", "use ext4 or XFS"),
-    _rule("read-only", None, _bare("ro"), _LOOK, _GRAVE,
+    _rule("read-only", None, _bare("ro"), _FENCE, _GRAVE,
           "the volume is mounted read-only", "mount it rw"),
     _rule("overlay", {"overlay", "fuse.fuse-overlayfs", "aufs"}, _any, _DURABILITY, _HINT,
           "a container's own layer: it goes with the container, and no other container sees it",
@@ -305,9 +305,9 @@ def demand_safe(
     place = f"{directory} is on {mount.kind} mounted at {mount.point}"
     refused = [objection for objection in against if objection.is_refused and objection.name not in ignored]
     if refused:
-        said = ". ".join(f"{objection.reason}; {objection.remedy}" for objection in refused)
+        text = ". ".join(f"{objection.reason}; {objection.remedy}" for objection in refused)
         names = ", ".join(f'"{objection.name}"' for objection in refused)
-        raise UnsafeVolume(f"{place}. {said}. To start all the same: store.ignore_unsafe_volume = [{names}]")
+        raise UnsafeVolume(f"{place}. {text}. To start all the same: store.ignore_unsafe_volume = [{names}]")
     return [
         f"unsafe: {place}: {objection.reason} (overridden by name)" if objection.is_refused else f"{place}: {objection}"
         for objection in against

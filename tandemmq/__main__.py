@@ -1,9 +1,9 @@
-"""``python -m tandemmq`` and the ``tandemmq`` command: hands over to broker.cli."""
+"""``python -m tandemmq`` and the ``tandemmq`` command: hands over to cli."""
 
 
 def main() -> None:
     """Run the command line; ends the process with the exit codes of docs/commands.md."""
-    from broker.cli import main as run
+    from tandemmq.cli import main as run
 
     run()
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from tandemmq.modes import NEW_FILE
@@ -78,6 +79,43 @@ class Writable(Protocol):
     def pwrite(self, fd: int, data: Bytes, offset: int, /) -> int: ...
 
 
+class FileDisk(Openable, Readable, Writable, Protocol):
+    """The verbs of ``os`` by which whole files are kept, and their names."""
+
+    def fsync(self, fd: int, /) -> None: ...
+
+    def link(self, source: str, target: str, /) -> None: ...
+
+    def replace(self, source: str, target: str, /) -> None: ...
+
+    def unlink(self, path: str, /) -> None: ...
+
+    def makedirs(self, name: str, mode: int = ..., exist_ok: bool = ...) -> None: ...
+
+    def listdir(self, path: str, /) -> list[str]: ...
+
+    def stat(self, path: str, /) -> os.stat_result: ...
+
+
+class Disk(FileDisk, Seekable, Protocol):
+    """All that journal, index and store ask of a disk: verbs of ``os``, with the meaning, the exceptions and the
+    threading of their namesakes. ``os`` itself is the disk of a running broker; tests pass one that records, tears or
+    refuses. They touch files in no other way, so whatever a test does to these verbs happens to all of a store.
+    """
+
+    def ftruncate(self, fd: int, length: int, /) -> None: ...
+
+    def fdatasync(self, fd: int, /) -> None: ...
+
+    def posix_fadvise(self, fd: int, offset: int, length: int, advice: int, /) -> None: ...
+
+    def rmdir(self, path: str, /) -> None: ...
+
+    def statvfs(self, path: str, /) -> os.statvfs_result: ...
+
+    def urandom(self, size: int, /) -> bytes: ...
+
+
 def open_regular(disk: Openable, path: str, flags: int, mode: int = NEW_FILE) -> int:
     """Open a regular file, never waiting; ``flags`` and ``mode`` as for ``os.open``. The descriptor.
 
@@ -86,13 +124,23 @@ def open_regular(disk: Openable, path: str, flags: int, mode: int = NEW_FILE) ->
     return open_with_status(disk, path, flags, mode)[0]
 
 
+@contextmanager
+def opened(disk: Openable, path: str, flags: int, mode: int = NEW_FILE) -> Iterator[int]:
+    """As ``open_regular``; closed when the block ends."""
+    fd = open_regular(disk, path, flags, mode)
+    try:
+        yield fd
+    finally:
+        disk.close(fd)
+
+
 def open_with_status(disk: Openable, path: str, flags: int, mode: int = NEW_FILE) -> tuple[int, os.stat_result]:
     """As ``open_regular``; the descriptor, and what ``fstat`` says of it."""
     try:
         fd = disk.open(path, flags | _ONLY_HERE, mode)
     except OSError as error:
-        if error.errno in _NOT_TO_BE_OPENED and (kind := kind_of(path)) is not None:
-            raise NotRegular(path, kind) from error
+        if (irregular := _not_regular(path, error.errno)) is not None:
+            raise irregular from error
         raise
     try:
         status = disk.fstat(fd)
@@ -102,6 +150,19 @@ def open_with_status(disk: Openable, path: str, flags: int, mode: int = NEW_FILE
         disk.close(fd)
         raise
     return fd, status
+
+
+def _not_regular(path: str, error: int | None) -> NotRegular | None:
+    """Why an opening failed with ``error``, if that is because of what is there."""
+    kind = kind_of(path) if error in _NOT_TO_BE_OPENED else None
+    return None if kind is None else NotRegular(path, kind)
+
+
+def not_opened(path: str, error: int) -> OSError:
+    """What ``open_with_status`` raises: the system said ``error``, or opened something else than a file (0)."""
+    if not error:
+        return NotRegular(path, kind_of(path) or "something unknown")
+    return _not_regular(path, error) or OSError(error, os.strerror(error), path)
 
 
 def demand_directory(disk: Openable, path: str) -> None:
@@ -122,6 +183,32 @@ def kind_of(path: str) -> str | None:
     except OSError:
         return None
     return None if stat.S_ISREG(mode) else _kind(mode)
+
+
+def exists(disk: FileDisk, path: str) -> bool:
+    """Whether there is anything by that name. Any answer but yes and no is raised."""
+    try:
+        disk.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def unlink_if_there(disk: FileDisk, path: str) -> None:
+    """Remove a name; that there is none is no error."""
+    try:
+        disk.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def sync_directory(disk: FileDisk, directory: str) -> None:
+    """Make names that were created, replaced or removed in ``directory`` durable."""
+    fd = disk.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        disk.fsync(fd)
+    finally:
+        disk.close(fd)
 
 
 def irregular(paths: Iterable[str]) -> list[NotRegular]:

@@ -1,44 +1,165 @@
-"""What tests of every room share."""
+"""What all tests share: which of them run, by whom, and how long that takes."""
 
 from __future__ import annotations
 
+import functools
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "services"))
-pytest_plugins = ("databases",)
+from tests.support.prove import IS_PROOF
 
+pytest_plugins = ("tests.support.services.databases",)
+
+SERVICES = "TANDEMMQ_SERVICES"
 REQUIRE_SERVICES = "TANDEMMQ_REQUIRE_SERVICES"
 THOROUGH = "TANDEMMQ_THOROUGH"
+# These start brokers, clients and other programs, wait for clocks, or try very many orders and images. All others are
+# fast.
+SLOW = (
+    "acceptance/", "contract/", "crash/", "interop/", "model/replication/", "model/simulator/", "mutants/",
+    "unit/bench/test_outage.py", "unit/broker/ha/test_hanging.py", "unit/broker/ha/test_waits",
+    "unit/broker/replication/test_replica.py", "unit/broker/replication/test_stories.py",
+    "unit/broker/replication/test_who_may_lead.py", "unit/client/", "unit/pipeline/", "unit/test_packaging.py",
+)  # fmt: skip
+HOW_LONG = (
+    "on two cores about: make test 1 min, pytest 4 min, pytest --services 12 min (estimated), "
+    f"{THOROUGH}=1 pytest --services 25 min"
+)
+# Spark; PostgreSQL and MariaDB; a JMS client and its broker; an image: each is started, or made, by one worker.
+TOGETHER = ("tests/unit/pipeline/", "tests/contract/locker/", "tests/interop/jms/", "tests/acceptance/test_compose")
+# Each may have servers of its own, and a Java or two.
+WORKERS_MAX = 8
 
 
 def _is_set(name: str) -> bool:
     return os.environ.get(name, "").lower() not in ("", "0", "false")
 
 
-IS_THOROUGH = any(map(_is_set, ("CI", THOROUGH, REQUIRE_SERVICES)))
+# Whoever asks for a proof wants all of it.
+IS_THOROUGH = IS_PROOF or any(map(_is_set, ("CI", THOROUGH, REQUIRE_SERVICES)))
 # Where somebody waits, properties are tried with fewer examples; those that name a number of their own keep it.
 settings.register_profile("quick", max_examples=30, deadline=None)
 if not IS_THOROUGH:
     settings.load_profile("quick")
 
 
-def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
-    """Tests marked `thorough` take their time: they run where nobody waits for them, or where they are asked for."""
-    if IS_THOROUGH:
-        return
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--services",
+        action="store_true",
+        default=any(map(_is_set, ("CI", SERVICES, REQUIRE_SERVICES))),
+        help=f"with the tests that start programs which pip does not install; the same as {SERVICES}=1",
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Several where all of the tests are asked for; who names some, or wants to see what they print, gets one.
+
+    Half of their time they wait for other processes, so that one more works than there are cores.
+    """
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.getoption("capture") == "no":
+        return 0
+    return min(len(os.sched_getaffinity(0)) + 1, WORKERS_MAX)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """A worker is given a module or class at a time, or all tests that share a server."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _scope(nodeid)
+
+    return Together(config, log)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("services"):
+        os.environ[SERVICES] = "1"  # for those that tests start
+    # Who starts us with & in a script has us ignore Ctrl-C, and with us all programs that tests start and interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if sys.dont_write_bytecode:
+        _keep_bytecode(config)
+
+
+def _keep_bytecode(config: pytest.Config) -> None:
+    """In pytest's cache, though not beside the sources: each worker and each broker would compile every module again,
+    which is a third of its start."""
+    cache = getattr(config, "cache", None)
+    if cache is None:  # as with -p no:cacheprovider: for this run only
+        temporary = tempfile.TemporaryDirectory(prefix="tandemmq-bytecode-", ignore_cleanup_errors=True)
+        config.add_cleanup(temporary.cleanup)
+        directory = temporary.name
+    else:
+        directory = str(cache.mkdir("bytecode"))
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = directory
+    sys.dont_write_bytecode = False
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return HOW_LONG if config.args_source is pytest.Config.ArgsSource.TESTPATHS else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is fast, skip what was not asked for, and have several workers begin with what takes long."""
+    unwanted = {}
+    if not IS_THOROUGH:
+        unwanted["thorough"] = pytest.mark.skip(reason=f"thorough: with {THOROUGH}=1, and in CI")
+    if not config.getoption("services"):
+        unwanted["service"] = pytest.mark.skip(reason="service: with --services")
     for item in items:
-        if item.get_closest_marker("thorough") is not None:
-            item.add_marker(pytest.mark.skip(reason=f"thorough: with {THOROUGH}=1, and in CI"))
+        names = {mark.name for mark in item.iter_markers()}
+        if not names & {"thorough", "service", "prove"} and not _path(item).startswith(SLOW):
+            item.add_marker(pytest.mark.fast)
+        for name in names & unwanted.keys():
+            item.add_marker(unwanted[name])
+    if hasattr(config, "workerinput"):
+        _longest_first(items)
+
+
+def _path(item: pytest.Item) -> str:
+    """Below this directory."""
+    return _below(item.path)
+
+
+@functools.cache
+def _below(path: Path) -> str:
+    return path.relative_to(Path(__file__).parent).as_posix()
+
+
+def _longest_first(items: list[pytest.Item]) -> None:
+    """By what one worker gets at once. What may take long has a limit of its own, or a mark that says so."""
+    patience: dict[str, float] = {}
+    for item in items:
+        limit = item.get_closest_marker("timeout")
+        marks = sum(item.get_closest_marker(name) is not None for name in ("thorough", "service", "prove"))
+        scope = _scope(item.nodeid)
+        patience[scope] = max(patience.get(scope, 0), limit.args[0] if limit else 0, marks)
+    items.sort(key=lambda item: -patience[_scope(item.nodeid)])
+
+
+def _scope(nodeid: str) -> str:
+    """What one worker runs, without another one beside it."""
+    return next((each for each in TOGETHER if nodeid.startswith(each)), nodeid.rpartition("::")[0])
+
+
+Require = Callable[[object, str], None]
 
 
 @pytest.fixture(scope="session")
-def require_service() -> Callable[[object, str], None]:
-    """`require_service(condition, reason)`: skip for want of a program that pip does not install.
+def require_program() -> Require:
+    """`require_program(condition, reason)`: skip for want of something that most machines have, such as openssl.
 
     With TANDEMMQ_REQUIRE_SERVICES=1, as where everything is installed, the want is a failure.
     """
@@ -49,5 +170,17 @@ def require_service() -> Callable[[object, str], None]:
         if _is_set(REQUIRE_SERVICES):
             pytest.fail(f"{reason} ({REQUIRE_SERVICES} is set)", pytrace=False)
         pytest.skip(reason)
+
+    return require
+
+
+@pytest.fixture(scope="session")
+def require_service(pytestconfig: pytest.Config, require_program: Require) -> Require:
+    """The same for a program that is started only when services are asked for."""
+
+    def require(condition: object, reason: str) -> None:
+        if not pytestconfig.getoption("services"):
+            pytest.skip("service: with --services")
+        require_program(condition, reason)
 
     return require

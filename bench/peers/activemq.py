@@ -6,7 +6,7 @@ Flow control limits are raised so that a backlog is stored and not blocked; ever
 from pathlib import Path
 from string import Template
 
-from bench.peers.server import HOST, PeerMissing, Server
+from tandemmq.bench.peers.server import HOST, PeerMissing, Server
 
 HOME = Path("/usr/share/activemq")
 JAVA = Path("/usr/bin/java")

@@ -4,13 +4,23 @@ Started by hand under a node name, directories and loopback ports of its own, wi
 """
 
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.peers.ports import free_port
-from bench.peers.server import HOST, PeerMissing, Server
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.bench.peers.server import HOST, PeerMissing, Server
 
 LIBRARY = Path("/usr/lib/rabbitmq/bin")
 EPMD = Path("/usr/bin/epmd")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Whom a node finds at its start. ``home`` holds the cookie of all of them; they share one epmd."""
+
+    home: Path
+    epmd_port: int
+    names: tuple[str, ...]
 
 
 class RabbitMQ(Server):
@@ -18,9 +28,14 @@ class RabbitMQ(Server):
 
     name = "rabbitmq"
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(
+        self, directory: Path | None = None, *, cluster: Cluster | None = None, port: int | None = None
+    ) -> None:
         super().__init__(directory)
-        self._epmd_port = free_port()
+        self.port = port or self.port
+        self.runs_epmd = True
+        self._cluster = cluster
+        self._epmd_port = free_port() if cluster is None else cluster.epmd_port
         self._epmd: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -36,13 +51,15 @@ class RabbitMQ(Server):
             "log.file.level = warning\n"
             # A comparison on a small machine is no place for the default 40 % alarm to block a backlog.
             "vm_memory_high_watermark.relative = 0.6\n"
-            "disk_free_limit.absolute = 1GB\n"
+            "disk_free_limit.absolute = 1GB\n" + self._peers()
         )
         (base / "enabled_plugins").write_text("[rabbitmq_stomp].\n")
         (base / "home").mkdir(exist_ok=True)
         distribution_port = free_port()
         environment = {
-            "HOME": str(base / "home"),  # the Erlang cookie is made here
+            "HOME": str(
+                base / "home" if self._cluster is None else self._cluster.home
+            ),  # the Erlang cookie is made here
             "RABBITMQ_NODENAME": f"bench{self.port}@localhost",
             "RABBITMQ_CONFIG_FILE": str(base / "rabbitmq"),
             "RABBITMQ_CONF_ENV_FILE": str(base / "no-rabbitmq-env.conf"),
@@ -56,15 +73,24 @@ class RabbitMQ(Server):
             "ERL_EPMD_PORT": str(self._epmd_port),
             "ERL_EPMD_ADDRESS": HOST,
         }
-        # Started by us, not by the node: a node would leave it behind as a daemon.
-        self._epmd = subprocess.Popen(
-            [str(EPMD), "-port", str(self._epmd_port), "-address", HOST],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        if self.runs_epmd:
+            # Started by us, not by the node: a node would leave it behind as a daemon.
+            self._epmd = subprocess.Popen(
+                [str(EPMD), "-port", str(self._epmd_port), "-address", HOST],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         self.spawn([str(program)], environment)
+
+    def _peers(self) -> str:
+        if self._cluster is None:
+            return ""
+        return "cluster_formation.peer_discovery_backend = classic_config\n" + "".join(
+            f"cluster_formation.classic_config.nodes.{number} = {name}\n"
+            for number, name in enumerate(self._cluster.names, 1)
+        )
 
     def stop(self) -> None:
         super().stop()

@@ -13,15 +13,16 @@ import tempfile
 import time
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from bench.peers.ports import free_port
-from broker.bench.connection import BenchError, Endpoint, connect
+from tandemmq.bench.connection import BenchError, Endpoint, connect
+from tandemmq.bench.peers.ports import free_port
 
 START_TIMEOUT_SECONDS = 60.0
+CATCH_UP_SECONDS_MAX = 300.0
 STOP_TIMEOUT_SECONDS = 20.0
 # How long a Java broker takes to start and find the lock taken.
 STANDBY_SECONDS = 4.0
@@ -36,6 +37,7 @@ class Server(ABC):
     """One broker process. Use as a context manager: entering starts it and waits until it answers STOMP."""
 
     name: str
+    stop_signal = signal.SIGTERM
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-")) if directory is None else directory
@@ -77,7 +79,7 @@ class Server(ABC):
         """End the process and all it started."""
         if self._process is None:
             return
-        _signal_session(self._process.pid, signal.SIGTERM)
+        _signal_session(self._process.pid, self.stop_signal)
         try:
             self._process.wait(STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -91,13 +93,11 @@ class Server(ABC):
             self.start()
             self.wait_until_it_serves()
         except BaseException:
-            self.__exit__(None, None, None)
+            self.discard()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.discard()
 
     def discard(self) -> None:
@@ -106,29 +106,34 @@ class Server(ABC):
         if self._owns_directory:
             shutil.rmtree(self.directory, ignore_errors=True)
 
-    def await_standby(self) -> None:
-        """Return when a server started over somebody else's store waits for it."""
+    def await_standby(self, has_caught_up: bool = False) -> None:
+        """Return when a server started over somebody else's store waits for it, and knows what is in it."""
         if self.admin_url is None:
             time.sleep(STANDBY_SECONDS)  # it does not tell
             return
-        until = time.monotonic() + START_TIMEOUT_SECONDS
-        while time.monotonic() < until:
-            try:
-                with urllib.request.urlopen(f"{self.admin_url}/status", timeout=2.0) as answer:
-                    if json.load(answer).get("role") == "standby":
-                        return
-            except (OSError, ValueError):
-                pass  # not up yet
-            time.sleep(0.1)
-        raise BenchError(f"{self.name} does not stand by within {START_TIMEOUT_SECONDS:g} s:\n{self.output()}")
 
-    def spawn(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        def stands_by() -> bool:
+            status = self.status()
+            return status.get("role") == "standby" and (
+                not has_caught_up or (status.get("standby") or {}).get("has_caught_up") is True
+            )
+
+        def late() -> BenchError:
+            return BenchError(f"{self.name} does not stand by within {seconds:g} s:\n{self.output()}")
+
+        seconds = CATCH_UP_SECONDS_MAX if has_caught_up else START_TIMEOUT_SECONDS
+        wait_until(stands_by, seconds, late, pause_seconds=0.05)
+
+    def spawn(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None, user: str | None = None
+    ) -> None:
         """Run the server's program in a session of its own, its output in ``<directory>/output.log``."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / "output.log").open("ab") as output:
             self._process = subprocess.Popen(
                 command,
                 cwd=self.directory,
+                user=user,
                 env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -144,21 +149,54 @@ class Server(ABC):
             return ""
 
     def wait_until_it_serves(self) -> None:
-        """Return when it answers STOMP. BenchError when it does not in time."""
-        until = time.monotonic() + self.start_timeout_seconds
+        """Return when it answers. BenchError when it does not in time."""
         problem: Exception | None = None
-        while time.monotonic() < until:
+
+        def is_over() -> bool:
+            nonlocal problem
             if self._process is not None and self._process.poll() is not None:
                 raise BenchError(f"{self.name} ended with {self._process.returncode}:\n{self.output()}")
             try:
-                connect(self.endpoint, timeout_seconds=2.0).close()
-                return
+                self.ask()
             except (OSError, BenchError) as error:
                 problem = error
-                time.sleep(0.02)
-        raise BenchError(
-            f"{self.name} does not answer within {self.start_timeout_seconds:g} s ({problem}):\n{self.output()}"
-        )
+                return False
+            return True
+
+        def late() -> BenchError:
+            seconds = self.start_timeout_seconds
+            return BenchError(f"{self.name} does not answer within {seconds:g} s ({problem}):\n{self.output()}")
+
+        wait_until(is_over, self.start_timeout_seconds, late, pause_seconds=0.02)
+
+    def ask(self) -> None:
+        """Whether it serves. OSError or BenchError: not yet."""
+        connect(self.endpoint, timeout_seconds=2.0).close()
+
+
+@contextmanager
+def running_pair(master: Server, standby: Server, *, has_caught_up: bool = False) -> Iterator[list[Server]]:
+    """Both, over one store: the first serves, the second stands by."""
+    with ExitStack() as running:
+        running.callback(standby.discard)
+        running.enter_context(master)
+        standby.start()
+        standby.await_standby(has_caught_up)
+        yield [master, standby]
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float, late: Callable[[], BenchError], pause_seconds: float) -> None:
+    """Ask again and again; OSError and ValueError mean: not yet. Raises what ``late`` says when time is up."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            if is_so():
+                return
+        except (OSError, ValueError):
+            pass  # not up yet
+        if time.monotonic() > until:
+            raise late()
+        time.sleep(pause_seconds)
 
 
 def _signal_session(leader: int, number: signal.Signals) -> None:

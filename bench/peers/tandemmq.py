@@ -1,17 +1,17 @@
 """Our own broker, started as an operator starts it: ``tandemmq run``, default settings."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.peers.ports import free_port
-from bench.peers.server import HOST, Server
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.bench.peers.server import HOST, Server
 
 TREE = Path(__file__).resolve().parents[2]
 
 
 class TandemMQ(Server):
-    """One broker; two over one ``data`` directory are a pair."""
+    """One broker, of this tree or of another; two over one ``data`` directory are a pair."""
 
     name = "tandemmq"
 
@@ -21,32 +21,25 @@ class TandemMQ(Server):
         data: Path | None = None,
         broker: str = "bench",
         settings: Sequence[str] = (),
+        tree: Path = TREE,
     ) -> None:
         super().__init__(directory)
         self._data = data or self.directory / "data"
         self._broker = broker
+        self._tree = tree
         self._settings = [word for setting in settings for word in ("--set", setting)]
-        self._admin_port = free_port()
-        self.admin_url = f"http://{HOST}:{self._admin_port}"
+        self._admin = f"{HOST}:{free_port()}"
+        self.admin_url = f"http://{self._admin}"
+        self.openwire = "off"
+        self.environment: Mapping[str, str] = {}  # beside its own
 
     def start(self) -> None:
-        self.spawn(
-            [
-                sys.executable,
-                "-m",
-                "tandemmq",
-                "run",
-                "--data",
-                str(self._data),
-                "--name",
-                self._broker,
-                "--openwire",
-                "off",
-                "--stomp",
-                f"{HOST}:{self.port}",
-                "--admin",
-                f"{HOST}:{self._admin_port}",
-                *self._settings,
-            ],
-            {"PYTHONPATH": str(TREE)},
-        )
+        options = {
+            "--data": str(self._data),
+            "--name": self._broker,
+            "--openwire": self.openwire,
+            "--stomp": f"{HOST}:{self.port}",
+            "--admin": self._admin,
+        }
+        command = [sys.executable, "-m", "tandemmq", "run", *(word for each in options.items() for word in each)]
+        self.spawn([*command, *self._settings], {"PYTHONPATH": str(self._tree), **self.environment})

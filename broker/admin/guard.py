@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
-import json
 import logging
 import socket
 from collections.abc import Collection
@@ -21,11 +20,12 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from broker.admin.token import new_token, read_token, write_token
-from broker.core.access import Access, Credentials, Operation, Principal
-from broker.core.commands import ClientError
-from store.records.message import Destination, DestinationKind
+from tandemmq.broker.admin.answers import answer
+from tandemmq.broker.admin.token import new_token, read_token, write_token
+from tandemmq.broker.core.access import Access, Credentials, Operation, Principal
+from tandemmq.broker.core.commands import ClientError
 from tandemmq.disk import NotRegular
+from tandemmq.store.records.message import Destination, DestinationKind
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ _EVERYTHING = (Destination(DestinationKind.QUEUE, ">"), Destination(DestinationK
 
 
 class Guard:
-    """See the module. ``hosts``: names beside addresses, ``localhost``, names without a dot and this machine's.
-    ``access``: None where security was not set up, so that names prove nothing."""
+    """Checks each request to the admin server. ``hosts``: names beside addresses, ``localhost``, names without a dot
+    and this machine's. ``access``: None where security was not set up, so that names prove nothing."""
 
     def __init__(self, token_file: str, hosts: Collection[str], access: Access | None) -> None:
         self._token_file = token_file
@@ -66,12 +66,12 @@ class Guard:
         """The middleware."""
         refusal = self._foreign(request)
         if refusal is not None:
-            return _refused(403, refusal)
+            return answer({"error": refusal}, 403)
         if request.method not in _READING and not await self._may_change(request):
             refusal = "the admin token is needed, or a user with admin rights on all queues and topics"
-            answer = _refused(401, refusal, token_file=self._token_file)
-            answer.headers["WWW-Authenticate"] = "Bearer"
-            return answer
+            refused = answer({"error": refusal, "token_file": self._token_file}, 401)
+            refused.headers["WWW-Authenticate"] = "Bearer"
+            return refused
         return await handler(request)
 
     def _foreign(self, request: web.Request) -> str | None:
@@ -96,8 +96,8 @@ class Guard:
         return True
 
     async def _may_change(self, request: web.Request) -> bool:
-        said = request.headers.get("Authorization", "")
-        scheme, _, token = said.partition(" ")
+        header = request.headers.get("Authorization", "")
+        scheme, _, token = header.partition(" ")
         if scheme.lower() == "bearer":
             return bool(self._token) and hmac.compare_digest(token.strip().encode(), self._token.encode())
         if self._access is None or scheme.lower() != "basic":
@@ -111,9 +111,9 @@ class Guard:
     async def _has_rights(self, access: Access, login: str, password: str, host: str) -> bool:
         known: asyncio.Future[Principal | ClientError] = asyncio.get_running_loop().create_future()
 
-        def tell(answer: Principal | ClientError) -> None:
+        def tell(found: Principal | ClientError) -> None:
             if not known.done():
-                known.set_result(answer)
+                known.set_result(found)
 
         peer = f"[{host}]:0" if ":" in host else f"{host}:0"
         access.connect(Credentials(peer, login, password), tell)
@@ -127,12 +127,3 @@ class Guard:
         except (ClientError, TimeoutError):
             return False
         return True
-
-
-def _refused(status: int, error: str, **more: str) -> web.Response:
-    return web.Response(
-        text=json.dumps({"error": error, **more}) + "\n",
-        status=status,
-        content_type="application/json",
-        headers={"Cache-Control": "no-store"},
-    )

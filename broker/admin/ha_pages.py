@@ -7,16 +7,18 @@ hangs makes an answer old, and says how old, but never late.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
 
 from aiohttp import web
 
-from broker.events import EventRing
-from broker.states import HandedOver, NotMaster, Phase
-from locker.contract import Holder, Locker
+from tandemmq.broker.admin.answers import answer, not_master
+from tandemmq.broker.admin.events import EventRing
+from tandemmq.broker.ha.mastership import Mastership
+from tandemmq.broker.ha.states import NotMaster, Phase
+from tandemmq.broker.replication.errors import ChangeRefused
+from tandemmq.locker.contract import Holder, Locker
 
 #: A handover is bounded by the time to say the last words and by a checkpoint; a volume that hangs is not waited for.
 HANDOVER_SECONDS_MAX = 30.0
@@ -24,38 +26,28 @@ HANDOVER_SECONDS_MAX = 30.0
 Status = dict[str, Any]
 
 
-class Rule(Protocol):
-    """What is asked of broker.ha.Mastership, on the loop."""
-
-    @property
-    def phase(self) -> Phase: ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def reason(self) -> str: ...
-
-    @property
-    def holder(self) -> Holder | None: ...
-
-    @property
-    def waiters(self) -> list[Holder] | None: ...
-
-    async def handover(self) -> HandedOver: ...
-
-
 class HaPages:
-    """``rule`` is the mastership, ``status`` that of ``GET /status``; ``kind`` is what ``locker.type`` says."""
+    """``rule`` is the mastership, ``status`` that of ``GET /status``; ``kind`` is what ``locker.type`` says.
+
+    ``choose_successor`` has the next release name the node that is to be master, and raises ChangeRefused; None: a lock
+    goes to whoever takes it.
+    """
 
     def __init__(
-        self, ring: EventRing, status: Callable[[], Status], locker: Locker, kind: str, rule: Callable[[], Rule]
+        self,
+        ring: EventRing,
+        status: Callable[[], Status],
+        locker: Locker,
+        kind: str,
+        rule: Callable[[], Mastership],
+        choose_successor: Callable[[str], None] | None = None,
     ) -> None:
         self._ring = ring
         self._status = status
         self._locker = locker
         self._kind = kind
         self._rule = rule
+        self._choose_successor = choose_successor
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -65,15 +57,12 @@ class HaPages:
         ]
 
     async def _get_lock(self, request: web.Request) -> web.Response:
-        return _json(self.lock())
-
-    def lock(self) -> Status:
-        """What ``GET /lock`` answers. ``proof`` is None for one who has none to show."""
+        """``proof`` is None for one who has none to show."""
         rule, locker = self._rule(), self._locker
         is_ours = rule.phase in (Phase.MASTER, Phase.PROMOTING, Phase.HANDING_OVER)
         me = locker.request.holder
         waiters = rule.waiters
-        answer: Status = {
+        lock = {
             "name": me.name,
             "role": rule.phase.role.value,
             "phase": rule.phase.value,
@@ -81,7 +70,7 @@ class HaPages:
             "kind": self._kind,
             "where": locker.where,
             "is_ours": is_ours,
-            "holder": _holder(_as_master(me, rule.epoch) if is_ours else rule.holder),
+            "holder": _holder(replace(me, epoch=rule.epoch or None) if is_ours else rule.holder),
             "waiters": None if waiters is None else [_holder(waiter) for waiter in waiters],
             "lease_seconds": locker.lease_seconds,
             "poll_seconds": locker.poll_seconds,
@@ -89,36 +78,47 @@ class HaPages:
             "unsafe": locker.unsafe,
             "proof": proof_facts(locker) if is_ours else None,
         }
-        return answer
+        return answer(lock)
 
     async def _get_events(self, request: web.Request) -> web.Response:
         """The ring, or the ``?last=N`` of it; with who is master as far as this broker knows: one address leads to the
         other."""
         text = request.query.get("last")
         if text is not None and not text.isdecimal():
-            return _json({"error": f"last={text!r}: expected a number of events"}, 400)
+            return answer({"error": f"last={text!r}: expected a number of events"}, 400)
         rule = self._rule()
-        answer = self._ring.answer(None if text is None else int(text))
-        return _json({"role": rule.phase.role.value, "holder": _holder(rule.holder)} | answer)
+        events = self._ring.answer(None if text is None else int(text))
+        return answer({"role": rule.phase.role.value, "holder": _holder(rule.holder)} | events)
+
+    def _choose(self, node: str) -> None:
+        """Raises ChangeRefused, and NotMaster of broker.ha.states."""
+        if self._choose_successor is None:
+            raise ChangeRefused(
+                "only in a replicated set does a handover name the next master: this lock goes to whoever takes it"
+            )
+        rule = self._rule()
+        if rule.phase is not Phase.MASTER:
+            raise NotMaster(f"this broker is {rule.phase.value}: {rule.reason}")
+        self._choose_successor(node)
 
     async def _post_handover(self, request: web.Request) -> web.Response:
-        """Answers when the lock is free."""
-        # A page of a foreign site cannot send this type without being allowed to first, and nobody here allows it.
+        """Answers when the lock is free. ``?to=NODE``: that member of a set is to be the next master."""
+        # A page of a foreign site cannot send this type without permission, and this server gives none.
         if request.content_type != "application/json":
-            return _json({"error": "a handover is asked for with Content-Type: application/json"}, 415)
+            return answer({"error": "a handover is asked for with Content-Type: application/json"}, 415)
         name = self._locker.request.holder.name
         try:
+            if "to" in request.query:
+                self._choose(request.query["to"])
             # Who hangs up does not stop what has begun.
             done = await asyncio.wait_for(asyncio.shield(self._rule().handover()), HANDOVER_SECONDS_MAX)
         except NotMaster as error:
-            status = self._status()
-            answer: Status = {"error": str(error), "name": name, "role": status["role"]}
-            if status.get("holder"):
-                answer["holder"] = status["holder"]
-            return _json(answer, 409)
+            return not_master(self._status(), str(error))
+        except ChangeRefused as error:
+            return answer({"error": str(error)}, 422)
         except TimeoutError:
-            return _json({"error": f"the handover of {name} is not over after {HANDOVER_SECONDS_MAX:.0f} s"}, 503)
-        return _json({"name": name, **asdict(done), "at": self._ring.answer(0)["now"]})
+            return answer({"error": f"the handover of {name} is not over after {HANDOVER_SECONDS_MAX:.0f} s"}, 503)
+        return answer({"name": name, **asdict(done), "at": self._ring.answer(0)["now"]})
 
 
 def proof_facts(locker: Locker) -> dict[str, float | bool | None] | None:
@@ -135,18 +135,5 @@ def proof_facts(locker: Locker) -> dict[str, float | bool | None] | None:
     }
 
 
-def _as_master(me: Holder, epoch: int) -> Holder:
-    return Holder(me.name, epoch or None, me.pid, me.host, me.admin)
-
-
 def _holder(holder: Holder | None) -> dict[str, Any] | None:
     return None if holder is None else asdict(holder)
-
-
-def _json(answer: Mapping[str, Any], status: int = 200) -> web.Response:
-    return web.Response(
-        text=json.dumps(answer, default=str) + "\n",
-        status=status,
-        content_type="application/json",
-        headers={"Cache-Control": "no-store"},
-    )

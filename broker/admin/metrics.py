@@ -6,14 +6,15 @@ scrapes and uses no global registry, so two brokers in one process (tests, demot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from broker.states import Phase, Trouble
+from tandemmq.broker.admin import set_metrics
+from tandemmq.broker.ha.states import Phase, Trouble
 
 ROLES = ("master", "standby", "starting", "demoted")
 
@@ -59,12 +60,8 @@ class StatusCollector(Collector):
         status = self._status
         yield InfoMetricFamily("tandemmq_broker", "The broker.", value={"name": str(status["name"])})
 
-        role = GaugeMetricFamily(
-            "tandemmq_role", "1 for the role that the broker has, 0 for the others.", labels=["role"]
-        )
-        for name in ROLES:
-            role.add_metric([name], 1 if status["role"] == name else 0)
-        yield role
+        meaning = "1 for the role that the broker has, 0 for the others."
+        yield _one_of("role", meaning, ROLES, status["role"])
         yield from _rule(status)
         yield GaugeMetricFamily("tandemmq_epoch", "The epoch of the master's rule.", value=status["epoch"])
         yield GaugeMetricFamily(
@@ -77,10 +74,12 @@ class StatusCollector(Collector):
                 "1 for a standby whose index is up to date.",
                 value=1 if standby.get("has_caught_up") else 0,
             )
-
             yield from _gauges("tandemmq_standby_lag", standby.get("lag", {}), LAG)
         takeover = status.get("takeover") or (standby or {}).get("takeover", {})
         yield from _gauges("tandemmq_takeover_predicted", takeover, TAKEOVER)
+
+        if "replication" in status:
+            yield from set_metrics.metrics(status["replication"])
 
         lag = status.get("loop_lag_seconds")
         if lag is not None:
@@ -104,6 +103,14 @@ class StatusCollector(Collector):
                 yield GaugeMetricFamily(f"tandemmq_{name}", meaning, value=value)
 
 
+def _one_of(label: str, meaning: str, names: Iterable[str], current: str | None) -> Metric:
+    """A gauge for each name: 1 for the one that holds."""
+    gauge = GaugeMetricFamily(f"tandemmq_{label}", meaning, labels=[label])
+    for name in names:
+        gauge.add_metric([name], int(name == current))
+    return gauge
+
+
 def _gauges(prefix: str, values: dict[str, Any], meanings: dict[str, str]) -> Iterator[Metric]:
     """A gauge for each value that is there; one that is not known (None) is left out."""
     for key, meaning in meanings.items():
@@ -113,12 +120,8 @@ def _gauges(prefix: str, values: dict[str, Any], meanings: dict[str, str]) -> It
 
 def _rule(status: dict[str, Any]) -> Iterator[Metric]:
     """Phase, lock, how well its ownership is proved, and how often the role was lost, by what."""
-    phase = GaugeMetricFamily(
-        "tandemmq_phase", "1 for the phase of its life that the broker is in, 0 for the others.", labels=["phase"]
-    )
-    for one in Phase:
-        phase.add_metric([one.value], 1 if status.get("phase") == one.value else 0)
-    yield phase
+    meaning = "1 for the phase of its life that the broker is in, 0 for the others."
+    yield _one_of("phase", meaning, [each.value for each in Phase], status.get("phase"))
     lock = status.get("lock", {})
     yield InfoMetricFamily(
         "tandemmq_lock", "The lock.", value={"kind": str(lock.get("type", "")), "where": str(lock.get("where", ""))}

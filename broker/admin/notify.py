@@ -38,16 +38,6 @@ class Notifier:
         elif address:
             log.warning("NOTIFY_SOCKET=%s is neither a path nor an abstract socket: systemd is told nothing", address)
 
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Notifier:
-        """The notifier for ``$NOTIFY_SOCKET``; a silent one when it is not set."""
-        return cls(environment.get("NOTIFY_SOCKET") or None)
-
-    @property
-    def is_connected(self) -> bool:
-        """Is there a service manager to tell?"""
-        return self._socket is not None
-
     def ready(self, status: str) -> None:
         """Started, as master or standby: a standby is a unit that came up well."""
         self._send(f"READY=1\nSTATUS={_one_line(status)}")

@@ -15,10 +15,11 @@ What the status callable returns (JSON-able; only the first four are required):
     reason    str: the sentence that goes with the role
     standby   dict | None: how far a standby has come (has_caught_up, messages, lag), and how long it would take to be
               master now (takeover)
-    takeover  dict | None: the same, should a master die now and nobody stand by
+    takeover  dict | None: the same, should a master die now without a standby
     problems  list of sentences; any makes the broker unhealthy (the storage thread shows no life, ...)
     warnings  list of sentences that are only shown (a lock that was set to be unsafe, ...)
     counts    dict of names to numbers, shown as metrics; a name that ends in ``_total`` only ever grows
+    replication  dict: the part that a member has in its set (broker.replication.replica)
     queues    list of dicts: name, messages, consumers, ...
 """
 
@@ -38,9 +39,10 @@ from aiohttp.typedefs import Handler, Middleware
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import CollectorRegistry
 
-from broker.admin.metrics import StatusCollector
-from broker.core.slices import ITEMS, Work, pieces
-from broker.slicing import Slices
+from tandemmq.broker.admin.answers import answer, encoded
+from tandemmq.broker.admin.metrics import StatusCollector
+from tandemmq.broker.core.slices import ITEMS, Work, pieces
+from tandemmq.broker.engine.slicing import Slices
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ IDLE_CONNECTION_SECONDS_MAX = 30.0
 #: Connections at once. One more takes the place of one that has been silent for so long, or is hung up on.
 CONNECTIONS_MAX = 64
 SILENT_SECONDS_MIN = 0.25
-#: Between two looks at who is silent.
+#: Between two checks for silent connections.
 LOOK_SECONDS = 5.0
 STOP_SECONDS_MAX = 1.0
 BACKLOG = 64
@@ -71,14 +73,14 @@ def health(status: Status) -> Status:
     if role not in SERVING_ROLES:
         problems.append(f"the broker is neither master nor standby, but {role}")
     live = not problems
-    answer: Status = {"live": live, "ready": live and role == "master", "role": role, "epoch": status["epoch"]}
+    found: Status = {"live": live, "ready": live and role == "master", "role": role, "epoch": status["epoch"]}
     if role == "standby":
-        answer["standby"] = True
+        found["standby"] = True
     if problems:
-        answer["problems"] = problems
+        found["problems"] = problems
     if status.get("warnings"):
-        answer["warnings"] = list(status["warnings"])
-    return answer
+        found["warnings"] = list(status["warnings"])
+    return found
 
 
 def is_alive(status: Status) -> bool:
@@ -118,21 +120,6 @@ class AdminServer:
     ``bind`` takes the address (a wrong one fails early, with OSError), ``start`` begins to listen, ``stop`` ends it
     within STOP_SECONDS_MAX; both may be called again. All on the loop's thread, as is the status callable.
     """
-
-    __slots__ = (
-        "_check",
-        "_details",
-        "_heard",
-        "_host",
-        "_listening",
-        "_looking",
-        "_port",
-        "_routes",
-        "_runner",
-        "_socket",
-        "_status",
-        "_telling",
-    )
 
     def __init__(
         self,
@@ -178,24 +165,23 @@ class AdminServer:
         """Take the address without listening. OSError says which address is wrong or in use."""
         if self._socket is not None:
             return
+        listener = None
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
                 self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
             listener = socket.socket(family, kind, protocol)
-        except OSError as error:
-            raise OSError(error.errno, f"admin server: {self._host}:{self._port}: {error.strerror or error}") from error
-        try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.setblocking(False)
             listener.bind(address)
         except OSError as error:
-            listener.close()
-            raise OSError(error.errno, f"admin server: {self._host}:{self._port}: {error.strerror}") from error
+            if listener is not None:
+                listener.close()
+            raise OSError(error.errno, f"admin server: {self._host}:{self._port}: {error.strerror or error}") from error
         self._socket = listener
 
     async def start(self) -> None:
-        """Listen; binds first when nobody did."""
+        """Listen; binds first unless it is bound already."""
         if self._runner is not None:
             return
         self.bind()
@@ -246,14 +232,14 @@ class AdminServer:
         assert self._runner is not None, "somebody connects while it listens"
         assert self._runner.server is not None, "a runner that was set up has its server"
         now = asyncio.get_running_loop().time()
-        if len(self._runner.server.connections) >= CONNECTIONS_MAX and not self._make_room(now):
+        if len(self._runner.server.connections) >= CONNECTIONS_MAX and not self._evict(now):
             log.warning("admin server: more than %d connections, one refused", CONNECTIONS_MAX)
             return _Refused()
         handler = self._runner.server()
         self._heard[handler] = now
         return handler
 
-    def _make_room(self, now: float) -> bool:
+    def _evict(self, now: float) -> bool:
         """Whether somebody was hung up on who has been silent for a while, the longest of all."""
         heard = {handler: heard for handler, heard in self._heard.items() if handler.transport is not None}
         silent = min(heard, key=heard.__getitem__, default=None)
@@ -294,8 +280,8 @@ class AdminServer:
     async def _get_status(self, request: web.Request) -> web.Response:
         async with self._telling:
             slices = Slices(asyncio.get_running_loop())
-            parts = await slices.run(_encoded(await self._everything(slices)))
-        return _response(b"".join(parts))
+            parts = await slices.run(_parts(await self._everything(slices)))
+        return encoded(b"".join(parts))
 
     async def _everything(self, slices: Slices) -> Status:
         details = await slices.run(self._details())
@@ -304,15 +290,15 @@ class AdminServer:
         return status | details | ({"counts": counts} if counts else {})
 
     async def _get_health(self, request: web.Request) -> web.Response:
-        answer = health(self._status())
+        found = health(self._status())
         # A balancer that must reach the master alone asks with ?ready; a supervisor, which must not restart a
         # standby for being one, asks without.
-        is_well = answer["ready"] if "ready" in request.query else answer["live"]
-        return _json(answer, status=200 if is_well else 503)
+        is_well = found["ready"] if "ready" in request.query else found["live"]
+        return answer(found, 200 if is_well else 503)
 
     async def _get_health_page(self, is_well: Callable[[Status], bool], request: web.Request) -> web.Response:
         status = self._status()
-        return _json(health(status), status=200 if is_well(status) else 503)
+        return answer(health(status), 200 if is_well(status) else 503)
 
     async def _get_metrics(self, request: web.Request) -> web.Response:
         async with self._telling:
@@ -322,14 +308,14 @@ class AdminServer:
         return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def _encoded(answer: Status) -> Work[list[bytes]]:
-    """The JSON of ``answer``, its long lists in steps."""
+def _parts(status: Status) -> Work[list[bytes]]:
+    """The JSON of ``status``, its long lists in steps."""
     parts: list[bytes] = []
 
     def add(text: str) -> None:
         parts.append(text.encode())
 
-    for number, (key, value) in enumerate(answer.items()):
+    for number, (key, value) in enumerate(status.items()):
         add(f"{', ' if number else '{'}{json.dumps(key)}: ")
         if isinstance(value, list) and len(value) > ITEMS:
             for count, piece in enumerate(pieces(value)):
@@ -341,16 +327,3 @@ def _encoded(answer: Status) -> Work[list[bytes]]:
             yield
     add("}\n")
     return parts
-
-
-def _json(answer: Status, status: int = 200) -> web.Response:
-    return _response(json.dumps(answer, default=str).encode() + b"\n", status)
-
-
-def _response(body: bytes, status: int = 200) -> web.Response:
-    return web.Response(
-        body=body,
-        status=status,
-        content_type="application/json",
-        headers={"Cache-Control": "no-store"},
-    )

@@ -6,13 +6,14 @@ name; ``/store/compact`` without one means all of them. With one store in the di
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from aiohttp import web
 
-from broker.admin.store_pages import StorePages
-from store.store import Store
+from tandemmq.broker.admin.answers import answer
+from tandemmq.broker.admin.store_pages import StorePages
+from tandemmq.store.store import Store
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -34,15 +35,9 @@ class SeveralStorePages:
 
     def routes(self) -> list[web.RouteDef]:
         return [
-            web.get("/store/why", self._get_why, allow_head=False),
-            web.post("/store/compact", self._post_compact),
+            web.get("/store/why", partial(self._answer, needs_name=True), allow_head=False),
+            web.post("/store/compact", partial(self._answer, needs_name=False)),
         ]
-
-    async def _get_why(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, needs_name=True)
-
-    async def _post_compact(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, needs_name=False)
 
     async def _answer(self, request: web.Request, *, needs_name: bool) -> web.StreamResponse:
         members = self._members()
@@ -52,13 +47,10 @@ class SeveralStorePages:
         if name is None or name not in members:
             names = ", ".join(sorted(members))
             what = "there are several stores" if name is None else f"there is no store {name!r}"
-            text = json.dumps({"error": f"{what}: add ?store= with one of {names}", "stores": sorted(members)})
-            return web.Response(text=text + "\n", status=400, content_type="application/json")
-        handlers = self._of.get(name)
-        if handlers is None:
-            pages = self._make(name, lambda: (self._members() or {}).get(name))
-            handlers = self._of[name] = _handlers(pages)
-        return await handlers[request.path](request)
+            return answer({"error": f"{what}: add ?store= with one of {names}", "stores": sorted(members)}, 400)
+        if name not in self._of:
+            self._of[name] = _handlers(self._make(name, lambda: (self._members() or {}).get(name)))
+        return await self._of[name][request.path](request)
 
 
 def _handlers(pages: StorePages) -> dict[str, Handler]:

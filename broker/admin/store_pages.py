@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
@@ -16,14 +15,15 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from journal.errors import JournalError
-from journal.files import JournalFiles
-from store.compaction import CompactionReport
-from store.inspect import read_headers
-from store.state import State
-from store.store import Store
-from store.why.explain import NoSuchFile, Place, explain
-from store.why.inventory import file_named
+from tandemmq.broker.admin.answers import answer, not_master
+from tandemmq.journal.errors import JournalError
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.maintenance.compaction import CompactionReport
+from tandemmq.store.state.state import State
+from tandemmq.store.store import Store
+from tandemmq.store.tools.inspect import read_headers
+from tandemmq.store.tools.why.explain import NoSuchFile, Place, explain
+from tandemmq.store.tools.why.inventory import file_named
 
 # The storage thread answers between two batches; a volume that hangs for longer shows in /health too.
 ANSWER_SECONDS_MAX = 10.0
@@ -71,9 +71,9 @@ class StorePages:
         text = request.query.get("file")
         only = None if text is None else file_named(text)
         if text is not None and only is None:
-            return _json({"error": f"{text!r} is no journal file: db-87.log, db-87 or 87 would be one"}, 400)
+            return answer({"error": f"{text!r} is no journal file: db-87.log, db-87 or 87 would be one"}, 400)
         if self._questions >= QUESTIONS_MAX:
-            return _json({"error": f"{QUESTIONS_MAX} such questions are being answered: ask again"}, 503)
+            return answer({"error": f"{QUESTIONS_MAX} such questions are being answered: ask again"}, 503)
         self._questions += 1
         try:
             return await self._why(store, only)
@@ -101,20 +101,20 @@ class StorePages:
                 )
             )
         except NoSuchFile as error:
-            return _json({"error": str(error)}, 404)
+            return answer({"error": str(error)}, 404)
         except TimeoutError:
-            return _json({"error": f"the storage thread gave no answer in {ANSWER_SECONDS_MAX:.0f} s"}, 503)
+            return answer({"error": f"the storage thread gave no answer in {ANSWER_SECONDS_MAX:.0f} s"}, 503)
         except _Ended:
             return self._no_master()
         except (OSError, JournalError) as error:
-            return _json({"error": str(error)}, 500)
-        return _json(dataclasses.asdict(why))
+            return answer({"error": str(error)}, 500)
+        return answer(dataclasses.asdict(why))
 
     async def _post_compact(self, request: web.Request) -> web.Response:
         """Answers when it is done. One at a time: who asks meanwhile gets the answer of the one that runs."""
-        # A page of a foreign site cannot send this type without being allowed to first, and nobody here allows it.
+        # A page of a foreign site cannot send this type without permission, and this server gives none.
         if request.content_type != "application/json":
-            return _json({"error": "compaction is asked for with Content-Type: application/json"}, 415)
+            return answer({"error": "compaction is asked for with Content-Type: application/json"}, 415)
         store = self._store()
         if store is None:
             return self._no_master()
@@ -127,33 +127,17 @@ class StorePages:
                 raise  # this request was given up, the compaction goes on
             return self._no_master()
         except (OSError, JournalError) as error:
-            return _json({"error": str(error)}, 500)
-        return _json(report._asdict())
+            return answer({"error": str(error)}, 500)
+        return answer(report._asdict())
 
     def _no_master(self) -> web.Response:
         status = self._status()
-        answer: Status = {
-            "error": f"{status['name']} is not master but {status['role']}",
-            "role": status["role"],
-            "name": status["name"],
-        }
-        if status.get("holder"):
-            answer["holder"] = status["holder"]
-        return _json(answer, 409)
+        return not_master(status, f"{status['name']} is not master but {status['role']}")
 
 
 def _consumers(status: Mapping[str, Any]) -> dict[str, int]:
-    """By the names that store.why uses: queue://NAME, and client:name of a durable subscription."""
+    """By the names that store.tools.why uses: queue://NAME, and client:name of a durable subscription."""
     found = {f"queue://{queue['name']}": int(queue.get("consumers", 0)) for queue in status.get("queues") or ()}
     for subscription in status.get("subscriptions") or ():
         found[f"{subscription['client_id']}:{subscription['name']}"] = int(subscription.get("consumers", 0))
     return found
-
-
-def _json(answer: Mapping[str, Any], status: int = 200) -> web.Response:
-    return web.Response(
-        text=json.dumps(answer) + "\n",
-        status=status,
-        content_type="application/json",
-        headers={"Cache-Control": "no-store"},
-    )

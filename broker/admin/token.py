@@ -15,13 +15,13 @@ from typing import Final
 from tandemmq.disk import open_with_status
 
 SUFFIX: Final = ".admin-token"
-#: Nothing else is read from the file, nor sent by a command that was told of one.
+#: Nothing else is read from the file, nor sent by a command that was given one.
 TOKEN: Final = re.compile(r"tandemmq-admin-[A-Za-z0-9_-]{43}")
 _BYTES_MAX = 128
 
 
 def new_token() -> str:
-    """Nobody guesses it."""
+    """A token that cannot be guessed."""
     return f"tandemmq-admin-{secrets.token_urlsafe(32)}"
 
 

@@ -1,10 +1,10 @@
-"""Who a client is, and what it may do. Pure: what the broker asks, and the answer of one that asks nobody.
+"""Who a client is, and what it may do. Pure: the interface that the broker uses, and the one that allows everything.
 
 Advisory topics that tell of destinations are for everybody to read: a Java client listens to those of temporary ones
-on every connection (of which it hears is no matter of rights: broker.advising). What is told of the consumers and
-producers of a destination is for who may read or write it; what shows connections or messages has readers of its own.
-Temporary destinations are for everybody, too: who knows the name of one was given it as a reply's address, and that
-only its owner may consume from it is no matter of rights either (the engine sees to it).
+on every connection (of which it hears is no matter of rights: broker.engine.advisories). What is told of the consumers
+and producers of a destination is for who may read or write it; what shows connections or messages has readers of its
+own. Temporary destinations are for everybody, too: who knows the name of one was given it as a reply's address, and
+that only its owner may consume from it is no matter of rights either (the engine sees to it).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from enum import Enum
 from ipaddress import IPv6Address, ip_address
 from typing import Final, Protocol
 
-from broker.core.commands import ClientError, ErrorKind
-from broker.core.names import ADVISORY_TOPICS, is_wildcard
-from store.records.message import Destination, DestinationKind
+from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
+from tandemmq.broker.core.names import ADVISORY_TOPICS, is_wildcard
+from tandemmq.store.records.message import Destination, DestinationKind
 
 #: Advisory topics that tell of a destination's users and state, by the words behind which its kind and name stand.
 _USE_ADVISORIES: Final = ("Consumer", "Producer", "SlowConsumer", "FastProducer")
@@ -25,7 +25,7 @@ _FOR_EVERYBODY: Final = frozenset(
     f"{ADVISORY_TOPICS}{word}" for word in ("Queue", "Topic", "TempQueue", "TempTopic", "MasterBroker")
 )
 ANONYMOUS: Final = "anonymous"
-#: So much of a wrong name is told back.
+#: Characters of a wrong name that an error repeats.
 LOGIN_SHOWN_MAX: Final = 255
 
 
@@ -49,7 +49,7 @@ class Principal:
 
     @property
     def owner(self) -> str | None:
-        """The name under which it is kept what is its; None: nobody could prove to be the same again."""
+        """The name that owns what is kept for it; None: no later client could prove to be the same."""
         return self.name if self.is_proved else None
 
 
@@ -90,13 +90,14 @@ class Access(Protocol):
     """Who may connect, and who may do what. All on the loop's thread."""
 
     def connect(self, credentials: Credentials, then: Known) -> None:
-        """Find out who that is, and tell ``then``, exactly once: at once when it is known, else in a later turn of the
-        loop. A refusal is a ClientError of kind SECURITY that is fatal. Until then the client is nobody, and what else
-        it says has to wait; when it hung up meanwhile, the answer is of no use and does no harm."""
+        """Log the client in, and call ``then`` with the result, exactly once: at once when it is known, else in a later
+        turn of the loop. A refusal is a ClientError of kind SECURITY that is fatal. Until then the client has no
+        identity, and what else it says has to wait; when it hung up meanwhile, the answer is of no use and does no
+        harm."""
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
         """Raises ClientError of kind SECURITY, not fatal, when ``principal`` may not. Of a composite or a pattern each
-        part, and each match, is to be asked for by itself. Costs a look into a dictionary."""
+        part, and each match, is to be asked for by itself. Costs one dictionary look-up."""
 
     def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
         """Whether that is among what somebody granted to ``principal``, or nothing has to be granted: what is for
@@ -113,7 +114,7 @@ class Access(Protocol):
         """Read again what is on disk."""
 
     def close(self) -> None:
-        """Nobody is asked any more."""
+        """No login is answered any more."""
 
 
 class OpenAccess:
@@ -153,20 +154,20 @@ REMOTE_DETAIL: Final = (
 
 
 def refused_login(login: str | None, detail: str = "") -> ClientError:
-    """Nobody learns whether the name or the passcode was wrong (SimpleAuthenticationBroker's words)."""
+    """The text does not say whether the name or the passcode was wrong (SimpleAuthenticationBroker's words)."""
     shown = (login or "")[:LOGIN_SHOWN_MAX]
     return ClientError(f"User name [{shown}] or password is invalid.", detail, kind=ErrorKind.SECURITY)
 
 
 def refused_operation(principal: Principal, operation: Operation, destination: Destination) -> ClientError:
     """The words of AuthorizationBroker."""
-    said = f"User {principal.name} is not authorized to {operation.value}: {destination}"
-    return ClientError(said, is_fatal=False, kind=ErrorKind.SECURITY)
+    text = f"User {principal.name} is not authorized to {operation.value}: {destination}"
+    return refusal(text, kind=ErrorKind.SECURITY)
 
 
 def is_for_everybody(operation: Operation, destination: Destination) -> bool:
-    """Temporary destinations are not asked about, nor who listens to what is told of destinations. All patterns of
-    advisory topics may be listened to: what they come to is asked for one by one."""
+    """Temporary destinations need no right, nor do advisories about destinations. All patterns of advisory topics are
+    allowed: rights are asked for each topic that they match."""
     kind, name = destination
     if kind is DestinationKind.TEMP_QUEUE or kind is DestinationKind.TEMP_TOPIC:
         return True

@@ -1,14 +1,14 @@
 """What the broker tells those who listen to its advisory topics: the facts, and who is listening. Pure.
 
 The engine says what happened as a plain fact, and only if ``Audience.is_there``; an :class:`Advisor` knows on which
-topic that is told, and builds the message if somebody hears that topic. So nobody pays for what nobody wants to know::
+topic that gets it, and builds the message only if that topic has a listener::
 
     if audience.is_there:
         topic = advisor.topic(fact)
         if topic is not None and audience.hears(topic.name):
             publish(advisor.message(fact, topic))
 
-Whoever subscribes to the topic of a :class:`Subject` is told at once what there is already, and nobody else is.
+A new subscription to the topic of a :class:`Subject` gets the present state at once; other subscriptions do not.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from typing import Protocol
 
-from broker.core.names import ADVISORY_TOPICS, Pattern, is_wildcard
-from store.records.message import Destination, Message
+from tandemmq.broker.core.names import ADVISORY_TOPICS, Pattern, is_wildcard
+from tandemmq.store.records.message import Destination, Message
 
 # ---- facts
 
@@ -101,7 +101,7 @@ class MessageEvent(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MessageFact:
-    """Something happened to ``message`` of ``destination``. ``has_body``: its body is told, too.
+    """Something happened to ``message`` of ``destination``. ``has_body``: the advisory carries its body, too.
 
     ``consumer``: connection id and subscription id of the consumer it is about; ``discarded``: how many of that
     consumer's were dropped so far.
@@ -160,36 +160,28 @@ Fact = (
 
 
 class Subject(Enum):
-    """What a new listener is told the present state of (AdvisoryBroker.addConsumer)."""
+    """What a new listener gets the present state of (AdvisoryBroker.addConsumer); the values are the words of its
+    topic."""
 
-    CONNECTIONS = auto()
-    QUEUES = auto()
-    TOPICS = auto()
-    TEMP_QUEUES = auto()
-    TEMP_TOPICS = auto()
-    PRODUCERS = auto()
-    CONSUMERS = auto()
-    MASTER = auto()
+    CONNECTIONS = "Connection"
+    QUEUES = "Queue"
+    TOPICS = "Topic"
+    TEMP_QUEUES = "TempQueue"
+    TEMP_TOPICS = "TempTopic"
+    PRODUCERS = "Producer"
+    CONSUMERS = "Consumer"
+    MASTER = "MasterBroker"  # no client is connected yet when a broker becomes master: later subscribers get it
 
 
-# Without their prefix. The last two have further words behind them.
-_SUBJECTS = {
-    "Connection": Subject.CONNECTIONS,
-    "Queue": Subject.QUEUES,
-    "Topic": Subject.TOPICS,
-    "TempQueue": Subject.TEMP_QUEUES,
-    "TempTopic": Subject.TEMP_TOPICS,
-    # When a broker becomes master nobody is connected to it yet: whoever asks afterwards is told.
-    "MasterBroker": Subject.MASTER,
-}
-_SUBJECTS_BY_DESTINATION = {"Producer": Subject.PRODUCERS, "Consumer": Subject.CONSUMERS}
+# Their topics have further words behind theirs.
+_OF_DESTINATIONS = frozenset((Subject.PRODUCERS, Subject.CONSUMERS))
 
 
 class Advisor(Protocol):
     """Makes messages of facts."""
 
     def topic(self, fact: Fact) -> Destination | None:
-        """Where ``fact`` is told; None: nowhere (advisory topics are not advised about)."""
+        """The topic for ``fact``; None: there is none (advisory topics have no advisories)."""
 
     def message(self, fact: Fact, topic: Destination) -> Message:
         """What is published there. Not persistent; consumers of all protocols may have it."""
@@ -199,7 +191,7 @@ class Advisor(Protocol):
 
 
 class Audience:
-    """The subscriptions that may hear advisories. ``is_there``: is there any? Read it directly, on hot paths too."""
+    """The subscriptions that may receive advisories. ``is_there``: is there any? Read it directly, on hot paths too."""
 
     __slots__ = ("_names", "_patterns", "is_there")
 
@@ -229,28 +221,23 @@ class Audience:
         """Whether somebody asks for the topic by its name."""
         return topic in self._names
 
-    def hears(self, topic: str) -> bool:
+    def has_listener(self, topic: str) -> bool:
         """Whether somebody listens to the topic of that name."""
         return topic in self._names or any(pattern.matches(topic) for pattern in self._patterns.values())
 
 
 def subjects(part: Destination) -> frozenset[Subject]:
-    """Of what a new subscription of ``part``, which may have wildcards, is to be told the present state. Which of the
+    """Whose present state a new subscription of ``part``, which may have wildcards, is to get. Which of the
     facts are on its topics the listener's pattern says, as for any other message."""
     if not any(_advisory_names((part,))):
         return frozenset()
-    name = part.name
-    if not is_wildcard(name):
-        words = name[len(ADVISORY_TOPICS) :].split(".", 1)
-        table = _SUBJECTS if len(words) == 1 else _SUBJECTS_BY_DESTINATION
-        found = table.get(words[0])
-        return frozenset() if found is None else frozenset((found,))
-    pattern = Pattern(name)
-    plain = {subject for word, subject in _SUBJECTS.items() if pattern.matches(ADVISORY_TOPICS + word)}
-    # A pattern hears of some producer or consumer if its first words allow for theirs.
-    head = Pattern(".".join(name.split(".")[:3]))
-    deep = {subject for word, subject in _SUBJECTS_BY_DESTINATION.items() if head.matches(ADVISORY_TOPICS + word)}
-    return frozenset(plain | deep)
+    words = part.name.split(".")
+    # A pattern matches some producer or consumer topic if its first words allow for theirs.
+    head = Pattern(".".join(words[:3])) if len(words) > 3 or is_wildcard(part.name) else None
+    deep = () if head is None else (each for each in _OF_DESTINATIONS if head.matches(ADVISORY_TOPICS + each.value))
+    whole = Pattern(part.name)
+    plain = (each for each in Subject if whole.matches(ADVISORY_TOPICS + each.value))
+    return frozenset(plain) - _OF_DESTINATIONS | frozenset(deep)
 
 
 def _advisory_names(parts: Iterable[Destination]) -> list[str]:

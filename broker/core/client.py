@@ -1,31 +1,28 @@
-"""One connected client, as core and engine see it: who it is, what it has open, and whether it can be told anything."""
+"""One connected client, as core and engine see it: who it is, what it has open, and whether it can be sent anything."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from broker.core.access import Principal
-from broker.core.commands import ClientError, Command, ErrorKind, Receipt
-from broker.core.memory import Holder
-from broker.core.queue import Queue
-from broker.core.subscription import Session, Subscription
-from broker.core.telling import tell
-from broker.core.transaction import Transaction
-from store.records.message import Destination
-from store.records.transactions import XaTransactionId
+from tandemmq.broker.core.access import Principal
+from tandemmq.broker.core.commands import ClientError, Command, ErrorKind, Receipt, refusal
+from tandemmq.broker.core.containment import tell
+from tandemmq.broker.core.delivery import Outlet, Session, Subscription
+from tandemmq.broker.core.memory import Holder
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.transaction import Transaction
+from tandemmq.store.records.message import Destination
+from tandemmq.store.records.transactions import XaTransactionId
 
 NOBODY = Principal("nobody")
 
 
-class Connection(Protocol):
+class Connection(Outlet, Protocol):
     """What the engine uses of a connection. ``client`` is the engine's own slot in it."""
 
     client: Any
-    is_held: bool
-
-    @property
-    def holder(self) -> Holder: ...
 
     @property
     def id(self) -> str: ...
@@ -37,16 +34,6 @@ class Connection(Protocol):
     def certificate(self) -> str | None:
         """The subject of the certificate that the client showed."""
 
-    @property
-    def session(self) -> Session: ...
-
-    @property
-    def is_writable(self) -> bool: ...
-
-    def touch(self) -> None: ...
-
-    def close(self, after_flush: bool = True) -> None: ...
-
     def await_hang_up(self) -> None: ...
 
     def await_login(self) -> None: ...
@@ -56,68 +43,56 @@ class Connection(Protocol):
     def resume_reading(self) -> None: ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Client:
-    """What the engine knows of one connection. ``is_open``: commands count; ``is_there``: it can be told something."""
+    """What the engine knows of one connection. ``is_open``: commands count; ``is_there``: it can be sent something."""
 
-    __slots__ = (
-        "awaited",
-        "connection",
-        "connection_id",
-        "holder",
-        "id",
-        "is_busy",
-        "is_open",
-        "is_there",
-        "may_send",
-        "principal",
-        "producers",
-        "session",
-        "subscriptions",
-        "targets",
-        "temporaries",
-        "transactions",
-        "transactions_begun",
-        "user_id",
-    )
+    connection: Connection
+    holder: Holder = field(init=False)
+    session: Session = field(init=False)
+    id: str | None = field(default=None, init=False)
+    connection_id: str | None = field(default=None, init=False)  # its own name for its connection (OpenWire)
+    principal: Principal = field(default=NOBODY, init=False)
+    user_id: str | None = field(default=None, init=False)  # what its messages say of who sent them
+    # What it said while it was found out who it is; None: that is not going on.
+    awaited: list[Command] | None = field(default=None, init=False)
+    # Where it may send, and of those the queues that take whatever comes: looked up once, for each message.
+    may_send: set[Destination] = field(default_factory=set, init=False)
+    targets: dict[Destination, Queue] = field(default_factory=dict, init=False)
+    producers: dict[str, Destination | None] = field(default_factory=dict, init=False)
+    temporaries: set[Destination] = field(default_factory=set, init=False)
+    is_open: bool = field(default=True, init=False)
+    is_there: bool = field(default=True, init=False)
+    is_busy: bool = field(default=False, init=False)  # something that it asked for takes several steps, and goes on
+    subscriptions: dict[str, Subscription] = field(default_factory=dict, init=False)
+    transactions: dict[str, Transaction] = field(default_factory=dict, init=False)
+    transactions_begun: int = field(default=0, init=False)
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.holder = connection.holder
-        self.session = connection.session
-        self.id: str | None = None
-        self.connection_id: str | None = None  # its own name for its connection (OpenWire)
-        self.principal = NOBODY
-        self.user_id: str | None = None  # what its messages say of who sent them
-        # What it said while it was found out who it is; None: that is not going on.
-        self.awaited: list[Command] | None = None
-        # Where it may send, and of those the queues that take whatever comes: looked up once, for each message.
-        self.may_send: set[Destination] = set()
-        self.targets: dict[Destination, Queue] = {}
-        self.producers: dict[str, Destination | None] = {}
-        self.temporaries: set[Destination] = set()
-        self.is_open = True
-        self.is_there = True
-        self.is_busy = False  # something that it asked for takes several steps, and goes on
-        self.subscriptions: dict[str, Subscription] = {}
-        self.transactions: dict[str, Transaction] = {}
-        self.transactions_begun = 0
+    def __post_init__(self) -> None:
+        self.holder = self.connection.holder
+        self.session = self.connection.session
 
-    def tell_receipt(self, receipt: Receipt | None) -> None:
-        """What asked for ``receipt`` (None: nothing did) holds. Told only while somebody is there."""
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether something is being found out, and what the client says meanwhile waits."""
+        return self.awaited is not None
+
+    def send_receipt(self, receipt: Receipt | None) -> None:
+        """The command that asked for ``receipt`` (None: no receipt) holds. Sent only while the client is there."""
         if receipt is not None and self.is_there:
             tell(self.connection, self.session.receipt, receipt)
 
-    def tell_prepared(self, receipt: Receipt | None, *, is_read_only: bool) -> None:
+    def send_prepared(self, receipt: Receipt | None, *, is_read_only: bool) -> None:
         """A branch is prepared, or had nothing to prepare."""
         if receipt is not None and self.is_there:
             tell(self.connection, self.session.prepared, receipt, is_read_only)
 
-    def tell_recovered(self, receipt: Receipt | None, branches: Sequence[XaTransactionId]) -> None:
+    def send_recovered(self, receipt: Receipt | None, branches: Sequence[XaTransactionId]) -> None:
         """Those branches are prepared."""
         if receipt is not None and self.is_there:
             tell(self.connection, self.session.recovered, receipt, branches)
 
-    def tell_failure(self, error: ClientError) -> None:
+    def send_failure(self, error: ClientError) -> None:
         """What was asked for, and was under way, came to nothing."""
         if self.is_there:
             tell(self.connection, self.session.fail, error)
@@ -125,14 +100,24 @@ class Client:
     def client_id(self) -> str:
         """The client id that CONNECT gave. ClientError if it gave none."""
         if self.id is None:
-            raise ClientError(
-                "A durable subscription needs a client id",
-                "CONNECT with the header client-id.",
-                is_fatal=False,
-                kind=ErrorKind.CLIENT_ID,
+            raise refusal(
+                "A durable subscription needs a client id", "CONNECT with the header client-id.", ErrorKind.CLIENT_ID
             )
         return self.id
 
 
-# What the store is given as context: who waits, and for which receipt.
-Waiting = tuple[Client, Receipt | None]
+class ReceiptDue:
+    """Who waits until an operation holds that the store was given, and for which receipt (None: for none)."""
+
+    __slots__ = ("client", "receipt")
+
+    def __init__(self, client: Client, receipt: Receipt | None) -> None:
+        self.client = client
+        self.receipt = receipt
+
+    def durable(self, operation: object) -> None:
+        """It holds."""
+        client = self.client
+        if self.receipt is not None and client.is_there:  # as ``send_receipt``: what it raises is the caller's affair
+            client.session.receipt(self.receipt)
+            client.connection.touch()

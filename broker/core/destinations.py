@@ -5,29 +5,33 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 
-from broker.core.commands import ClientError, ErrorKind
-from broker.core.durables import DurableSubscriber
-from broker.core.memory import DESTINATION_BYTES, Kind, Memory, Share
-from broker.core.names import Pattern, is_advisory
-from broker.core.pending import PENDING
-from broker.core.policies import Policies
-from broker.core.queue import Queue
-from broker.core.selector import compile_selector
-from broker.core.settings import EngineSettings
-from broker.core.slices import Pace, Work, at_once
-from broker.core.subscription import Subscription
-from broker.core.topic import DurableSubscription, Topic, TopicSubscription
-from broker.core.trie import NameTrie
-from broker.core.virtual_topics import VirtualTopics
-from broker.core.watching import Watch, Watching
-from store.operations import Owner
-from store.records.commands import subscription_key
-from store.records.message import Destination, DestinationKind
+from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
+from tandemmq.broker.core.delivery import Subscription
+from tandemmq.broker.core.memory import DESTINATION_BYTES, Kind, Memory
+from tandemmq.broker.core.names import Pattern, is_advisory
+from tandemmq.broker.core.policies import Policies
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.queue.start import Start
+from tandemmq.broker.core.scheduling.scheduled_message import PENDING
+from tandemmq.broker.core.selector import compile_selector
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.share import Share
+from tandemmq.broker.core.slices import ITEMS, Pace, Work, at_once, is_done, nothing
+from tandemmq.broker.core.topics.durables import DurableSubscriber
+from tandemmq.broker.core.topics.matching import Watch, Watching
+from tandemmq.broker.core.topics.recovery import Kept
+from tandemmq.broker.core.topics.topic import DurableSubscription, Topic, TopicSubscription
+from tandemmq.broker.core.topics.virtual_topics import VirtualTopics
+from tandemmq.broker.core.trie import NameTrie
+from tandemmq.store.operations import Owner
+from tandemmq.store.records.commands import subscription_key
+from tandemmq.store.records.message import Destination, DestinationKind
 
 log = logging.getLogger(__name__)
 
-# Queues that get what is sent to a virtual topic: Consumer.<anything>.VirtualTopic.<rest> (VirtualTopic's defaults).
 NO_POLICIES = Policies(())
 # What it takes to wake a queue and have somebody take part in it, in items of a step.
 _OPENED = 4
@@ -36,10 +40,12 @@ _BEGUN = 8
 
 
 def _take_part(queue: Queue, watch: Watch) -> None:
-    if watch.subscription not in queue.consumers and watch.may_read(queue.destination):
-        queue.open(watch.subscription)
+    subscription = watch.subscription
+    if queue not in subscription.queues and subscription.is_open and watch.may_read(queue.destination):
+        queue.open(subscription)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Destinations:
     """Queues and topics come into being when they are first named. ``new_queue`` gives a queue's id in the store.
 
@@ -50,69 +56,43 @@ class Destinations:
     Where a method takes a ``user``, he is who made what begins, and it counts as his until it ends; None: it is
     nobody's. Nobody may have more than are left for all.
 
-    ``shares`` are what those with a ``memory_limit`` hold. ``on_topic`` is told of each topic that begins, ``on_new``
-    of whatever begins, but both not of advisory topics. A subscription with wildcards (``watch``) takes part in what
-    matches now, and in what begins later. ``pending`` is where the store keeps what waits for its time, if it does.
+    ``shares`` are what those with a ``memory_limit`` hold. ``on_topic`` is what is to be done, in steps, when a topic
+    begins, before its first message; ``on_new`` is called with each new destination; neither is for advisory topics. A
+    subscription with wildcards (``watch``) takes part in what matches now, and in what begins later; of a queue very
+    many do so in steps, and ``on_joined`` is called with each. ``pending`` is where the store keeps what waits for its
+    time, if it does.
     """
 
-    __slots__ = (
-        "_asleep",
-        "_made_by",
-        "_makers",
-        "_memory",
-        "_named",
-        "_names",
-        "_new_queue",
-        "_of_patterns",
-        "_policies",
-        "_settings",
-        "_start",
-        "_virtual",
-        "_watched",
-        "_watching",
-        "by_name",
-        "by_owner",
-        "durables",
-        "on_new",
-        "on_topic",
-        "pending",
-        "shares",
-    )
+    _settings: EngineSettings
+    memory: Memory  # what all of them count in
+    _new_queue: Callable[[Destination], int]
+    _policies: Policies = NO_POLICIES
+    _start: Callable[[Work[None]], object] = at_once
+    on_new: Callable[[Destination], object] = field(default=lambda destination: None, init=False)
+    by_name: dict[Destination, Queue | Topic] = field(default_factory=dict, init=False)
+    by_owner: dict[int, Queue] = field(default_factory=dict, init=False)
+    on_topic: Callable[[Topic], Work[None]] = field(default=lambda topic: nothing(), init=False)
+    on_joined: Callable[[Queue], object] = field(default=lambda queue: None, init=False)
+    # Milliseconds since 1970, as soon as an engine has said so.
+    clock: Callable[[], int] = field(default=int, init=False)
+    durables: dict[str, DurableSubscriber] = field(default_factory=dict, init=False)
+    _of_patterns: list[DurableSubscriber] = field(default_factory=list, init=False)
+    shares: dict[Destination, Share] = field(default_factory=dict, init=False)
+    _makers: dict[Destination, str] = field(default_factory=dict, init=False)
+    _made_by: Counter[str] = field(default_factory=Counter, init=False)
+    _asleep: dict[Destination, Owner] = field(default_factory=dict, init=False)
+    # Of the kinds that a pattern was asked for: a take-over of many queues does not wait for it.
+    _names: dict[DestinationKind, NameTrie[Destination]] = field(default_factory=dict, init=False)
+    _named: set[DestinationKind] = field(default_factory=set, init=False)  # of which all names are there
+    # Patterns of the subscriptions with wildcards, in the order in which they came; and the patterns of each.
+    _watching: dict[DestinationKind, Watching] = field(init=False)
+    _watched: dict[Subscription, list[tuple[Destination, Watch]]] = field(default_factory=dict, init=False)
+    _virtual: VirtualTopics = field(init=False)
+    pending: Owner | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        settings: EngineSettings,
-        memory: Memory,
-        new_queue: Callable[[Destination], int],
-        owners: Iterable[Owner],
-        policies: Policies = NO_POLICIES,
-        on_new: Callable[[Destination], object] = lambda destination: None,
-        start: Callable[[Work[None]], object] = at_once,
-    ) -> None:
-        self._settings = settings
-        self._memory = memory
-        self._new_queue = new_queue
-        self._policies = policies
-        self.on_new = on_new
-        self._start = start
-        self.by_name: dict[Destination, Queue | Topic] = {}
-        self.by_owner: dict[int, Queue] = {}
-        self.on_topic: Callable[[Topic], object] = lambda topic: None
-        self.durables: dict[str, DurableSubscriber] = {}
-        self._of_patterns: list[DurableSubscriber] = []
-        self.shares: dict[Destination, Share] = {}
-        self._makers: dict[Destination, str] = {}
-        self._made_by: Counter[str] = Counter()
-        self._asleep: dict[Destination, Owner] = {}
-        # Of the kinds that a pattern was asked for: a take-over of many queues does not wait for it.
-        self._names: dict[DestinationKind, NameTrie[Destination]] = {}
-        self._named: set[DestinationKind] = set()  # of which all names are there
-        # What subscriptions with wildcards look for, in the order in which they came; and the patterns of each.
+    def __post_init__(self) -> None:
         self._watching = {kind: Watching() for kind in DestinationKind}
-        self._watched: dict[Subscription, list[tuple[Destination, Watch]]] = {}
-        self._virtual = VirtualTopics()
-        self.pending: Owner | None = None
-        at_once(self.take_over(owners))
+        self._virtual = VirtualTopics(self._settings.virtual_destinations.virtual_topics)
 
     def take_over(self, owners: Iterable[Owner]) -> Work[None]:
         """What the store has from before is there, too. To be done before ``on_new`` and ``on_topic`` are set: nothing
@@ -132,11 +112,6 @@ class Destinations:
             if pace.is_full(items):
                 yield
 
-    @property
-    def memory(self) -> Memory:
-        """What all of them count in."""
-        return self._memory
-
     # ---- queues and topics
 
     def _add_queue(self, destination: Destination, owner: int, *, unread: int = 0, is_new: bool = True) -> Queue:
@@ -148,32 +123,58 @@ class Destinations:
             unread=unread,
             is_prioritized=self._policies.of(destination).prioritized_messages,
         )
+        policy = self._policies.of(destination)
+        if policy.consumers_before_dispatch_starts or policy.time_before_dispatch_starts:
+            queue.start = Start(policy.consumers_before_dispatch_starts, policy.time_before_dispatch_starts)
         if owner:
             self.by_owner[owner] = queue
         self._enter(queue)
-        for watch in self._watching[destination.kind].of(destination.name):
+        watches = self._watching[destination.kind].of(destination.name)
+        for watch in watches[:ITEMS]:
             _take_part(queue, watch)
+        if len(watches) > ITEMS:
+            self._start(self._join_rest(queue, watches))
         if is_new:
             self._virtual.know(destination)
             self.on_new(destination)
         return queue
 
+    def _join_rest(self, queue: Queue, watches: list[Watch]) -> Work[None]:
+        """All but the first ITEMS take part in a queue that began."""
+        pace = Pace()
+        for watch in islice(watches, ITEMS, None):
+            if queue.is_dropped:
+                return
+            _take_part(queue, watch)
+            if pace.is_full(1 + queue.held // 8):
+                self.on_joined(queue)
+                yield
+        self.on_joined(queue)
+
     def _share_of(self, destination: Destination) -> Share:
         """What a queue of it counts in: those of one topic's durable subscriptions in the same, if it has a limit."""
         limit = self._policies.of(destination).memory_limit
         if limit is None:
-            return Share(self._memory)
+            return Share(self.memory)
         share = self.shares.get(destination)
         if share is None:
-            share = self.shares[destination] = Share(self._memory, limit)
+            share = self.shares[destination] = Share(self.memory, limit)
         return share
 
     def virtual_queues(self, topic: str) -> Collection[Destination]:
         """The queues that get a copy of what is sent to the topic of that name."""
         return self._virtual.queues(topic)
 
+    def is_selector_aware(self, queue: Destination, topic: str) -> bool:
+        """Whether that one gets only what its consumers take."""
+        return self._virtual.is_selector_aware(queue, topic)
+
+    def needs_queue(self, destination: Destination) -> bool:
+        """Whether a consumer of that name with wildcards has a queue of the same name."""
+        return self._virtual.needs_queue(destination)
+
     def asleep(self) -> Collection[Owner]:
-        """The store's queues that nobody has named yet, as they were when it was opened."""
+        """The store's queues that no client has named yet, as they were when it was opened."""
         return self._asleep.values()
 
     def names(self) -> list[Destination]:
@@ -181,7 +182,7 @@ class Destinations:
         return [*self.by_name, *self._asleep]
 
     def is_empty(self, destination: Destination) -> bool:
-        """Whether that is one of those that nobody has named yet, and the store has no message of it."""
+        """Whether that is one of those that no client has named yet, and the store has no message of it."""
         owner = self._asleep.get(destination)
         return owner is not None and not owner.count
 
@@ -189,14 +190,14 @@ class Destinations:
         return destination in self.by_name or destination in self._asleep
 
     def _wake(self, destination: Destination) -> Queue | None:
-        """The queue of that name, if the store has it and nobody has named it yet."""
+        """The queue of that name, if the store has it and no client has named it yet."""
         owner = self._asleep.pop(destination, None)
         if owner is None:
             return None
         return self._add_queue(destination, owner.id, unread=owner.count, is_new=False)
 
     def wake_owner(self, owner: int) -> Queue | None:
-        """The store's queue of that id, if nobody has named it yet. Looks through all of those: for rare occasions."""
+        """The store's queue of that id, if no client has named it yet. Searches all of those: for rare occasions."""
         for destination, each in self._asleep.items():
             if each.id == owner:
                 return self._wake(destination)
@@ -204,7 +205,7 @@ class Destinations:
 
     def queue(self, destination: Destination, user: str | None = None) -> Queue:
         """The queue of that name, a new one if there is none. ClientError when there are too many destinations, when
-        nobody may make it by naming it, and for a temporary one that is not there (any more)."""
+        no client may make it by naming it, and for a temporary one that is not there (any more)."""
         found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
             self._check_may_begin(destination, user)
@@ -220,9 +221,16 @@ class Destinations:
         """As ``queue``, but there is always room: a message must not be lost for want of a name."""
         found = self.by_name.get(destination) or self._wake(destination)
         if found is None:
-            return self._add_queue(destination, self._new_queue(destination))
+            found = self._add_queue(destination, self._new_queue(destination))
         assert isinstance(found, Queue), "a topic has another kind in its name"
         found.is_leaving = False
+        found.is_dead_letter_queue = True
+        return found
+
+    def dead_letter_topic(self, destination: Destination) -> Topic:
+        """Likewise."""
+        found = self.by_name.get(destination) or self._add_topic(destination)
+        assert isinstance(found, Topic), "a queue has another kind in its name"
         return found
 
     def topic(self, destination: Destination, user: str | None = None) -> Topic:
@@ -235,34 +243,45 @@ class Destinations:
         return found
 
     def _add_topic(self, destination: Destination) -> Topic:
-        topic = Topic(destination, self._watching[destination.kind])
+        recovery = self._policies.of(destination).recovery
+        kept = None if recovery is None else Kept(recovery, self.memory, lambda: self.clock())
+        topic = Topic(destination, self._watching[destination.kind], kept)
         self._enter(topic)
         if not is_advisory(destination):
-            self.on_topic(topic)
+            beginning = self._begin(topic)
+            if not is_done(beginning):
+                topic.beginning = beginning
+                self._start(beginning)
             self.on_new(destination)
         return topic
+
+    def _begin(self, topic: Topic) -> Work[None]:
+        try:
+            yield from self.on_topic(topic)
+        finally:
+            topic.beginning = None
 
     def route(self, destination: Destination, user: str | None = None) -> Queue | Topic:
         """Where a message to ``destination`` goes."""
         return self.topic(destination, user) if destination.is_topic else self.queue(destination, user)
 
-    def heard(self, topic: Destination) -> tuple[Topic, Sequence[TopicSubscription]]:
-        """A topic, and who hears what is told there. One that nobody named is there for this alone, for those who
+    def listeners_of(self, topic: Destination) -> tuple[Topic, Sequence[TopicSubscription]]:
+        """An advisory topic, and its listeners. One that no client named is there for this alone, for those who
         subscribed to a pattern."""
         found = self.by_name.get(topic)
         if found is not None:
             assert isinstance(found, Topic), "a queue has another kind in its name"
             return found, found.audience
         watching = self._watching[topic.kind]
-        hearing = {watch.subscription: None for watch in watching.of(topic.name) if watch.may_read(topic)}
-        return Topic(topic, watching), [each for each in hearing if isinstance(each, TopicSubscription)]
+        listeners = {watch.subscription: None for watch in watching.of(topic.name) if watch.may_read(topic)}
+        return Topic(topic, watching), [each for each in listeners if isinstance(each, TopicSubscription)]
 
     def create(self, destination: Destination, user: str | None = None) -> None:
         """It begins, if it is not there: also where naming it is not enough. ClientError when there are too many."""
         if self.exists(destination):
             return
         self._check_is_not_ours(destination)
-        self._check_room(destination, user)
+        self._check_quota(destination, user)
         if destination.is_topic:
             self._add_topic(destination)
         else:
@@ -271,14 +290,14 @@ class Destinations:
     def add_temporary(self, destination: Destination, user: str | None = None) -> None:
         """A temporary one begins; again, after a failover, is no mistake. ClientError when there are too many."""
         if destination not in self.by_name:
-            self._check_room(destination, user)
+            self._check_quota(destination, user)
             if destination.is_topic:
                 self._add_topic(destination)
             else:
                 self._add_queue(destination, 0)
 
     def remove_unasked(self, topic: Destination) -> None:
-        """Nobody has asked for that topic by its name any more, unless a durable subscription did."""
+        """No client uses that topic by its name any more, unless a durable subscription does."""
         found = self.by_name.get(topic)
         if isinstance(found, Topic) and not found.durables:
             self.remove(found)
@@ -287,7 +306,7 @@ class Destinations:
         """It is deleted with all it held. It has no consumers any more but those with wildcards, which let go of it."""
         destination = target.destination
         del self.by_name[destination]
-        self._memory.add(Kind.STATE, -DESTINATION_BYTES)
+        self.memory.add(Kind.STATE, -DESTINATION_BYTES)
         if destination.kind in self._names:
             self._names[destination.kind].remove(destination.name, destination)
         self.shares.pop(destination, None)
@@ -297,6 +316,8 @@ class Destinations:
             if not self._made_by[user]:
                 del self._made_by[user]
         if isinstance(target, Topic):
+            if target.kept is not None:
+                target.kept.clear()
             for subscriber in list(target.subscribers):
                 target.let_go(subscriber)
                 del subscriber.topics[target]
@@ -311,52 +332,43 @@ class Destinations:
     def _check_may_begin(self, destination: Destination, user: str | None) -> None:
         self._check_is_not_ours(destination)
         if destination.kind > DestinationKind.TOPIC:
-            raise ClientError(
+            raise refusal(
                 f"There is no destination {destination}",
                 "A temporary destination ends with the connection that made it.",
-                is_fatal=False,
-                kind=ErrorKind.DESTINATION,
+                ErrorKind.DESTINATION,
             )
         if not self._policies.of(destination).auto_create:
-            raise ClientError(
+            raise refusal(
                 f"There is no destination {destination}",
                 "auto_create is off for it: somebody with the right to must create it first.",
-                is_fatal=False,
-                kind=ErrorKind.DESTINATION,
+                ErrorKind.DESTINATION,
             )
-        self._check_room(destination, user)
+        self._check_quota(destination, user)
 
     def _check_is_not_ours(self, destination: Destination) -> None:
         if destination == PENDING:
-            raise ClientError(
-                f"{destination} is the broker's own",
-                "Messages wait there for their time.",
-                is_fatal=False,
-                kind=ErrorKind.DESTINATION,
+            raise refusal(
+                f"{destination} is the broker's own", "Messages wait there for their time.", ErrorKind.DESTINATION
             )
 
-    def _check_room(self, destination: Destination, user: str | None) -> None:
+    def _check_quota(self, destination: Destination, user: str | None) -> None:
         """There is room for it, which ``user`` makes now: it counts as his."""
         limit = self._settings.destinations_max
         left = limit - len(self.by_name) - len(self._asleep)
         if left <= 0:
-            raise ClientError(
-                f"More than {limit} destinations (destinations_max)", is_fatal=False, kind=ErrorKind.RESOURCE
-            )
+            raise refusal(f"More than {limit} destinations (destinations_max)", kind=ErrorKind.RESOURCE)
         if user is not None and self._made_by[user] >= left:
-            raise ClientError(
+            raise refusal(
                 f"User {user} made {self._made_by[user]} destinations, and {left} are left for all",
                 f"Of the {limit} that there may be (destinations_max) nobody has more than are left: remove some.",
-                is_fatal=False,
-                kind=ErrorKind.RESOURCE,
+                ErrorKind.RESOURCE,
             )
-        memory = self._memory
+        memory = self.memory
         if memory.by_kind[Kind.STATE] > memory.free:
-            raise ClientError(
+            raise refusal(
                 "Destinations, subscriptions and connections fill their memory",
                 f"memory_limit of the broker is {memory.limit} bytes.",
-                is_fatal=False,
-                kind=ErrorKind.RESOURCE,
+                ErrorKind.RESOURCE,
             )
         entry = self._policies.entry(destination)
         most = None if entry is None else entry.policy.max_destinations
@@ -366,11 +378,10 @@ class Destinations:
             and most is not None
             and sum(self._policies.entry(each) is entry for each in self.names()) >= most
         ):
-            raise ClientError(
+            raise refusal(
                 f"More than {most} destinations match {entry.pattern}",
                 f"max_destinations is {most} for them.",
-                is_fatal=False,
-                kind=ErrorKind.RESOURCE,
+                ErrorKind.RESOURCE,
             )
         if user is not None:
             self._makers[destination] = user
@@ -385,7 +396,7 @@ class Destinations:
         may_read: Callable[[Destination], bool] = lambda destination: True,
     ) -> Work[None]:
         """``subscription`` takes part in all that match, now and later, until ``unwatch``; but for what ``may_read``
-        keeps from it. Topics find that out by themselves when they are next looked at; of queues, those that there are
+        keeps from it. Topics find that out by themselves when they are next used; of queues, those that there are
         take some steps."""
         watch = Watch(subscription, may_read)
         matching = Pattern(pattern.name)
@@ -413,7 +424,7 @@ class Destinations:
         """It is found by its name from now on."""
         destination = target.destination
         self.by_name[destination] = target
-        self._memory.add(Kind.STATE, DESTINATION_BYTES)
+        self.memory.add(Kind.STATE, DESTINATION_BYTES)
         if destination.kind in self._names:
             self._names[destination.kind].add(destination.name, destination)
 
@@ -478,11 +489,11 @@ class Destinations:
         part = DurableSubscription(
             destination,
             owner,
+            self._settings,
+            self._share_of(destination),
             durable.client_id,
             durable.name,
             key,
-            self._settings,
-            self._share_of(destination),
             selector=selector,
             unread=unread,
             is_prioritized=self._policies.of(destination).prioritized_messages,
@@ -494,9 +505,14 @@ class Destinations:
         self.by_owner[owner] = part
         return part
 
-    def lacking(self, topic: Destination) -> list[DurableSubscriber]:
-        """The durable subscribers whose patterns match a topic of which they have no part."""
-        return [each for each in self._of_patterns if each.lacks(topic)]
+    def of_patterns(self) -> list[DurableSubscriber]:
+        """The durable subscribers who are for topics that begin later, too."""
+        return list(self._of_patterns)
+
+    def is_there(self, topic: Topic, durable: DurableSubscriber) -> bool:
+        """Whether neither of them is deleted."""
+        key = subscription_key(durable.client_id, durable.name)
+        return self.by_name.get(topic.destination) is topic and self.durables.get(key) is durable
 
     def remove_durable(self, durable: DurableSubscriber) -> None:
         """It is deleted; each of its parts is to be removed, too. Its consumer was closed before."""

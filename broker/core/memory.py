@@ -1,7 +1,7 @@
 """One budget for what clients have a broker hold: messages that wait, those that were delivered and are not
 acknowledged, transactions, frames on their way in and out, and what connections, subscriptions and destinations take.
 
-Nobody may hold more than what is left (``Memory.free``). So whoever holds much leaves as much again to the others: of
+No holder may have more than what is left (``Memory.free``). So a large holder leaves as much again to the others: of
 n who take all they can get, each has one part in n + 1, and the last part stays for who comes later (the dynamic
 threshold of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998). The
 largest holders are held back first by that: a connection is delivered nothing more until it acknowledges, what is not
@@ -14,12 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from store.records.message import Message
-
-if TYPE_CHECKING:
-    from broker.core.subscription import Entry
+from tandemmq.store.records.message import Message
 
 # ActiveMQ's cursorMemoryHighWaterMark.
 WINDOWS_PERCENT = 70
@@ -48,7 +44,7 @@ class Kind(StrEnum):
 
 
 # Asked for each message: an attribute of an enumeration takes longer.
-_STORED, _NOT_PERSISTENT = Kind.STORED, Kind.NOT_PERSISTENT
+STORED, NOT_PERSISTENT, _WAITING_SENDS = Kind.STORED, Kind.NOT_PERSISTENT, Kind.WAITING_SENDS
 
 
 class Memory:
@@ -70,8 +66,14 @@ class Memory:
 
     @property
     def free(self) -> int:
-        """What is left: so much a destination may hold."""
+        """What is left of the budget."""
         return max(0, self.limit - self.used)
+
+    @property
+    def free_for_destinations(self) -> int:
+        """What bounds each destination: what is left, and what sends hold that wait. They wait for nothing else, and
+        would wait for ever for memory that they fill themselves."""
+        return max(0, self.limit - self.used + self.by_kind[_WAITING_SENDS])
 
     @property
     def held_max(self) -> int:
@@ -99,7 +101,7 @@ class Memory:
                     count = weight
             message.held_bytes = weight
         self.used += count
-        self.by_kind[_STORED if message.persistent else _NOT_PERSISTENT] += count
+        self.by_kind[STORED if message.persistent else NOT_PERSISTENT] += count
 
     def give(self, message: Message) -> None:
         """One of those who hold ``message`` does no more."""
@@ -114,17 +116,18 @@ class Memory:
                 if not shared.holders:
                     count += shared.size
         self.used -= count
-        self.by_kind[_STORED if message.persistent else _NOT_PERSISTENT] -= count
+        self.by_kind[STORED if message.persistent else NOT_PERSISTENT] -= count
 
     def share(self, piece: bytes) -> None:
-        """One more is to be told ``piece``, and keeps it in memory until ``give_share``. It counts once, as output."""
+        """One more client is to get ``piece``, and keeps it in memory until ``give_share``. It counts once, as
+        output."""
         key = id(piece)
         holders = self._shares[key] = self._shares.get(key, 0) + 1
         if holders == 1:
             self.add(Kind.OUTPUT, len(piece))
 
     def give_share(self, piece: bytes) -> None:
-        """One of those was told, or is gone."""
+        """One of those got it, or is gone."""
         key = id(piece)
         holders = self._shares[key] - 1
         if holders:
@@ -144,17 +147,17 @@ class Holder:
     ``bytes``: what was delivered to it and is not acknowledged, what waits for it on topics, and what it does not read.
     ``by_kind``: what it has beside messages; a part of its output may be that of others too. ``is_held_back``: nothing
     is delivered to it now.
-    ``on_room`` is called when it may go on.
+    ``on_space`` is called when it may go on.
     """
 
-    __slots__ = ("_shared_output", "by_kind", "bytes", "is_held_back", "memory", "on_room")
+    __slots__ = ("_shared_output", "by_kind", "bytes", "is_held_back", "memory", "on_space")
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.bytes = 0
         self._shared_output = 0
         self.is_held_back = False
-        self.on_room: Callable[[], object] = lambda: None
+        self.on_space: Callable[[], object] = lambda: None
         self.by_kind = dict.fromkeys((Kind.TRANSACTIONS, Kind.WAITING_SENDS, Kind.INPUT, Kind.OUTPUT, Kind.STATE), 0)
 
     def hold(self, count: int) -> None:
@@ -179,7 +182,7 @@ class Holder:
         self.hold(more)
 
     @property
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """Whether it holds no more than it may."""
         return self.bytes <= self.memory.held_max
 
@@ -189,7 +192,7 @@ class Holder:
         if self.is_held_back and self.bytes * 8 <= self.memory.held_max * 7:
             self.is_held_back = False
             del self.memory.held_back[self]
-            self.on_room()
+            self.on_space()
 
     def end(self) -> None:
         """The client is gone. Its subscriptions, transactions, sends that wait and its socket give back by themselves
@@ -197,58 +200,3 @@ class Holder:
         self.add(Kind.STATE, -self.by_kind[Kind.STATE])
         self.memory.held_back.pop(self, None)
         self.is_held_back = False
-
-
-class Share:
-    """What one queue, or all of one destination, hold of the budget; ``limit``: the destination's own
-    ``memory_limit``, 0 if it has none."""
-
-    __slots__ = ("_memory", "limit", "not_persistent", "stored")
-
-    def __init__(self, memory: Memory, limit: int = 0) -> None:
-        self._memory = memory
-        self.limit = limit
-        self.stored = 0
-        self.not_persistent = 0
-
-    @property
-    def used(self) -> int:
-        return self.stored + self.not_persistent
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the window of its stored messages may grow; what is behind it waits in the store."""
-        memory = self._memory
-        if memory.used >= memory.window_max:
-            return False
-        return not self.limit or self.used < self.limit * WINDOWS_PERCENT // 100
-
-    def take(self, entry: Entry) -> None:
-        """``entry`` is held here."""
-        weight = entry.weight
-        if entry.order_key:
-            self.stored += weight
-        else:
-            self.not_persistent += weight
-        memory, message = self._memory, entry.message
-        if message.holders or message.shared_body is not None:
-            memory.take(message, weight)
-            return
-        message.holders = 1  # as most are held: by one, which ``Memory.take`` would do as well
-        message.held_bytes = weight
-        memory.used += weight
-        memory.by_kind[_STORED if message.persistent else _NOT_PERSISTENT] += weight
-
-    def give(self, entry: Entry) -> None:
-        """It is not any more."""
-        if entry.order_key:
-            self.stored -= entry.weight
-        else:
-            self.not_persistent -= entry.weight
-        memory, message = self._memory, entry.message
-        if message.holders > 1 or message.shared_body is not None:
-            memory.give(message)
-            return
-        message.holders = 0
-        memory.used -= message.held_bytes
-        memory.by_kind[_STORED if message.persistent else _NOT_PERSISTENT] -= message.held_bytes

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 
-from broker.core.commands import ClientError, ErrorKind
-from store.records.message import Destination, DestinationKind
+from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
+from tandemmq.store.records.message import Destination, DestinationKind
 
 # Each part costs a copy of what is sent there.
 PARTS_MAX = 1000
@@ -23,7 +23,7 @@ NAME_BYTES_MAX = 512
 _KEPT_BYTES_OF_ONE_MAX = 6
 
 _BLANKS = "".join(map(chr, range(33)))  # what Java's trim() takes away
-_PREFIXES = {
+SCHEMES = {
     "queue://": DestinationKind.QUEUE,
     "topic://": DestinationKind.TOPIC,
     "temp-queue://": DestinationKind.TEMP_QUEUE,
@@ -58,7 +58,7 @@ def split(destination: Destination) -> tuple[Destination, ...]:
 
 
 def _part(text: str, kind: DestinationKind, whole: str) -> Destination:
-    for prefix, meant in _PREFIXES.items():
+    for prefix, meant in SCHEMES.items():
         if text.startswith(prefix):
             kind, text = meant, text.removeprefix(prefix).strip(_BLANKS)
             break
@@ -79,8 +79,8 @@ def check_length(what: str, name: str, kind: ErrorKind = ErrorKind.DESTINATION) 
     except UnicodeEncodeError:
         raise _invalid(f"{what} is no text: {name[:40]!r}", kind) from None
     if kept > NAME_BYTES_MAX:
-        said = f"{what} is too long: {name[:40]!r}... has {kept} bytes, and {NAME_BYTES_MAX} are the most"
-        raise _invalid(said, kind)
+        text = f"{what} is too long: {name[:40]!r}... has {kept} bytes, and {NAME_BYTES_MAX} are the most"
+        raise _invalid(text, kind)
 
 
 def _nameless(name: str) -> ClientError:
@@ -88,11 +88,11 @@ def _nameless(name: str) -> ClientError:
 
 
 def _invalid(message: str, kind: ErrorKind = ErrorKind.DESTINATION) -> ClientError:
-    return ClientError(message, is_fatal=False, kind=kind)
+    return refusal(message, kind=kind)
 
 
 def is_advisory(destination: Destination) -> bool:
-    """Whether messages of ``destination`` are about the broker: nobody is told of its consumers and producers."""
+    """Whether messages of ``destination`` are about the broker: its consumers and producers make no advisories."""
     return destination.is_topic and destination.name.startswith(ADVISORY_TOPICS)
 
 

@@ -2,7 +2,8 @@
 
 One entry holds for a destination, the most specific one whose pattern matches; entries are not laid over each other
 (PolicyMap.getEntryFor). What an entry does not say has its default, also where a less specific entry says it.
-Times in ms, sizes in bytes. None means that there is no such limit, or that the broker's own holds.
+Times in ms, sizes in bytes. None means that there is no such limit, or that the broker's own holds. Entries of
+[[destinations]] are copied here by name (`broker.settings.policies`); a test compares the defaults.
 """
 
 from __future__ import annotations
@@ -12,21 +13,30 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from broker.core.names import Pattern
-from broker.core.patterns import specificity
-from store.records.message import Destination, DestinationKind
+from tandemmq.broker.core.names import Pattern
+from tandemmq.broker.core.patterns import specificity
+from tandemmq.broker.core.topics.eviction import Eviction
+from tandemmq.broker.core.topics.recovery import Recovery
+from tandemmq.store.records.message import Destination, DestinationKind
 
-#: What a Java client asks for that was not told otherwise (ActiveMQPrefetchPolicy): it cannot be told from silence.
+#: The prefetch of a Java client without settings (ActiveMQPrefetchPolicy): the broker cannot tell it from no setting.
 CLIENT_QUEUE_PREFETCH: Final = 1_000
 CLIENT_BROWSER_PREFETCH: Final = 500
 CLIENT_TOPIC_PREFETCH: Final = 32_767
 CLIENT_DURABLE_PREFETCH: Final = 100
 
-#: More than 30 years are a delay that nobody means.
+#: A delay of more than 30 years is a mistake.
 DELAY_MAX: Final = 10**12
+
+#: A dead letter queue of one durable subscription has no longer a name; else it is that of its topic.
+DURABLE_NAME_MAX: Final = 500
 
 #: Destinations whose policy is remembered; beyond it all are forgotten, and looked up again.
 REMEMBERED_MAX: Final = 10_000
+
+
+# By: is it a queue?
+_QUEUE_OR_TOPIC: Final = (DestinationKind.TOPIC, DestinationKind.QUEUE)
 
 
 class DeadLetterKind(Enum):
@@ -39,7 +49,8 @@ class DeadLetterKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterStrategy:
-    """What becomes of a message that nobody could take. The targets are always queues."""
+    """What becomes of a message that no consumer could take. ``enable_audit``: what several durable subscriptions of a
+    topic give up becomes one dead letter."""
 
     kind: DeadLetterKind = DeadLetterKind.INDIVIDUAL
     dead_letter_queue: str = "ActiveMQ.DLQ"
@@ -50,19 +61,27 @@ class DeadLetterStrategy:
     process_expired: bool = True
     process_non_persistent: bool = False
     expiration: int = 0  # of the copies, from when they are made; 0: none
+    # Of INDIVIDUAL: else the dead letters go to a topic.
+    use_queue_for_queue_messages: bool = True
+    use_queue_for_topic_messages: bool = True
+    destination_per_durable_subscriber: bool = False
+    enable_audit: bool = True
 
-    def target(self, destination: Destination) -> Destination | None:
-        """Where dead letters of ``destination`` go; None: they are dropped. It may be ``destination`` itself: a dead
-        letter that is refused again is dropped."""
+    def target(self, destination: Destination, subscription_key: str | None = None) -> Destination | None:
+        """Where dead letters of ``destination``, or of one of its durable subscriptions, go; None: they are dropped. It
+        may be ``destination`` itself: a dead letter that is refused again is dropped."""
         if self.kind is DeadLetterKind.DISCARDING:
             return None
         if self.kind is DeadLetterKind.SHARED:
-            name = self.dead_letter_queue
-        elif destination.is_topic:
-            name = f"{self.topic_prefix}{destination.name}{self.topic_suffix}"
-        else:
-            name = f"{self.queue_prefix}{destination.name}{self.queue_suffix}"
-        return Destination(DestinationKind.QUEUE, name)
+            return Destination(DestinationKind.QUEUE, self.dead_letter_queue)
+        if not destination.is_topic:
+            kind = _QUEUE_OR_TOPIC[self.use_queue_for_queue_messages]
+            return Destination(kind, f"{self.queue_prefix}{destination.name}{self.queue_suffix}")
+        name = f"{self.topic_prefix}{destination.name}{self.topic_suffix}"
+        if self.destination_per_durable_subscriber and subscription_key is not None:
+            its = f"{self.topic_prefix}{destination.name}.{subscription_key}{self.topic_suffix}"
+            name = its if len(its) <= DURABLE_NAME_MAX else name
+        return Destination(_QUEUE_OR_TOPIC[self.use_queue_for_topic_messages], name)
 
     def wants(self, *, is_persistent: bool, is_expired: bool) -> bool:
         """Whether such a message is kept at all (AbstractDeadLetterStrategy.isSendToDeadLetterQueue)."""
@@ -119,7 +138,7 @@ class AbortSlow:
     max_slow_count: int | None = None  # so often it became slow; None: however often
     max_time_since_last_ack: int | None = None  # so long it acknowledges nothing of what it was given
     ignore_idle_consumers: bool = True  # of the last: who was given nothing is not slow
-    abort_connection: bool = False  # else the consumer alone is told to stop
+    abort_connection: bool = False  # else the consumer alone is asked to stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +167,13 @@ class DestinationPolicy:
     all_consumers_exclusive_by_default: bool = False
     use_consumer_priority: bool = True
     pending_message_limit: int | None = None  # messages that wait for one topic consumer; then the oldest go
+    pending_multiplier: float | None = None  # or so many times its prefetch
+    eviction: Eviction | None = None  # or others than the oldest
+    recovery: Recovery | None = None  # what topics keep for consumers that ask for what they missed
+    always_retroactive: bool = False  # each does
+    use_prefetch_extension: bool = True
+    consumers_before_dispatch_starts: int = 0
+    time_before_dispatch_starts: int = 0
     abort_slow: AbortSlow | None = None
 
     auto_create: bool = True
@@ -157,6 +183,7 @@ class DestinationPolicy:
 
     advisory_for_consumed: bool = False
     advisory_for_delivery: bool = False
+    advisory_for_dispatched: bool = False
     advisory_for_discarding_messages: bool = False
     advisory_for_slow_consumers: bool = False
     advisory_when_full: bool = False
@@ -166,7 +193,7 @@ class DestinationPolicy:
     def prefetch(self, asked: int | None, *, is_topic: bool, is_durable: bool = False, is_browser: bool = False) -> int:
         """How much a consumer is given ahead that asked for ``asked`` (None: it said nothing).
 
-        A client's wish holds, but for the one that Java clients send when nobody wished for anything
+        A client's prefetch holds, but for the default that Java clients send without a setting
         (PolicyEntry.configurePrefetch).
         """
         if is_browser:
@@ -178,6 +205,12 @@ class DestinationPolicy:
         else:
             ours, unsaid = self.queue_prefetch, CLIENT_QUEUE_PREFETCH
         return ours if asked is None or asked == unsaid else asked
+
+    def pending_limit(self, prefetch: int) -> int | None:
+        """How many messages may wait for a topic's consumer of that prefetch; None: the broker's bound holds."""
+        if self.pending_multiplier is None:
+            return self.pending_message_limit
+        return int(prefetch * self.pending_multiplier)
 
     def expiration(self, now: int, expiration: int) -> int:
         """When a message ends that arrived ``now`` and says ``expiration`` (0: never). Not to be asked for dead letters
@@ -206,13 +239,35 @@ class Policies:
         self.entries: Final = tuple(sorted(entries, key=lambda entry: specificity(entry.pattern)))
         self._patterns = tuple((entry.kind, Pattern(entry.pattern), entry) for entry in self.entries)
         self._remembered: dict[Destination, PolicyEntry | None] = {}
+        # Whose prefetches hold since they were changed; None: the default's.
+        self._prefetches: dict[tuple[DestinationKind, str] | None, DestinationPolicy] = {}
+
+    def take_prefetches(self, other: Policies) -> None:
+        """Of entries that are in both, and of the default, the prefetches of ``other`` hold from now on."""
+        self._prefetches = {(entry.kind, entry.pattern): entry.policy for entry in other.entries}
+        self._prefetches[None] = other.default
+
+    def prefetch(
+        self,
+        destination: Destination,
+        asked: int | None,
+        *,
+        is_topic: bool,
+        is_durable: bool = False,
+        is_browser: bool = False,
+    ) -> int:
+        """As ``DestinationPolicy.prefetch``, of what holds for ``destination`` now."""
+        entry = self.entry(destination)
+        key = None if entry is None else (entry.kind, entry.pattern)
+        policy = self._prefetches.get(key, self.default if entry is None else entry.policy)
+        return policy.prefetch(asked, is_topic=is_topic, is_durable=is_durable, is_browser=is_browser)
 
     def any(self, question: Callable[[DestinationPolicy], object]) -> bool:
         """Whether it holds for any destination."""
         return any(question(policy) for policy in (self.default, *(entry.policy for entry in self.entries)))
 
     def of(self, destination: Destination) -> DestinationPolicy:
-        """What holds for it. Costs a look into a dictionary."""
+        """The policy of it. Costs one dictionary look-up."""
         entry = self.entry(destination)
         return self.default if entry is None else entry.policy
 

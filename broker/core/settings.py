@@ -1,16 +1,21 @@
-"""What may be said about the engine: habits and bounds. Plain values; where they come from is not known here."""
+"""What may be said about the engine: options and bounds. Plain values; where they come from is not known here.
+
+The operator's settings are copied here by name (`broker.settings.engine`), which also names the bounds that no setting
+changes. The defaults of settings are for tests; a test compares them with those of the settings.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-KIB = 1 << 10
+from tandemmq.broker.core.virtual_destinations import VirtualDestinations
+
 MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Habits and bounds of an engine. Sizes in bytes, counted as journal size or body plus what Python adds to it."""
+    """Options and bounds of an engine. Sizes in bytes, counted as journal size or body plus what Python adds to it."""
 
     # What a NACK does: "dlq" dead letter at once (ActiveMQ), "requeue" back to the queue (RabbitMQ).
     stomp_nack: str = "dlq"
@@ -45,10 +50,13 @@ class EngineSettings:
     # Messages say who sent them.
     populate_jmsx_user_id: bool = False
 
+    # Where messages are sent on.
+    virtual_destinations: VirtualDestinations = field(default_factory=VirtualDestinations)
+
     # So often a scheduled message may come after its first time.
     max_scheduler_repeat_allowed: int = 1000
 
     subscriptions_max: int = 1000
     destinations_max: int = 100_000
-    # Entries looked at in one tick for messages that have expired.
+    # Entries examined in one tick for messages that have expired.
     expiry_entries_per_tick: int = 20_000

@@ -1,7 +1,8 @@
 """Work that grows with what a broker holds, as steps: between two of them others have their turn.
 
-A step is bounded by ITEMS, or by what it says of itself. Who makes the steps (broker.turns, ``broker.slicing``) bounds
-how many of them are made in one turn of the loop; between two steps everything may have changed.
+A step is bounded by ITEMS, or by a bound of its own. The caller of the steps (broker.net.turns,
+``broker.engine.slicing``) bounds how many of them are made in one turn of the loop; between two steps everything may
+have changed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class Pace:
     def __init__(self) -> None:
         self._left = ITEMS
 
+    def begin(self) -> None:
+        """A step begins."""
+        self._left = ITEMS
+
     def is_full(self, items: int = 1) -> bool:
         """``items`` more were done. Whether the step is full, and the next one begins: time to yield."""
         self._left -= items
@@ -49,6 +54,17 @@ def nothing() -> Work[None]:
     yield
 
 
+def pause() -> Work[None]:
+    """The end of a step."""
+    yield
+
+
+def begin(work: Work[None], start: Callable[[Work[None]], object]) -> None:
+    """Make the first step of ``work`` at once; ``start`` has the others made in slices."""
+    if not is_done(work):
+        start(work)
+
+
 def is_done(work: Work[None]) -> bool:
     """Make one step of ``work``: whether that was all of it."""
     try:
@@ -61,8 +77,6 @@ def is_done(work: Work[None]) -> bool:
 class Rounds(Generic[K]):
     """What is done again and again for each of many: of each one round is under way at most, and if it is asked for
     meanwhile there is one more. ``start`` has done in slices what takes more than a step."""
-
-    __slots__ = ("_asked", "_make", "_start")
 
     def __init__(self, start: Callable[[Work[None]], object], make: Callable[[K], Work[None]]) -> None:
         self._start = start
@@ -77,6 +91,12 @@ class Rounds(Generic[K]):
         work = self._rounds(key)
         if not is_done(work):
             self._start(work)
+
+    def ask_soon(self, key: K) -> None:
+        """As ``ask``, but nothing is done at once: what is asked again and again until then takes one round."""
+        if key not in self._asked:
+            self._start(self._rounds(key))
+        self._asked[key] = True
 
     def _rounds(self, key: K) -> Work[None]:
         self._asked[key] = True

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from broker.core.destinations import Destinations
-from broker.core.memory import Memory
-from broker.core.queue import Queue
-from broker.core.slices import Work, pieces
-from broker.core.topic import Topic
+from tandemmq.broker.core.destinations import Destinations
+from tandemmq.broker.core.memory import Memory
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.slices import Work, pieces
+from tandemmq.broker.core.topics.topic import Topic
 
 Figures = dict[str, Any]
 
-# Of a queue that nobody has named since the store was opened.
+# Of a queue that no client has named since the store was opened.
 NOTHING_YET = {"unacknowledged": 0, "consumers": 0, "enqueued": 0, "dequeued": 0, "dispatched": 0}
 
 
 def statistics(destinations: Destinations, memory: Memory, counts: dict[str, int]) -> Work[Figures]:
     """``queues``, ``topics`` and ``subscriptions`` (durable ones) as lists of dicts, totals in ``counts``.
 
-    In steps; what begins or ends meanwhile may be told or not.
+    In steps; what begins or ends meanwhile may be included or not.
     """
     queues: list[Figures] = []
     topics: list[Figures] = []

@@ -1,58 +1,42 @@
 """A client's open transaction: what it sent and acknowledged, held in memory until COMMIT or ABORT.
 
 Bounded in operations and bytes, each transaction and all together. A transaction in which something was refused is
-doomed: it can only be rolled back, so that nobody commits the half of it that was taken.
+doomed: it can only be rolled back, so that the half that was taken is never committed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import NoReturn
 
-from broker.core import names
-from broker.core.commands import ClientError, ErrorKind
-from broker.core.made import Made
-from broker.core.memory import ENTRY_OVERHEAD_BYTES, Holder, Kind
-from broker.core.queue import Queue
-from broker.core.settings import EngineSettings
-from broker.core.subscription import Entry, Subscription
-from store.operations import RemoveMessage
-from store.records.message import Message
-
-Acknowledged = tuple[Subscription, int, Entry]
+from tandemmq.broker.core import names
+from tandemmq.broker.core.commands import ErrorKind, refusal
+from tandemmq.broker.core.delivery import Delivery, Entry, QueueBase, Subscription
+from tandemmq.broker.core.fan_out import Made
+from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, Holder, Kind
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.store.operations import RemoveMessage
+from tandemmq.store.records.message import Message
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Transaction:
-    """See the module. ``number`` is the connection's own for it, part of its id in the journal."""
+    """An open transaction, in memory. ``number`` is its number within the connection, part of its id in the journal."""
 
-    __slots__ = (
-        "_bytes",
-        "_bytes_to_store",
-        "_holder",
-        "_operations",
-        "_settings",
-        "acknowledged",
-        "doom",
-        "made",
-        "messages",
-        "name",
-        "number",
-        "removals",
-    )
-
-    def __init__(self, name: str, number: int, settings: EngineSettings, holder: Holder) -> None:
-        self.name = name
-        self.number = number
-        self.messages: list[Message] = []
-        self.acknowledged: list[Acknowledged] = []
-        self.doom: str | None = None
-        # While it ends: what becomes of ``messages``, and of what was ``acknowledged``.
-        self.made: Made | None = None
-        self.removals: list[tuple[Queue, RemoveMessage]] | None = None
-        self._bytes = 0  # held
-        self._bytes_to_store = self._operations = 0  # at COMMIT: a message to several destinations is several
-        self._settings = settings
-        self._holder = holder
+    name: str
+    number: int
+    _settings: EngineSettings
+    _holder: Holder
+    messages: list[Message] = field(default_factory=list, init=False)
+    acknowledged: list[Delivery] = field(default_factory=list, init=False)
+    rollback_reason: str | None = field(default=None, init=False)
+    # While it ends: what becomes of ``messages``, and of what was ``acknowledged``.
+    made: Made | None = field(default=None, init=False)
+    removals: list[tuple[QueueBase, RemoveMessage]] | None = field(default=None, init=False)
+    _bytes: int = field(default=0, init=False)  # held
+    _bytes_to_store: int = field(default=0, init=False)  # at COMMIT: a message to several destinations is several
+    _operations: int = field(default=0, init=False)
 
     def send(self, message: Message) -> None:
         """``message`` is to be sent at COMMIT. ClientError, which dooms the transaction, beyond a bound."""
@@ -99,10 +83,8 @@ class Transaction:
 
     def refuse(self, reason: str, advice: str) -> NoReturn:
         """Something of it cannot be had: ClientError says why, and from now on it can only be rolled back."""
-        self.doom = reason
-        raise ClientError(
-            f"Transaction {self.name!r} can only be aborted: {reason}", advice, is_fatal=False, kind=ErrorKind.RESOURCE
-        )
+        self.rollback_reason = reason
+        raise refusal(f"Transaction {self.name!r} can only be aborted: {reason}", advice, ErrorKind.RESOURCE)
 
     def give_back(self) -> None:
         """It ends: what it sent counts for its client no more."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
-from broker.core.names import Pattern
-from broker.core.slices import Pace
+from tandemmq.broker.core.names import Pattern
+from tandemmq.broker.core.slices import Pace
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -76,7 +76,7 @@ class NameTrie(_Trie[Value]):
         self._prune(words, path)
 
     def matching(self, pattern: Pattern) -> Iterator[list[Value]]:
-        """The values of all names that ``pattern`` matches, in lists: for each ITEMS nodes are looked at, and it may
+        """The values of all names that ``pattern`` matches, in lists: for each ITEMS nodes are visited, and it may
         be empty. Names may be added and removed meanwhile: those are found, or not."""
         wanted, is_open = pattern.words, pattern.is_open
         ways = [(self._root, 0)]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from broker.core import subscription
-from broker.core.commands import Command
+from tandemmq.broker.core import delivery
+from tandemmq.broker.core.commands import Command
 
 # A session gives so many commands at once, at most, so that others may have their turn between them.
 COMMANDS_MAX = 32
 
 
-class Session(subscription.Session, Protocol):
-    """One client's conversation: bytes in, commands out; what the broker says in, bytes out. Pure.
+class Session(delivery.Session, Protocol):
+    """One client's session: bytes in, commands out; the broker's replies in, bytes out. Pure.
 
-    What the broker says (``core.subscription.Session``) piles up until ``take``; ``pending_bytes`` tells how much.
+    What the broker says (``core.delivery.Session``) piles up until ``take``; ``pending_bytes`` tells how much.
     """
 
     pending_bytes: int
@@ -41,14 +41,15 @@ class Session(subscription.Session, Protocol):
     def end(self) -> None:
         """Nothing more is understood: what came and was not is let go."""
 
-    def farewell(self) -> Command | None:
+    def peer_disconnect(self) -> Command | None:
         """The peer sent all that it will, and may still listen (TCP's half-close): what that means. None: that it is
         gone."""
 
     def heart_beat(self) -> None: ...
 
-    def handing_over(self) -> None:
-        """Another broker is to be master in a moment: the last word to a client, if its protocol has one for that."""
+    def tell_brokers(self) -> None:
+        """Say to a client where all brokers are, if its protocol has a word for that: they changed, or another one is
+        to be master in a moment."""
 
     def take(self) -> bytes: ...
 

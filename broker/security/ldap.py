@@ -6,12 +6,13 @@ the extra `ldap`. Every login has connections of its own, which end with it.
 
 from __future__ import annotations
 
+import math
 import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.core.access import Principal
-from broker.security.logins import DirectoryError
+from tandemmq.broker.core.access import Principal
+from tandemmq.broker.security.logins import DirectoryError
 
 if TYPE_CHECKING:
     from ldap3 import Connection, Server
@@ -24,19 +25,19 @@ GROUPS_MAX: Final = 1_000
 class LdapPlan:
     """Where users and groups are, by the names of LDAPLoginModule; see `config.security.LdapSettings`."""
 
-    url: str
+    connection_url: str
+    connection_username: str
+    connection_password: str
+    connection_timeout_seconds: float
+    start_tls: bool
+    ca: str | None
     user_base: str
-    user_search_matching: str = "(uid={0})"
-    user_search_subtree: bool = True
-    role_base: str = ""
-    role_name: str = "cn"
-    role_search_matching: str = "(member={0})"
-    role_search_subtree: bool = True
-    username: str = ""
-    password: str = ""
-    timeout_seconds: float = 5.0
-    start_tls: bool = False
-    ca: str | None = None
+    user_search_matching: str
+    user_search_subtree: bool
+    role_base: str
+    role_name: str
+    role_search_matching: str
+    role_search_subtree: bool
 
 
 class LdapDirectory:
@@ -52,20 +53,20 @@ class LdapDirectory:
         self._plan = plan
         tls = ldap3.Tls(validate=ssl.CERT_REQUIRED, ca_certs_file=plan.ca)
         self._server: Server = ldap3.Server(
-            plan.url, tls=tls, get_info=ldap3.NONE, connect_timeout=plan.timeout_seconds
+            plan.connection_url, tls=tls, get_info=ldap3.NONE, connect_timeout=plan.connection_timeout_seconds
         )
 
     def find(self, login: str, passcode: str) -> Principal | None:
         if not login or not passcode:
             return None  # a bind without a password succeeds, and proves nothing (RFC 4513, 5.1.2)
         try:
-            with self._bound(self._plan.username, self._plan.password) as asking:
+            with self._bound(self._plan.connection_username, self._plan.connection_password) as asking:
                 name = self._name(asking, login)
                 if name is None or not self._is_right(name, passcode):
                     return None
                 return Principal(login, self._groups(asking, name, login))
         except (self._error, OSError) as error:
-            raise DirectoryError(f"{self._plan.url}: {error}") from error
+            raise DirectoryError(f"{self._plan.connection_url}: {error}") from error
 
     def _connection(self, name: str, password: str) -> Connection:
         plan = self._plan
@@ -74,7 +75,8 @@ class LdapDirectory:
             name or None,
             password or None,
             auto_bind=self._ldap3.AUTO_BIND_NONE,
-            receive_timeout=plan.timeout_seconds,
+            # Packed into a C long there: a float is refused, so whole seconds.
+            receive_timeout=math.ceil(plan.connection_timeout_seconds),
             auto_referrals=False,
             read_only=True,
         )
@@ -107,7 +109,7 @@ class LdapDirectory:
         plan = self._plan
         if not plan.role_base:
             return frozenset()
-        # Both at once: what stands in the one place is not looked at for the other.
+        # Both at once: one place is not searched for the other.
         head, *rest = plan.role_search_matching.split("{0}")
         parts = [part.replace("{1}", self._escaped(login)) for part in (head, *rest)]
         wanted = self._escaped(name).join(parts)

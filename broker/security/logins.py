@@ -2,7 +2,7 @@
 
 A password is tried on a thread, never on the loop: its hash costs 40 ms, and a directory as long as it likes. Whoever
 comes again with the same password, after a failover with all others at once, is known at once: what was right is
-remembered, as a keyed digest whose key nobody but this process has, until the file changes. Equal logins that come
+remembered, as a keyed digest whose key only this process has, until the file changes. Equal logins that come
 together are tried once.
 """
 
@@ -14,19 +14,19 @@ import logging
 import secrets
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Operation, Principal, refused_login
-from broker.core.commands import ClientError, ErrorKind
-from broker.security import users
-from broker.security.brakes import Brakes
-from broker.security.changes import Watched
-from broker.security.passwords import NOBODY, PASSWORD_BYTES_MAX
-from broker.security.rights import Rights
-from broker.security.users import User, Users
-from store.records.message import Destination
+from tandemmq.broker.core.access import LOGIN_SHOWN_MAX, Credentials, Known, Operation, Principal, refused_login
+from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.security import users
+from tandemmq.broker.security.file_changes import Watched
+from tandemmq.broker.security.login_throttle import LoginThrottle
+from tandemmq.broker.security.passwords import NOBODY, PASSWORD_BYTES_MAX
+from tandemmq.broker.security.rights import Rights
+from tandemmq.broker.security.users import User, Users
+from tandemmq.store.records.message import Destination
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ THREADS: Final = 2
 #: Logins that wait for a thread; more are refused.
 WAITING_MAX: Final = 1_000
 REMEMBERED_MAX: Final = 10_000
-#: A longer name is nobody's.
+#: A longer name is no user's.
 NAME_CHARACTERS_MAX: Final = 1_024
 #: So long a directory's word holds: who was removed there may come again meanwhile.
 DIRECTORY_SECONDS: Final = 60.0
@@ -42,7 +42,7 @@ _KEY_BYTES: Final = 32
 
 
 class DirectoryError(Exception):
-    """The directory does not answer, or not as it should: nobody's password was wrong."""
+    """The directory does not answer, or not as it should: no password was found wrong."""
 
 
 class Directory(Protocol):
@@ -57,7 +57,7 @@ ANONYMOUS: Final = Principal("anonymous", frozenset({"anonymous"}))
 
 @dataclass(frozen=True, slots=True)
 class Anonymous:
-    """What becomes of who says no name, and of everybody where no users are known."""
+    """The user for clients without a name, and for all clients where no users are set up."""
 
     is_local: bool = True
     is_remote: bool = False
@@ -67,50 +67,48 @@ class Anonymous:
         return self.is_remote or (self.is_local and credentials.is_loopback)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Logins:
     """`broker.core.access.Access`, on the loop's thread.
 
     ``look`` is to be called now and then, ``close`` at the end.
     """
 
-    def __init__(
-        self,
-        *,
-        users_file: str | None = None,
-        directory: Directory | None = None,
-        anonymous: Anonymous | None = None,
-        rights: Rights | None = None,
-        failed_login_delay_seconds: float = 1.0,
-        failed_logins_max: int = 10,
-    ) -> None:
+    users_file: str | None = None
+    directory: Directory | None = None
+    anonymous: Anonymous = Anonymous()
+    rights: Rights = field(default_factory=Rights)
+    failed_login_delay_seconds: float = 1.0
+    failed_logins_max: InitVar[int] = 10
+    _users: Users = field(default_factory=lambda: Users({}), init=False)
+    _file: Watched | None = field(default=None, init=False)
+    _throttle: LoginThrottle = field(init=False)
+    _key: bytes = field(default_factory=partial(secrets.token_bytes, _KEY_BYTES), init=False)
+    _remembered: OrderedDict[bytes, tuple[Principal, float]] = field(default_factory=OrderedDict, init=False)
+    _waiting: dict[bytes, list[tuple[Credentials, Known]]] = field(default_factory=dict, init=False)
+    _epoch: int = field(default=0, init=False)
+    _threads: ThreadPoolExecutor = field(
+        default_factory=partial(ThreadPoolExecutor, THREADS, "tandemmq-login"), init=False
+    )
+
+    def __post_init__(self, failed_logins_max: int) -> None:
         """Raises UsersError when the file is wrong."""
-        self._users = Users({})
-        self._file = None if users_file is None else Watched([users_file])
-        self._path = users_file
-        self._directory = directory
-        self._anonymous = anonymous or Anonymous()
-        self._rights = rights or Rights()
-        self._delay_seconds = failed_login_delay_seconds
-        self._brakes = Brakes(failed_logins_max)
-        self._key = secrets.token_bytes(_KEY_BYTES)
-        self._remembered: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
-        self._waiting: dict[bytes, list[tuple[Credentials, Known]]] = {}
-        self._epoch = 0
-        self._threads = ThreadPoolExecutor(THREADS, "tandemmq-login")
-        if users_file is not None:
-            self._users = users.load(users_file)
+        self._throttle = LoginThrottle(failed_logins_max)
+        if self.users_file is not None:
+            self._file = Watched([self.users_file])
+            self._users = users.load(self.users_file)
 
     # ---- broker.core.access.Access
 
     def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
-        self._rights.check(principal, operation, destination)
+        self.rights.check(principal, operation, destination)
 
     def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        return self._rights.is_granted(principal, operation, destination)
+        return self.rights.is_granted(principal, operation, destination)
 
     @property
     def has_rights(self) -> bool:
-        return self._rights.has_rights
+        return self.rights.has_rights
 
     def connect(self, credentials: Credentials, then: Known) -> None:
         login, passcode = credentials.login, credentials.passcode
@@ -119,9 +117,9 @@ class Logins:
             if user is not None:
                 then(user.principal)
                 return
-        if (not login and not passcode) or (self._path is None and self._directory is None):
-            if self._anonymous.serves(credentials):
-                then(self._anonymous.principal)
+        if (not login and not passcode) or (self.users_file is None and self.directory is None):
+            if self.anonymous.serves(credentials):
+                then(self.anonymous.principal)
             else:
                 then(refused_login(login, "Clients without a name are not served from there."))
             return
@@ -135,22 +133,22 @@ class Logins:
         if known is not None:
             then(known)
             return
-        if self._brakes.holds(credentials.host, login, loop.time()):
+        if self._throttle.holds(credentials.host, login, loop.time()):
             log.warning(
                 "login %r from %s refused unread: too many have failed", login[:LOGIN_SHOWN_MAX], credentials.peer
             )
             then(_busy("Too many logins of this name or address have failed.", "Try again in a minute."))
             return
-        self._brakes.begun(credentials.host, login)
+        self._throttle.begun(credentials.host, login)
         if digest in self._waiting:
             self._waiting[digest].append((credentials, then))
             return
         if len(self._waiting) >= WAITING_MAX:
-            self._brakes.ended(credentials.host, login)
+            self._throttle.ended(credentials.host, login)
             then(_busy("Too many logins at once.", f"{WAITING_MAX} are being looked into."))
             return
         self._waiting[digest] = [(credentials, then)]
-        work = partial(_find, self._users.by_name.get(login), self._directory, login, passcode)
+        work = partial(_find, self._users.by_name.get(login), self.directory, login, passcode)
         future = loop.run_in_executor(self._threads, work)
         future.add_done_callback(partial(self._found, digest, self._epoch))
 
@@ -173,7 +171,7 @@ class Logins:
         loop = future.get_loop()
         waiting = self._waiting.pop(digest)
         for credentials, _ in waiting:
-            self._brakes.ended(credentials.host, credentials.login or "")
+            self._throttle.ended(credentials.host, credentials.login or "")
         error = None if future.cancelled() else future.exception()
         if future.cancelled() or error is not None:
             if error is not None and not isinstance(error, DirectoryError):
@@ -199,39 +197,39 @@ class Logins:
     def _failed(self, credentials: Credentials, then: Known) -> None:
         loop = asyncio.get_running_loop()
         log.warning("login %r from %s failed", (credentials.login or "")[:LOGIN_SHOWN_MAX], credentials.peer)
-        self._brakes.failed(credentials.host, credentials.login or "", loop.time())
-        loop.call_later(self._delay_seconds, then, refused_login(credentials.login))
+        self._throttle.failed(credentials.host, credentials.login or "", loop.time())
+        loop.call_later(self.failed_login_delay_seconds, then, refused_login(credentials.login))
 
     # ---- what changes
 
     def look(self) -> None:
-        """Read the file again if it changed. A file that is wrong changes nothing, and is told of in the log."""
+        """Read the file again if it changed. A file that is wrong changes nothing, and is logged."""
         if self._file is not None and self._file.has_changed():
             self.reload()
 
     def reload(self) -> None:
         """Read the file again, and forget all that was remembered. Who is connected stays."""
-        if self._path is None:
+        if self.users_file is None:
             return
         try:
-            self._users = users.load(self._path)
+            self._users = users.load(self.users_file)
         except users.UsersError as error:
             log.error("users stay as they were: %s", error)
             return
         self._epoch += 1
         self._remembered.clear()
-        log.info("%s: %d users", self._path, len(self._users.by_name))
+        log.info("%s: %d users", self.users_file, len(self._users.by_name))
 
     def close(self) -> None:
-        """Nobody is asked any more; what is under way is not waited for."""
+        """No login is answered any more; those under way are not waited for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _find(user: User | None, directory: Directory | None, login: str, passcode: str) -> tuple[Principal | None, bool]:
-    """Who it is, and whether the directory said so. On a thread."""
+    """The user, and whether the directory knows it. On a thread."""
     if user is None and directory is not None:
         return directory.find(login, passcode), True
-    # A name that nobody has takes as long as one that somebody has.
+    # An unknown name takes as long as a known one.
     hash = NOBODY if user is None or user.hash is None else user.hash
     is_right = hash.matches(passcode)
     return (user.principal if is_right and user is not None and user.hash is not None else None), False

@@ -89,5 +89,5 @@ def _decode(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
-#: What is tried for a name that nobody has, so that it takes as long as for one that somebody has.
+#: What is tried for an unknown name, so that it takes as long as a known one.
 NOBODY: Final = Hash(LN, BLOCK, PARALLEL, bytes(SALT_BYTES), bytes(HASH_BYTES))

@@ -1,7 +1,7 @@
 """Who may do what with which destination: rights of groups, by patterns. Pure.
 
 Rights add up over all patterns that match (DefaultAuthorizationMap): what one of them grants no other takes away. With
-no entry at all, everybody who may connect may do everything; with any, nobody may do what none grants.
+no entry at all, everybody who may connect may do everything; with any, only what an entry grants is allowed.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.core.access import Operation, Principal, is_for_everybody, refused_operation, used
-from broker.core.names import Pattern, is_wildcard
-from store.records.message import Destination, DestinationKind
+from tandemmq.broker.core.access import Operation, Principal, is_for_everybody, refused_operation, used
+from tandemmq.broker.core.names import Pattern, is_wildcard
+from tandemmq.store.records.message import Destination, DestinationKind
 
 EVERYBODY: Final = "*"
 #: Answers that are remembered; beyond it all are forgotten, and found again.
@@ -59,7 +59,7 @@ class Rights:
         return bool(self._grants)
 
     def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
-        """As `broker.core.access.Access` has it. Looks at all grants."""
+        """As `broker.core.access.Access` has it. Reads all grants."""
         return not self._grants or self._is_granted(principal.groups, operation, destination)
 
     def _may(self, groups: frozenset[str], operation: Operation, destination: Destination) -> bool:

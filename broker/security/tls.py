@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from broker.security.changes import Watched
+from tandemmq.broker.security.file_changes import Watched
 from tandemmq.disk import kind_of
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Tls:
             self.reload()
 
     def reload(self) -> None:
-        """Read the files again. Those that are wrong change nothing, and are told of in the log."""
+        """Read the files again. Those that are wrong change nothing, and are logged."""
         try:
             self._current = make_context(self._plan)
         except TlsError as error:
@@ -92,11 +92,11 @@ def make_context(plan: TlsPlan) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[plan.minimum_version]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    # Connections live long: nothing is gained by taking up an old session, whose certificate is not looked at again.
+    # Connections live long: nothing is gained by taking up an old session, whose certificate is not checked again.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
-    for path in (plan.certificate, plan.key, plan.key_password_file, plan.ca):
-        kind = None if path is None else kind_of(os.path.realpath(path))
+    for path in plan.files:
+        kind = kind_of(os.path.realpath(path))
         if kind is not None:  # OpenSSL would wait for what a FIFO has to say, and the event loop with it
             raise TlsError(f"{path}: is {kind}, no regular file")
     try:
@@ -119,6 +119,19 @@ def make_context(plan: TlsPlan) -> ssl.SSLContext:
         if plan.check_revocation:
             context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
     context.verify_mode = _CLIENT_AUTH[plan.client_auth]
+    return context
+
+
+def client_context(plan: TlsPlan) -> ssl.SSLContext:
+    """Of one who dials a peer of the same kind: the peer's certificate is signed by ``ca`` and has its host's name, and
+    the own one is shown. Raises TlsError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = _VERSIONS[plan.minimum_version]
+    try:
+        context.load_verify_locations(plan.ca)
+        context.load_cert_chain(plan.certificate, plan.key, lambda: _password(plan.key_password_file))
+    except (OSError, ValueError) as error:
+        raise TlsError(f"{plan.ca}, {plan.certificate}: {_reason(error)}") from error
     return context
 
 

@@ -4,7 +4,8 @@
     alice:$scrypt$ln=14,r=8,p=1$...$...:operators,shops:
     orders:!:shops:CN=orders,O=Example
 
-Lines that begin with # and empty ones are nobody. A hash of ! is no password: that user comes by its certificate alone.
+Lines that begin with # and empty ones are ignored. A hash of ! is no password: that user comes by its certificate
+alone.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.core.access import Principal
-from broker.security import passwords
-from broker.security.passwords import Hash
+from tandemmq.broker.core.access import Principal
+from tandemmq.broker.security import passwords
+from tandemmq.broker.security.passwords import Hash
 from tandemmq.disk import open_regular, write_fully
 
 NO_PASSWORD: Final = "!"

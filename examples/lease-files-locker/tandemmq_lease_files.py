@@ -26,17 +26,9 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from locker.contract import (
-    NO_PROOF,
-    Holder,
-    LockLost,
-    LockRequest,
-    LockSettingsError,
-    LockUnavailable,
-    Proof,
-)
-from locker.leased import LeasedLocker
-from locker.options import Options
+from tandemmq.locker.contract import NO_PROOF, Holder, LockLost, LockRequest, LockSettingsError, LockUnavailable, Proof
+from tandemmq.locker.leased import LeasedLocker
+from tandemmq.locker.options import Options
 
 PREFIX: Final = "claim-"
 DIGITS: Final = 20

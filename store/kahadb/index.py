@@ -20,15 +20,15 @@ from functools import cached_property, partial
 from heapq import merge
 from typing import NamedTuple, TypeVar
 
-from index.disk import Disk
-from journal.format import Location, location
-from store.kahadb.errors import KahaIndexDamaged
-from store.kahadb.java_stream import read_object
-from store.kahadb.page_file import PageFile
-from store.kahadb.trees import Cursor, SequenceSet, Tree, read_list, read_sequence_set, read_whole
-from store.records.commands import Subscription, decode
-from store.records.message import Destination, DestinationKind
-from store.records.protobuf import decode_varint
+from tandemmq.disk import Disk
+from tandemmq.journal.format import Location, location
+from tandemmq.store.kahadb.errors import KahaIndexDamaged
+from tandemmq.store.kahadb.java_stream import read_object
+from tandemmq.store.kahadb.page_file import PageFile
+from tandemmq.store.kahadb.trees import Cursor, SequenceSet, Tree, read_list, read_sequence_set, read_whole
+from tandemmq.store.records.commands import Subscription, decode
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.protobuf import decode_varint
 
 VERSION_LATEST = 7
 # What a store holds whose index does not say it: indexes before version 5 did not.

@@ -1,8 +1,7 @@
-"""The two Java objects of a KahaDB journal: the producer audit and the ack message file map. Pure.
+"""The Java object of a KahaDB journal that we read and write: the producer audit. Pure.
 
     audit     ActiveMQMessageAuditNoSync: depth, producers, LRUCache(producer id -> BitArrayBin)
     bin       BitArrayBin: first sequence, LinkedList of (depth + 1) // 64 + 1 BitArrays of 64 bits, or null
-    ack map   HashMap(file -> HashSet(files whose records the acknowledgements in it concern))
 
 What Java writes is read to the last byte, and what is written here reads like Java's own (kahadb.md 3.8, 3.9).
 """
@@ -10,11 +9,9 @@ What Java writes is read to the last byte, and what is written here reads like J
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
 from typing import Any
 
-from store.audit import AuditImage
-from store.kahadb.java_stream import (
+from tandemmq.store.kahadb.java_stream import (
     SERIALIZABLE,
     WRITES_ITSELF,
     JavaClass,
@@ -23,11 +20,11 @@ from store.kahadb.java_stream import (
     JavaWriter,
     read_object,
 )
-from store.records.errors import RecordDamaged
+from tandemmq.store.records.audit import AuditImage
+from tandemmq.store.records.errors import RecordDamaged
 
 ARRAY_BITS = 64
 LOAD_FACTOR = 0.75
-HASH_BUCKETS = 16  # of a java.util.HashMap or HashSet that nobody sized
 
 _CUSTOM = SERIALIZABLE | WRITES_ITSELF
 _HASH_MAP = JavaClass(
@@ -69,13 +66,9 @@ _LINKED_LIST = JavaClass("java.util.LinkedList", 0x0C29535D4A608822, flags=_CUST
 _BIT_ARRAY = JavaClass(
     "org.apache.activemq.util.BitArray", 1, (JavaField("J", "bits"), JavaField("I", "length")), flags=_CUSTOM
 )
-_NUMBER = JavaClass("java.lang.Number", -8742448824652078965)
-_INTEGER = JavaClass("java.lang.Integer", 0x12E2A0A4F7818738, (JavaField("I", "value"),), parent=_NUMBER)
-_HASH_SET = JavaClass("java.util.HashSet", 0xBA44859596B8B734 - (1 << 64), flags=_CUSTOM)
 
 _COUNT = struct.Struct(">i")
 _BUCKETS_AND_COUNT = struct.Struct(">ii")
-_SET_HEAD = struct.Struct(">ifi")
 
 # length of a BitArray, at most -> how its bits are written
 _BIT_WIDTHS = ((8, 1), (16, 2), (32, 4), (64, 8))
@@ -86,19 +79,16 @@ def encode_audit(audit: AuditImage) -> bytes:
     window's first sequence is rounded down to a multiple of 64, and what is added counts as not seen."""
     out = JavaWriter()
     out.begin(_AUDIT)
-    out.number("I", audit.depth)
-    out.number("I", audit.producers_max)
+    out.numbers("II", audit.depth, audit.producers_max)
     out.begin(_LRU_CACHE)
     buckets, threshold = _grown(1, len(audit.windows)) if audit.windows else (1, 1)
-    out.number("F", LOAD_FACTOR)
-    out.number("I", threshold)
+    out.numbers("FI", LOAD_FACTOR, threshold)
     out.block(_BUCKETS_AND_COUNT.pack(buckets, len(audit.windows)))
     for producer, (first, bitmap) in audit.windows.items():
         out.string(producer)
         _encode_window(out, audit.depth, first, bitmap)
     out.end()
-    out.number("Z", True)
-    out.number("I", audit.producers_max)
+    out.numbers("ZI", True, audit.producers_max)
     return out.stream()
 
 
@@ -123,10 +113,7 @@ def _encode_window(out: JavaWriter, depth: int, first: int, bitmap: int) -> None
         bitmap >>= (arrays - arrays_max) * ARRAY_BITS
         first += (arrays - arrays_max) * ARRAY_BITS
     out.begin(_BIN)
-    out.number("I", -1)
-    out.number("J", -1)
-    out.number("J", first)
-    out.number("I", arrays_max)
+    out.numbers("IJJI", -1, -1, first, arrays_max)
     out.begin(_LINKED_LIST)
     out.block(_COUNT.pack(arrays_max))
     for number in range(arrays_max):
@@ -161,49 +148,6 @@ def _bits(array: JavaObject) -> int:
     return int.from_bytes(data[1:], "big") & (1 << data[0]) - 1
 
 
-# ---- ack map
-
-
-def encode_ack_map(files: Mapping[int, Iterable[int]]) -> bytes:
-    """The payload of KahaAckMessageFileMapCommand: file -> files that its acknowledgements concern."""
-    out = JavaWriter()
-    numbers: dict[int, int] = {}
-    out.begin(_HASH_MAP)
-    buckets, threshold = _grown(HASH_BUCKETS, len(files)) if files else (HASH_BUCKETS, 0)
-    out.number("F", LOAD_FACTOR)
-    out.number("I", threshold)
-    out.block(_BUCKETS_AND_COUNT.pack(buckets, len(files)))
-    for file in _by_bucket(files, buckets):
-        _encode_integer(out, file, numbers)
-        concerned = set(files[file])
-        capacity, _ = _grown(HASH_BUCKETS, len(concerned))
-        out.begin(_HASH_SET)
-        out.block(_SET_HEAD.pack(capacity, LOAD_FACTOR, len(concerned)))
-        for number in _by_bucket(concerned, capacity):
-            _encode_integer(out, number, numbers)
-        out.end()
-    out.end()
-    return out.stream()
-
-
-def decode_ack_map(data: bytes) -> dict[int, set[int]]:
-    """The inverse. Raises RecordDamaged."""
-    found: dict[int, set[int]] = {}
-    for file, concerned in _pairs(_checked(read_object(data), _HASH_MAP)):
-        members = _checked(concerned, _HASH_SET).custom[1:]
-        found[_int(_checked(file, _INTEGER), "value")] = {_int(_checked(m, _INTEGER), "value") for m in members}
-    return found
-
-
-def _encode_integer(out: JavaWriter, value: int, known: dict[int, int]) -> None:
-    handle = known.get(value)
-    if handle is not None:
-        out.reference(handle)
-        return
-    known[value] = out.begin(_INTEGER)
-    out.number("I", value)
-
-
 # ---- java.util
 
 
@@ -212,11 +156,6 @@ def _grown(buckets: int, count: int) -> tuple[int, int]:
     while count > int(buckets * LOAD_FACTOR):
         buckets *= 2
     return buckets, int(buckets * LOAD_FACTOR)
-
-
-def _by_bucket(numbers: Iterable[int], buckets: int) -> list[int]:
-    """In the order in which a java.util.HashMap of Integers is walked."""
-    return sorted(sorted(numbers), key=lambda number: (number ^ number >> 16) & buckets - 1)
 
 
 def _pairs(found: JavaObject) -> list[tuple[Any, Any]]:

@@ -14,10 +14,11 @@ Each class, object and string gets the next handle, from 0x7E0000 on, in the ord
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from store.records.errors import RecordDamaged
-from store.records.utf import decode_modified, encode_modified
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.utf import decode_modified, encode_modified
 
 HEADER = b"\xac\xed\x00\x05"
 NULL, REFERENCE, CLASS, OBJECT, STRING = 0x70, 0x71, 0x72, 0x73, 0x74
@@ -62,15 +63,13 @@ class JavaClass(NamedTuple):
         return [*above, self]
 
 
+@dataclass(slots=True, eq=False)
 class JavaObject:
     """An object that was read: its ``fields`` by name, and what its classes wrote themselves, blocks as bytes."""
 
-    __slots__ = ("custom", "fields", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.fields: dict[str, Any] = {}
-        self.custom: list[Any] = []
+    name: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    custom: list[Any] = field(default_factory=list)
 
 
 # It declares its fields and then writes them in its own way.
@@ -129,9 +128,9 @@ class _Reader:
         found: JavaObject = self._remember(JavaObject(described.name))
         for level in described.lineage():
             if level.name not in _WITHOUT_DEFAULT_FIELDS:
-                for field in level.fields:
-                    is_primitive = field.type in _PRIMITIVES
-                    found.fields[field.name] = self._number(field.type) if is_primitive else self._content(depth + 1)
+                for each in level.fields:
+                    is_primitive = each.type in _PRIMITIVES
+                    found.fields[each.name] = self._number(each.type) if is_primitive else self._content(depth + 1)
             if level.flags & WRITES_ITSELF:
                 while self._data[self._at] != END:
                     found.custom.append(self._content(depth + 1))
@@ -216,15 +215,16 @@ class JavaWriter:
         """What was written."""
         return bytes(self._out)
 
-    def begin(self, described: JavaClass) -> int:
-        """An object begins: its data comes next. Returns its handle."""
+    def begin(self, described: JavaClass) -> None:
+        """An object begins: its data comes next."""
         self._out.append(OBJECT)
         self._class(described)
-        return self._handle()
+        self._handle()
 
-    def number(self, letter: str, value: float) -> None:
-        """A primitive field, ``letter`` its type."""
-        self._out += _PRIMITIVES[letter].pack(value)
+    def numbers(self, letters: str, *values: float) -> None:
+        """Primitive fields, each with the letter of its type."""
+        for letter, value in zip(letters, values, strict=True):
+            self._out += _PRIMITIVES[letter].pack(value)
 
     def block(self, data: bytes) -> None:
         """Custom data, at most 255 bytes."""
@@ -261,11 +261,11 @@ class JavaWriter:
         self._out += struct.pack(">q", described.uid)
         self._classes[described] = self._handle()
         self._out += struct.pack(">BH", described.flags, len(described.fields))
-        for field in described.fields:
-            self._out += field.type[0].encode()
-            self._utf(field.name)
-            if field.type not in _PRIMITIVES:
-                self._signature(field.type)
+        for each in described.fields:
+            self._out += each.type[0].encode()
+            self._utf(each.name)
+            if each.type not in _PRIMITIVES:
+                self._signature(each.type)
         self._out.append(END)
         self._class(described.parent)
 

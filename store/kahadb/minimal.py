@@ -14,13 +14,11 @@ from __future__ import annotations
 import os
 import struct
 
-from index.disk import Disk, exists, sync_directory
-from store.kahadb.errors import KahaIndexDamaged
-from store.kahadb.index import VERSION_LATEST, read_index
-from store.kahadb.page_file import DATA, FREE, HEADER_COPY_BYTES, PAGE_BYTES_DEFAULT, PAGE_END, PAGE_HEAD, REDO
-from tandemmq.disk import open_regular, write_fully
+from tandemmq.disk import Disk, exists, opened, sync_directory, write_fully
+from tandemmq.store.kahadb.errors import KahaIndexDamaged
+from tandemmq.store.kahadb.index import VERSION_LATEST, read_index
+from tandemmq.store.kahadb.page_file import DATA, FREE, HEADER_COPY_BYTES, PAGE_BYTES_DEFAULT, PAGE_END, PAGE_HEAD, REDO
 
-MINIMAL_BYTES = 12_288
 ASIDE = ".aside-"
 NEW = ".new"
 
@@ -77,12 +75,9 @@ def write_minimal(directory: str, openwire_version: int, disk: Disk = os) -> Non
     A crash leaves the old file or the new one, whole.
     """
     path = os.path.join(directory, DATA)
-    fd = open_regular(disk, path + NEW, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
+    with opened(disk, path + NEW, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
         write_fully(disk, fd, encode_minimal(openwire_version), 0)
         disk.fsync(fd)  # prove: minimal-index-sync
-    finally:
-        disk.close(fd)
     disk.replace(path + NEW, path)
     sync_directory(disk, directory)  # prove: minimal-index-name-durable
 

@@ -15,9 +15,8 @@ import os
 import struct
 from zlib import adler32
 
-from index.disk import Disk
-from store.kahadb.errors import KahaIndexDamaged
-from tandemmq.disk import open_regular, read_fully
+from tandemmq.disk import Disk, open_regular, read_fully
+from tandemmq.store.kahadb.errors import KahaIndexDamaged
 
 DATA = "db.data"
 REDO = "db.redo"

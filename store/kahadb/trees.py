@@ -13,12 +13,13 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from store.kahadb.errors import KahaIndexDamaged
-from store.kahadb.page_file import PageFile
-from store.records.errors import RecordDamaged
-from store.records.utf import decode_modified
+from tandemmq.store.kahadb.errors import KahaIndexDamaged
+from tandemmq.store.kahadb.page_file import PageFile
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.utf import decode_modified
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -31,14 +32,12 @@ _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 
 
+@dataclass(slots=True, eq=False)
 class Cursor:
     """Reads Java's DataOutput from bytes. IndexError or struct.error where they end too early."""
 
-    __slots__ = ("at", "data")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
+    data: bytes
+    at: int = 0
 
     def _read(self, layout: struct.Struct) -> Any:
         self.at += layout.size
@@ -91,9 +90,6 @@ class SequenceSet:
         at = bisect_right(self._firsts, number) - 1
         return at >= 0 and number <= self.ranges[at][1]
 
-    def __len__(self) -> int:
-        return sum(last - first + 1 for first, last in self.ranges)
-
 
 def read_sequence_set(cursor: Cursor) -> SequenceSet:
     ranges = []
@@ -113,16 +109,14 @@ def _count(number: int) -> int:
     return number
 
 
+@dataclass(frozen=True, slots=True)
 class Tree(Generic[K, V]):
     """The tree whose root is in page ``root``. Everything raises KahaIndexDamaged for what does not parse."""
 
-    def __init__(
-        self, pages: PageFile, root: int, read_key: Callable[[Cursor], K], read_value: Callable[[Cursor], V]
-    ) -> None:
-        self._pages = pages
-        self.root = root
-        self._read_key = read_key
-        self._read_value = read_value
+    _pages: PageFile
+    root: int
+    _read_key: Callable[[Cursor], K]
+    _read_value: Callable[[Cursor], V]
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
         """All entries, in the order of their keys."""
@@ -141,10 +135,6 @@ class Tree(Generic[K, V]):
                 yield from zip(keys, values, strict=True)
             else:
                 path.append(iter(children))
-
-    @property
-    def is_empty(self) -> bool:
-        return next(iter(self), None) is None
 
     def _node(self, page: int) -> tuple[list[K], list[int] | None, list[V]]:
         def read(cursor: Cursor) -> tuple[list[K], list[int] | None, list[V]]:

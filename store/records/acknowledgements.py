@@ -6,11 +6,11 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from store.records import loose
-from store.records.errors import RecordDamaged
-from store.records.loose import OPENWIRE_VERSION
-from store.records.message import Destination
-from store.records.transactions import TransactionId
+from tandemmq.store.records import loose
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.loose import OPENWIRE_VERSION
+from tandemmq.store.records.message import Destination
+from tandemmq.store.records.transactions import TransactionId
 
 _HEAD = struct.pack(">iB", 0, 0)
 
@@ -67,26 +67,22 @@ def encode_subscription_info(info: SubscriptionInfo) -> bytes:
 def decode_subscription_info(data: bytes) -> SubscriptionInfo:
     """The inverse, of any version: later ones only add to the end. Raises RecordDamaged."""
     try:
-        return _read_subscription_info(data)
+        data_type, position, end = loose.open_frame(data)
+        if data_type != loose.SUBSCRIPTION_INFO:
+            raise RecordDamaged(f"OpenWire type {data_type} is no SubscriptionInfo")
+        client_id, position = loose.read_text(data, position)
+        destination, position = loose.read_destination(data, position)
+        selector, position = loose.read_string(data, position)
+        name, position = loose.read_text(data, position)
+        subscribed: Destination | None = None
+        if position < end:
+            subscribed, position = loose.read_destination(data, position)
+        no_local = position < end and data[position] != 0
+        if destination is None or end - position > 1:
+            raise RecordDamaged("an OpenWire SubscriptionInfo has no destination, or bytes follow it")
+        return SubscriptionInfo(client_id, destination, name, selector, subscribed, no_local)
     except (IndexError, struct.error):
         raise RecordDamaged("an OpenWire SubscriptionInfo is truncated") from None
-
-
-def _read_subscription_info(data: bytes) -> SubscriptionInfo:
-    data_type, position, end = loose.open_frame(data)
-    if data_type != loose.SUBSCRIPTION_INFO:
-        raise RecordDamaged(f"OpenWire type {data_type} is no SubscriptionInfo")
-    client_id, position = loose.read_text(data, position)
-    destination, position = loose.read_destination(data, position)
-    selector, position = loose.read_string(data, position)
-    name, position = loose.read_text(data, position)
-    subscribed: Destination | None = None
-    if position < end:
-        subscribed, position = loose.read_destination(data, position)
-    no_local = position < end and data[position] != 0
-    if destination is None or end - position > 1:
-        raise RecordDamaged("an OpenWire SubscriptionInfo has no destination, or bytes follow it")
-    return SubscriptionInfo(client_id, destination, name, selector, subscribed, no_local)
 
 
 def encode_ack(ack: MessageAck) -> bytes:
@@ -112,31 +108,27 @@ def encode_ack(ack: MessageAck) -> bytes:
 def decode_ack(data: bytes, version: int = OPENWIRE_VERSION) -> MessageAck:
     """The inverse. Raises RecordDamaged."""
     try:
-        return _read_ack(data, version)
+        data_type, position, end = loose.open_frame(data)
+        if data_type != loose.MESSAGE_ACK:
+            raise RecordDamaged(f"OpenWire type {data_type} is no MessageAck")
+        destination, position = loose.read_destination(data, position + len(_HEAD))
+        transaction, position = loose.read_transaction_id(data, position)
+        consumer, position = loose.read_consumer_id(data, position)
+        ack_type = data[position]
+        first, position = loose.read_message_id(data, position + 1, version)
+        last, position = loose.read_message_id(data, position, version)
+        (count,) = loose.I32.unpack_from(data, position)
+        position += 4
+        cause: tuple[str | None, str | None] | None = None
+        if version >= 7:
+            has_cause = data[position]
+            position += 1
+            if has_cause:
+                name, position = loose.read_string(data, position)
+                text, position = loose.read_string(data, position)
+                cause = (name, text)
+        if destination is None or position != end:
+            raise RecordDamaged("an OpenWire MessageAck has no destination, or bytes follow it")
+        return MessageAck(destination, last, consumer, transaction, ack_type, first, count, cause)
     except (IndexError, struct.error):
         raise RecordDamaged("an OpenWire MessageAck is truncated, or of another version") from None
-
-
-def _read_ack(data: bytes, version: int) -> MessageAck:
-    data_type, position, end = loose.open_frame(data)
-    if data_type != loose.MESSAGE_ACK:
-        raise RecordDamaged(f"OpenWire type {data_type} is no MessageAck")
-    destination, position = loose.read_destination(data, position + len(_HEAD))
-    transaction, position = loose.read_transaction_id(data, position)
-    consumer, position = loose.read_consumer_id(data, position)
-    ack_type = data[position]
-    first, position = loose.read_message_id(data, position + 1, version)
-    last, position = loose.read_message_id(data, position, version)
-    (count,) = loose.I32.unpack_from(data, position)
-    position += 4
-    cause: tuple[str | None, str | None] | None = None
-    if version >= 7:
-        has_cause = data[position]
-        position += 1
-        if has_cause:
-            name, position = loose.read_string(data, position)
-            text, position = loose.read_string(data, position)
-            cause = (name, text)
-    if destination is None or position != end:
-        raise RecordDamaged("an OpenWire MessageAck has no destination, or bytes follow it")
-    return MessageAck(destination, last, consumer, transaction, ack_type, first, count, cause)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Mapping
 
-from store.records import loose
-from store.records.errors import Unencodable
-from store.records.fields import PRODUCER_AT, read_fields
-from store.records.frames import OpenedMessage, open_message
-from store.records.loose import OPENWIRE_VERSION
-from store.records.message import Destination, Message, PropertyValue, SharedBody
-from store.records.properties import encode_properties
+from tandemmq.store.records import loose
+from tandemmq.store.records.errors import Unencodable
+from tandemmq.store.records.fields import PRODUCER_AT, read_fields
+from tandemmq.store.records.frames import OpenedMessage, open_message
+from tandemmq.store.records.loose import OPENWIRE_VERSION
+from tandemmq.store.records.message import HEADER, Destination, Message, PropertyValue, SharedBody, unread
+from tandemmq.store.records.properties import encode_properties
 
 _DELIVERY = struct.Struct(">?qb")
 _HEAD = struct.Struct(">iB5x")
@@ -69,7 +69,7 @@ def altered(
     if isinstance(message, OpenedMessage):
         is_copy = not (message_id or broker_sequence or type or properties_added or properties_removed or is_original)
         if destination is not None and is_copy and message.size >= SHARED_BYTES_MIN:
-            return _part_of(message, copy)
+            return PartMessage(message.whole if isinstance(message, PartMessage) else message, copy)
         try:
             return open_message(_frame(message, copy, properties_added, properties_removed))
         except struct.error as error:
@@ -92,15 +92,23 @@ class PartMessage(OpenedMessage):
 
     __slots__ = ("_size", "whole")
 
-    whole: OpenedMessage
-    _size: int
+    def __init__(self, whole: OpenedMessage, header: Message) -> None:
+        for name in HEADER:
+            setattr(self, name, getattr(header, name))
+        self.whole = whole
+        self._is_compressed = whole.is_compressed
+        self._has_properties = whole.may_have_properties
+        self.shared_body = _shared(whole, whole.size)
+        self.holders = self.held_bytes = 0
+        names = (self.destination, self.original_destination)
+        self._size = whole.size + sum(len(loose.destination(each)) for each in names)
 
     @property
-    def raw(self) -> bytes:  # type: ignore[override]  # a message is not changed
+    def raw(self) -> bytes:
         return _frame(self.whole, self, None, ())
 
-    @property
-    def body(self) -> bytes:  # type: ignore[override]  # as above
+    @property  # type: ignore[misc]  # a message is not changed
+    def body(self) -> bytes:
         return self.whole.body
 
     def inflated(self, bytes_max: int) -> bytes:
@@ -110,29 +118,13 @@ class PartMessage(OpenedMessage):
     def deflated(self) -> bytes:
         return self.whole.deflated
 
-    @property
-    def properties(self) -> dict[str, PropertyValue] | None:  # type: ignore[override]  # as above
+    @property  # type: ignore[misc]  # as above
+    def properties(self) -> dict[str, PropertyValue] | None:
         return self.whole.properties
 
     @property
     def size(self) -> int:
         return self._size
-
-
-def _part_of(message: OpenedMessage, header: Message) -> PartMessage:
-    """``message`` with that header. Raises Unencodable."""
-    whole = message.whole if isinstance(message, PartMessage) else message
-    part = PartMessage.__new__(PartMessage)
-    for name in _HEADER:
-        setattr(part, name, getattr(header, name))
-    part.whole = whole
-    part._is_compressed = whole.is_compressed
-    part._has_properties = whole.may_have_properties
-    part.shared_body = _shared(whole, whole.size)
-    part.holders = part.held_bytes = 0
-    names = (part.destination, part.original_destination)
-    part._size = whole.size + sum(len(loose.destination(each)) for each in names)
-    return part
 
 
 def _shared(message: Message, size: int) -> SharedBody | None:
@@ -142,21 +134,14 @@ def _shared(message: Message, size: int) -> SharedBody | None:
     return message.shared_body
 
 
-_HEADER = tuple(
-    name
-    for name in Message.__slots__
-    if name not in ("body", "raw", "properties", "shared_body", "holders", "held_bytes")
-)
-
-
 def of_user(message: Message, user_id: str | None) -> Message:
     """``message`` as that user's (JMSXUserID; None: it does not say whose it is). One that is not opened yet is changed
-    itself: nobody else has it."""
+    itself: it is not shared."""
     if not isinstance(message, OpenedMessage):
         message.user_id = user_id
         return message
     raw = message.raw
-    marks, _, _ = read_fields(Message.__new__(Message), raw, OPENWIRE_VERSION)
+    marks, _, _ = read_fields(unread(), raw, OPENWIRE_VERSION)
     user_at = marks[11] + loose.I64.size  # behind the time of arrival
     _, rest_at = loose.read_string(raw, user_at)
     fields = raw[_HEAD.size : user_at] + loose.string(user_id) + raw[rest_at:]
@@ -173,22 +158,9 @@ def _frame(
 ) -> bytes:
     """The frame of ``message``, with the header of ``copy`` as far as that may differ."""
     raw = message.raw
-    marks, _, _ = read_fields(Message.__new__(Message), raw, OPENWIRE_VERSION)
-    (
-        destination_at,
-        transaction_at,
-        original_at,
-        message_id_at,
-        sequence_at,
-        _,
-        delivery_at,
-        content_at,
-        properties_at,
-        structure_at,
-        counter_at,
-        _,
-        _,
-    ) = marks
+    marks, _, _ = read_fields(unread(), raw, OPENWIRE_VERSION)
+    destination_at, transaction_at, original_at, message_id_at, sequence_at, _, delivery_at, content_at = marks[:8]
+    properties_at, structure_at, counter_at = marks[8:11]
     reply_to_at = delivery_at + _DELIVERY.size
     _, timestamp_at = loose.read_destination(raw, reply_to_at)
     producer = raw[PRODUCER_AT:destination_at]

@@ -12,66 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from store.records.acknowledgements import SubscriptionInfo, decode_subscription_info, encode_subscription_info
-from store.records.errors import RecordDamaged
-from store.records.loose import key_bytes
-from store.records.message import Destination, DestinationKind, Message
-from store.records.protobuf import bytes_field, decode_varint, read_fields, signed, varint, varint_field
-from store.records.remembered import remember
-from store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId, transaction_of_key
-
-__all__ = [
-    "AckMap",
-    "AddMessage",
-    "Command",
-    "Commit",
-    "LocalTransactionId",
-    "Prepare",
-    "ProducerAudit",
-    "RecordDamaged",
-    "RemoveDestination",
-    "RemoveMessage",
-    "Rewritten",
-    "Rollback",
-    "Schedule",
-    "Subscription",
-    "SubscriptionInfo",
-    "Trace",
-    "TransactionId",
-    "UpdateMessage",
-    "XaTransactionId",
-    "decode",
-    "decode_destination",
-    "encode",
-    "encode_ack_map",
-    "encode_add",
-    "encode_commit",
-    "encode_prepare",
-    "encode_producer_audit",
-    "encode_remove",
-    "encode_remove_destination",
-    "encode_rewritten",
-    "encode_rollback",
-    "encode_subscription",
-    "encode_trace",
-    "encode_unsubscribe",
-    "encode_update",
-    "plain_add_or_remove",
-    "subscription_key",
-    "trailing",
-    "transaction_of_key",
-]
+from tandemmq.store.records.acknowledgements import SubscriptionInfo, decode_subscription_info, encode_subscription_info
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.loose import key_bytes
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.protobuf import bytes_field, decode_varint, read_fields, signed, varint, varint_field
+from tandemmq.store.records.remembered import remember
+from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 
 TRACE, ADD, REMOVE, PREPARE, COMMIT, ROLLBACK, REMOVE_DESTINATION, SUBSCRIPTION, AUDIT, ACK_MAP, UPDATE = range(11)
 REWRITTEN = 16
-# What KahaDB calls the commands of the scheduler, by number.
-SCHEDULES = {
-    11: "SCHEDULE_ADD",
-    12: "SCHEDULE_RESCHEDULE",
-    13: "SCHEDULE_REMOVE",
-    14: "SCHEDULE_REMOVE_MANY",
-    15: "SCHEDULE_DESTROY",
-}
+_NAMES = (
+    "TRACE ADD_MESSAGE REMOVE_MESSAGE PREPARE COMMIT ROLLBACK REMOVE_DESTINATION SUBSCRIPTION PRODUCER_AUDIT ACK_MAP "
+    "UPDATE_MESSAGE SCHEDULE_ADD SCHEDULE_RESCHEDULE SCHEDULE_REMOVE SCHEDULE_REMOVE_MANY SCHEDULE_DESTROY REWRITTEN"
+)
+# What the commands are called, by number.
+NAMES = dict(enumerate(_NAMES.split()))
 
 DEFAULT_PRIORITY = 4
 
@@ -194,9 +150,13 @@ def _destination_body(destination: Destination) -> bytes:
 _destination_fields: dict[Destination, bytes] = {}
 
 
-def _destination_field(destination: Destination) -> bytes:
-    field = bytes_field(0x12, _destination_body(destination))
-    return remember(_destination_fields, destination, field, len(field))
+def destination_field(destination: Destination) -> bytes:
+    """Field 2 of every command that is of a destination; kept for the next time."""
+    field = _destination_fields.get(destination)
+    if field is None:
+        field = bytes_field(0x12, _destination_body(destination))
+        remember(_destination_fields, destination, field, len(field))
+    return field
 
 
 def _transaction_field(transaction: TransactionId) -> bytes:
@@ -215,7 +175,7 @@ def _transaction_field(transaction: TransactionId) -> bytes:
 
 
 # By priority; a frame has room for -128 to 127, of which JMS knows 0 to 9 (ActiveMQ's Message.setPriority).
-_PRIORITIES = tuple(
+PRIORITIES = tuple(
     varint_field(0x28, min(max(priority, 0), 9)) + b"\x30\0" for priority in (*range(128), *range(-128, 0))
 )
 
@@ -223,19 +183,14 @@ _PRIORITIES = tuple(
 def encode_add(message: Message, openwire: bytes, transaction: TransactionId | None = None) -> bytes:
     """The payload that stores ``message``, whose frame is ``openwire``. With a transaction it waits for the Commit."""
     head = b"" if transaction is None else _transaction_field(transaction)
-    tail = _PRIORITIES[message.priority]
-    return _add_body(b"\1", message.destination, key_bytes(message.message_id), openwire, tail, head)
-
-
-def _add_body(
-    start: bytes, destination: Destination, message_id: bytes, openwire: bytes, tail: bytes, head: bytes
-) -> bytes:
-    """``start``, a length, and the fields of an Add: in one piece, for the frame is most of it, and is copied once."""
-    field = _destination_fields.get(destination) or _destination_field(destination)
+    tail = PRIORITIES[message.priority]
+    message_id = key_bytes(message.message_id)
+    field = _destination_fields.get(message.destination) or destination_field(message.destination)
     key_length, length = varint(len(message_id)), varint(len(openwire))
     size = len(head) + len(field) + len(key_length) + len(message_id) + len(length) + len(openwire) + len(tail) + 2
+    # In one piece: the frame is most of it, and is copied once.
     return b"".join(
-        (start, varint(size), head, field, b"\x1a", key_length, message_id, b"\x22", length, openwire, tail)
+        (b"\1", varint(size), head, field, b"\x1a", key_length, message_id, b"\x22", length, openwire, tail)
     )
 
 
@@ -253,7 +208,7 @@ def encode_remove(
     """
     key = key_bytes(message_id)
     parts = [
-        _destination_fields.get(destination) or _destination_field(destination),
+        _destination_fields.get(destination) or destination_field(destination),
         b"\x1a",
         varint(len(key)),
         key,
@@ -270,9 +225,7 @@ def encode_remove(
 
 def encode_update(message: Message, openwire: bytes) -> bytes:
     """The payload that puts a new copy of a stored message in the place of the old one."""
-    tail = _PRIORITIES[message.priority]
-    body = _add_body(b"\x0a", message.destination, key_bytes(message.message_id), openwire, tail, b"")
-    return _command(UPDATE, body)
+    return _command(UPDATE, b"\x0a" + encode_add(message, openwire)[1:])
 
 
 def encode_prepare(transaction: TransactionId) -> bytes:
@@ -322,11 +275,6 @@ def encode_producer_audit(audit: bytes) -> bytes:
     return _command(AUDIT, bytes_field(0x0A, audit))
 
 
-def encode_ack_map(files: bytes) -> bytes:
-    """The payload that keeps the ack message file map, a Java object (store.kahadb.java_objects)."""
-    return _command(ACK_MAP, bytes_field(0x0A, files))
-
-
 def encode_trace(text: str | None) -> bytes:
     return _command(TRACE, b"" if text is None else bytes_field(0x0A, text.encode("utf-8", "surrogatepass")))
 
@@ -339,6 +287,10 @@ def encode_rewritten(source_file: int, rewrite_type: int | None = 1, skip_if_sou
     if not skip_if_source_exists:
         body += varint_field(0x18, 0)
     return _command(REWRITTEN, body)
+
+
+# The commands that say nothing but a transaction's name.
+_STEPS: dict[type, int] = {Prepare: PREPARE, Commit: COMMIT, Rollback: ROLLBACK}
 
 
 def encode(command: Command) -> bytes:
@@ -357,12 +309,8 @@ def encode(command: Command) -> bytes:
             return _command(SUBSCRIPTION, body)
         case Trace(text):
             return encode_trace(text)
-        case Prepare(transaction):
-            return encode_prepare(transaction)
-        case Commit(transaction):
-            return encode_commit(transaction)
-        case Rollback(transaction):
-            return encode_rollback(transaction)
+        case Prepare(transaction) | Commit(transaction) | Rollback(transaction):
+            return _command(_STEPS[type(command)], _transaction_field(transaction))
         case RemoveDestination(destination):
             return encode_remove_destination(destination)
         case Rewritten(source_file, rewrite_type, skip):
@@ -373,7 +321,10 @@ def encode(command: Command) -> bytes:
 def _add_of(start: bytes, add: AddMessage) -> bytes:
     tail = varint_field(0x28, add.priority) + varint_field(0x30, add.priority_supported)
     head = b"" if add.transaction is None else _transaction_field(add.transaction)
-    return _add_body(start, add.destination, key_bytes(add.message_id), add.message, tail, head)
+    field = destination_field(add.destination)
+    message_id = bytes_field(0x1A, key_bytes(add.message_id))
+    body = b"".join((head, field, message_id, bytes_field(0x22, add.message), tail))
+    return start + varint(len(body)) + body
 
 
 def _command(kind: int, body: bytes) -> bytes:
@@ -403,6 +354,39 @@ def decode(payload: bytes | memoryview) -> Command:
         raise RecordDamaged(f"a command has no field, or the journal no command, of number {error}") from None
     except ValueError as error:
         raise RecordDamaged(f"a command is damaged: {error}") from None
+
+
+def added(command: Command) -> AddMessage | None:
+    """The message that a command stores: an Add, or the new copy in an Update. None: it stores none."""
+    if isinstance(command, UpdateMessage):
+        return command.add
+    return command if isinstance(command, AddMessage) else None
+
+
+def stored_message(payload: bytes) -> bytes:
+    """The message, as OpenWire has it, of a record that stores one: what ``decode`` says of it, without looking at the
+    rest. Raises RecordDamaged."""
+    try:
+        if payload[0] != ADD:
+            stored = added(decode(payload))
+            assert stored is not None, "only these two store messages"
+            return stored.message
+        _, at = decode_varint(payload, 1)
+        while True:
+            tag = payload[at]
+            length = payload[at + 1]
+            at += 2
+            if length > 0x7F:
+                length, at = decode_varint(payload, at - 1)
+            if tag == 0x22:
+                break
+            if tag & 7:
+                at += length
+    except IndexError:
+        raise RecordDamaged("a command is truncated") from None
+    if at + length > len(payload):
+        raise RecordDamaged("a message reaches over the end of its command")
+    return payload[at : at + length]
 
 
 def plain_add_or_remove(payload: bytes) -> tuple[int, Destination, str, str | None, int] | None:

@@ -8,7 +8,7 @@ class RecordDamaged(Exception):
 
 
 class RecordTooLarge(RecordDamaged):
-    """What it holds is longer than what is allowed: it was not looked at as a whole."""
+    """The content is longer than allowed: it was not read to the end."""
 
 
 class Unencodable(ValueError):

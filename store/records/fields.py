@@ -16,20 +16,19 @@ from __future__ import annotations
 
 import struct
 
-from store.records import loose
-from store.records.errors import RecordDamaged
-from store.records.message import BodyKind, Message
+from tandemmq.store.records import loose
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.message import BodyKind, Message
 
-PRODUCER_AT = loose.FRAME_SIZE + 5  # command id, response required
+PRODUCER_AT: int = loose.FRAME_SIZE + 5  # command id, response required
 RAW_VERSIONS = range(10, 13)  # those whose messages have the layout of version 11
 
 # Where these begin: destination, transaction id, original destination, message id, its broker sequence, group id,
 # persistent, content, properties, data structure, redelivery counter, arrival, broker in time. What ends somewhere
 # ends where the next begins: the transaction id at the original destination, say.
-Marks = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+Marks = tuple[int, ...]
 
 _KINDS = {int(kind): kind for kind in BodyKind}
-_BLOB = int(BodyKind.BLOB)
 _DELIVERY = struct.Struct(">?qb")
 # from the original transaction id to the type, of which no object and no string is there
 _PLAIN_MIDDLE = struct.Struct(">BBiB?qbBqB")
@@ -117,8 +116,8 @@ def read_fields(message: Message, data: bytes, version: int) -> tuple[Marks, int
         message.group_id = message.correlation_id = message.type = None
         message.reply_to = None
 
-    properties_at = _skip_blob(data, content_at)
-    structure_at = _skip_blob(data, properties_at)
+    properties_at = loose.skip_blob(data, content_at)
+    structure_at = loose.skip_blob(data, properties_at)
     if version >= 10:
         (structure, target, _, message.redelivery_counter, path, _, user, _, _, cluster, _, _, _) = (
             _PLAIN_END.unpack_from(data, structure_at)
@@ -133,22 +132,9 @@ def read_fields(message: Message, data: bytes, version: int) -> tuple[Marks, int
             counter_at, arrival_at, in_time_at, stop = _read_end(message, data, structure_at, version)
     else:
         counter_at, arrival_at, in_time_at, stop = _read_end(message, data, structure_at, version)
-    marks = (
-        destination_at,
-        transaction_at,
-        original_at,
-        message_id_at,
-        broker_sequence_at,
-        group_at,
-        delivery_at,
-        content_at,
-        properties_at,
-        structure_at,
-        counter_at,
-        arrival_at,
-        in_time_at,
-    )
-    return marks, stop, producer
+    header = (destination_at, transaction_at, original_at, message_id_at, broker_sequence_at, group_at, delivery_at)
+    rest = (content_at, properties_at, structure_at, counter_at, arrival_at, in_time_at)
+    return header + rest, stop, producer
 
 
 def _read_middle(message: Message, data: bytes, position: int, version: int) -> tuple[int, int, int]:
@@ -176,16 +162,6 @@ def _read_end(message: Message, data: bytes, position: int, version: int) -> tup
         in_time_at = loose.skip_objects(data, in_time_at, version)
         stop = in_time_at + 16 + (version >= 10)
     return counter_at, arrival_at, in_time_at, stop
-
-
-def _skip_blob(data: bytes, position: int) -> int:
-    if not data[position]:
-        return position + 1
-    (length,) = loose.I32.unpack_from(data, position + 1)
-    stop: int = position + 5 + length
-    if length < 0 or stop > len(data):
-        raise IndexError
-    return stop
 
 
 def check_end(kind: BodyKind, data: bytes, stop: int) -> None:

@@ -9,15 +9,20 @@ from __future__ import annotations
 import logging
 import struct
 from functools import lru_cache
-from typing import NamedTuple
 
-from store.records import loose
-from store.records.errors import RecordDamaged
-from store.records.fields import PRODUCER_AT, RAW_VERSIONS, check_end, read_fields
-from store.records.loose import OPENWIRE_VERSION
-from store.records.message import BodyKind, Message, PropertyValue
-from store.records.openwire import INFLATED_BYTES_MAX, decode_message, encode_message, read_body, read_properties
-from store.records.transactions import TransactionId
+from tandemmq.store.records import loose
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.fields import PRODUCER_AT, RAW_VERSIONS, check_end, read_fields
+from tandemmq.store.records.loose import OPENWIRE_VERSION
+from tandemmq.store.records.message import BodyKind, Message, PropertyValue
+from tandemmq.store.records.openwire import (
+    INFLATED_BYTES_MAX,
+    decode_message,
+    encode_message,
+    read_body,
+    read_properties,
+)
+from tandemmq.store.records.transactions import TransactionId
 
 log = logging.getLogger(__name__)
 
@@ -34,16 +39,25 @@ class OpenedMessage(Message):
     and given to clients that read for themselves.
     """
 
-    __slots__ = ("_body_at", "_content_at", "_has_properties", "_is_compressed")
+    __slots__ = ("_body_at", "_content_at", "_frame", "_has_properties", "_is_compressed")
 
-    raw: bytes
+    _frame: bytes
     _body_at: int | None  # of a blob, whose body is all that follows; the end for a body that cannot be decoded
     _content_at: int
     _has_properties: bool
     _is_compressed: bool
 
+    def __init__(self) -> None:
+        """The rest is read from a frame (``open_message``)."""
+        self.holders = self.held_bytes = 0
+        self.shared_body = None
+
     @property
-    def body(self) -> bytes:  # type: ignore[override]  # a message is not changed
+    def raw(self) -> bytes:
+        return self._frame
+
+    @property  # type: ignore[misc]  # a message is not changed
+    def body(self) -> bytes:
         if self._body_at is not None:
             return self.raw[self._body_at :]
         try:
@@ -75,8 +89,8 @@ class OpenedMessage(Message):
         # ActiveMQBytesMessage writes the length before the stream, all others into it.
         return content[4:] if self.body_kind is BodyKind.BYTES and content is not None else content or b""
 
-    @property
-    def properties(self) -> dict[str, PropertyValue] | None:  # type: ignore[override]  # a message is not changed
+    @property  # type: ignore[misc]  # a message is not changed
+    def properties(self) -> dict[str, PropertyValue] | None:
         if not self._has_properties:
             return None
         try:
@@ -97,18 +111,27 @@ class OpenedMessage(Message):
 
 @lru_cache(maxsize=1)
 def _properties(message: OpenedMessage) -> dict[str, PropertyValue] | None:
-    _, position = loose.read_blob(message.raw, message._content_at)
-    return read_properties(message.raw, position)
+    return read_properties(message.raw, loose.skip_blob(message.raw, message._content_at))
 
 
-class Accepted(NamedTuple):
+class Accepted:
     """A producer's frame, taken apart. ``producer_id``: ``<connection>:<session>:<producer>`` or None."""
 
-    message: Message
-    command_id: int
-    is_response_required: bool
-    producer_id: str | None
-    transaction: TransactionId | None
+    __slots__ = ("command_id", "is_response_required", "message", "producer_id", "transaction")
+
+    def __init__(
+        self,
+        message: Message,
+        command_id: int,
+        is_response_required: bool,
+        producer_id: str | None,
+        transaction: TransactionId | None,
+    ) -> None:
+        self.message = message
+        self.command_id = command_id
+        self.is_response_required = is_response_required
+        self.producer_id = producer_id
+        self.transaction = transaction
 
 
 def open_message(frame: bytes, version: int = OPENWIRE_VERSION) -> Message:
@@ -119,7 +142,7 @@ def open_message(frame: bytes, version: int = OPENWIRE_VERSION) -> Message:
     """
     if version not in RAW_VERSIONS:
         return decode_message(frame, version)
-    message = OpenedMessage.__new__(OpenedMessage)
+    message = OpenedMessage()
     try:
         marks, stop, _ = read_fields(message, frame, version)
         _open(message, frame, marks[7], marks[8], marks[10], stop)
@@ -133,26 +156,13 @@ def accept_frame(frame: bytes, broker_sequence: int, now_ms: int) -> Accepted:
 
     The message's ``raw`` is the frame with ``broker_sequence``, and ``now_ms`` as arrival and broker-in time; without
     command id, wish for a response and transaction ids; all else byte for byte. Raises RecordDamaged for a frame whose
-    structure is not sound; what body and properties hold is not looked at.
+    structure is not sound; body and properties are not checked.
     """
-    message = OpenedMessage.__new__(OpenedMessage)
+    message = OpenedMessage()
     try:
         marks, stop, producer_id = read_fields(message, frame, OPENWIRE_VERSION)
-        (
-            _,
-            transaction_at,
-            original_at,
-            _,
-            sequence_at,
-            group_at,
-            _,
-            content_at,
-            properties_at,
-            _,
-            counter_at,
-            arrival_at,
-            in_time_at,
-        ) = marks
+        _, transaction_at, original_at, _, sequence_at, group_at, _, content_at = marks[:8]
+        properties_at, _, counter_at, arrival_at, in_time_at = marks[8:]
         transaction: TransactionId | None = None
         if frame[transaction_at]:
             transaction, _ = loose.read_transaction_id(frame, transaction_at)
@@ -192,9 +202,7 @@ def _open(message: OpenedMessage, raw: bytes, content_at: int, properties_at: in
     message._content_at = content_at
     message._is_compressed = raw[counter_at - 1] != 0
     message._has_properties = raw[properties_at] != 0
-    message.raw = raw
-    message.holders = message.held_bytes = 0
-    message.shared_body = None
+    message._frame = raw
 
 
 def nested_message(message: Message) -> memoryview:

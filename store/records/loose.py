@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import struct
 
-from store.records.errors import RecordDamaged, Unencodable
-from store.records.message import Destination, DestinationKind
-from store.records.remembered import remember
-from store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
-from store.records.utf import decode_modified, encode_modified
+from tandemmq.store.records.errors import RecordDamaged, Unencodable
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.remembered import remember
+from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
+from tandemmq.store.records.utf import decode_modified, encode_modified
 
 OPENWIRE_VERSION = 11  # what stores of ActiveMQ hold since 5.12, whatever its clients speak
 
@@ -42,7 +42,7 @@ PAIR = struct.Struct(">qq")
 _STRING = struct.Struct(">BH")
 _BLOB = struct.Struct(">Bi")
 FRAME = struct.Struct(">iB")
-FRAME_SIZE = FRAME.size
+FRAME_SIZE: int = FRAME.size
 
 
 # ---- writing
@@ -66,10 +66,10 @@ def destination(value: Destination | None) -> bytes:
     """A destination as object; kept for the next time."""
     if value is None:
         return NULL
-    data = _destinations.get(value)
+    data = destinations.get(value)
     if data is None:
         data = bytes((1, DESTINATION_BASE + value.kind)) + string(value.name)
-        remember(_destinations, value, data, len(data))
+        remember(destinations, value, data, len(data))
     return data
 
 
@@ -124,7 +124,7 @@ def producer_key(text: str) -> str:
 def key_bytes(text: str) -> bytes:
     """:func:`producer_key` in UTF-8."""
     prefix, _, last = text.rpartition(":")
-    if prefix in _producers and is_plain_sequence(last):
+    if prefix in producers and is_plain_sequence(last):
         return text.encode()
     return producer_key(text).encode("utf-8", "surrogatepass")
 
@@ -132,7 +132,7 @@ def key_bytes(text: str) -> bytes:
 def split_key(text: str) -> tuple[bytes, int, str | None]:
     """ProducerId object, sequence and, for foreign ids only, the text that clients are to see."""
     prefix, _, last = text.rpartition(":")
-    producer = _producers.get(prefix)
+    producer = producers.get(prefix)
     if producer is not None and is_plain_sequence(last):
         return producer, int(last), None
     numbers = _numbers(text)
@@ -140,7 +140,7 @@ def split_key(text: str) -> tuple[bytes, int, str | None]:
         return producer_id(text, 0, 0), 0, text
     connection_id, session, value, sequence = numbers
     producer = producer_id(connection_id, session, value)
-    remember(_producers, prefix, producer, len(producer))
+    remember(producers, prefix, producer, len(producer))
     return producer, sequence, None
 
 
@@ -166,8 +166,8 @@ def _numbers(text: str) -> tuple[str, int, int, int] | None:
 
 
 # `<connection>:<session>:<producer>` -> ProducerId object, for prefixes that are known to be of that form
-_producers: dict[str, bytes] = {}
-_destinations: dict[Destination, bytes] = {}
+producers: dict[str, bytes] = {}
+destinations: dict[Destination, bytes] = {}
 
 
 # ---- reading
@@ -192,14 +192,19 @@ def read_string(data: bytes, position: int) -> tuple[str | None, int]:
 
 
 def read_blob(data: bytes, position: int) -> tuple[bytes | None, int]:
+    stop = skip_blob(data, position)
+    return data[position + 5 : stop] if data[position] else None, stop
+
+
+def skip_blob(data: bytes, position: int) -> int:
+    """Where the blob at ``position`` ends."""
     if not data[position]:
-        return None, position + 1
-    start = position + 5
+        return position + 1
     (length,) = I32.unpack_from(data, position + 1)
-    stop = start + length
+    stop: int = position + 5 + length
     if length < 0 or stop > len(data):
         raise IndexError
-    return data[start:stop], stop
+    return stop
 
 
 def read_text(data: bytes, position: int) -> tuple[str, int]:

@@ -6,6 +6,7 @@ journal kept are the same :class:`Message`. Times are milliseconds since 1970 (0
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -61,14 +62,12 @@ PropertyValue = bool | int | float | str | bytes | None
 PROPERTY_BYTES = 140
 
 
+@dataclass(slots=True, eq=False)
 class SharedBody:
     """A body of ``size`` bytes that several messages have: how many of them are held in memory (broker.core.memory)."""
 
-    __slots__ = ("holders", "size")
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.holders = 0
+    size: int
+    holders: int = 0
 
 
 class Message:
@@ -84,7 +83,9 @@ class Message:
     """
 
     __slots__ = (
-        "body",
+        "_body",
+        "_properties",
+        "_raw",
         "body_kind",
         "broker_sequence",
         "correlation_id",
@@ -98,8 +99,6 @@ class Message:
         "original_destination",
         "persistent",
         "priority",
-        "properties",
-        "raw",
         "redelivery_counter",
         "reply_to",
         "shared_body",
@@ -132,13 +131,13 @@ class Message:
     ) -> None:
         self.destination = destination
         self.message_id = message_id
-        self.body = body
+        self._body = body
         self.body_kind = body_kind
         self.persistent = persistent
         self.priority = priority
         self.expiration = expiration
         self.timestamp = timestamp
-        self.properties = properties
+        self._properties = properties
         self.correlation_id = correlation_id
         self.reply_to = reply_to
         self.type = type
@@ -147,11 +146,33 @@ class Message:
         self.user_id = user_id
         self.redelivery_counter = redelivery_counter
         self.original_destination = original_destination
-        self.raw = raw
+        self._raw = raw
         self.broker_sequence = 0
         self.holders = 0
         self.held_bytes = 0
         self.shared_body: SharedBody | None = None
+
+    # Properties, for messages that are opened frames decode theirs when they are asked for (frames.OpenedMessage).
+
+    @property
+    def body(self) -> bytes:
+        return self._body
+
+    @body.setter
+    def body(self, body: bytes) -> None:
+        self._body = body
+
+    @property
+    def properties(self) -> dict[str, PropertyValue] | None:
+        return self._properties
+
+    @properties.setter
+    def properties(self, properties: dict[str, PropertyValue] | None) -> None:
+        self._properties = properties
+
+    @property
+    def raw(self) -> bytes | None:
+        return self._raw
 
     @property
     def size(self) -> int:
@@ -177,3 +198,31 @@ class Message:
 
     def __repr__(self) -> str:
         return f"<Message {self.message_id} for {self.destination}, {self.size} bytes>"
+
+
+# The fields that the header of a frame says, by name.
+HEADER = (
+    "body_kind",
+    "broker_sequence",
+    "correlation_id",
+    "destination",
+    "expiration",
+    "group_id",
+    "group_sequence",
+    "message_id",
+    "original_destination",
+    "persistent",
+    "priority",
+    "redelivery_counter",
+    "reply_to",
+    "timestamp",
+    "type",
+    "user_id",
+)
+
+_NOWHERE = Destination(DestinationKind.QUEUE, "")
+
+
+def unread() -> Message:
+    """One whose fields are still to be read (fields.read_fields)."""
+    return Message(_NOWHERE, "")

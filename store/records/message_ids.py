@@ -25,7 +25,7 @@ def broker_producer(connection_id: str) -> str:
 
 def client_message_id(producer: str, sequence: int, user: str | None = None) -> str:
     """The id of the message that a client calls ``sequence`` of ``producer``, a name of letters, digits, dots, hyphens
-    and underscores. Users have producers of their own: nobody can use up the numbers of another."""
+    and underscores. Users have producers of their own: no user can use up the numbers of another."""
     if user is None:
         return f"ID:{producer}:1:1:{sequence}"
     return f"ID:{producer}@{_plain(user)}:1:1:{sequence}"
@@ -37,7 +37,7 @@ def _plain(user: str) -> str:
 
 def user_of_producer(producer: str, user_of_connection: Callable[[str], str | None]) -> str | None:
     """Whose ``producer`` is, the part of a message id before its sequence: a word for the user, the same for all that
-    are his. None: nobody knows."""
+    are his. None: unknown."""
     connection_id = producer.rsplit(":", 2)[0]
     if is_of_numbered(connection_id):
         return connection_id.partition("@")[2]
@@ -56,7 +56,7 @@ def is_of_broker(session: int) -> bool:
 
 
 def is_made_by_broker(message_id: str) -> bool:
-    """Whether a broker made this id: nobody ever sends a message under it again."""
+    """Whether a broker made this id: no client ever sends a message under it again."""
     if _BROKER_SESSION_WITHIN not in message_id:
         return False
     parts = message_id.rsplit(":", 3)

@@ -12,18 +12,19 @@ import struct
 import zlib
 from collections.abc import Iterable
 
-from store.records import loose
-from store.records.errors import RecordDamaged, RecordTooLarge, Unencodable
-from store.records.fields import check_end, read_fields
-from store.records.loose import OPENWIRE_VERSION
-from store.records.message import BodyKind, Message, PropertyValue
-from store.records.properties import decode_properties, encode_properties
-from store.records.utf import modified_of_utf8, utf8_of_modified
+from tandemmq.store.records import loose
+from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge, Unencodable
+from tandemmq.store.records.fields import check_end, read_fields
+from tandemmq.store.records.loose import OPENWIRE_VERSION
+from tandemmq.store.records.message import BodyKind, Message, PropertyValue, unread
+from tandemmq.store.records.properties import decode_properties, encode_properties
+from tandemmq.store.records.utf import modified_of_utf8, utf8_of_modified
 
 INFLATED_BYTES_MAX = 100 * 1024 * 1024  # ActiveMQ's own bound for bodies that a broker inflates
 VERSIONS_TRIED = (11, 6, 2, 1)  # one for each layout; the usual ones first
 
 _NULL = loose.NULL
+_NUL = b"\0"
 _SIZE = struct.Struct(">i")
 _HEADS = {int(kind): struct.pack(">BiB", kind, 0, 0) for kind in BodyKind}
 _IDS = struct.Struct(">qqx")  # sequence, broker sequence; no original transaction
@@ -47,16 +48,15 @@ def encode_message(message: Message) -> bytes:
     timestamp. The broker sequence, if the message has none, is the producer's: ActiveMQ compares it only within a
     consumer's unacknowledged messages.
     """
-    return message.raw or _encode(message)
-
-
-def _encode(message: Message) -> bytes:
+    if message.raw:
+        return message.raw
     producer, sequence, foreign = loose.split_key(message.message_id)
     kind = message.body_kind
     body = message.body
     extra = _NULL
     if kind == _TEXT:
-        body = modified_of_utf8(body)
+        if not body.isascii() or _NUL in body:
+            body = modified_of_utf8(body)
         content = _TEXT_CONTENT.pack(1, len(body) + 4, len(body))
     elif kind == _BLOB:
         content, body, extra = _NULL, b"", body
@@ -78,7 +78,7 @@ def _encode(message: Message) -> bytes:
             (
                 _HEADS[kind],
                 producer,
-                loose.destination(message.destination),
+                loose.destinations.get(message.destination) or loose.destination(message.destination),
                 _NULL,
                 _NULL if original is None else loose.destination(original),
                 b"\1\x6e",
@@ -112,7 +112,7 @@ def decode_message(data: bytes, version: int = OPENWIRE_VERSION) -> Message:
     Raises RecordDamaged unless the frame is whole, has the layout of ``version``, ends where it says, and can be read
     down to the last property.
     """
-    message = Message.__new__(Message)
+    message = unread()
     try:
         marks, stop, _ = read_fields(message, data, version)
         check_end(message.body_kind, data, stop)
@@ -124,20 +124,17 @@ def decode_message(data: bytes, version: int = OPENWIRE_VERSION) -> Message:
             message.body = read_body(data, content_at, message.body_kind, is_compressed=data[counter_at - 1] != 0)
     except (IndexError, struct.error):
         raise RecordDamaged("an OpenWire message is truncated, or of another version") from None
-    message.raw = None
-    message.holders = message.held_bytes = 0
-    message.shared_body = None
     return message
 
 
-def detect_version(frames: Iterable[bytes]) -> int | None:
+def detect_version(frames: Iterable[bytes], versions: Iterable[int] = VERSIONS_TRIED) -> int | None:
     """The version (one of 11, 6, 2, 1, standing for its layout) in which all ``frames`` are sound; None if in none.
 
     KahaDB keeps its store's version in the index only: who lost the index has to try. Versions 3 to 9 are alike, and
     10 to 12.
     """
     samples = list(frames)
-    for version in VERSIONS_TRIED:
+    for version in versions:
         try:
             for sample in samples:
                 decode_message(sample, version)
@@ -145,6 +142,19 @@ def detect_version(frames: Iterable[bytes]) -> int | None:
             continue
         return version
     return None
+
+
+def decode_any(data: bytes) -> Message:
+    """As ``decode_message``, of a frame whose version is not known."""
+    version = detect_version([data])
+    if version is None:
+        raise RecordDamaged("the message is sound in no version of OpenWire")
+    return decode_message(data, version)
+
+
+def current_frame(data: bytes, version: int) -> bytes:
+    """A frame of that version in the one that we write."""
+    return data if version == OPENWIRE_VERSION else encode_message(decode_message(data, version))
 
 
 def read_body(

@@ -13,9 +13,9 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from store.records.errors import RecordDamaged, Unencodable
-from store.records.remembered import remember
-from store.records.utf import decode_modified, encode_modified
+from tandemmq.store.records.errors import RecordDamaged, Unencodable
+from tandemmq.store.records.remembered import remember
+from tandemmq.store.records.utf import decode_modified, encode_modified
 
 NESTING_MAX = 32
 _UTF_BYTES_MAX = 0xFFFF

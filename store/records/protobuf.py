@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from store.records.errors import RecordDamaged
+from tandemmq.store.records.errors import RecordDamaged
 
 _TABLE_SIZE = 1 << 12
 _VARINT_BITS = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from store.records.errors import RecordDamaged
+from tandemmq.store.records.errors import RecordDamaged
 
 
 class LocalTransactionId(NamedTuple):

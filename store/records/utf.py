@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from store.records.errors import RecordDamaged
+from tandemmq.store.records.errors import RecordDamaged
 
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 _NUL = b"\0"

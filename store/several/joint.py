@@ -3,7 +3,7 @@
     prepare     PrepareTransaction in every store               durable, nothing is visible
     decide      the Prepare record in txStore                   from here on it happens, whatever crashes
     end         EndTransaction in every store                   visible
-    complete    the Commit record in txStore                    nobody waits for it
+    complete    the Commit record in txStore no client waits for it
 
 A crash before the decision was durable leaves prepared transactions without one: they are rolled back at the next
 promotion. A crash after it leaves some of them prepared: they are committed. The decision goes only after every store
@@ -16,9 +16,10 @@ id is its connection's, its branch the connection's number for it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
-from store.operations import (
+from tandemmq.store.operations import (
     AddMessage,
     Atomic,
     EndTransaction,
@@ -27,9 +28,9 @@ from store.operations import (
     PrepareTransaction,
     RemoveMessage,
 )
-from store.records import commands
-from store.records.commands import Commit, decode, encode, encode_commit, encode_prepare
-from store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
+from tandemmq.store.records import commands
+from tandemmq.store.records.commands import Commit, decode, encode, encode_commit, encode_prepare
+from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
 
 # ActiveMQ's MultiKahaDBTransactionStore.localXaFormatId
 LOCAL_FORMAT_ID = 61616
@@ -49,55 +50,61 @@ def joint_id(transaction: LocalTransactionId) -> XaTransactionId:
     )
 
 
-class Phase(Enum):
-    """What a store was asked to do for a joint operation."""
+class Completion:
+    """Context of what one of several stores was asked for and the engine does not know of: says what follows. Of this
+    class itself: nothing."""
 
-    PREPARE = "prepare"
-    DECIDE = "decide"
-    END = "end"
-    COMPLETE = "complete"
+    __slots__ = ()
+    # Whether it may go on while the store holds back what it reports (``Member.gate``).
+    passes_gate: ClassVar[bool] = True
+
+    def durable(self, store: str, told: list[Operation]) -> None:
+        """It holds in ``store``. What the engine is to know now is appended to ``told``."""
 
 
+class Carrier(Protocol):
+    """Who carries a joint operation from step to step."""
+
+    def prepared_everywhere(self, joint: Joint, told: list[Operation]) -> None:
+        """Every store has prepared it."""
+
+    def decided(self, joint: Joint) -> None:
+        """Its outcome is in txStore."""
+
+    def ended(self, joint: Joint, store: str, told: list[Operation]) -> None:
+        """It is visible in ``store``."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Joint:
     """One operation on several stores, named by what the caller knows them by, and how far it is.
 
     ``is_visible``: something becomes visible by it, so what comes after it in a store waits until it is ended there.
     """
 
-    __slots__ = (
-        "_begun",
-        "_outstanding",
-        "ends",
-        "is_decided",
-        "is_visible",
-        "must_decide",
-        "must_prepare",
-        "operation",
-        "parts",
-        "transaction",
-    )
+    operation: Atomic | PrepareTransaction | EndTransaction
+    transaction: TransactionId
+    parts: Mapping[str, Sequence[Part]]
+    carrier: Carrier
+    must_prepare: bool = field(init=False)
+    must_decide: bool = field(init=False)
+    is_visible: bool = field(init=False)
+    is_decided: bool = field(init=False)
+    ends: dict[str, EndTransaction] = field(default_factory=dict, init=False)
+    _begun: set[str] = field(default_factory=set, init=False)
+    _outstanding: int = field(init=False)
 
-    def __init__(
-        self,
-        operation: Atomic | PrepareTransaction | EndTransaction,
-        transaction: TransactionId,
-        parts: Mapping[str, Sequence[Part]],
-    ) -> None:
-        self.operation = operation
-        self.transaction = transaction
-        self.parts = parts
-        self.must_prepare = not isinstance(operation, EndTransaction)
-        self.must_decide = isinstance(operation, Atomic) or (
-            isinstance(operation, EndTransaction) and operation.is_commit
+    def __post_init__(self) -> None:
+        self.must_prepare = not isinstance(self.operation, EndTransaction)
+        self.must_decide = isinstance(self.operation, Atomic) or (
+            isinstance(self.operation, EndTransaction) and self.operation.is_commit
         )
-        self.is_visible = not isinstance(operation, PrepareTransaction)
+        self.is_visible = not isinstance(self.operation, PrepareTransaction)
         self.is_decided = not self.must_decide
-        self.ends: dict[str, EndTransaction] = {}
-        self._begun: set[str] = set()
-        self._outstanding = len(parts)
-        if isinstance(operation, Atomic):
-            for part in operation.operations:
-                _enlist(part, transaction)
+        self._outstanding = len(self.parts)
+        if isinstance(self.operation, Atomic):
+            for part in self.operation.operations:
+                _enlist(part, self.transaction)
 
     def must_prepare_in(self, store: str) -> bool:
         """Whether ``store`` is still to be asked to prepare it. To be asked once: then it was."""
@@ -111,21 +118,22 @@ class Joint:
         """Whether a store that was asked to prepare it may do what was handed over after it."""
         return self.is_decided or not self.is_visible
 
-    def step(self, phase: Phase, store: str) -> PrepareTransaction | EndTransaction:
-        """What to ask of ``store``; its context is this step."""
-        context = Step(self, phase)
-        transaction = self.transaction
-        if phase is Phase.PREPARE:
-            return PrepareTransaction(transaction, self.parts[store], encode_prepare(transaction), context)
-        if phase is Phase.DECIDE:
-            return PrepareTransaction(transaction, (), encode_prepare(transaction), context)
-        if phase is Phase.COMPLETE:
-            return EndTransaction(transaction, True, encode_commit(transaction), context)
-        if isinstance(self.operation, EndTransaction):
-            end = EndTransaction(transaction, self.operation.is_commit, self.operation.payload, context)
-        else:
-            end = EndTransaction(transaction, True, encode_commit(transaction), context)
-        self.ends[store] = end
+    def prepare(self, store: str) -> PrepareTransaction:
+        """What ``store`` is asked for first."""
+        return PrepareTransaction(
+            self.transaction, self.parts[store], encode_prepare(self.transaction), _Prepared(self)
+        )
+
+    def decide(self) -> PrepareTransaction:
+        """What txStore is asked for: the decision."""
+        return decision(self.transaction, _Decided(self))
+
+    def end(self, store: str) -> EndTransaction:
+        """What ``store`` is asked for last."""
+        operation, is_commit, payload = self.operation, True, encode_commit(self.transaction)
+        if isinstance(operation, EndTransaction):
+            is_commit, payload = operation.is_commit, operation.payload
+        self.ends[store] = end = EndTransaction(self.transaction, is_commit, payload, _Ended(self))
         return end
 
     def came_back(self) -> bool:
@@ -158,33 +166,40 @@ class Joint:
             operation.is_unknown = all(end.is_unknown for end in self.ends.values())
 
 
-class Step:
-    """Context of what a store is asked for a joint operation."""
+@dataclass(slots=True, eq=False, repr=False)
+class _Prepared(Completion):
+    joint: Joint
 
-    __slots__ = ("joint", "phase")
-
-    def __init__(self, joint: Joint, phase: Phase) -> None:
-        self.joint = joint
-        self.phase = phase
-
-
-class Marker:
-    """Context of the empty operations that stand for one: it comes back when it has come back from every store."""
-
-    __slots__ = ("operation", "outstanding")
-
-    def __init__(self, operation: Operation, outstanding: int) -> None:
-        self.operation = operation
-        self.outstanding = outstanding
+    def durable(self, store: str, told: list[Operation]) -> None:
+        if self.joint.came_back():
+            self.joint.carrier.prepared_everywhere(self.joint, told)
 
 
-class Late:
-    """Context of an envelope: its message was taken, and waited; it is not to be refused when the disk runs short."""
+@dataclass(slots=True, eq=False, repr=False)
+class _Decided(Completion):
+    joint: Joint
 
-    __slots__ = ("operation",)
+    def durable(self, store: str, told: list[Operation]) -> None:
+        self.joint.carrier.decided(self.joint)
 
-    def __init__(self, operation: AddMessage) -> None:
-        self.operation = operation
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Ended(Completion):
+    joint: Joint
+    passes_gate = False
+
+    def durable(self, store: str, told: list[Operation]) -> None:
+        self.joint.carrier.ended(self.joint, store, told)
+
+
+def decision(transaction: TransactionId, completion: Completion) -> PrepareTransaction:
+    """What txStore is asked for: from here on it happens, whatever crashes."""
+    return PrepareTransaction(transaction, (), encode_prepare(transaction), completion)
+
+
+def completed(transaction: TransactionId) -> EndTransaction:
+    """What txStore is asked for when nothing is left of the transaction elsewhere; nothing follows from it."""
+    return EndTransaction(transaction, True, encode_commit(transaction), Completion())
 
 
 def transaction_of(atomic: Atomic) -> LocalTransactionId | None:
@@ -200,7 +215,7 @@ def transaction_of(atomic: Atomic) -> LocalTransactionId | None:
 def _enlist(part: Part, transaction: TransactionId) -> None:
     part.payload = _with(part.payload, transaction)
     if isinstance(part, AddMessage):
-        part.passed_over = tuple(_with(payload, transaction) for payload in part.passed_over)
+        part.unmatched_acks = tuple(_with(payload, transaction) for payload in part.unmatched_acks)
 
 
 def _with(payload: bytes, transaction: TransactionId) -> bytes:

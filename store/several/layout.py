@@ -14,15 +14,22 @@ from __future__ import annotations
 
 import os
 import zlib
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
-from journal.files import JournalFiles, file_id
-from store.filters import DIRECTORY_NAME_MAX, MATCH_ALL_DIRECTORY, OUTCOMES_DIRECTORY, Filters, StoresClash
-from store.index_trust import numbering_of
-from store.settings import StoreSettings
-from store.standby import Disk, Standby
-from store.threads import OS_THREADS, Threads
+from tandemmq.disk import Disk
+from tandemmq.journal.files import JournalFiles, file_id
 from tandemmq.modes import NEW_FILE
+from tandemmq.store.recovery.index_trust import numbering_of
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.several.filters import (
+    DIRECTORY_NAME_MAX,
+    MATCH_ALL_DIRECTORY,
+    OUTCOMES_DIRECTORY,
+    Filters,
+    StoresClash,
+)
+from tandemmq.store.standby import Standby
+from tandemmq.store.threads import OS_THREADS, Threads
 
 # The name of the store that lies in the directory itself.
 ROOT = "."
@@ -38,28 +45,19 @@ class TooManyStores(StoresClash):
     """There are more stores in the directory than owner ids can tell apart."""
 
 
+@dataclass(eq=False, repr=False)
 class Layout:
-    """One broker's view of a directory of stores. ``index_directory``: where indexes go, None: beside each journal."""
+    """One broker's view of a directory of stores. ``_index_directory``: where indexes go, None: beside each journal."""
 
-    def __init__(
-        self,
-        directory: str,
-        index_directory: str | None,
-        broker: str,
-        settings: StoreSettings,
-        filters: Filters,
-        *,
-        disk: Disk = os,
-        threads: Threads = OS_THREADS,
-    ) -> None:
-        self.directory = directory
-        self.broker = broker
-        self.filters = filters
-        self.disk = disk
-        self.threads = threads
-        self._index_directory = index_directory
-        self._settings = settings
-        self._numbers: dict[str, int] = {}
+    directory: str
+    _index_directory: str | None
+    broker: str
+    _settings: StoreSettings
+    filters: Filters
+    _: KW_ONLY
+    disk: Disk = os
+    threads: Threads = OS_THREADS
+    _numbers: dict[str, int] = field(default_factory=dict, init=False)
 
     # ---- which there are
 
@@ -82,7 +80,7 @@ class Layout:
         return holds_journal(self.path(OUTCOMES_DIRECTORY), self.disk)
 
     def path(self, name: str) -> str:
-        return self.directory if name == ROOT else os.path.join(self.directory, name)
+        return path_of(self.directory, name)
 
     def make(self, name: str) -> None:
         """Make the directory of a store, durable on return; only a master may."""
@@ -122,7 +120,7 @@ class Layout:
 
         index_root = os.path.join(self.path(name), "index")
         if self._index_directory is not None:
-            index_root = self._index_directory if name == ROOT else os.path.join(self._index_directory, name)
+            index_root = path_of(self._index_directory, name)
         return Standby(
             self.path(name),
             index_root,
@@ -137,7 +135,7 @@ class Layout:
         """The number of a store in its owners' ids; a new one if it has none yet. Raises TooManyStores."""
         return self._number(name, 0)
 
-    def _number(self, name: str, wished: int) -> int:
+    def _number(self, name: str, preferred: int) -> int:
         number = self._numbers.get(name)
         if number is not None:
             return number
@@ -145,7 +143,7 @@ class Layout:
             number = 0  # as when it stands alone
         else:
             # Without an index a number by the name: it is not that of an index that is opened later, as a rule.
-            first = wished or zlib.crc32(name.encode()) % STORES_MAX + 1
+            first = preferred or zlib.crc32(name.encode()) % STORES_MAX + 1
             taken = set(self._numbers.values())
             free = (n for n in (*range(first, STORES_MAX + 1), *range(1, first)) if n not in taken)
             number = next(free, 0)
@@ -155,9 +153,14 @@ class Layout:
         return number
 
     @property
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """Whether there may be one store more."""
         return len(self._numbers) < STORES_MAX
+
+
+def path_of(directory: str, name: str) -> str:
+    """Where a store is below the directory of all."""
+    return directory if name == ROOT else os.path.join(directory, name)
 
 
 def stores_in(directory: str, disk: Disk = os) -> list[str]:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 
-from store.operations import AddMessage, Atomic, Operation, RemoveOwner
-from store.records.message import Destination
-from store.several.joint import Joint, Late, Phase
-from store.space import StoreFull
-from store.store import Store
+from tandemmq.store.operations import AddMessage, Atomic, EndTransaction, Operation, PrepareTransaction, RemoveOwner
+from tandemmq.store.records.message import Destination
+from tandemmq.store.several.joint import Completion, Joint
+from tandemmq.store.store import Store
+from tandemmq.store.writer.space import StoreFull
 
 # So much may wait behind joint operations or for a new store, over all stores; then producers wait.
 WAITING_OPERATIONS_MAX = 20_000
 WAITING_BYTES_MAX = 32 << 20
 
 
+@dataclass(slots=True, eq=False)
 class Backlog:
     """What waits in the members of all stores together; producers wait when it is too much."""
 
-    __slots__ = ("bytes", "operations")
-
-    def __init__(self) -> None:
-        self.operations = 0
-        self.bytes = 0
+    operations: int = 0
+    bytes: int = 0
 
     @property
     def is_too_much(self) -> bool:
@@ -34,44 +33,30 @@ class Backlog:
             self.bytes += sign * len(operation.payload)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Member:
-    """See the module. ``store`` is None until a store that was made for a new destination is there.
+    """One store of several. ``store`` is None while a store for a new destination is being made.
 
     ``waiting`` is what was handed over and may not go on yet, in order: joint operations that are not decided, and all
-    that came after them. ``unreported`` is what came back and may not be told yet, because ``gate``, a joint operation
-    that is visible in this store already, is not ended in all others.
+    that came after them. ``unreported`` is what came back and may not be reported yet, because ``gate``, a joint
+    operation that is visible in this store already, is not ended in all others.
     """
 
-    __slots__ = (
-        "_backlog",
-        "_new",
-        "_plain",
-        "_unprepared",
-        "first_owner",
-        "gate",
-        "name",
-        "steps",
-        "store",
-        "unreported",
-        "waiting",
-    )
-
-    def __init__(self, name: str, first_owner: int, store: Store | None, backlog: Backlog) -> None:
-        self.name = name
-        self.first_owner = first_owner
-        self.store = store
-        self.waiting: deque[Operation | Joint] = deque()
-        self.unreported: list[Operation] = []
-        self.gate: Joint | None = None
-        self.steps = 0  # how many of the operations under way are not the engine's own
-        self._backlog = backlog
-        self._unprepared = 0  # how many joint operations among them this store was not asked to prepare yet
-        self._plain = 0  # how many of those that wait are no joint operations
-        self._new: list[_NewOwner] = []  # those that a store is to be told that is not there yet
+    name: str
+    first_owner: int
+    store: Store | None
+    _backlog: Backlog
+    waiting: deque[Operation | Joint] = field(default_factory=deque, init=False)
+    unreported: list[Operation] = field(default_factory=list, init=False)
+    gate: Joint | None = field(default=None, init=False)
+    steps: int = field(default=0, init=False)  # how many of the operations under way have a Completion of ours
+    _unprepared: int = field(default=0, init=False)  # joint operations that this store was not asked to prepare yet
+    _plain: int = field(default=0, init=False)  # how many of those that wait are no joint operations
+    _new: list[_NewOwner] = field(default_factory=list, init=False)  # those for a store that is not there yet
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything was handed over for it that was not told yet."""
+        """Whether anything was handed over for it that was not reported yet."""
         store = self.store
         return bool(self.waiting or self.gate) or (store is not None and store.has_pending)
 
@@ -96,7 +81,7 @@ class Member:
         return new.id
 
     def open(self, store: Store) -> None:
-        """``store``, new and empty, is there: it is told the owners that were numbered meanwhile."""
+        """``store``, new and empty, is there: it gets the owners that were numbered meanwhile."""
         for new in self._new:
             client_id, name = new.subscriber
             is_queue = not new.destination.is_topic
@@ -140,7 +125,7 @@ class Member:
             self._unprepared += joint.must_prepare
             return
         if joint.must_prepare_in(self.name):
-            self.ask(joint, Phase.PREPARE)
+            self.ask(joint.prepare(self.name))
         if self.waiting[0] is joint:
             self.go_on()
 
@@ -161,12 +146,12 @@ class Member:
             self._backlog.add(item, -1)
             if isinstance(item, Joint):
                 if item.is_visible:
-                    self.ask(item, Phase.END)
+                    self.ask(item.end(self.name))
                 continue
             self._plain -= 1
             if type(item) is AddMessage:
                 self.steps += 1
-                store.append(Atomic((item,), None, Late(item)))
+                store.append(Atomic((item,), None, _Late(item)))
             else:
                 store.append(item)
 
@@ -177,21 +162,31 @@ class Member:
                 return
             if item.must_prepare_in(self.name):
                 self._unprepared -= 1
-                self.ask(item, Phase.PREPARE)
+                self.ask(item.prepare(self.name))
 
-    def ask(self, joint: Joint, phase: Phase) -> None:
+    def ask(self, step: PrepareTransaction | EndTransaction) -> None:
+        """Hand over a step of a joint operation: its context is a Completion."""
         assert self.store is not None, "only an open store is asked"
         self.steps += 1
-        self.store.append(joint.step(phase, self.name))
+        self.store.append(step)
 
 
+@dataclass(slots=True, eq=False)
 class _NewOwner:
     """A queue or durable subscription of a store that is not there yet."""
 
-    __slots__ = ("destination", "id", "is_removed", "subscriber")
+    id: int
+    destination: Destination
+    subscriber: tuple[str, str]  # client id and name, empty for a queue
+    is_removed: bool = False
 
-    def __init__(self, id: int, destination: Destination, subscriber: tuple[str, str]) -> None:
-        self.id = id
-        self.destination = destination
-        self.subscriber = subscriber  # client id and name, empty for a queue
-        self.is_removed = False
+
+@dataclass(slots=True, eq=False)
+class _Late(Completion):
+    """Of an envelope: its message was taken, and waited; it is not to be refused when the disk runs short."""
+
+    operation: AddMessage
+    passes_gate = False
+
+    def durable(self, store: str, told: list[Operation]) -> None:
+        told.append(self.operation)

@@ -1,12 +1,12 @@
-"""Several stores in the hands of a broker that is not master, with the face of one (``store.standby.Standby``).
+"""Several stores of a broker that is not master, behind the interface of one (``store.standby.Standby``).
 
 All are followed, one after the other. At the promotion every journal is fenced before any is read, txStore first; then
 each transaction that several stores prepared is ended in all of them, as txStore says.
 
 Why txStore first, and the directories listed after it: a master that is about to use a new store writes to txStore,
-and looks, after the store's journal is there. If that look found no fence of ours, then our listing came later, and
-found the store. And a transaction is decided in txStore alone: whoever decides after our fence tells nobody, and
-whoever decided before it had prepared everywhere before that, hence before all of our fences.
+and checks the fence, after the store's journal is there. If that check found no fence of ours, then our listing came
+later, and found the store. And a transaction is decided in txStore alone: a decision after our fence is not reported,
+and whoever decided before it had prepared everywhere before that, hence before all of our fences.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from store.filters import OUTCOMES_DIRECTORY, Filters, StoresClash
-from store.lag import Lag
-from store.lag import together as together_behind
-from store.prediction import Prediction, together
-from store.promotion import Outcome, Told, untold
-from store.pulse import Pulses
-from store.records.message import Destination
-from store.records.transactions import TransactionId, transaction_of_key
-from store.settings import StoreSettings
-from store.several.joint import is_joint
-from store.several.layout import Layout
-from store.several.stores import SeveralStores, Term
-from store.standby import Disk, Standby, outcome_by
-from store.state import State
-from store.store import Store
-from store.threads import OS_THREADS, Threads
+from tandemmq.disk import Disk
+from tandemmq.store.records.message import Destination
+from tandemmq.store.records.transactions import TransactionId, transaction_of_key
+from tandemmq.store.recovery.lag import Lag
+from tandemmq.store.recovery.lag import together as together_behind
+from tandemmq.store.recovery.prediction import Prediction, together
+from tandemmq.store.recovery.promotion import OnStep, Outcome, ignore_step
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.several.filters import OUTCOMES_DIRECTORY, Filters, StoresClash
+from tandemmq.store.several.joint import is_joint
+from tandemmq.store.several.layout import Layout
+from tandemmq.store.several.stores import SeveralStores, Term
+from tandemmq.store.standby import Standby, outcome_by
+from tandemmq.store.state.state import State
+from tandemmq.store.store import Store
+from tandemmq.store.threads import OS_THREADS, Threads
+from tandemmq.store.writer.pulse import Pulses
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ T = TypeVar("T")
 
 
 class DestinationInTwoStores(StoresClash):
-    """Two stores hold messages or subscriptions of one destination: nobody could say their order."""
+    """Two stores hold messages or subscriptions of one destination: their order is unknown."""
 
 
 class SeveralStandbys:
@@ -140,17 +141,27 @@ class SeveralStandbys:
         call_soon: Callable[[Callable[[], None]], object],
         call_later_this_turn: Callable[[Callable[[], None]], object],
         on_lost: Callable[[BaseException], None],
-        told: Told = untold,
+        on_step: OnStep = ignore_step,
     ) -> SeveralStores:
         """Fence all, read the rest of all, begin an epoch that is the same in all. Needs the lock; afterwards the
         SeveralStores owns everything.
 
-        ``told`` hears of the steps as of one (``Standby.promote``). Raises as ``store.promotion.Promotion`` does, for
-        any store, and DestinationInTwoStores; this is then of no more use but to be closed.
+        ``on_step`` is called at the steps, as by one store (``Standby.promote``). Raises as
+        ``store.recovery.promotion.Promotion`` does, for any store, and DestinationInTwoStores; this is then of no more
+        use but to be closed.
         """
         started = self._threads.monotonic()
         stores: dict[str, Store] = {}
-        lost = _First(on_lost, stores)
+        is_reported = False
+
+        def lost(error: BaseException) -> None:
+            """Whichever store is lost first, all of them end with it."""
+            nonlocal is_reported
+            for store in list(stores.values()):
+                store.halt()
+            if not is_reported:
+                is_reported = True
+                on_lost(error)
 
         def begin(name: str, standby: Standby, epoch: int, outcome_of: Outcome) -> Store:
             store = standby.begin(
@@ -165,11 +176,11 @@ class SeveralStandbys:
             return store
 
         outcomes = self._fence_all(has_proof)  # prove: all-fenced-before-any-is-read order all-read
-        told("fenced")
+        on_step("fenced")
         fenced = self._threads.monotonic()
         self._each(Standby.read, self._standbys.values())  # prove: all-read
         records = sum(standby.records_read for standby in self._standbys.values())
-        told("replayed", records=records, seconds=self._threads.monotonic() - fenced)
+        on_step("replayed", records=records, seconds=self._threads.monotonic() - fenced)
         epoch = max(standby.next_epoch for standby in self._standbys.values())
         outcome_of = _outcomes(outcomes.state, outcome_by(self.settings))
         states = {name: standby.state for name, standby in self._standbys.items() if standby is not outcomes}
@@ -177,8 +188,8 @@ class SeveralStandbys:
             self._each(lambda name: begin(name, self._standbys[name], epoch, outcome_of), states)
             homes = _homes(states)
             # Not before every store is free of what was decided.
-            begin(OUTCOMES_DIRECTORY, outcomes, epoch, _complete)
-            told("header")
+            begin(OUTCOMES_DIRECTORY, outcomes, epoch, lambda transaction: True)
+            on_step("header")
         except BaseException:
             for name, store in stores.items():
                 store.drop()
@@ -237,22 +248,6 @@ class SeveralStandbys:
             each.result()
 
 
-class _First:
-    """Whichever store is lost first, all of them end with it."""
-
-    def __init__(self, on_lost: Callable[[BaseException], None], stores: dict[str, Store]) -> None:
-        self._on_lost = on_lost
-        self._stores = stores
-        self._is_told = False
-
-    def __call__(self, error: BaseException) -> None:
-        for store in list(self._stores.values()):
-            store.halt()
-        if not self._is_told:
-            self._is_told = True
-            self._on_lost(error)
-
-
 def _outcomes(decided: State, otherwise: Outcome) -> Outcome:
     """What becomes of a prepared transaction: what txStore decided; else, if it was made here, nothing comes of it."""
     decisions = {key for key, transaction in decided.transactions.items() if transaction.is_prepared}
@@ -263,10 +258,6 @@ def _outcomes(decided: State, otherwise: Outcome) -> Outcome:
         return False if is_joint(transaction) else otherwise(transaction)
 
     return outcome
-
-
-def _complete(transaction: TransactionId) -> bool:
-    return True
 
 
 def _homes(states: dict[str, State]) -> dict[Destination, str]:

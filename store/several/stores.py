@@ -1,11 +1,12 @@
-"""Several stores with the face of one (``store.store.Store``): each operation goes to the store of its owner.
+"""Several stores behind the interface of one (``store.store.Store``): each operation goes to the store of its owner.
 
 What an engine relies on, and how it is kept:
 
 - **Order within an owner.** All of an owner is in one store, and a store keeps its order. A joint operation (one that
   concerns several stores, ``joint``) is a barrier in each of them: what was handed over after it waits there until it
-  is decided, and what came back after it is told only when it is ended in all of them. So additions and Pages of a
-  queue are told in the order in which they happened, also where a transaction is visible in one store before another.
+  is decided, and what came back after it is reported only when it is ended in all of them. So additions and Pages of a
+  queue are reported in the order in which they happened, also where a transaction is visible in one store before
+  another.
 - **An empty Atomic** comes back when everything that was handed over before it has come back, from any store.
 - Nothing else is ordered between stores: a receipt of one does not wait for the disk of another.
 
@@ -14,8 +15,8 @@ prepared transaction) keeps it, whatever the filters say now; else the filters c
 restart, and a destination moves when its old store has no more of it.
 
 **A new store** (of an entry with a store for each destination) is made while others go on; what is handed over for it
-waits. It serves nobody before txStore was written to, and looked at, after its journal was there: a successor lists the
-directories after it fenced txStore, so either it finds the new store, or the old master finds itself deposed.
+waits. It serves no client before txStore was written to, and fence-checked, after its journal was there: a successor
+lists the directories after it fenced txStore, so either it finds the new store, or the old master finds itself deposed.
 """
 
 from __future__ import annotations
@@ -26,10 +27,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from store.compaction import CompactionReport
-from store.figures import Figures
-from store.filters import OUTCOMES_DIRECTORY, directory_name
-from store.operations import (
+from tandemmq.store.maintenance.compaction import CompactionReport
+from tandemmq.store.operations import (
     AddConnection,
     AddMessage,
     Atomic,
@@ -40,15 +39,17 @@ from store.operations import (
     PreparedTransaction,
     PrepareTransaction,
 )
-from store.prediction import Prediction, together
-from store.records.message import Destination
-from store.records.transactions import LocalTransactionId
-from store.several import sums
-from store.several.founding import Founding
-from store.several.joint import Joint, Late, Marker, Part, Phase, Step, joint_id, transaction_of
-from store.several.layout import OWNER_BITS, Layout
-from store.several.member import Backlog, Member
-from store.store import Store
+from tandemmq.store.records.message import Destination
+from tandemmq.store.records.transactions import LocalTransactionId, TransactionId
+from tandemmq.store.recovery.prediction import Prediction, together
+from tandemmq.store.several import sums
+from tandemmq.store.several.filters import OUTCOMES_DIRECTORY, directory_name
+from tandemmq.store.several.joint import Completion, Joint, Part, completed, decision, joint_id, transaction_of
+from tandemmq.store.several.layout import OWNER_BITS, Layout
+from tandemmq.store.several.member import Backlog, Member
+from tandemmq.store.several.store_maker import StoreMaker
+from tandemmq.store.store import Store
+from tandemmq.store.writer.figures import Figures
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,8 @@ class Term:
 
 
 class SeveralStores:
-    """See the module. Everything but ``close``, ``halt`` and ``drop`` is called on the event loop, and never blocks.
+    """Several stores behind the interface of one. Everything but ``close``, ``halt`` and ``drop`` is called on the
+    event loop, and never blocks.
 
     ``make_store`` makes a new store by name, blocking, on a thread of its own; ``call_soon`` runs a function on the
     loop, from any thread.
@@ -101,13 +103,12 @@ class SeveralStores:
         self._prepared_in = {key: [self._members[name] for name in names] for key, names in term.prepared.items()}
         self._active: set[Member] = set()
         self._was_congested = False
-        self._handed_over = 0
+        self.handed_over = 0  # operations so far
         self._under_way = 0  # joint operations and markers that have not come back
         self._numbers = 0
-        self._opening: dict[Joint, Member] = {}  # new stores, while txStore is looked at
         self._threads = layout.threads
-        self._founding = Founding(
-            make_store, call_soon, made=self._look_before_opening, on_lost=on_lost, threads=self._threads
+        self._store_maker = StoreMaker(
+            make_store, call_soon, made=self._check_before_opening, on_lost=on_lost, threads=self._threads
         )
 
     def _know(self, member: Member) -> None:
@@ -131,7 +132,7 @@ class SeveralStores:
         self._engine = engine
         for member in (*self._members.values(), self._outcomes):
             assert member.store is not None, "new stores come later"
-            member.store.start(_Ear(self, member))
+            member.store.start(_StoreListener(self, member))
 
     def owners(self) -> list[Owner]:
         """Every queue and durable subscription with what it held at promotion; each is in one store."""
@@ -184,14 +185,14 @@ class SeveralStores:
         """As ``Store.may_speak``."""
         return any(store.may_speak() for store in (*self.members().values(), self.outcomes))
 
-    def look_soon(self) -> None:
-        """As ``Store.look_soon``."""
-        self.outcomes.look_soon()
+    def check_fence_soon(self) -> None:
+        """As ``Store.check_fence_soon``."""
+        self.outcomes.check_fence_soon()
 
     def seen_alive(self) -> float:
         """As ``Store.seen_alive``: of the one that was silent for the longest, or who makes a new one."""
         stores = (*self.members().values(), self.outcomes)
-        return min(self._founding.seen_alive(), *(store.seen_alive() for store in stores))
+        return min(self._store_maker.seen_alive(), *(store.seen_alive() for store in stores))
 
     def checkpoint(self) -> Sequence[Future[None]]:
         """As ``Store.checkpoint``, in all stores."""
@@ -218,7 +219,7 @@ class SeveralStores:
         if home is None:
             name = self._chosen(destination)
             member = self._members.get(name)
-            if member is None and not self._layout.has_room:
+            if member is None and not self._layout.has_space:
                 log.warning("too many stores for one more: %s goes to %s", destination, self._layout.rest)
                 member = self._members[self._layout.rest]
             home = self._homes[destination] = member or self._begin_store(name, destination)
@@ -238,24 +239,23 @@ class SeveralStores:
         log.info("%s gets a store of its own: %s", destination, name)
         member = Member(name, self._layout.number(name) << OWNER_BITS, None, self._backlog)
         self._know(member)
-        self._founding.begin(member)
+        self._store_maker.begin(member)
         return member
 
-    def _look_before_opening(self, member: Member) -> None:
-        """Write to txStore, a decision of which nothing comes: what counts is the look that it takes."""
+    def _check_before_opening(self, member: Member) -> None:
+        """Write an empty decision to txStore: what counts is its fence check."""
         self._numbers += 1
         identity = joint_id(LocalTransactionId(f"ID:new-store-{self.epoch}", self._numbers))
-        opening = Joint(EndTransaction(identity, True, b""), identity, {})
-        self._opening[opening] = member
-        self._outcomes.ask(opening, Phase.DECIDE)
+        self._outcomes.ask(decision(identity, _Checked(self, member, identity)))
 
-    def _open(self, member: Member) -> None:
-        store = self._founding.take(member)
-        if store is None:
-            return
-        member.open(store)
-        store.start(_Ear(self, member))
-        member.go_on()
+    def open(self, member: Member, check: TransactionId) -> None:
+        """The decision ``check`` is in txStore: serve the new store, unless it was dropped meanwhile."""
+        store = self._store_maker.take(member)
+        if store is not None:
+            member.open(store)
+            store.start(_StoreListener(self, member))
+            member.go_on()
+        self._outcomes.ask(completed(check))
 
     # ---- in
 
@@ -267,7 +267,7 @@ class SeveralStores:
 
         Raises StoreFull for an AddMessage while its store's disk has no more than its reserve.
         """
-        self._handed_over += 1
+        self.handed_over += 1
         if isinstance(operation, AddMessage):
             self._hand_to(self._of(operation.owners[0]), operation)
         elif isinstance(operation, Atomic):
@@ -296,7 +296,7 @@ class SeveralStores:
             if transaction is None:
                 self._numbers += 1
                 transaction = LocalTransactionId(f"ID:joint-{self.epoch}", self._numbers)
-            self._join(Joint(atomic, joint_id(transaction), parts))
+            self._join(Joint(atomic, joint_id(transaction), parts, self))
 
     def _append_prepare(self, prepare: PrepareTransaction) -> None:
         known = self._prepared_in.get(prepare.transaction.key)
@@ -308,14 +308,14 @@ class SeveralStores:
         if len(parts) == 1:
             self._hand_to(self._members[next(iter(parts))], prepare)
         else:
-            self._join(Joint(prepare, prepare.transaction, parts))
+            self._join(Joint(prepare, prepare.transaction, parts, self))
 
     def _append_end(self, end: EndTransaction) -> None:
         members = self._prepared_in.pop(end.transaction.key, None) or [self._members[self._layout.rest]]
         if len(members) == 1:
             self._hand_to(members[0], end)
         else:
-            joint = Joint(end, end.transaction, {member.name: () for member in members})
+            joint = Joint(end, end.transaction, {member.name: () for member in members}, self)
             self._join(joint)
             if joint.must_decide:
                 self._decide(joint)
@@ -328,10 +328,10 @@ class SeveralStores:
         return parts
 
     def _append_everywhere(self, atomic: Atomic) -> None:
-        # txStore, too: an earlier one that found nobody busy may be on its way there.
+        # txStore, too: an earlier one that found no store busy may be on its way there.
         members = (*self._members.values(), self._outcomes)
         busy = [member for member in members if member.is_busy] or [self._outcomes]
-        marker = Marker(atomic, len(busy))
+        marker = _Marker(self, atomic, len(busy))
         self._under_way += 1
         for member in busy:
             member.steps += 1
@@ -348,90 +348,73 @@ class SeveralStores:
 
     def _decide(self, joint: Joint) -> None:
         self._active.add(self._outcomes)
-        self._outcomes.ask(joint, Phase.DECIDE)
+        self._outcomes.ask(joint.decide())
 
     # ---- back from the stores
 
     def came_back(self, member: Member, operations: list[Operation]) -> None:
-        """Those hold now in one store, in its order (``_Ear``)."""
+        """Those hold now in one store, in its order (``_StoreListener``)."""
         if self._engine is None:
             return
         if not member.steps and member.gate is None:
             self._engine.durable(operations)
         else:
-            self._sort_out(member, operations)
+            told: list[Operation] = []
+            self._sort_out(member, operations, told)
+            if told:
+                self._engine.durable(told)
         if not member.is_busy:
             self._active.discard(member)
         if self._was_congested:
-            self._look_for_room()
+            self._check_backlog()
 
-    def _sort_out(self, member: Member, operations: list[Operation]) -> None:
-        """Tell the engine what is its own, as far as it may know; carry on what is not."""
-        assert self._engine is not None, "it was started"
-        plain: list[Operation] = []
+    def _sort_out(self, member: Member, operations: list[Operation], told: list[Operation]) -> None:
+        """Find what the engine is to be told, as far as it may know; carry on what is not its own."""
         for operation in operations:
-            context = operation.context
-            if type(context) is Step and context.phase is not Phase.END:
-                member.steps -= 1
-                self._stepped(context.joint, context.phase)
-            elif member.gate is not None:
+            completion = operation.context if isinstance(operation.context, Completion) else None
+            if member.gate is not None and not (completion is not None and completion.passes_gate):
                 member.unreported.append(operation)
-            elif type(context) is Step:
+            elif completion is not None:
                 member.steps -= 1
-                if plain:
-                    self._engine.durable(plain)
-                    plain = []
-                self._ended(member, context.joint)
-            elif type(context) is Marker:
-                member.steps -= 1
-                context.outstanding -= 1
-                if not context.outstanding:
-                    self._under_way -= 1
-                    plain.append(context.operation)
-            elif type(context) is Late:
-                member.steps -= 1
-                plain.append(context.operation)
+                completion.durable(member.name, told)
             else:
-                plain.append(operation)
-        if plain:
-            self._engine.durable(plain)
+                told.append(operation)
 
-    def _stepped(self, joint: Joint, phase: Phase) -> None:
-        """One store has prepared, or txStore has decided, or knows that all is done."""
-        if phase is Phase.DECIDE:
-            new = self._opening.pop(joint, None)
-            if new is not None:
-                self._open(new)
-                self._outcomes.ask(joint, Phase.COMPLETE)
-                return
-            joint.is_decided = True
-            for member in self._taking_part(joint):
-                member.go_on()
-        elif phase is Phase.PREPARE and joint.came_back():
-            if joint.must_decide:
-                self._decide(joint)
-            else:
-                self._finish(joint)
-
-    def _ended(self, member: Member, joint: Joint) -> None:
-        """It is visible in one store; until it is in all, what came after it there is not told."""
-        if not joint.came_back():
-            member.gate = joint
-            return
-        self._finish(joint)
+    def prepared_everywhere(self, joint: Joint, told: list[Operation]) -> None:
+        """Every store has prepared it."""
         if joint.must_decide:
-            self._outcomes.ask(joint, Phase.COMPLETE)
+            self._decide(joint)
+        else:
+            self._finish(joint, told)
+
+    def decided(self, joint: Joint) -> None:
+        """Its outcome is in txStore: what waited for it goes on."""
+        joint.is_decided = True
+        for member in self._taking_part(joint):
+            member.go_on()
+
+    def ended(self, joint: Joint, store: str, told: list[Operation]) -> None:
+        """It is visible in one store; until it is in all, what came after it there is not reported."""
+        if not joint.came_back():
+            self._members[store].gate = joint
+            return
+        self._finish(joint, told)
+        if joint.must_decide:
+            self._outcomes.ask(completed(joint.transaction))
         gated = [each for each in self._members.values() if each.gate is joint]
         for each in gated:
             each.gate = None
             unreported, each.unreported = each.unreported, []
-            self._sort_out(each, unreported)
+            self._sort_out(each, unreported, told)
 
-    def _finish(self, joint: Joint) -> None:
-        assert self._engine is not None, "it was started"
-        self._under_way -= 1
+    def _finish(self, joint: Joint, told: list[Operation]) -> None:
         joint.finish()
-        self._engine.durable([joint.operation])
+        self.came_back_everywhere(joint.operation, told)
+
+    def came_back_everywhere(self, operation: Operation, told: list[Operation]) -> None:
+        """What was asked of several stores came back from each of them."""
+        self._under_way -= 1
+        told.append(operation)
 
     # ---- congestion
 
@@ -446,18 +429,13 @@ class SeveralStores:
         return False
 
     def drained(self) -> None:
-        """One of the stores is not congested any more (``_Ear``)."""
-        self._look_for_room()
+        """One of the stores is not congested any more (``_StoreListener``)."""
+        self._check_backlog()
 
-    def _look_for_room(self) -> None:
+    def _check_backlog(self) -> None:
         if not self.is_congested and self._engine is not None:
             self._was_congested = False
             self._engine.drained()
-
-    @property
-    def handed_over(self) -> int:
-        """How many operations it was given so far."""
-        return self._handed_over
 
     @property
     def has_pending(self) -> bool:
@@ -472,7 +450,7 @@ class SeveralStores:
         A joint operation that is under way is left as it is: with a decision it is carried out by the next promotion.
         Raises what stopped a store, if something did.
         """
-        self._founding.end()
+        self._store_maker.end()
         with self._threads.executor(CLOSING_THREADS, "tandemmq-closing") as closing:
             closed = [closing.submit(store.close) for store in self.members().values()]
         self.outcomes.close()
@@ -481,7 +459,7 @@ class SeveralStores:
 
     def halt(self) -> None:
         """From now on nothing is reported durable, and nothing new is begun. Any thread; at once."""
-        self._founding.halt()
+        self._store_maker.halt()
         for store in (*self.members().values(), self.outcomes):
             store.halt()
 
@@ -490,22 +468,47 @@ class SeveralStores:
         self.halt()
         stores = [*self.members().values(), self.outcomes]
         with self._threads.executor(max(CLOSING_THREADS, len(stores) + 1), "tandemmq-dropping") as dropping:
-            dropping.submit(self._founding.end)
+            dropping.submit(self._store_maker.end)
             for store in stores:
                 dropping.submit(store.drop)
 
 
-class _Ear:
+@dataclass(slots=True, eq=False)
+class _StoreListener:
     """Whom one of the stores tells."""
 
-    __slots__ = ("_member", "_several")
-
-    def __init__(self, several: SeveralStores, member: Member) -> None:
-        self._several = several
-        self._member = member
+    _several: SeveralStores
+    _member: Member
 
     def durable(self, operations: list[Operation]) -> None:
         self._several.came_back(self._member, operations)
 
     def drained(self) -> None:
         self._several.drained()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Checked(Completion):
+    """Of an empty decision: txStore was written to and fence-checked, so a new store may serve."""
+
+    several: SeveralStores
+    member: Member
+    transaction: TransactionId
+
+    def durable(self, store: str, told: list[Operation]) -> None:
+        self.several.open(self.member, self.transaction)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Marker(Completion):
+    """Of the empty operations that stand for one: it comes back when it has come back from every store."""
+
+    several: SeveralStores
+    operation: Operation
+    outstanding: int
+    passes_gate = False
+
+    def durable(self, store: str, told: list[Operation]) -> None:
+        self.outstanding -= 1
+        if not self.outstanding:
+            self.several.came_back_everywhere(self.operation, told)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from store.compaction import CompactionReport
-from store.figures import Figures
-from store.operations import PreparedTransaction
-from store.records.transactions import TransactionId
-from store.store import Store
+from tandemmq.store.maintenance.compaction import CompactionReport
+from tandemmq.store.operations import PreparedTransaction
+from tandemmq.store.records.transactions import TransactionId
+from tandemmq.store.store import Store
+from tandemmq.store.writer.figures import Figures
 
 
 def figures_of(stores: Iterable[Store]) -> Figures:
@@ -20,27 +21,24 @@ def figures_of(stores: Iterable[Store]) -> Figures:
     for store in stores:
         figures = store.figures
         total.last_seen_alive = min(total.last_seen_alive, figures.last_seen_alive)
-        for name in Figures.__slots__:
-            if name not in ("last_seen_alive", "last_look"):
+        for name in (each.name for each in fields(Figures)):
+            if name not in ("last_seen_alive", "last_fence_check"):
                 setattr(total, name, getattr(total, name) + getattr(figures, name))
     return total
 
 
 def statistics_of(stores: Mapping[str, Store]) -> list[dict[str, Any]]:
     """Figures for ``status``: each store by the name of its directory."""
-    found = []
-    for name, store in stores.items():
-        figures = store.figures
-        found.append(
-            {
-                "name": name,
-                "journal_records_total": figures.records,
-                "journal_bytes_total": figures.bytes_written,
-                "journal_files_reclaimed_total": figures.files_reclaimed,
-                "checkpoints_total": figures.checkpoints,
-            }
-        )
-    return found
+    return [
+        {
+            "name": name,
+            "journal_records_total": store.figures.records,
+            "journal_bytes_total": store.figures.bytes_written,
+            "journal_files_reclaimed_total": store.figures.files_reclaimed,
+            "checkpoints_total": store.figures.checkpoints,
+        }
+        for name, store in stores.items()
+    ]
 
 
 def prepared_in(stores: Iterable[Store]) -> list[PreparedTransaction]:

@@ -1,4 +1,4 @@
-"""How the state that the journal alone gives differs from the truth, and what would make it the same.
+"""How the state that the journal alone gives differs from ActiveMQ's view, and what would make it the same.
 
 Both are states over an index. Where they agree, they are walked side by side, and nothing is kept; of a destination
 whose order differs, or that lacks a message, all messages are in memory once. The plan itself holds only what differs.
@@ -7,20 +7,21 @@ whose order differs, or that lacks a message, all messages are in memory once. T
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from journal.format import Location
-from store.keys import Entry
-from store.owners import OwnerState
-from store.records.message import Destination
-from store.state import State
-from store.takeover.order import ordered_keys
-from store.takeover.truth import Ranks, Truth, in_order_of_delivery
+from tandemmq.journal.format import Location
+from tandemmq.store.records.message import Destination
+from tandemmq.store.state.keys import Entry
+from tandemmq.store.state.owners import OwnerState
+from tandemmq.store.state.state import State
+from tandemmq.store.takeover.activemq_view import ActiveMQView, Ranks, in_order_of_delivery
+from tandemmq.store.takeover.order import ordered_keys
 
 
 class Removal(NamedTuple):
-    """A message that is not there in truth. With ``subscription_key`` only that subscription has it not."""
+    """A message that ActiveMQ's view does not hold. With ``subscription_key``: that subscription alone does not hold
+    it."""
 
     destination: Destination
     message_id: str
@@ -43,61 +44,51 @@ class Copy(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """What has to be said. The lists are in the order in which their records are to stand."""
+    """What is to be written. The lists are in the order of their records."""
 
     rolled_back: list[str] = field(default_factory=list)  # keys of transactions
     unsubscribed: list[OwnerState] = field(default_factory=list)
     removed_destinations: list[Destination] = field(default_factory=list)
-    subscribed: list[OwnerState] = field(default_factory=list)  # as they are in truth
+    subscribed: list[OwnerState] = field(default_factory=list)  # as in ActiveMQ's view
     repeated: list[bytes] = field(default_factory=list)  # payloads that ActiveMQ would not meet (store.takeover.strays)
     removals: list[Removal] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
-        return not (
-            self.rolled_back
-            or self.unsubscribed
-            or self.removed_destinations
-            or self.subscribed
-            or self.repeated
-            or self.removals
-            or self.copies
-        )
+        return not any(getattr(self, each.name) for each in fields(self))
 
 
+@dataclass(slots=True, eq=False)
 class _Message:
-    """A message of a destination that is looked at whole: its key in the journal, and who holds it where."""
+    """A message of a destination that is compared as a whole: its key in the journal, and who holds it where."""
 
-    __slots__ = ("entry", "key", "owners")
-
-    def __init__(self, key: int, entry: Entry) -> None:
-        self.key = key
-        self.entry = entry
-        self.owners: frozenset[str] = frozenset()
+    key: int
+    entry: Entry
+    owners: frozenset[str] = frozenset()
 
 
 QUEUE = ""  # the holder of a queue's messages, where a topic's have the key of their subscription
 
 
-def difference(journal: State, truth: Truth) -> Plan:
-    """What makes the state that the journal gives the same as the truth."""
+def difference(journal: State, activemq_view: ActiveMQView) -> Plan:
+    """What makes the state that the journal gives the same as ActiveMQ's view."""
     plan = Plan()
     for key, transaction in journal.transactions.items():
-        known = truth.state.transactions.get(key)
+        known = activemq_view.state.transactions.get(key)
         if transaction.is_prepared and (known is None or not known.is_prepared):
             plan.rolled_back.append(key)
     for destination in _destinations(journal):
-        there = truth.state.topics if destination.is_topic else truth.state.queues
+        there = activemq_view.state.topics if destination.is_topic else activemq_view.state.queues
         if not there.get(destination):
             if destination.is_topic:
                 plan.unsubscribed += [journal.owners[owner] for owner in journal.topics[destination]]
             else:
                 plan.removed_destinations.append(destination)
-    for destination in _destinations(truth.state):
+    for destination in _destinations(activemq_view.state):
         if destination.is_topic:
-            _compare_subscriptions(plan, journal, truth.state, destination)
-        _compare_messages(plan, journal, truth, destination)
+            _compare_subscriptions(plan, journal, activemq_view.state, destination)
+        _compare_messages(plan, journal, activemq_view, destination)
     return plan
 
 
@@ -125,61 +116,57 @@ def _owners(state: State, destination: Destination) -> dict[str, int]:
     return {} if owner is None else {QUEUE: owner}
 
 
-def _compare_subscriptions(plan: Plan, journal: State, truth: State, destination: Destination) -> None:
+def _compare_subscriptions(plan: Plan, journal: State, activemq_view: State, destination: Destination) -> None:
     for owner in journal.topics.get(destination, ()):
-        if journal.owners[owner].key not in _owners(truth, destination):
+        if journal.owners[owner].key not in _owners(activemq_view, destination):
             plan.unsubscribed.append(journal.owners[owner])
-    for key, owner in _owners(truth, destination).items():
+    for key, owner in _owners(activemq_view, destination).items():
         found = journal.subscriptions.get((destination, key))
         known = None if found is None else journal.owners[found]
         # Index versions before 5 do not tell where a record stands: the journal's own is taken then.
-        if known is None or truth.owners[owner].latest_record not in (0, known.latest_record):
-            plan.subscribed.append(truth.owners[owner])
+        if known is None or activemq_view.owners[owner].latest_record not in (0, known.latest_record):
+            plan.subscribed.append(activemq_view.owners[owner])
 
 
-def _compare_messages(plan: Plan, journal: State, truth: Truth, destination: Destination) -> None:
-    mine, theirs = _owners(journal, destination), _owners(truth.state, destination)
+def _compare_messages(plan: Plan, journal: State, activemq_view: ActiveMQView, destination: Destination) -> None:
+    mine, theirs = _owners(journal, destination), _owners(activemq_view.state, destination)
     removals: list[Removal] = []
-    if all(
-        _compare_owner(removals, journal, mine.get(key), truth, owner, destination, key or None)
-        for key, owner in theirs.items()
-    ):
+    for key, owner in theirs.items():
+        held = iter(()) if key not in mine else journal.entries(mine[key], 0)
+        found = _removals(held, activemq_view, owner, destination, key or None)
+        if found is None:
+            break
+        removals += found
+    else:
         plan.removals += removals
         return
     present = _held(journal, destination, None)
-    wanted = _held(truth.state, destination, truth.ranks)
+    wanted = _held(activemq_view.state, destination, activemq_view.ranks)
     for message_id, message in present.items():
         kept = wanted.get(message_id)
         for key in sorted(message.owners & theirs.keys()):
             if kept is None or key not in kept.owners:
                 plan.removals.append(Removal(destination, message_id, key or None))
-    _plan_order(plan, truth.state, destination, present, wanted)
+    _plan_order(plan, activemq_view.state, destination, present, wanted)
 
 
-def _compare_owner(
-    removals: list[Removal],
-    journal: State,
-    mine: int | None,
-    truth: Truth,
-    theirs: int,
-    destination: Destination,
-    subscription_key: str | None,
-) -> bool:
-    """Walk two owners side by side. False: more than removals is needed to make them the same."""
-    held = iter(()) if mine is None else journal.entries(mine, 0)
-    for _, wanted in in_order_of_delivery(truth.state, truth.ranks, destination, theirs):
+def _removals(
+    held: Iterator[tuple[int, Entry]], view: ActiveMQView, owner: int, destination: Destination, key: str | None
+) -> list[Removal] | None:
+    """Walk two owners side by side: what makes them the same. None: more than removals is needed for that."""
+    found: list[Removal] = []
+    for _, wanted in in_order_of_delivery(view.state, view.ranks, destination, owner):
         for _, entry in held:
             if entry.message_id == wanted.message_id:
                 if entry.location != wanted.location:
-                    return False
+                    return None
                 break
-            if truth.place_of(theirs, entry.message_id) is not None:
-                return False
-            removals.append(Removal(destination, entry.message_id, subscription_key))
+            if view.place_of(owner, entry.message_id) is not None:
+                return None
+            found.append(Removal(destination, entry.message_id, key))
         else:
-            return False
-    removals += (Removal(destination, entry.message_id, subscription_key) for _, entry in held)
-    return True
+            return None
+    return [*found, *(Removal(destination, entry.message_id, key) for _, entry in held)]
 
 
 def _held(state: State, destination: Destination, ranks: Ranks | None) -> dict[str, _Message]:
@@ -204,7 +191,11 @@ def _held(state: State, destination: Destination, ranks: Ranks | None) -> dict[s
 
 
 def _plan_order(
-    plan: Plan, truth: State, destination: Destination, present: dict[str, _Message], wanted: dict[str, _Message]
+    plan: Plan,
+    activemq_view: State,
+    destination: Destination,
+    present: dict[str, _Message],
+    wanted: dict[str, _Message],
 ) -> None:
     keys: list[int | None] = []
     for message_id, message in wanted.items():
@@ -212,7 +203,7 @@ def _plan_order(
         # Of two messages with one id the journal alone may have the dead one.
         is_there = known is not None and known.entry.location == message.entry.location
         keys.append(known.key if known is not None and is_there else None)
-    subscriptions = sorted(_owners(truth, destination).keys() - {QUEUE})
+    subscriptions = sorted(_owners(activemq_view, destination).keys() - {QUEUE})
     taken = {message.key for message in present.values()}
     for (message_id, message), key, order_key in zip(wanted.items(), keys, ordered_keys(keys, taken), strict=True):
         is_restored = key is None or not message.owners <= present[message_id].owners

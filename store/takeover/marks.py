@@ -7,7 +7,7 @@ has told all that it knew. ActiveMQ ignores traces.
 
 from __future__ import annotations
 
-from store.records.commands import encode_trace
+from tandemmq.store.records.commands import encode_trace
 
 _MARK = b"TANDEMMQ-TAKEOVER "
 

@@ -1,4 +1,4 @@
-"""The records that make the journal tell the truth by itself, in the order in which they are to stand.
+"""The records that make the journal agree with ActiveMQ's view, in the order in which they are to stand.
 
     begin mark
     Rollback            transactions that the journal alone takes for prepared
@@ -18,25 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from journal.errors import JournalCorrupt
-from journal.format import Location
-from journal.reader import JournalReader
-from store.hints import with_copy_hint
-from store.records.commands import (
-    AddMessage,
-    RemoveMessage,
-    UpdateMessage,
-    decode,
-    encode,
-    encode_remove_destination,
-    encode_rollback,
-    encode_unsubscribe,
-    transaction_of_key,
-)
-from store.records.loose import OPENWIRE_VERSION
-from store.records.openwire import decode_message, encode_message
-from store.takeover.difference import Copy, Plan, Removal
-from store.takeover.marks import BEGIN, END
+from tandemmq.journal.errors import JournalCorrupt
+from tandemmq.journal.format import Location
+from tandemmq.journal.reader import JournalReader
+from tandemmq.store.records import commands
+from tandemmq.store.records.hints import with_copy_hint
+from tandemmq.store.records.loose import OPENWIRE_VERSION
+from tandemmq.store.records.openwire import decode_message, encode_message
+from tandemmq.store.records.transactions import transaction_of_key
+from tandemmq.store.takeover.difference import Copy, Plan, Removal
+from tandemmq.store.takeover.marks import BEGIN, END
 
 BATCH_BYTES_MAX = 1 << 20
 # Bodies are laid out alike from this version on.
@@ -71,12 +62,9 @@ def _groups(
     plan: Plan, subscriptions: Sequence[bytes], reader: JournalReader, version_at: VersionAt
 ) -> Iterator[list[bytes]]:
     yield [BEGIN]
-    yield from ([encode_rollback(transaction_of_key(key))] for key in plan.rolled_back)
-    for owner in plan.unsubscribed:
-        assert owner.client_id is not None, "a subscription has a client"
-        assert owner.subscription_name is not None, "a subscription has a name"
-        yield [encode_unsubscribe(owner.destination, owner.client_id, owner.subscription_name)]
-    yield from ([encode_remove_destination(destination)] for destination in plan.removed_destinations)
+    yield from ([commands.encode_rollback(transaction_of_key(key))] for key in plan.rolled_back)
+    yield from ([commands.encode(commands.Subscription(owner.destination, owner.key))] for owner in plan.unsubscribed)
+    yield from ([commands.encode_remove_destination(destination)] for destination in plan.removed_destinations)
     yield from ([payload] for payload in subscriptions)
     yield from ([payload] for payload in plan.repeated)
     yield from ([_removal(removal)] for removal in plan.removals)
@@ -87,7 +75,7 @@ def _groups(
 
 def _removal(removal: Removal) -> bytes:
     destination, message_id, subscription_key = removal
-    return encode(RemoveMessage(destination, message_id, subscription_key=subscription_key))
+    return commands.encode(commands.RemoveMessage(destination, message_id, subscription_key=subscription_key))
 
 
 def _copied(copy: Copy, reader: JournalReader, version_at: VersionAt) -> list[bytes]:
@@ -97,24 +85,23 @@ def _copied(copy: Copy, reader: JournalReader, version_at: VersionAt) -> list[by
     if version < LAYOUT_VERSION_MIN:
         body = encode_message(decode_message(body, version))
     assert OPENWIRE_VERSION >= LAYOUT_VERSION_MIN, "what we write is of the later layout"
-    update = encode(UpdateMessage(add._replace(message=body, transaction=None)))
+    update = commands.encode(commands.UpdateMessage(add._replace(message=body, transaction=None)))
     records = [with_copy_hint(update, copy.order_key, copy.location)]
     records += _removals(add, copy.without)
     return records
 
 
-def _removals(add: AddMessage, subscription_keys: Iterable[str]) -> list[bytes]:
+def _removals(add: commands.AddMessage, subscription_keys: Iterable[str]) -> list[bytes]:
     return [_removal(Removal(add.destination, add.message_id, key)) for key in subscription_keys]
 
 
-def added_at(reader: JournalReader, location: Location, size: int = 0) -> AddMessage:
+def added_at(reader: JournalReader, location: Location, size: int = 0) -> commands.AddMessage:
     """The message that a record stores. Raises JournalMissing, JournalCorrupt, RecordDamaged."""
-    command = decode(reader.read(location, size))
-    if isinstance(command, UpdateMessage):
-        return command.add
-    if not isinstance(command, AddMessage):
+    command = commands.decode(reader.read(location, size))
+    add = commands.added(command)
+    if add is None:
         file, offset = location >> 32, location & 0xFFFFFFFF
         raise JournalCorrupt(
             file, offset, offset + size, f"a {type(command).__name__} stands where a message should be"
         )
-    return command
+    return add

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from store.takeover.scheduler import ScheduledJobs
+from tandemmq.store.takeover.scheduler import ScheduledJobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ import glob
 import os
 from typing import NamedTuple
 
-from journal.errors import JournalError
-from journal.files import JournalFiles
-from journal.scan import scan
-from store.records.commands import Schedule, decode
-from store.records.errors import RecordDamaged
+from tandemmq.journal.errors import JournalError
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.scan import scan
+from tandemmq.store.records.commands import Schedule, decode
+from tandemmq.store.records.errors import RecordDamaged
 
 ADD, RESCHEDULE, REMOVE, REMOVE_RANGE, DESTROY = range(11, 16)
 # Field numbers

@@ -1,4 +1,4 @@
-"""What ActiveMQ wrote into files that it will not read again.
+"""Records that ActiveMQ wrote into files that it will not read again.
 
 Its compaction copies acknowledgements into a file of their own, whose first record names the file they come from.
 While that one is there, a replay skips the copies. But after a restart such a file may be the last, and ActiveMQ
@@ -9,15 +9,13 @@ is said once more: live messages and branches that are in doubt as copies, all t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from contextlib import closing
 
-from journal.files import JournalFiles
-from journal.format import file_of
-from journal.reader import JournalReader
-from journal.scan import Batch, FileSource, Scan, scan
-from store.follow import Follower
-from store.hints import with_operation_hint
-from store.records.commands import (
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import file_of
+from tandemmq.journal.reader import JournalReader
+from tandemmq.journal.scan import scan
+from tandemmq.store.records.commands import (
     Commit,
     RemoveDestination,
     RemoveMessage,
@@ -27,20 +25,14 @@ from store.records.commands import (
     decode,
     encode,
     encode_prepare,
-    transaction_of_key,
 )
-from store.records.message import Destination
-from store.state import State
-from store.takeover.difference import Copy, Plan
-
-# Read of a file to see how it begins; a longer first batch takes a second read.
-FIRST_BYTES = 4096
-
-
-def first_batch(files: JournalFiles, file: int) -> Batch | None:
-    """The first batch of a file, None if it has none; little more than that is read."""
-    source = partial(FileSource, files, file)
-    return next(iter(Scan(source, file, is_live=True, chunk_bytes=FIRST_BYTES)), None)
+from tandemmq.store.records.hints import with_operation_hint
+from tandemmq.store.records.message import Destination
+from tandemmq.store.records.transactions import transaction_of_key
+from tandemmq.store.recovery.follow import Follower
+from tandemmq.store.recovery.header_reader import first_batch
+from tandemmq.store.state.state import State
+from tandemmq.store.takeover.difference import Copy, Plan
 
 
 def skipped_files(files: JournalFiles, foreign: list[int]) -> list[int]:
@@ -59,23 +51,22 @@ def say_again(plan: Plan, follower: Follower, skipped: list[int]) -> None:
     """Add to ``plan``, which makes the state exact for us, what makes it exact for ActiveMQ."""
     follower.checkpoint()  # so that the index knows where each message is
     state, files = follower.state, follower.files
-    reader = JournalReader(files)
-    for file in skipped:
-        for payload in _strays(files, file, follower.chronicle.ends.get(file)):
-            said = _outcome(state, payload)
-            if said is not None:
-                plan.repeated.append(said)
-    for owner in state.owners.values():
-        if owner.latest_record >> 32 in skipped:
-            plan.repeated.append(encode(decode(reader.read(owner.latest_record))))
-    for key, transaction in state.transactions.items():
-        moved = [operation for operation in transaction.operations if operation.location >> 32 in skipped]
-        if transaction.is_prepared and (moved or transaction.prepared_at >> 32 in skipped):
-            for operation in moved:
-                payload = reader.read(operation.location, operation.size)
-                plan.repeated.append(with_operation_hint(encode(decode(payload)), operation.location))
-            plan.repeated.append(encode_prepare(transaction_of_key(key)))
-    reader.close()
+    with closing(JournalReader(files)) as reader:
+        for file in skipped:
+            for payload in _strays(files, file, follower.epoch_history.ends.get(file)):
+                outcome = _outcome(state, payload)
+                if outcome is not None:
+                    plan.repeated.append(outcome)
+        for owner in state.owners.values():
+            if owner.latest_record >> 32 in skipped:
+                plan.repeated.append(encode(decode(reader.read(owner.latest_record))))
+        for key, transaction in state.transactions.items():
+            moved = [operation for operation in transaction.operations if operation.location >> 32 in skipped]
+            if transaction.is_prepared and (moved or transaction.prepared_at >> 32 in skipped):
+                for operation in moved:
+                    payload = reader.read(operation.location, operation.size)
+                    plan.repeated.append(with_operation_hint(encode(decode(payload)), operation.location))
+                plan.repeated.append(encode_prepare(transaction_of_key(key)))
     _copy_messages(plan, state, set(skipped))
 
 
@@ -94,7 +85,7 @@ def _outcome(state: State, payload: bytes) -> bytes | None:
     command = decode(payload)
     match command:
         case RemoveMessage(destination, message_id, _, key):
-            owner = state.queues.get(destination) if key is None else state.subscriptions.get((destination, key))
+            owner = state.owner_named(destination, key)
             order_key = None if owner is None else state.place_of(owner, message_id)
             if owner is None or order_key is None or state.entry(owner, order_key) is None:
                 return encode(command._replace(transaction=None, ack=None))
@@ -114,7 +105,7 @@ def _copy_messages(plan: Plan, state: State, skipped: set[int]) -> None:
     gone = set(plan.removed_destinations)
     found: dict[int, tuple[int, Copy, Destination, set[str]]] = {}
     for owner in state.owners.values():
-        key = None if owner.subscription_name is None else owner.key
+        key = owner.subscription_key
         if owner.destination in gone or key in ended:
             continue
         for order_key, entry in state.entries(owner.id, 0):

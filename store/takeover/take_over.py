@@ -1,4 +1,4 @@
-"""One take-over: read, compare, tell what to write; then set ActiveMQ's index aside. See the package.
+"""One take-over: read, compare, list what to write; then set ActiveMQ's index aside. The package has the overview.
 
 Order of a promotion, and what a crash leaves:
 
@@ -13,41 +13,40 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
-from index.disk import Disk
-from journal.errors import JournalCorrupt, JournalMissing
-from journal.files import JournalFiles
-from journal.format import Location
-from journal.reader import JournalReader
-from journal.scan import scan
-from store.damage import WHOLE_FILE, Damage, JournalLost
-from store.follow import Follower
-from store.headers import Chronicle
-from store.hints import CopyHint, hint_of
-from store.kahadb.errors import KahaIndexDamaged
-from store.kahadb.index import KahaIndex, read_index
-from store.kahadb.minimal import set_index_aside, write_minimal
-from store.records.commands import ADD, UPDATE, AddMessage, UpdateMessage, decode, encode
-from store.records.errors import RecordDamaged
-from store.records.loose import OPENWIRE_VERSION
-from store.records.message import Destination
-from store.records.openwire import decode_message, detect_version
-from store.takeover.difference import Plan, difference, missing_files, reordered
-from store.takeover.marks import END
-from store.takeover.records import LAYOUT_VERSION_MIN, batches
-from store.takeover.report import Report
-from store.takeover.scheduler import ScheduledJobs, find_scheduled_jobs
-from store.takeover.strays import first_batch, say_again, skipped_files
-from store.takeover.truth import OnCorrupt, Ranks, Truth
+from tandemmq.disk import Disk
+from tandemmq.journal.errors import JournalCorrupt, JournalMissing
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import RECORD_HEADER_SIZE, Location
+from tandemmq.journal.reader import JournalReader
+from tandemmq.journal.scan import scan
+from tandemmq.store.damage.report import WHOLE_FILE, Damage, JournalLost
+from tandemmq.store.kahadb.errors import KahaIndexDamaged
+from tandemmq.store.kahadb.index import KahaIndex, read_index
+from tandemmq.store.kahadb.minimal import set_index_aside, write_minimal
+from tandemmq.store.records.commands import ADD, UPDATE, AddMessage, UpdateMessage, decode, encode
+from tandemmq.store.records.headers import EpochHistory
+from tandemmq.store.records.hints import CopyHint, hint_of
+from tandemmq.store.records.loose import OPENWIRE_VERSION
+from tandemmq.store.records.message import Destination
+from tandemmq.store.records.openwire import VERSIONS_TRIED, detect_version
+from tandemmq.store.recovery.follow import Follower
+from tandemmq.store.recovery.header_reader import first_batch
+from tandemmq.store.takeover.activemq_view import ActiveMQView, OnCorrupt, Ranks
+from tandemmq.store.takeover.difference import Plan, difference, missing_files, reordered
+from tandemmq.store.takeover.marks import END
+from tandemmq.store.takeover.records import LAYOUT_VERSION_MIN, batches
+from tandemmq.store.takeover.report import Report
+from tandemmq.store.takeover.scheduler import ScheduledJobs, find_scheduled_jobs
+from tandemmq.store.takeover.strays import say_again, skipped_files
 
 log = logging.getLogger(__name__)
 
-# Messages by which the OpenWire version is told where no index tells it: so many of each of so many files.
+# Messages by which the OpenWire version is found where no index names it: so many of each of so many files.
 SAMPLES_MAX = 8
 SAMPLE_FILES_MAX = 8
-
-RECORD_HEADER_BYTES = 5
 
 
 class Takeover:
@@ -66,12 +65,9 @@ class Takeover:
 
     def batches(self) -> Iterator[list[bytes]]:
         """The payloads that follow the header, batch by batch, read from the journal as they are asked for. Each is to
-        be durable and applied before ``finish``; none if the journal tells the truth by itself."""
-        reader = JournalReader(self._work.files)
-        try:
+        be durable and applied before ``finish``; none if the journal agrees with it already."""
+        with closing(JournalReader(self._work.files)) as reader:
             yield from batches(self._plan, self._subscriptions, reader, self._work.version_at)
-        finally:
-            reader.close()
 
     def finish(self) -> Report:
         """Set ActiveMQ's index aside and write the minimal one; durable on return. Logs the report."""
@@ -100,7 +96,7 @@ class Takeover:
 
 @dataclass(slots=True)
 class _Work:
-    """What the steps share. ``has_foreign_files``: files without header whose OpenWire version no header tells."""
+    """What the steps share. ``has_foreign_files``: files without header whose OpenWire version no header names."""
 
     files: JournalFiles
     directory: str
@@ -116,13 +112,18 @@ class _Work:
         return _step_over if self.ignores_missing else None
 
     @property
-    def chronicle(self) -> Chronicle:
-        return self.follower.chronicle
+    def epoch_history(self) -> EpochHistory:
+        return self.follower.epoch_history
+
+    def records(self, file: int) -> Iterator[tuple[int, bytes]]:
+        """(offset, payload) of those that count in a file."""
+        for batch in scan(self.files, file, 0, self.epoch_history.ends.get(file), on_corrupt=self.on_corrupt):
+            yield from batch.records
 
     def version_at(self, file: int) -> int:
-        headers = self.chronicle.headers
+        headers = self.epoch_history.headers
         is_told = file in headers or any(number > file and headers[number].foreign_openwire for number in headers)
-        return self.chronicle.version_at(file) if is_told else self.openwire_version
+        return self.epoch_history.version_at(file) if is_told else self.openwire_version
 
 
 def _step_over(damage: JournalCorrupt) -> None:
@@ -138,13 +139,13 @@ def prepare_takeover(
     disk: Disk = os,
     ignores_missing: bool = False,
 ) -> Takeover | None:
-    """Look whether ActiveMQ left an index, and what it knows that the journal does not tell. Reads only; blocking.
+    """Find out whether ActiveMQ left an index, and what it knows that the journal does not say. Reads only; blocking.
 
     ``follower`` has read the journal to its end. ``scratch`` is a path for a temporary index, private to this broker;
     it is removed. ``index_directory`` is ActiveMQ's, that of the journal by default. None: there is only a minimal
-    index, and nothing to do. Raises JournalLost when the truth needs a file that is not there, and JournalCorrupt for
-    damage; with ``ignores_missing`` both are stepped over, as the follower did and said. OSError as the volume gives
-    it.
+    index, and nothing to do. Raises JournalLost when ActiveMQ's view needs a file that is missing, and JournalCorrupt
+    for damage; with ``ignores_missing`` both are stepped over, as the follower did and said. OSError as the volume
+    gives it.
     """
     started = time.monotonic()
     work = _Work(files, index_directory or files.directory, disk, follower, ignores_missing)
@@ -152,8 +153,8 @@ def prepare_takeover(
     plan, subscriptions = Plan(), list[bytes]()
     has_index = False
     try:
-        told = max((file for file, header in work.chronicle.headers.items() if header.foreign_openwire), default=0)
-        if kaha is not None and _is_minimal(kaha) and not _may_be_untold(work, told):
+        told = max((file for file, header in work.epoch_history.headers.items() if header.foreign_openwire), default=0)
+        if kaha is not None and _is_minimal(kaha) and not _may_be_unread(work, told):
             return None
         foreign = _foreign_files(work)
         untold = [file for file in foreign if file > told]
@@ -195,19 +196,16 @@ def prepare_takeover(
 def _open(work: _Work) -> tuple[KahaIndex | None, str | None]:
     """The index, or what is wrong with it; neither where there is none."""
     try:
-        kaha = read_index(work.directory, work.disk)
+        return read_index(work.directory, work.disk), None
     except KahaIndexDamaged as reason:
         return None, str(reason)
-    if kaha is None:
-        return None, None
-    return kaha, None
 
 
-def _may_be_untold(work: _Work, told: int) -> bool:
+def _may_be_unread(work: _Work, told: int) -> bool:
     """Whether ActiveMQ may have died before its first checkpoint: its index is then as empty as the one we leave, and
     only files without header show that it was here."""
     files = work.files.list()[:-1]  # the last one is the fence of this promotion
-    return any(file > told and file not in work.chronicle.headers for file in files)
+    return any(file > told and file not in work.epoch_history.headers for file in files)
 
 
 def _is_minimal(kaha: KahaIndex) -> bool:
@@ -222,31 +220,31 @@ def _by_index(work: _Work, kaha: KahaIndex, last_update: Location, scratch: str)
     reader = JournalReader(work.files)
 
     def size_of(location: Location) -> int:
-        return len(reader.read(location)) + RECORD_HEADER_BYTES
+        return len(reader.read(location)) + RECORD_HEADER_SIZE
 
     def record_of(topic: Destination, key: str) -> Location:
         owner = journal.subscriptions.get((topic, key))
         return 0 if owner is None else journal.owners[owner].latest_record
 
-    truth = Truth(work.files, work.chronicle, scratch, work.disk)
+    activemq_view = ActiveMQView(work.files, work.epoch_history, scratch, work.disk)
     try:
-        truth.read(kaha, size_of, record_of, work.on_corrupt)
-        if truth.is_told:
+        activemq_view.read(kaha, size_of, record_of, work.on_corrupt)
+        if activemq_view.is_journal_complete:
             return Plan(), []
         lost = [
             Damage(file, 0, WHOLE_FILE, f"ActiveMQ's index knows {live} messages in it", is_lost=True)
-            for file, live in missing_files(truth.state, work.files.list())
+            for file, live in missing_files(activemq_view.state, work.files.list())
         ]
         if lost and not work.ignores_missing:
             raise JournalLost(lost)
         for damage in lost:
-            truth.state.lose_file(damage.file, is_damage=True)
-        plan = difference(journal, truth)
+            activemq_view.state.lose_file(damage.file, is_damage=True)
+        plan = difference(journal, activemq_view)
         subscriptions = []
         for owner in plan.subscribed:
             is_stored = owner.latest_record <= last_update
             stored = (
-                truth.subscriptions[owner.destination, owner.key]
+                activemq_view.subscriptions[owner.destination, owner.key]
                 if is_stored
                 else decode(reader.read(owner.latest_record))
             )
@@ -255,41 +253,39 @@ def _by_index(work: _Work, kaha: KahaIndex, last_update: Location, scratch: str)
     except JournalMissing as reason:
         raise JournalLost([Damage(reason.file, 0, WHOLE_FILE, str(reason), is_lost=True)]) from reason
     finally:
-        truth.close()
+        activemq_view.close()
         reader.close()
 
 
 def _by_journal(work: _Work, foreign: Sequence[int], settled: int) -> Plan:
-    """Without an index only the order of prioritized destinations is to be told."""
+    """Without an index only the order of prioritized destinations needs records."""
     ranks = Ranks()
     moved = _moved_by_halves(work, settled)
     for file in foreign:
-        for batch in scan(work.files, file, 0, work.chronicle.ends.get(file), on_corrupt=work.on_corrupt):
-            for offset, payload in batch.records:
-                ranks.note(payload)
-                if moved:
-                    ranks.note_origin(file << 32 | offset, payload, moved)
+        for offset, payload in work.records(file):
+            ranks.note(payload)
+            if moved:
+                ranks.note_origin(file << 32 | offset, payload, moved)
     return reordered(work.follower.state, ranks)
 
 
 def _moved_by_halves(work: _Work, settled: int) -> set[tuple[Destination, str]]:
-    """Messages that take-overs moved which did not come to their end: where they stand now says nothing."""
+    """Messages that unfinished take-overs moved: their present place means nothing."""
     moved: set[tuple[Destination, str]] = set()
     of_this: set[tuple[Destination, str]] = set()
-    for file, header in sorted(work.chronicle.headers.items()):
+    for file, header in sorted(work.epoch_history.headers.items()):
         if file <= settled:
             continue
         if header.reason == "promotion":
             moved |= of_this
             of_this = set()
-        for batch in scan(work.files, file, 0, work.chronicle.ends.get(file), on_corrupt=work.on_corrupt):
-            for _, payload in batch.records:
-                if payload == END:
-                    of_this = set()
-                elif payload[0] == UPDATE and isinstance(hint_of(payload), CopyHint):
-                    command = decode(payload)
-                    assert isinstance(command, UpdateMessage), "its number says so"
-                    of_this.add((command.add.destination, command.add.message_id))
+        for _, payload in work.records(file):
+            if payload == END:
+                of_this = set()
+            elif payload[0] == UPDATE and isinstance(hint_of(payload), CopyHint):
+                command = decode(payload)
+                assert isinstance(command, UpdateMessage), "its number says so"
+                of_this.add((command.add.destination, command.add.message_id))
     return moved | of_this
 
 
@@ -297,7 +293,7 @@ def _foreign_files(work: _Work) -> list[int]:
     """The files that ActiveMQ wrote."""
     found = []
     for file in work.files.list():
-        is_ours = file in work.chronicle.headers or work.chronicle.ends.get(file) == 0
+        is_ours = file in work.epoch_history.headers or work.epoch_history.ends.get(file) == 0
         if not is_ours and first_batch(work.files, file) is not None:
             found.append(file)
     return found
@@ -305,44 +301,28 @@ def _foreign_files(work: _Work) -> list[int]:
 
 def _taken_over_until(work: _Work) -> int:
     """The first file of the last take-over that came to its end: the files before it are settled. 0: there is none."""
-    headers = work.chronicle.headers
+    headers = work.epoch_history.headers
     # The first take-over says the version in its header; one that ended what it began need not say it again.
     begun = min((file for file, header in headers.items() if header.foreign_openwire), default=None)
     firsts = [file for file, header in headers.items() if header.reason == "promotion"]
     for first in sorted((file for file in firsts if begun is not None and file >= begun), reverse=True):
         for file, header in headers.items():
-            if header.epoch == headers[first].epoch and _has_end(work, file):
+            if header.epoch == headers[first].epoch and any(payload == END for _, payload in work.records(file)):
                 return first
     return 0
-
-
-def _has_end(work: _Work, file: int) -> bool:
-    batches = scan(work.files, file, 0, work.chronicle.ends.get(file), on_corrupt=work.on_corrupt)
-    return any(payload == END for batch in batches for _, payload in batch.records)
 
 
 def _openwire_version(work: _Work, foreign: Sequence[int], kaha: KahaIndex | None) -> int:
     """The index tells the version of all bodies; without it, or where it errs, they are tried."""
     samples = list(_samples(work, foreign))
     told = OPENWIRE_VERSION if kaha is None else kaha.openwire_version
-    if _are_sound(samples, told):
-        return told
-    found = detect_version(samples)
+    found = detect_version(samples, (told, *VERSIONS_TRIED))
     if found is None:
         log.warning("messages of ActiveMQ are in no version of OpenWire that is known; %d is assumed", told)
         return told
-    if kaha is not None:
+    if kaha is not None and found != told:
         log.warning("the index says that bodies are in OpenWire %d; they are in %d", told, found)
     return found
-
-
-def _are_sound(samples: Sequence[bytes], version: int) -> bool:
-    try:
-        for sample in samples:
-            decode_message(sample, version)
-    except RecordDamaged:
-        return False
-    return True
 
 
 def _samples(work: _Work, foreign: Sequence[int]) -> Iterator[bytes]:

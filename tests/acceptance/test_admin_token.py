@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.security.passwords import make
-from tests.acceptance.broker_process import ROOT, BrokerProcess
+from tandemmq.broker.security.passwords import make
+from tests.support.acceptance.broker_process import ROOT, BrokerProcess
 
 NOBODY = 65534
 

@@ -1,5 +1,5 @@
-"""A running broker against connections that say anything, damaged or valid; ``python -m tests.fuzz.commands`` and
-``python -m tests.fuzz.valid_frames`` go on longer."""
+"""A running broker against connections that say anything, damaged or valid; ``python -m tests.support.fuzz.commands``
+and ``python -m tests.support.fuzz.valid_frames`` go on longer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tests.conftest import IS_THOROUGH
-from tests.fuzz import commands, valid_frames
+from tests.support.fuzz import commands, valid_frames
 
 ROUNDS_MAX = 10
 
@@ -23,7 +23,7 @@ def test_a_broker_survives_any_commands() -> None:
 @pytest.mark.timeout(600)
 def test_valid_frames_in_any_order_lose_nothing_and_harm_nobody() -> None:
     seed = random.SystemRandom().randrange(1 << 32)
-    examples, steps = (20, 60) if IS_THOROUGH else (4, 40)
+    examples, steps = (6, 60) if IS_THOROUGH else (2, 40)
     print(f"seed {seed}, {examples} examples, {steps} steps")
     wanted = {"stomp send", "stomp acknowledge", "openwire send", "openwire acknowledge"}
     for number in range(ROUNDS_MAX):  # chance may leave something out of a few short examples

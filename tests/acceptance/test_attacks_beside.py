@@ -7,21 +7,16 @@ for was answered, and that the master stayed master.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from attacks import ATTACKS, DESCRIPTORS, PREPARATIONS
-from broker_process import BrokerProcess
-from good_client import GoodClient, living, run
-
-from bench.peers.ports import free_port
-from store.check import check
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.attacks import ATTACKS, DESCRIPTORS, MASSES, PREPARATIONS, SECONDS_MAX
+from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.good_client import GoodClient, living, run
 
 
 class AttackedBroker(BrokerProcess):
@@ -47,15 +42,19 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedBroker]
     assert report.is_clean, report.problems
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.prove
+@pytest.mark.timeout(SECONDS_MAX + 60)
+@pytest.mark.parametrize(
+    "attack", [pytest.param(name, marks=pytest.mark.thorough if name in MASSES else ()) for name in ATTACKS]
+)
 async def test_a_good_client_beside_it_is_served_and_no_role_changes(broker: AttackedBroker, attack: str) -> None:
     before = broker.wait_role("master")
     if attack in PREPARATIONS:
-        await run("attacks.py", "prepare", attack, *broker.ports)
+        await run("attacks", "prepare", attack, *broker.ports)
     client = GoodClient(broker)
     async with living(client):
         await asyncio.sleep(0.2)
-        await run("attacks.py", "attack", attack, *broker.ports)
+        await run("attacks", "attack", attack, *broker.ports)
         count = len(client.round_trips)
         async with asyncio.timeout(20):
             while len(client.round_trips) < count + 20:  # noqa: ASYNC110 - what is waited for has no event

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess
-from stomp_wire import Wire
-
-from store.check import check
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.stomp_wire import Wire
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 

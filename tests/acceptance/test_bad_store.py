@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import stomp
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess, wait_until
-
-from journal.format import encode_batch
-from store.records.commands import encode_trace
+from tandemmq.journal.format import encode_batch
+from tandemmq.store.records.commands import encode_trace
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 
 
 @pytest.fixture

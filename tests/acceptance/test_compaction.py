@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess, wait_until
-from load import Books, consume, produce
-from stomp_wire import Wire
-
-from bench.journals import FILE_BYTES, QUEUE, write_journal
-from store.check import check
+from tandemmq.bench.journals import FILE_BYTES, QUEUE, write_journal
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.load import Books, consume, produce
+from tests.support.acceptance.stomp_wire import Wire
+from tests.support.prove import IS_PROOF, SEED, rounds
 
 pytestmark = pytest.mark.thorough
 
-KILLS = max(3, int(os.environ.get("TANDEMMQ_PROVE_KILLS", "3")) // 5)
-SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+KILLS = max(3, rounds(3, 120) // 5)
 GIB = 1 << 30
 NUMBERS = itertools.count()
 
@@ -73,7 +68,7 @@ async def keep_one_in_a_while(port: int, kept: list[str], stop: asyncio.Event) -
 async def test_the_disk_stays_bounded_whatever_nobody_reads_and_however_it_dies(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    print(f"seed {SEED}, {KILLS} kills (TANDEMMQ_SEED, TANDEMMQ_PROVE_KILLS)")
+    print(f"seed {SEED}, {KILLS} kills (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
     dice = random.Random(SEED)
     kept: list[str] = []
     books = Books()
@@ -119,7 +114,7 @@ async def test_the_disk_stays_bounded_whatever_nobody_reads_and_however_it_dies(
 @pytest.mark.timeout(900)
 def test_one_message_in_each_file_of_two_gigabytes(tmp_path: Path) -> None:
     """In the default run a tenth of it."""
-    scale = 1.0 if "TANDEMMQ_PROVE_IMAGES" in os.environ else 0.1
+    scale = 1.0 if IS_PROOF else 0.1
     data = tmp_path / "data"
     per_file = FILE_BYTES // 1360
     files = int(2 * GIB * scale / FILE_BYTES)

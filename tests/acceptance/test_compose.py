@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +19,12 @@ import pytest
 import stomp
 from stomp.utils import Frame
 
-sys.path.insert(0, os.path.dirname(__file__))
-sys.path.insert(0, str(Path(__file__).parents[1] / "services"))
-
-from compose_pair import Pair
-from docker_image import TREE, base_image, built, demand_docker, run, until
-from load import Books
-from reachable_database import reachable_postgres
-from under_load import demand_kept, under_load, wait_for_receipts
+from tests.support.acceptance.compose_pair import Pair
+from tests.support.acceptance.docker_image import TREE, base_image, built, demand_docker, run, until
+from tests.support.acceptance.load import Books
+from tests.support.acceptance.reachable_database import reachable_postgres
+from tests.support.acceptance.under_load import demand_kept, under_load, wait_for_receipts
+from tests.support.prove import rounds
 
 QUEUE = "/queue/compose"
 # stomp.py closes its socket in another thread: whoever uses it meanwhile meets the bare error of the system.
@@ -39,8 +36,8 @@ PAUSE_SECONDS = 5.0
 LEASE_FILE = TREE / "deploy" / "docker-compose.lease.yml"
 
 #: So many rounds of killing and stopping, and the stories that need a minute each; none: one round, without those.
-ROUNDS = int(os.environ.get("TANDEMMQ_PROVE_DEPLOYMENT") or 0)
-PROOF = pytest.mark.skipif(not ROUNDS, reason="TANDEMMQ_PROVE_DEPLOYMENT is not set")
+ROUNDS = rounds(0, 5)
+PROOF = pytest.mark.skipif(not ROUNDS, reason="TANDEMMQ_PROVE is not set")
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(900)]
 
@@ -145,7 +142,7 @@ class Client(stomp.ConnectionListener):
 # -- the story ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_standby_takes_over_from_a_killed_master_and_nothing_with_a_receipt_is_lost(pair: Pair) -> None:
+def test_a_standby_takes_over_without_losing_anything_with_a_receipt(pair: Pair) -> None:
     master, standby = pair.until_settled()
     until(lambda: pair.inspect(standby, "{{.State.Health.Status}}") == "healthy", "the standby's container is healthy")
     assert pair.page(standby, "health?ready")[0] == 503
@@ -201,8 +198,8 @@ def test_killed_and_stopped_in_turn_nothing_is_lost_under_load(pair: Pair) -> No
     books, outages = under_load(list(pair.stomp.values()), *acts)
     for act in (kill, stop):
         seconds = sorted(outage for each, outage in zip(acts, outages, strict=False) if each is act)
-        said = f"p50 {seconds[len(seconds) // 2]:.3f} s, at most {seconds[-1]:.3f} s without a receipt"
-        print(f"docker {act.__name__}: {len(seconds)} times, {said}")
+        text = f"p50 {seconds[len(seconds) // 2]:.3f} s, at most {seconds[-1]:.3f} s without a receipt"
+        print(f"docker {act.__name__}: {len(seconds)} times, {text}")
     demand_kept(books)
 
 
@@ -306,8 +303,8 @@ def test_two_containers_examine_their_volume_together(image: str) -> None:
         run("docker", "run", "-d", "--name", name, *mounted, image, *doctor, "--listen", "0.0.0.0:7777")
         until(lambda: "listening" in run("docker", "logs", name), "the other one listens")
         address = run("docker", "inspect", "--format", "{{.NetworkSettings.IPAddress}}", name).strip()
-        said = run("docker", "run", "--rm", *mounted, image, *doctor, "--peer", f"{address}:7777", "--json")
-        report = json.loads(said)
+        answer = run("docker", "run", "--rm", *mounted, image, *doctor, "--peer", f"{address}:7777", "--json")
+        report = json.loads(answer)
         assert address in report["second"]
         assert report["verdict"] in ("ok", "warn")
         assert run("docker", "wait", name).strip() == "0"
@@ -316,5 +313,5 @@ def test_two_containers_examine_their_volume_together(image: str) -> None:
     finally:
         run("docker", "rm", "--force", name)
         run("docker", "volume", "rm", name)
-    said = run("docker", "run", "--rm", image, "doctor", "storage", "/tmp", "--json")
-    assert "mount: overlay" in {check["name"] for check in json.loads(said)["checks"]}
+    answer = run("docker", "run", "--rm", image, "doctor", "storage", "/tmp", "--json")
+    assert "mount: overlay" in {check["name"] for check in json.loads(answer)["checks"]}

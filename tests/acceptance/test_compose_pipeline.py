@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
+from tandemmq.cli.pipeline.archive import archive
+from tests.support.acceptance.compose_pair import SERVICES, Pair
+from tests.support.acceptance.docker_image import (
+    BROKER,
+    JAVA,
+    PIPELINE,
+    TREE,
+    base_image,
+    built,
+    compose_command,
+    demand_docker,
+    run,
+    until,
+)
+from tests.support.acceptance.load import Books
+from tests.support.acceptance.under_load import demand_kept, under_load
+from tests.support.prove import IS_PROOF
 
-from compose_pair import SERVICES, Pair
-from docker_image import BROKER, JAVA, PIPELINE, TREE, base_image, built, compose_command, demand_docker, run, until
-from load import Books
-from under_load import demand_kept, under_load
-
-from broker.cli.pipeline.archive import archive
-
-PROOF = pytest.mark.skipif(not os.environ.get("TANDEMMQ_PROVE_DEPLOYMENT"), reason="TANDEMMQ_PROVE_DEPLOYMENT not set")
+PROOF = pytest.mark.skipif(not IS_PROOF, reason="TANDEMMQ_PROVE not set")
 ARCHIVE = "archive"
 #: Spark starts, plans and writes, on a machine that is busy with the pair's load.
 LAKE_SECONDS_MAX = 600.0
@@ -51,8 +58,8 @@ def services(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     command = compose_command()
     if command is None:
         pytest.skip("neither docker-compose nor the compose plug-in of docker is installed")
-    said = run(*command, "-f", str(TREE / "docker-compose.yml"), "--profile", "pipeline", "config", env=environment)
-    found: dict[str, Any] = yaml.safe_load(said)["services"]
+    output = run(*command, "-f", str(TREE / "docker-compose.yml"), "--profile", "pipeline", "config", env=environment)
+    found: dict[str, Any] = yaml.safe_load(output)["services"]
     return found
 
 
@@ -171,12 +178,12 @@ def test_the_lake_has_every_message_once_whoever_was_master(pair: Pair) -> None:
 def lake(pair: Pair) -> set[str]:
     """Queue and body of all that is in the lake; no id is there twice."""
     try:
-        said = run("docker", "exec", pair.container(ARCHIVE), "python3", "-c", ASK)
+        output = run("docker", "exec", pair.container(ARCHIVE), "python3", "-c", ASK)
     except AssertionError as error:
         if "FileNotFoundError" in str(error):
             return set()
         raise
-    rows = json.loads(said.splitlines()[-1])
+    rows = json.loads(output.splitlines()[-1])
     ids = [message_id for message_id, _, _ in rows]
     assert len(ids) == len(set(ids)), "a message is in the lake twice"
     return {f"{destination} {body}" for _, destination, body in rows}

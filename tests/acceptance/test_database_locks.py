@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess
-
-from store.check import check
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.prove import IS_PROOF
 
 #: A server for each kind; each with each on demand.
 PAIRS = [("postgres", "lease-database"), ("mariadb", "database")]
-if os.environ.get("TANDEMMQ_PROVE_LOCKS", "0") not in ("", "0"):
+if IS_PROOF:
     PAIRS += [("postgres", "database"), ("mariadb", "lease-database")]
 
 _fresh = itertools.count()
@@ -79,9 +75,9 @@ def test_a_killed_master_is_followed_and_the_password_is_nobodys(served: tuple[B
     assert b.terminate() == 0
     again = brokers.start("a")
     assert again.wait_role("master")["epoch"] > serving["epoch"]
-    said = json.dumps([waiting, serving]) + a.log.read_text() + b.log.read_text()
-    assert server.login[1] not in said
-    assert "127.0.0.1" in said
+    answer = json.dumps([waiting, serving]) + a.log.read_text() + b.log.read_text()
+    assert server.login[1] not in answer
+    assert "127.0.0.1" in answer
 
 
 def test_a_second_broker_of_one_name_ends_and_says_where_the_first_is(brokers: Brokers) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,20 +12,18 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import ROOT, BrokerProcess
-from hosts import PROGRAMS, BrokerOnHost, Host, not_allowed
-from load import Books
-from reachable_database import reachable_postgres
-from under_load import demand_kept, under_load, wait_for_receipts
-
-from store.check import check
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import ROOT, BrokerProcess
+from tests.support.acceptance.hosts import PROGRAMS, BrokerOnHost, Host, not_allowed
+from tests.support.acceptance.load import Books
+from tests.support.acceptance.reachable_database import reachable_postgres
+from tests.support.acceptance.under_load import demand_kept, under_load, wait_for_receipts
+from tests.support.prove import rounds
 
 pytestmark = pytest.mark.thorough
 
 #: So many rounds of each way to cut a host off; none: one way, once.
-ROUNDS = int(os.environ.get("TANDEMMQ_PROVE_DEPLOYMENT") or 0)
+ROUNDS = rounds(0, 5)
 LEASE = ("locker.type=lease-database", "locker.lock_acquire_sleep_interval=1s", "locker.lock_keep_alive_period=200ms")
 
 
@@ -119,8 +115,8 @@ def test_hosts_that_are_cut_off_are_replaced_and_stand_by_when_they_are_back(
     books, outages = under_load([a.address, b.address], *acts)
     for act in dict.fromkeys(acts):
         seconds = sorted(outage for each, outage in zip(acts, outages, strict=True) if each is act)
-        said = f"p50 {seconds[len(seconds) // 2]:.2f} s, at most {seconds[-1]:.2f} s without a receipt"
-        print(f"{act.__name__.replace('_', ' ')}: {len(seconds)} times, {said}")
+        output_text = f"p50 {seconds[len(seconds) // 2]:.2f} s, at most {seconds[-1]:.2f} s without a receipt"
+        print(f"{act.__name__.replace('_', ' ')}: {len(seconds)} times, {output_text}")
     print(
         f"{len(books.stored)} stored, {len(books.acknowledged)} acknowledged, {len(books.problems())} promises broken"
     )

@@ -11,20 +11,17 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess, wait_until
-from load import Books, consume, drain, produce
-from stomp_wire import LOST, Wire, connect_any
-
-from store.check import check
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.load import Books, consume, drain, produce
+from tests.support.acceptance.stomp_wire import LOST, Wire, connect_any
+from tests.support.prove import IS_PROOF, SEED
 
 pytestmark = pytest.mark.thorough
 
@@ -37,14 +34,12 @@ SETTINGS = {
     "store.checkpoint_interval": "200ms",
     "store.cleanup_interval": "1ms",
 }
-# Producers that are told at once, rather than wait for room (broker.flow).
+# Producers that are told at once, rather than wait for room (broker.engine.flow_control).
 FAIL_AT_ONCE = """
 [[destinations]]
 queue = ">"
 send_fail_if_no_space = true
 """
-SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
-IS_PROOF = "TANDEMMQ_PROVE_KILLS" in os.environ
 ROUNDS = 50 if IS_PROOF else 1  # so often somebody else fills the disk
 QUEUE = "/queue/q"
 # Nothing for so long: the queue is drained.
@@ -53,7 +48,7 @@ QUIET_SECONDS = 0.5
 
 @pytest.fixture(params=("tmpfs", "ext4") if IS_PROOF else ("tmpfs",))
 def volume(
-    tmp_path: Path, request: pytest.FixtureRequest, require_service: Callable[[object, str], None]
+    tmp_path: Path, request: pytest.FixtureRequest, require_program: Callable[[object, str], None]
 ) -> Iterator[Path]:
     """A directory that holds VOLUME_BYTES and no more."""
     directory = tmp_path / "volume"
@@ -61,14 +56,14 @@ def volume(
     if request.param == "tmpfs":
         how = ["-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "tmpfs"]
     else:
-        require_service(shutil.which("mkfs.ext4"), "mkfs.ext4 is not in the path")
+        require_program(shutil.which("mkfs.ext4"), "mkfs.ext4 is not in the path")
         image = tmp_path / "image"
         image.touch()
         os.truncate(image, VOLUME_BYTES + JOURNAL_OF_EXT4_BYTES)
         subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True)
         how = ["-o", "loop", str(image)]
     made = subprocess.run(["mount", *how, str(directory)], capture_output=True, text=True, check=False)
-    require_service(made.returncode == 0, f"{request.param} cannot be mounted here: {made.stderr.strip()}")
+    require_program(made.returncode == 0, f"{request.param} cannot be mounted here: {made.stderr.strip()}")
     try:
         yield directory
     finally:
@@ -95,7 +90,7 @@ def full_reason(broker: BrokerProcess) -> str | None:
     return next((warning for warning in status["warnings"] if warning.startswith("disk full")), None)
 
 
-def has_room(broker: BrokerProcess) -> bool:
+def has_space(broker: BrokerProcess) -> bool:
     status = broker.status()
     return status is not None and status["role"] == "master" and full_reason(broker) is None
 
@@ -185,10 +180,10 @@ async def test_producers_are_refused_consumers_drain_and_all_resumes(broker: Bro
     broker.start().wait_role("master")
     books = Books()
     producer = await connect_any([broker.stomp])
-    said = await fill(books, producer, "first")
-    assert said.startswith("disk full: ")
-    assert broker.data in said
-    assert "producers are refused until 3.0 MiB is free (the reserve is 2.0 MiB), since 20" in said
+    answer = await fill(books, producer, "first")
+    assert answer.startswith("disk full: ")
+    assert broker.data in answer
+    assert "producers are refused until 3.0 MiB is free (the reserve is 2.0 MiB), since 20" in answer
     assert len(books.stored) * BODY_BYTES > VOLUME_BYTES // 3
 
     status = broker.status()
@@ -227,13 +222,13 @@ async def test_producers_are_refused_consumers_drain_and_all_resumes(broker: Bro
 
     await drain(books, [broker.stomp], QUEUE, QUIET_SECONDS)
     await drain(books, [broker.stomp], "/queue/ActiveMQ.DLQ.Queue.q", QUIET_SECONDS)
-    await asyncio.to_thread(wait_until, lambda: has_room(broker), "producers go on")
+    await asyncio.to_thread(wait_until, lambda: has_space(broker), "producers go on")
     assert set(books.received.values()) == {1}, "none came twice"
     send(producer, "again", receipt="again")
     assert (await asyncio.wait_for(producer.read(), 10)).headers["receipt-id"] == "again"
     books.stored.add("again")
-    said = await fill(books, producer, "second")
-    assert said.startswith("disk full: ")
+    answer = await fill(books, producer, "second")
+    assert answer.startswith("disk full: ")
     await drain(books, [broker.stomp], QUEUE, QUIET_SECONDS)
     producer.close()
     assert broker.process is not None
@@ -265,7 +260,7 @@ async def test_a_broker_killed_on_a_full_disk_starts_there_again(broker: BrokerP
     broker.start().wait_role("master")
 
     await drain(books, [broker.stomp], QUEUE, QUIET_SECONDS)
-    await asyncio.to_thread(wait_until, lambda: has_room(broker), "producers go on")
+    await asyncio.to_thread(wait_until, lambda: has_space(broker), "producers go on")
     producer = await connect_any([broker.stomp])
     await fill(books, producer, "last")
     producer.close()
@@ -294,7 +289,7 @@ async def test_somebody_else_fills_the_disk_to_the_last_byte(broker: BrokerProce
             await asyncio.to_thread(fill_up, ballast)
             await asyncio.sleep(dice.uniform(0.3, 1.5))
             ballast.unlink()
-            await asyncio.to_thread(wait_until, lambda: has_room(broker), "it is master, with room", 30)
+            await asyncio.to_thread(wait_until, lambda: has_space(broker), "it is master, with room", 30)
             await goes_on(books)
         stop.set()
         consuming.set()

@@ -16,11 +16,8 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import ROOT, BrokerProcess, wait_until
-
-from store.check import check
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import ROOT, BrokerProcess, wait_until
 
 pytestmark = pytest.mark.thorough
 

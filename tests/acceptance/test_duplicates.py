@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import glob
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess, wait_until
-from stomp_wire import Frame, Wire
-
-from broker.client import Client
-from store.check import check
+from tandemmq.client import Client
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.stomp_wire import Frame, Wire
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,11 +11,8 @@ from pathlib import Path
 import pytest
 import stomp
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess, wait_until
-
-from store.check import check
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
 
 Start = Callable[..., BrokerProcess]
 

@@ -10,28 +10,27 @@ import asyncio
 import errno
 import os
 import random
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-import stomp_wire
-from broker_process import BrokerProcess, wait_until
-from stomp_wire import Wire
-from zombie_locks import FileLock
-from zombie_pair import Pair
-from zombie_shim import Area, Verb, built, compiler
-
-from store.check import check
+from tandemmq.store.tools.check import check
+from tests.support.acceptance import stomp_wire
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.stomp_wire import Wire
+from tests.support.acceptance.zombie_fixtures import library as library
+from tests.support.acceptance.zombie_locks import FileLock
+from tests.support.acceptance.zombie_pair import Pair
+from tests.support.acceptance.zombie_shim import Area, Verb
+from tests.support.prove import IS_PROOF
 
 pytestmark = pytest.mark.thorough
 
-IS_PROOF = "TANDEMMQ_PROVE_ZOMBIES" in os.environ
-SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+#: The workers of one run choose the same: they must agree about which tests there are.
+_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.Random(_RUN).getrandbits(32)
 QUEUE = "/queue/q"
 # A hung thread or a proof that ends is noticed within this.
 NOTICED_SECONDS_MAX = 20.0
@@ -68,13 +67,6 @@ CASES = [
 def chosen() -> list[Case]:
     """All in a proof, else one."""
     return CASES if IS_PROOF else random.Random(SEED).sample(CASES, 1)
-
-
-@pytest.fixture(scope="module")
-def library(require_service: Callable[[object, str], None]) -> Iterator[Path]:
-    require_service(compiler(), "no C compiler (cc, gcc, clang)")
-    with built() as made:
-        yield made
 
 
 @pytest.fixture
@@ -141,7 +133,7 @@ async def test_a_master_under_whom_something_fails_stands_by_and_can_rule_again(
 
 @pytest.mark.service
 @pytest.mark.prove
-@pytest.mark.skipif(not IS_PROOF, reason="takes a while; TANDEMMQ_PROVE_ZOMBIES=1")
+@pytest.mark.skipif(not IS_PROOF, reason="takes a while; TANDEMMQ_PROVE=full")
 async def test_a_master_whose_whole_volume_hangs_says_nothing_until_it_is_back(pair: Pair) -> None:
     """The lock file hangs, too: nobody can be given the lock, and nobody is told anything."""
     master, _ = await asyncio.to_thread(pair.settled)

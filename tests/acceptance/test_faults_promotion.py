@@ -6,30 +6,25 @@ The lock was theirs when they fell asleep; the fence may be up and the header no
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import wait_until
-from zombie_clients import Gate, Ledger, consume, drain, produce
-from zombie_locks import FileLock, GrantedLock, Lock, SqliteLease
-from zombie_pair import Pair, fence_of, journal_files, stop_all_threads
-from zombie_shim import Verb, built, compiler
-
-from store.check import check
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.acceptance.zombie_clients import Gate, Ledger, consume, drain, produce
+from tests.support.acceptance.zombie_fixtures import library as library
+from tests.support.acceptance.zombie_locks import FileLock, GrantedLock, Lock, SqliteLease
+from tests.support.acceptance.zombie_pair import Pair, fence_of, journal_files, stop_all_threads
+from tests.support.acceptance.zombie_shim import Verb
+from tests.support.prove import IS_PROOF, SEED, rounds
 
 pytestmark = pytest.mark.thorough
 
-IS_PROOF = "TANDEMMQ_PROVE_ZOMBIES" in os.environ
-ROUNDS = int(os.environ.get("TANDEMMQ_PROVE_ZOMBIES", "1")) if IS_PROOF else 1
-SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+ROUNDS = rounds(1, 100) if IS_PROOF else 1
 QUEUE = "busy"
 # Before the fence is put up; before the last file is synced that others wrote, or the header; before it is written.
 POINTS = [Verb.LINK, Verb.SYNC, Verb.WRITE]
@@ -42,20 +37,13 @@ LOCKS: dict[str, Callable[[Path], Lock]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def library(require_service: Callable[[object, str], None]) -> Iterator[Path]:
-    require_service(compiler(), "no C compiler (cc, gcc, clang)")
-    with built() as made:
-        yield made
-
-
 @pytest.mark.prove
 @pytest.mark.service
 @pytest.mark.timeout(120 + 30 * ROUNDS)
 @pytest.mark.parametrize("kind", LOCKS if IS_PROOF else ["shared-file"])
 async def test_zombies_that_were_becoming_master_harm_nobody(tmp_path: Path, library: Path, kind: str) -> None:
     rounds = -(-ROUNDS // len(LOCKS))
-    print(f"seed {SEED}, {rounds} rounds of {kind} (TANDEMMQ_SEED, TANDEMMQ_PROVE_ZOMBIES)")
+    print(f"seed {SEED}, {rounds} rounds of {kind} (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
     dice = random.Random(SEED)
     pair = Pair(tmp_path / "data", LOCKS[kind](tmp_path), library)
     ledger, gate = Ledger(), Gate()

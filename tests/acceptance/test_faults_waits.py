@@ -1,16 +1,15 @@
 """A volume that hangs under a real process while it stands by, hands over, or holds a lock that lies on that volume.
 
-tests/ha/test_waits.py hangs each wait of the table in docs/failures.md; here are the stories of whole processes.
+tests/unit/broker/ha/test_waits.py hangs each wait of the table in docs/failures.md; here are the stories of whole
+processes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import socket
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,28 +18,19 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-import stomp_wire
-from broker_process import BrokerProcess, wait_until
-from zombie_locks import FileLock, Lock, SqliteLease
-from zombie_pair import Pair
-from zombie_shim import Area, Shim, Verb, built, compiler
-
-from store.check import check
+from tandemmq.store.tools.check import check
+from tests.support.acceptance import stomp_wire
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.zombie_fixtures import library as library
+from tests.support.acceptance.zombie_locks import FileLock, Lock, SqliteLease
+from tests.support.acceptance.zombie_pair import Pair
+from tests.support.acceptance.zombie_shim import Area, Shim, Verb
 
 pytestmark = [pytest.mark.thorough, pytest.mark.service, pytest.mark.timeout(240)]
 
 QUEUE = "/queue/q"
 # The longest bound of the table, and what follows on it.
 SECONDS_MAX = 90.0
-
-
-@pytest.fixture(scope="module")
-def library(require_service: Callable[[object, str], None]) -> Iterator[Path]:
-    require_service(compiler(), "no C compiler (cc, gcc, clang)")
-    with built() as made:
-        yield made
 
 
 @pytest.fixture

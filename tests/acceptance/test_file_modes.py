@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.broker_process import ROOT, BrokerProcess
+from tests.support.acceptance.broker_process import ROOT, BrokerProcess
 
 WORKS = "import os, sys; os.umask(0o022); os.execv(sys.argv[1], sys.argv[1:])"
 

@@ -7,21 +7,17 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import ROOT, BrokerProcess
-from stomp_wire import Frame, Wire
-
-from broker.cli.store.admin import call
-from store.check import check
+from tandemmq.cli.admin_call import call
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess, tandemmq
+from tests.support.acceptance.stomp_wire import Frame, Wire
+from tests.support.prove import rounds
 
 pytestmark = pytest.mark.thorough
 
@@ -38,7 +34,7 @@ BURST = 20
 PAUSE_SECONDS = 0.05
 LOAD_SECONDS = 0.3
 # Handovers under load, back and forth.
-ROUNDS = int(os.environ.get("TANDEMMQ_PROVE_HANDOVERS", "2"))
+ROUNDS = rounds(2, 20)
 
 
 @pytest.fixture
@@ -60,11 +56,6 @@ def brokers(tmp_path: Path) -> Iterator[Start]:
 
 def admin_of(broker: BrokerProcess) -> str:
     return f"http://127.0.0.1:{broker.admin}"
-
-
-def tandemmq(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tandemmq", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
 class Client:
@@ -232,8 +223,8 @@ async def a_handover_under_load(master: BrokerProcess, standby: BrokerProcess, n
     living = asyncio.gather(*(client.live() for client in clients))
     await asyncio.sleep(LOAD_SECONDS)
     if how == "page":
-        said = await asyncio.to_thread(call, admin_of(master), "handover", {}, is_post=True, seconds_max=60)
-        assert said["name"] == master.name
+        answer = await asyncio.to_thread(call, admin_of(master), "handover", {}, is_post=True, seconds_max=60)
+        assert answer["name"] == master.name
     else:
         os.kill(master.pid, signal.SIGTERM)
     await asyncio.wait_for(living, 20)
@@ -301,9 +292,9 @@ def test_a_kill_is_explained_with_both_rings_one_of_them_dead(brokers: Start) ->
     standby.wait_role("standby")
     asyncio.run(preload(master.stomp, "/queue/q", ["x"]))
     lock = tandemmq("lock", "status", "--admin", admin_of(standby), "--json")
-    said = json.loads(lock.stdout)
-    assert (said["holder"]["name"], said["holder"]["epoch"], said["proof"]["holds"]) == ("a", 1, True)
-    assert [waiter["name"] for waiter in said["waiting"]] == ["b"]
+    answer = json.loads(lock.stdout)
+    assert (answer["holder"]["name"], answer["holder"]["epoch"], answer["proof"]["holds"]) == ("a", 1, True)
+    assert [waiter["name"] for waiter in answer["waiting"]] == ["b"]
     pid = master.pid
     died = time.time()
     master.kill()
@@ -331,6 +322,6 @@ def test_a_kill_is_explained_with_both_rings_one_of_them_dead(brokers: Start) ->
     # And is given its rule back.
     back = tandemmq("handover", "--admin", admin_of(standby), "--wait", "30", "--json")
     assert back.returncode == 0, back.stdout + back.stderr
-    said = json.loads(back.stdout)
-    assert (said["former"], said["successor"], said["admin"]) == ("b", "a", admin_of(master))
-    assert said["epoch"] > said["former_epoch"]
+    answer = json.loads(back.stdout)
+    assert (answer["former"], answer["successor"], answer["admin"]) == ("b", "a", admin_of(master))
+    assert answer["epoch"] > answer["former_epoch"]

@@ -7,23 +7,19 @@ meanwhile, some hand over, some lose their lock file.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
+from tandemmq.store.tools.check import check
+from tests.conftest import IS_THOROUGH
+from tests.support.acceptance.kill_rounds import OF_A_PAIR, OF_A_TRIO, Group, Round, chosen, play
+from tests.support.acceptance.load import Books, consume, drain, produce
+from tests.support.prove import SEED, rounds
 
-from kill_rounds import OF_A_PAIR, OF_A_TRIO, Group, Round, chosen, play
-from load import Books, consume, drain, produce
-
-from store.check import check
-
-ROUNDS = int(os.environ.get("TANDEMMQ_PROVE_KILLS", "4"))
-SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+ROUNDS = rounds(4 if IS_THOROUGH else 2, 120)
 QUEUE = "/queue/kills"
 # A client whose broker is silent for so long goes to the next: one that sleeps does not hang up.
 PATIENCE_SECONDS = 2.0
@@ -42,7 +38,7 @@ OPTIONS = (
 async def test_kills_under_load_lose_nothing_and_undo_nothing(
     tmp_path: Path, names: str, kinds: dict[str, tuple[Round, int]]
 ) -> None:
-    print(f"seed {SEED}, {ROUNDS} rounds (TANDEMMQ_SEED, TANDEMMQ_PROVE_KILLS)")
+    print(f"seed {SEED}, {ROUNDS} rounds (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
     dice = random.Random(SEED)
     data = tmp_path / "data"
     group = Group(data, names, *OPTIONS)

@@ -4,20 +4,15 @@ and a good client beside is served."""
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess
-from good_client import GoodClient, living, run
-from memory_attacks import ATTACKS
-
-from store.check import check
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.good_client import GoodClient, living, run
+from tests.support.acceptance.memory_attacks import ATTACKS, MASSES
 
 MIB = 1 << 20
 LIMIT = 64 * MIB
@@ -44,14 +39,16 @@ def forget_peak(broker: BrokerProcess) -> None:
     Path(f"/proc/{broker.pid}/clear_refs").write_text("5")
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize(
+    "attack", [pytest.param(name, marks=pytest.mark.thorough if name in MASSES else ()) for name in ATTACKS]
+)
 async def test_memory_stays_below_its_limit_and_a_good_client_is_served(broker: BrokerProcess, attack: str) -> None:
     client = GoodClient(broker)
     async with living(client):
         await asyncio.sleep(0.5)
         before = resident(broker, "VmRSS")
         forget_peak(broker)
-        await run("memory_attacks.py", attack, broker.stomp, broker.admin)
+        await run("memory_attacks", attack, broker.stomp, broker.admin)
         count = len(client.round_trips)
         async with asyncio.timeout(20):
             while len(client.round_trips) < count + 20:  # noqa: ASYNC110 - what is waited for has no event

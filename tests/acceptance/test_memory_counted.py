@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from attacks import CONNECT
-from broker_process import BrokerProcess
-from openwire_wire import OpenWire
-
-from bench.peers.ports import free_port
-from broker.protocols.openwire import schema
-from store.records.message import Destination, DestinationKind
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.broker.protocols.openwire import schema
+from tandemmq.store.records.message import Destination, DestinationKind
+from tests.support.acceptance.attacks import CONNECT
+from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.openwire_wire import OpenWire
 
 MIB = 1 << 20
 PAGE_BYTES = 4096
@@ -66,9 +61,9 @@ async def test_memory_is_counted_within_a_quarter_of_what_is_held(broker: Broker
         writer.write(b"SEND\ndestination:/queue/q\n%b\0" % rest.replace(b"{number}", b"%08d" % number))
         await writer.drain()
     await receipt()
-    held, said = resident(broker) - before[0], counted(broker) - before[1]
-    print(f"{kind}: {said / MIB:.0f} MiB counted, {held / MIB:.0f} MiB held")
-    assert 0.75 < said / held < 1.34
+    held, lines = resident(broker) - before[0], counted(broker) - before[1]
+    print(f"{kind}: {lines / MIB:.0f} MiB counted, {held / MIB:.0f} MiB held")
+    assert 0.75 < lines / held < 1.34
     writer.close()
 
 
@@ -90,10 +85,10 @@ async def test_the_parts_of_a_composite_of_a_jms_client_share_their_body(broker:
     await asyncio.to_thread(send, b"x", 1)
     before = resident(broker), counted(broker)
     await asyncio.to_thread(send, b"x" * MIB, 60)
-    held, said = resident(broker) - before[0], counted(broker) - before[1]
-    print(f"parts: {said / MIB:.0f} MiB counted, {held / MIB:.0f} MiB held")
-    assert 60 * MIB < said < 70 * MIB
-    assert 0.75 < said / held < 1.34
+    held, lines = resident(broker) - before[0], counted(broker) - before[1]
+    print(f"parts: {lines / MIB:.0f} MiB counted, {held / MIB:.0f} MiB held")
+    assert 60 * MIB < lines < 70 * MIB
+    assert 0.75 < lines / held < 1.34
 
 
 async def test_what_many_do_not_read_is_counted_once(broker: BrokerProcess) -> None:
@@ -113,8 +108,8 @@ async def test_what_many_do_not_read_is_counted_once(broker: BrokerProcess) -> N
         while counted(broker, "output") - before[1] < size * 3 // 4:  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.1)
     await asyncio.sleep(1)  # until all were told
-    held, said = resident(broker) - before[0], counted(broker, "output") - before[1]
-    print(f"output of {len(clients)}: {said / MIB:.0f} MiB counted, {held / MIB:.0f} MiB held")
-    assert 0.75 < said / held < 1.34
+    held, lines = resident(broker) - before[0], counted(broker, "output") - before[1]
+    print(f"output of {len(clients)}: {lines / MIB:.0f} MiB counted, {held / MIB:.0f} MiB held")
+    assert 0.75 < lines / held < 1.34
     for writer in [*clients, sender]:
         writer.close()

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess
-from stomp_wire import Wire
-
-from store.check import check
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.stomp_wire import Wire
 
 # Several windows of 2,000.
-MESSAGES = int(os.environ.get("TANDEMMQ_PROVE_PRIORITIES", "12000"))
+MESSAGES = 12_000
 QUEUE = "/queue/urgent"
 ON = '[[destinations]]\nqueue = "urgent"\nprioritized_messages = true\n'
 

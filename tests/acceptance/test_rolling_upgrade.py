@@ -13,13 +13,10 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import ROOT, BrokerProcess
-from load import Books
-from under_load import demand_kept, under_load
-
-from store.check import check
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import ROOT, BrokerProcess
+from tests.support.acceptance.load import Books
+from tests.support.acceptance.under_load import demand_kept, under_load
 
 pytestmark = pytest.mark.thorough
 

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import struct
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess, wait_until
-from openwire_wire import INFO, OpenWire, Refused, queue, topic
-from stomp_wire import Wire
-
-from bench.peers.ports import free_port
-from broker.declarations import TEMPORARIES_MAX
-from broker.protocols.openwire import schema
-from broker.protocols.openwire.codec import STORED
-from broker.protocols.openwire.frames import HANDSHAKE_BYTES_MAX
-from broker.protocols.openwire.types import MessageId, ProducerId
-from broker.protocols.openwire.wireformat import our_info
-from broker.protocols.stomp.session import CONNECT_BYTES_MAX
-from store.records.message import Destination, DestinationKind
-from store.records.openwire import INFLATED_BYTES_MAX
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.broker.engine.declarations import TEMPORARIES_MAX
+from tandemmq.broker.protocols.openwire import schema
+from tandemmq.broker.protocols.openwire.codec import STORED
+from tandemmq.broker.protocols.openwire.frames import HANDSHAKE_BYTES_MAX
+from tandemmq.broker.protocols.openwire.types import MessageId, ProducerId
+from tandemmq.broker.protocols.openwire.wireformat import our_info
+from tandemmq.broker.protocols.stomp.session import CONNECT_BYTES_MAX
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.openwire import INFLATED_BYTES_MAX
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.openwire_wire import INFO, OpenWire, Refused, queue, topic
+from tests.support.acceptance.stomp_wire import Wire
 
 MIB = 1 << 20
 FRAME_MAX = 2 * MIB

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess
-from openwire_wire import OpenWire, Refused, queue, topic
-from stomp_wire import Wire
-
-from bench.peers.ports import free_port
-from broker.protocols.openwire import schema
-from broker.protocols.openwire.schema import TransactionType
-from broker.security.passwords import make
-from store.records.message import Destination, DestinationKind
-from store.records.transactions import XaTransactionId
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.broker.protocols.openwire import schema
+from tandemmq.broker.protocols.openwire.schema import TransactionType
+from tandemmq.broker.security.passwords import make
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.transactions import XaTransactionId
+from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.openwire_wire import OpenWire, Refused, queue, topic
+from tests.support.acceptance.stomp_wire import Wire
 
 SETTINGS = """\
 [[connectors]]
@@ -138,9 +133,9 @@ def own_address() -> str | None:
         return None if found.startswith("127.") else found
 
 
-def test_nobody_is_anonymous_from_elsewhere(broker: Secured, require_service: Callable[[object, str], None]) -> None:
+def test_nobody_is_anonymous_from_elsewhere(broker: Secured, require_program: Callable[[object, str], None]) -> None:
     address = own_address()
-    require_service(address, "this machine has no address but loopback")
+    require_program(address, "this machine has no address but loopback")
     assert address is not None
     assert b"CONNECTED" in stomp(broker, connect_frame(None) + b"DISCONNECT\nreceipt:last\n\n\0")
     assert b"password is invalid" in stomp(broker, connect_frame(None), address, address)
@@ -151,8 +146,8 @@ def test_nobody_is_anonymous_from_elsewhere(broker: Secured, require_service: Ca
 
 
 def test_what_follows_a_refused_login_is_not_done(broker: Secured) -> None:
-    said = connect_frame("alice", "guess") + b"SEND\ndestination:/queue/OPEN.refused\nreceipt:last\n\nx\0"
-    assert b"RECEIPT" not in stomp(broker, said, "127.0.3.1")
+    text = connect_frame("alice", "guess") + b"SEND\ndestination:/queue/OPEN.refused\nreceipt:last\n\nx\0"
+    assert b"RECEIPT" not in stomp(broker, text, "127.0.3.1")
     status = broker.status()
     assert status is not None
     assert "OPEN.refused" not in str(status)
@@ -346,7 +341,7 @@ def test_anothers_branch_is_not_decided_before_it_is_prepared(broker: Secured) -
         each.close()
 
 
-def test_a_prepared_branch_is_not_ended_without_rights_on_what_it_touches_after_a_restart_either(
+def test_after_a_restart_ending_a_prepared_branch_still_needs_rights(
     broker: Secured,
 ) -> None:
     branch = XaTransactionId(7, b"alice", b"2")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess
-from stomp_wire import Frame, Wire
-
-from store.check import check
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.acceptance.stomp_wire import Frame, Wire
 
 
 @pytest.fixture
@@ -173,7 +168,7 @@ async def test_a_queue_longer_than_memory_comes_out_in_order_after_a_failover(
     assert status["counts"]["messages"] == 0
 
 
-async def test_what_a_subscriber_sent_itself_and_did_not_want_does_not_come_from_the_next_master(
+async def test_no_local_holds_after_a_failover(
     pair: tuple[BrokerProcess, BrokerProcess],
 ) -> None:
     master, standby = pair

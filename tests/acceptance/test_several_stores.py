@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
-import sys
 import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess, wait_until
 from click.testing import CliRunner
-from load import Books, drain
-from stomp_wire import LOST, Wire, connect_any
 
-from broker.cli.store.check import check
-from store.several.check import check_all
-from store.several.layout import stores_in
+from tandemmq.cli.store.check import check
+from tandemmq.store.several.layout import stores_in
+from tandemmq.store.tools.check_several import check_all
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.load import Books, drain
+from tests.support.acceptance.stomp_wire import LOST, Wire, connect_any
+from tests.support.prove import SEED, rounds
 
 pytestmark = pytest.mark.thorough
 
-ROUNDS = int(os.environ.get("TANDEMMQ_PROVE_KILLS", "2"))
-SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+ROUNDS = rounds(2, 120)
 SETTINGS = """
 [store]
 journal_max_file_length = "1mb"
@@ -111,7 +106,7 @@ async def move(ports: list[int], stop: asyncio.Event) -> int:
 @pytest.mark.timeout(120 + 15 * ROUNDS)
 async def test_kills_under_load_with_transactions_over_two_stores(tmp_path: Path) -> None:
     """Every message arrives in the other store exactly once, whatever is killed."""
-    print(f"seed {SEED}, {ROUNDS} rounds (TANDEMMQ_SEED, TANDEMMQ_PROVE_KILLS)")
+    print(f"seed {SEED}, {ROUNDS} rounds (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
     dice = random.Random(SEED)
     a, b = brokers(tmp_path)
     ports = [a.stomp, b.stomp]

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from broker_process import BrokerProcess
-
-from broker.cli import main
-from store.check import check
+from tandemmq.cli import main
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess
 
 FILE_BYTES = 256 * 1024
 

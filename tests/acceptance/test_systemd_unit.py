@@ -12,17 +12,14 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
+from tandemmq.bench.peers.ports import free_port
+from tests.support.acceptance.docker_image import SYSTEMD, base_image, built, demand_docker, run, until
+from tests.support.acceptance.load import Books
+from tests.support.acceptance.systemd_machine import Machine
+from tests.support.acceptance.under_load import demand_kept, under_load
+from tests.support.prove import IS_PROOF
+from tests.support.tree import ROOT as TREE
 
-
-from docker_image import SYSTEMD, base_image, built, demand_docker, run, until
-from load import Books
-from systemd_machine import Machine
-from under_load import demand_kept, under_load
-
-from bench.peers.ports import free_port
-
-TREE = Path(__file__).parents[2]
 UNIT = TREE / "deploy" / "tandemmq.service"
 NOWHERE = ("--stomp", "127.0.0.1:0", "--openwire", "off", "--admin", "off")
 
@@ -70,14 +67,14 @@ def service(name: str, data: Path, folder: Path) -> Iterator[Callable[[str], str
             )
 
         def heard(text: str) -> str:
-            said: list[str] = []
-            while not said or text not in said[-1]:
+            lines: list[str] = []
+            while not lines or text not in lines[-1]:
                 try:
-                    said.append(manager.recv(4096).decode())
+                    lines.append(manager.recv(4096).decode())
                 except TimeoutError:
                     log = (folder / f"{name}.log").read_text()
-                    pytest.fail(f"{name} never said {text!r}; it said {said} and logged:\n{log}")
-            return said[-1]
+                    pytest.fail(f"{name} never said {text!r}; it said {lines} and logged:\n{log}")
+            return lines[-1]
 
         try:
             yield heard
@@ -104,8 +101,8 @@ def test_master_and_standby_tell_systemd_that_they_are_ready_and_alive(tmp_path:
 def machines(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, require_service: Callable[[object, str], None]
 ) -> Iterator[tuple[Machine, Machine]]:
-    if os.environ.get("TANDEMMQ_PROVE_DEPLOYMENT", "0") in ("", "0"):
-        pytest.skip("TANDEMMQ_PROVE_DEPLOYMENT is not set")
+    if not IS_PROOF:
+        pytest.skip("TANDEMMQ_PROVE is not set")
     demand_docker(require_service)
     base = base_image("base-systemd", SYSTEMD)
     volume = f"tandemmq-test-{os.getpid()}"

@@ -10,16 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from zombie_clients import Gate, Ledger, consume, drain, produce
-from zombie_faults import (
+from tests.support.acceptance.zombie_clients import Gate, Ledger, consume, drain, produce
+from tests.support.acceptance.zombie_faults import (
     CutOff,
     CutOffFromAll,
     Fault,
@@ -33,19 +30,18 @@ from zombie_faults import (
     StoppedHandingOver,
     StoppedWithClocks,
 )
-from zombie_locks import FileLock, GrantedLock, Lock, SqliteLease
-from zombie_pair import Pair
-from zombie_rounds import Plan, Round, Row, Table
-from zombie_servers import Servers
-from zombie_shim import built, compiler
+from tests.support.acceptance.zombie_fixtures import library as library
+from tests.support.acceptance.zombie_locks import FileLock, GrantedLock, Lock, SqliteLease
+from tests.support.acceptance.zombie_pair import Pair
+from tests.support.acceptance.zombie_rounds import Plan, Round, Row, Table
+from tests.support.acceptance.zombie_servers import Servers
+from tests.support.prove import IS_PROOF, SEED, rounds
 
 pytestmark = pytest.mark.thorough
 
-IS_PROOF = "TANDEMMQ_PROVE_ZOMBIES" in os.environ
-ROUNDS = int(os.environ.get("TANDEMMQ_PROVE_ZOMBIES", "2"))
+ROUNDS = rounds(2, 100)
 # A part of a kind's name: only such rounds.
-ONLY = os.environ.get("TANDEMMQ_PROVE_ZOMBIES_OF", "")
-SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+ONLY = os.environ.get("TANDEMMQ_ZOMBIES_OF", "")
 QUEUE = "busy"
 # So many rounds have seen what there is to be seen.
 PROOF_ROUNDS_MIN = 20
@@ -114,13 +110,6 @@ def plan(rounds: int, locks: list[str], dice: random.Random) -> list[Plan]:
 
 
 @pytest.fixture(scope="module")
-def library(require_service: Callable[[object, str], None]) -> Iterator[Path]:
-    require_service(compiler(), "no C compiler (cc, gcc, clang)")
-    with built() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def servers(library: Path, require_service: Callable[[object, str], None]) -> Iterator[Servers]:
     made = Servers(library, require_service)
     yield made
@@ -131,7 +120,7 @@ def servers(library: Path, require_service: Callable[[object, str], None]) -> It
 @pytest.mark.service
 @pytest.mark.timeout(180 + 60 * ROUNDS)
 async def test_zombies_harm_nobody(tmp_path: Path, library: Path, servers: Servers) -> None:
-    print(f"seed {SEED}, {ROUNDS} rounds (TANDEMMQ_SEED, TANDEMMQ_PROVE_ZOMBIES)")
+    print(f"seed {SEED}, {ROUNDS} rounds (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
     dice = random.Random(SEED)
     planned = plan(ROUNDS, list(LOCKS) if IS_PROOF else WITHOUT_SERVERS, dice)
     table = Table()

@@ -1,6 +1,6 @@
 """Every image that a power loss may leave of some short lives of a store is opened, and the store held to its word.
 
-Of each life a seeded sample is opened; with TANDEMMQ_PROVE_IMAGES set (``make prove``) all of it is, by as many
+Of each life a seeded sample is opened; with TANDEMMQ_PROVE set (``make prove``) all of it is, by as many
 processes as there are processors, once as it is and once without its indexes, and the recoveries of some images are
 crashed as well. What was judged before under the same promises is not judged again.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,14 +17,12 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from explorer import Candidate, Exploration, Judge, explore, hold_all, sampled, scratch_directory
-from lives import LIVES
-from promises import State
-from recording_disk import ROOT, RecordingDisk
-from short_lives import SETTINGS, Life, ShortLife, killed_at
-from what_happened import (
+from tests.support.crash.explorer import Candidate, Exploration, Judge, explore, hold_all, sampled, scratch_directory
+from tests.support.crash.lives import LIVES
+from tests.support.crash.promises import State
+from tests.support.crash.recording_disk import ROOT, RecordingDisk
+from tests.support.crash.short_lives import SETTINGS, Life, ShortLife, killed_at
+from tests.support.crash.what_happened import (
     ARCHIVING,
     COMPACTION,
     FENCE_WITHOUT_HEADER,
@@ -39,9 +36,8 @@ from what_happened import (
     XA_ROLLED_BACK,
     what_happened,
 )
+from tests.support.prove import IS_PROOF, SEED
 
-SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
-IS_PROOF = "TANDEMMQ_PROVE_IMAGES" in os.environ
 # What the default run opens of each life.
 IMAGES = 12
 RECOVERIES = 2
@@ -72,6 +68,14 @@ LIVES_WITH = {
 }
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(7200 if IS_PROOF else 120)]
+
+
+def one_in_four(first: int) -> list[Any]:
+    """All lives; where somebody waits, every fourth, from this one on."""
+    return [
+        pytest.param(name, marks=() if number % 4 == first else pytest.mark.thorough)
+        for number, name in enumerate(LIVES)
+    ]
 
 
 @dataclass(slots=True)
@@ -126,7 +130,7 @@ def recorded(directory: str, life: ShortLife) -> tuple[RecordingDisk, frozenset[
 
 
 def explored(life: ShortLife, disk: RecordingDisk, dice: random.Random, before: frozenset[State]) -> Exploration:
-    return explore(disk.events, disk.start, dice, before=before, ledger_of=life.house.ledger)
+    return explore(disk.events, disk.start, dice, before=before, ledger_of=life.store_kind.ledger)
 
 
 def recorded_and_explored(scratch: str, life: ShortLife, dice: random.Random) -> tuple[RecordingDisk, Exploration]:
@@ -140,7 +144,7 @@ def recorded_and_explored(scratch: str, life: ShortLife, dice: random.Random) ->
 
 
 def judge_of(scratch: str, life: ShortLife) -> Judge:
-    return Judge(scratch, life.settings, life.also, house=life.house)
+    return Judge(scratch, life.settings, life.also, store_kind=life.store_kind)
 
 
 def hold(judge: Judge, images: Sequence[tuple[Candidate, bool]]) -> None:
@@ -155,7 +159,7 @@ def some(candidates: Sequence[Candidate], count: int, dice: random.Random) -> Se
     return candidates if IS_PROOF else dice.sample(candidates, min(count, len(candidates)))
 
 
-@pytest.mark.parametrize("name", LIVES)
+@pytest.mark.parametrize("name", one_in_four(0))
 def test_whatever_a_power_loss_leaves_every_promise_holds(scratch: str, tally: Tally, name: str) -> None:
     dice = random.Random(SEED)
     life = LIVES[name]
@@ -185,7 +189,7 @@ def test_the_lives_have_in_them_what_can_happen_to_a_store(scratch: str, tally: 
     assert {what: found[what] for what, least in LIVES_WITH.items() if found[what] < least} == {}
 
 
-@pytest.mark.parametrize("name", LIVES)
+@pytest.mark.parametrize("name", one_in_four(2))
 def test_a_crash_during_recovery_breaks_no_promise_either(scratch: str, tally: Tally, name: str) -> None:
     """What the first recovery found stays, from the moment on at which it could be seen."""
     dice = random.Random(SEED)
@@ -245,7 +249,9 @@ class LyingDisk(RecordingDisk):
         return self.lies_about in self.name_of(fd)
 
 
-@pytest.mark.parametrize("lies_about", ["names", "db-", "db.data", "db.free"])
+@pytest.mark.parametrize(
+    "lies_about", ["names", "db-", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("db.data", "db.free"))]
+)
 def test_the_explorer_finds_a_sync_that_is_missing(scratch: str, lies_about: str) -> None:
     dice = random.Random(SEED)
     life = LIVES["a message that stays"].live

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from crash_images import SECTOR_BYTES, Disk, Image
-from recording_disk import RecordingDisk, Sync
+from tests.support.crash.crash_images import SECTOR_BYTES, Disk, Image
+from tests.support.crash.recording_disk import RecordingDisk, Sync
 
 S = SECTOR_BYTES
 

@@ -4,7 +4,7 @@ What follows is one of three: all that was promised is there and nothing that wa
 the file and the ids; or the store opens and has told the id of every message that is not as it should be. Never is
 anything silent, resurrected or wrong, never an error of another kind, and never is a byte deleted.
 
-By default a seeded sample of the positions is tried; with TANDEMMQ_PROVE_IMAGES set (``make prove``) all of them are.
+By default a seeded sample of the positions is tried; with TANDEMMQ_PROVE set (``make prove``) all of them are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import random
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,22 +21,14 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "store"))
-
-from store_harness import Q, Term
-
-from journal.files import JournalFiles, file_id
-from journal.scan import scan
-from locker.contract import Holder, LockRequest
-from locker.shared_file import SharedFileLocker
-from store.check import check
-from store.damage import JournalLost, StoreCorrupt
-from store.operations import AddMessage, AddSubscription, Atomic, RemoveMessage
-from store.records.commands import (
-    AddMessage as AddCommand,
-)
-from store.records.commands import (
-    LocalTransactionId,
+from tandemmq.journal.files import JournalFiles, file_id
+from tandemmq.journal.scan import scan
+from tandemmq.locker.contract import Holder, LockRequest
+from tandemmq.locker.shared_file import SharedFileLocker
+from tandemmq.store.damage.report import JournalLost, StoreCorrupt
+from tandemmq.store.operations import AddMessage, AddSubscription, Atomic, RemoveMessage
+from tandemmq.store.records.commands import AddMessage as AddCommand
+from tandemmq.store.records.commands import (
     UpdateMessage,
     decode,
     encode_add,
@@ -45,12 +36,15 @@ from store.records.commands import (
     encode_remove,
     encode_subscription,
 )
-from store.records.message import Destination, DestinationKind
-from store.records.openwire import encode_message
-from store.settings import StoreSettings
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.transactions import LocalTransactionId
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.tools.check import check
+from tests.support.prove import IS_PROOF
+from tests.support.store.store_harness import Q, Term
 
 SEED = int(os.environ.get("TANDEMMQ_SEED", "20261121"))
-IS_PROOF = "TANDEMMQ_PROVE_IMAGES" in os.environ
 FLIPS = 32  # of each store, by default
 CUTS = 20
 DECLARED_FLIPS = 10
@@ -58,7 +52,7 @@ T = Destination(DestinationKind.TOPIC, "T.A")
 SETTINGS = StoreSettings(
     journal_max_file_length=2000,
     checkpoint_interval=3600.0,
-    look_interval=0.05,
+    fence_check_interval=0.05,
     disk_reserve=0,
     enable_compaction=False,
 )

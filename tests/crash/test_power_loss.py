@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
+from tandemmq.store.operations import AddMessage
+from tandemmq.store.settings import StoreSettings
+from tests.support.crash.explorer import Judge, sampled, scratch_directory
+from tests.support.crash.promises import PromisingTerm
+from tests.support.crash.recording_disk import RecordingDisk, Unlink
+from tests.support.prove import SEED, rounds
+from tests.support.store.store_harness import KIB
 
-from explorer import Judge, sampled, scratch_directory
-from promises import PromisingTerm
-from recording_disk import RecordingDisk, Unlink
-from store_harness import KIB
-
-from store.operations import AddMessage
-from store.settings import StoreSettings
-
-IMAGES = int(os.environ.get("TANDEMMQ_PROVE_IMAGES", "40"))
-SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+IMAGES = rounds(40, 2_000)
 ROUNDS = 16
 
 
@@ -34,7 +30,7 @@ def settings(strategy: str) -> StoreSettings:
         journal_max_file_length=16 * KIB,
         checkpoint_records=25,
         cleanup_interval=0.0,
-        look_interval=0.01,
+        fence_check_interval=0.01,
     )
 
 
@@ -70,7 +66,7 @@ def record_two_lives(directory: str, strategy: str) -> RecordingDisk:
 @pytest.mark.parametrize("strategy", ["always", "periodic", "never"])
 def test_after_a_power_loss_every_promise_holds(strategy: str) -> None:
     """Only "always" promises anything against a power loss; else what is there is whole, and a beginning of it all."""
-    print(f"seed {SEED}, {IMAGES} images (TANDEMMQ_SEED, TANDEMMQ_PROVE_IMAGES)")
+    print(f"seed {SEED}, {IMAGES} images (TANDEMMQ_SEED, TANDEMMQ_PROVE)")
     dice = random.Random(SEED)
     with scratch_directory() as scratch:
         os.mkdir(f"{scratch}/life")

@@ -3,28 +3,24 @@ when it is done."""
 
 from __future__ import annotations
 
-import os
 import random
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from crash_images import Disk
-from recording_disk import RecordingDisk
-
-from index import Index
-from index.copy import copy
-from index.roots import PAGES_AT, SLOT_BYTES, decode_roots
-from journal.files import JournalFiles
-from journal.scan import scan, scan_bytes
-from journal.writer import JournalWriter
-from store.kahadb.minimal import encode_minimal, set_index_aside, write_minimal
-from store.sealing import QUARANTINE, end_file
+from tandemmq.index import Index
+from tandemmq.index.copy import copy
+from tandemmq.index.roots import PAGES_AT, SLOT_BYTES, decode_roots
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.scan import scan
+from tandemmq.journal.writer import JournalWriter
+from tandemmq.store.kahadb.minimal import encode_minimal, set_index_aside, write_minimal
+from tandemmq.store.migration.sealing import QUARANTINE, end_file
+from tests.support.crash.crash_images import Disk
+from tests.support.crash.recording_disk import RecordingDisk
+from tests.support.journal.in_memory import scan_bytes
 
 # Path -> content; None: a directory.
 Contents = Mapping[str, bytes | None]

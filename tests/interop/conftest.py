@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.tree import TESTS
+
 LIBRARIES = Path("/usr/share/activemq/lib")
-SOURCE = Path(__file__).parent / "java" / "Tandem.java"
+SOURCE = TESTS / "support" / "interop" / "java" / "Tandem.java"
 JAVA_SECONDS_MAX = 90
 
 Owner = dict[str, Any]

@@ -12,12 +12,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from broker.core.cron import Cron
+from tandemmq.broker.core.scheduling.cron import Cron
+from tests.support.tree import TESTS
 
 pytestmark = pytest.mark.service
 
 LIBRARIES = Path("/usr/share/activemq/lib")
-SOURCE = Path(__file__).parent / "java" / "CronTimes.java"
+SOURCE = TESTS / "support" / "interop" / "java" / "CronTimes.java"
 JAVA_SECONDS_MAX = 90
 ZONES = ("UTC", "Europe/Berlin")
 START, END = 946_684_800_000, 2_000_000_000_000

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import struct
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,26 +13,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "store"))
-
-from store_harness import Q, Term
-
-from broker.cli.store import store
-from journal.files import JournalFiles
-from journal.format import encode_batch
-from journal.scan import scan_bytes
-from store.check import check
-from store.handback import hand_back
-from store.inspect import read_headers
-from store.offline_epoch import OfflineEpoch
-from store.operations import AddMessage, AddSubscription
-from store.reading import read_contents
-from store.records.acknowledgements import SubscriptionInfo, encode_subscription_info
-from store.records.commands import AddMessage as AddCommand
-from store.records.commands import (
+from tandemmq.cli.store import store
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import encode_batch
+from tandemmq.store.migration.handback import hand_back
+from tandemmq.store.migration.offline_epoch import OfflineEpoch
+from tandemmq.store.migration.reading import read_contents
+from tandemmq.store.migration.reordering import Bounds
+from tandemmq.store.operations import AddMessage, AddSubscription
+from tandemmq.store.records.acknowledgements import SubscriptionInfo, encode_subscription_info
+from tandemmq.store.records.commands import AddMessage as AddCommand
+from tandemmq.store.records.commands import (
     RemoveDestination,
     Subscription,
-    XaTransactionId,
     decode,
     encode,
     encode_add,
@@ -44,10 +35,14 @@ from store.records.commands import (
     encode_subscription,
     encode_trace,
 )
-from store.records.message import BodyKind, Destination, DestinationKind, Message
-from store.records.openwire import encode_message
-from store.reordering import Bounds
-from store.settings import StoreSettings
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.transactions import XaTransactionId
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.tools.check import check
+from tandemmq.store.tools.inspect import read_headers
+from tests.support.journal.in_memory import scan_bytes
+from tests.support.store.store_harness import Q, Term
 
 pytestmark = pytest.mark.service
 
@@ -59,7 +54,7 @@ SMALL_FILES = StoreSettings(
     journal_max_file_length=64 * 1024,
     checkpoint_records=40,
     checkpoint_interval=3600.0,
-    look_interval=0.01,
+    fence_check_interval=0.01,
     enable_compaction=False,
 )
 

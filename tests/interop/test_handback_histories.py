@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import random
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "store"))
-
-from store_harness import Term
-
-from journal.files import JournalFiles
-from journal.format import encode_batch
-from store.check import check
-from store.handback import hand_back
-from store.inspect import read_headers
-from store.kahadb.minimal import write_minimal
-from store.operations import (
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import encode_batch
+from tandemmq.store.kahadb.minimal import write_minimal
+from tandemmq.store.migration.handback import hand_back
+from tandemmq.store.migration.reading import read_contents
+from tandemmq.store.migration.transfer import carry_over
+from tandemmq.store.operations import (
     AddMessage,
     AddSubscription,
     Atomic,
@@ -30,10 +24,7 @@ from store.operations import (
     RemoveMessage,
     RemoveOwner,
 )
-from store.reading import read_contents
-from store.records.commands import (
-    LocalTransactionId,
-    XaTransactionId,
+from tandemmq.store.records.commands import (
     encode_add,
     encode_commit,
     encode_prepare,
@@ -41,11 +32,15 @@ from store.records.commands import (
     encode_subscription,
     encode_unsubscribe,
 )
-from store.records.loose import OPENWIRE_VERSION
-from store.records.message import Destination, DestinationKind
-from store.records.openwire import encode_message
-from store.settings import StoreSettings
-from store.transfer import carry_over
+from tandemmq.store.records.loose import OPENWIRE_VERSION
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.tools.check import check
+from tandemmq.store.tools.inspect import read_headers
+from tests.support.prove import SEED, rounds
+from tests.support.store.store_harness import Term
 
 pytestmark = [pytest.mark.service, pytest.mark.prove]
 
@@ -54,7 +49,7 @@ QUEUES = [Destination(DestinationKind.QUEUE, name) for name in ("A", "B.C", "grÃ
 TOPICS = [Destination(DestinationKind.TOPIC, name) for name in ("T", "U")]
 NAMES = ("one", "two", "three")
 SETTINGS = StoreSettings(
-    journal_max_file_length=16 * 1024, checkpoint_records=50, checkpoint_interval=3600.0, look_interval=0.01
+    journal_max_file_length=16 * 1024, checkpoint_records=50, checkpoint_interval=3600.0, fence_check_interval=0.01
 )
 EPOCHS = 3
 STEPS = 60
@@ -233,8 +228,8 @@ def held_by_activemq(lines: list[dict[str, Any]]) -> tuple[dict[str, list[str]],
 
 
 def test_whatever_a_store_went_through_activemq_holds_what_we_held(activemq: ActiveMQ, tmp_path: Path) -> None:
-    first = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
-    for seed in range(first, first + int(os.environ.get("TANDEMMQ_PROVE_HISTORIES", "1"))):
+    first = SEED
+    for seed in range(first, first + rounds(1, 20)):
         print(f"TANDEMMQ_SEED={seed}")
         chance = random.Random(seed)
         directory = tmp_path / f"{seed}"

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from store.kahadb.java_objects import AuditImage, decode_ack_map, decode_audit, encode_ack_map, encode_audit
+from tandemmq.store.kahadb.java_objects import AuditImage, decode_audit, encode_audit
+from tests.support.tree import TESTS
 
 pytestmark = pytest.mark.service
 
 LIBRARIES = Path("/usr/share/activemq/lib")
-SOURCE = Path(__file__).parent / "java" / "Audit.java"
+SOURCE = TESTS / "support" / "interop" / "java" / "Audit.java"
 
 Ask = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
@@ -50,33 +51,22 @@ def test_the_same_bytes_both_ways(ask: Ask) -> None:
         {"depth": 2048, "producers": 64, "ids": [f"p:{n}" for n in range(3000)]},
         {"depth": 0, "producers": 0, "ids": []},
     ]
-    maps: list[dict[str, list[int]]] = [{}, {str(k): list(range(k, k * 3, 7)) for k in range(1, 42, 3)}]
-    written = ask([{"do": "write audit", **a} for a in audits] + [{"do": "write map", "map": m} for m in maps])
+    written = ask([{"do": "write audit", **a} for a in audits])
     payloads = [bytes.fromhex(answer["bytes"]) for answer in written]
-    for audit, payload in zip(audits, payloads, strict=False):
+    for audit, payload in zip(audits, payloads, strict=True):
         image = decode_audit(payload)
         assert (image.depth, image.producers_max) == (audit["depth"], audit["producers"])
         assert encode_audit(image) == payload
     first, last = decode_audit(payloads[2]).windows["p"]
     assert [first + bit for bit in range(last.bit_length()) if not last >> bit & 1] == []
     assert first + last.bit_length() == 3000
-    for expected, payload in zip(maps, payloads[len(audits) :], strict=True):
-        assert decode_ack_map(payload) == {int(file): set(held) for file, held in expected.items()}
-        assert encode_ack_map(decode_ack_map(payload)) == payload
 
 
-def test_activemq_reads_an_audit_and_an_ack_map_of_ours(ask: Ask) -> None:
+def test_activemq_reads_an_audit_of_ours(ask: Ask) -> None:
     image = AuditImage(500, 8, {"ID:x-1:1:1": (640, 0b1011), "ID:ü-2:1:1": (64, (1 << 300) - 1)})
-    files = {3: {1, 2, 3}, 70000: {3, 70000}}
-    audit, ack_map = ask(
-        [
-            {"do": "read audit", "bytes": encode_audit(image).hex()},
-            {"do": "read map", "bytes": encode_ack_map(files).hex()},
-        ]
-    )
+    (audit,) = ask([{"do": "read audit", "bytes": encode_audit(image).hex()}])
     assert (audit["depth"], audit["producers"]) == (500, 8)
     assert [(name, first, last) for name, first, _, last in audit["windows"]] == [
         ("ID:x-1:1:1", 640, 643),
         ("ID:ü-2:1:1", 64, 363),
     ]
-    assert {int(file): set(held) for file, held in ack_map["map"].items()} == files

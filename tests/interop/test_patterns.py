@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from scripted import Script, compiled
-from store_harness import Term
-
-from store.check import check
-from store.handback import hand_back
-from store.hints import with_user_hint
-from store.operations import AddSubscription
-from store.records.commands import encode_subscription
-from store.records.message import Destination, DestinationKind
+from tandemmq.store.migration.handback import hand_back
+from tandemmq.store.operations import AddSubscription
+from tandemmq.store.records.commands import encode_subscription
+from tandemmq.store.records.hints import with_user_hint
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.tools.check import check
+from tests.support.interop.scripted import Script, compiled
+from tests.support.store.store_harness import Term
 
 pytestmark = pytest.mark.service
 

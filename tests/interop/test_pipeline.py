@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker.pipeline import columns
-from broker.pipeline.rows import FAILFAST, rows
-from broker.pipeline.stores import journal_files
-from broker.pipeline.walk import walk
-from journal.files import JournalFiles
-from store.inspect import Seen, read_headers
-from store.inspect import walk as inspect_walk
+from tandemmq.journal.files import JournalFiles
+from tandemmq.pipeline import columns
+from tandemmq.pipeline.rows import FAILFAST, rows
+from tandemmq.pipeline.stores import journal_files
+from tandemmq.pipeline.walk import walk
+from tandemmq.store.tools.inspect import Seen, read_headers
+from tandemmq.store.tools.inspect import walk as inspect_walk
 
 pytestmark = pytest.mark.service
 
@@ -85,8 +85,8 @@ def test_what_activemq_wrote_is_read_to_the_last_byte(activemq: ActiveMQ, tmp_pa
 
 def test_both_decoders_read_the_same_of_what_activemq_wrote(activemq: ActiveMQ, tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from broker.pipeline.arrow import record_batches
-    from broker.pipeline.values import array
+    from tandemmq.pipeline.arrow import record_batches
+    from tandemmq.pipeline.values import array
 
     directory = tmp_path / "data"
     activemq("produce", directory)

@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from journal.format import encode_batch
-from journal.scan import scan_bytes
-from store.records.acknowledgements import MessageAck, SubscriptionInfo, decode_ack, encode_ack
-from store.records.commands import (
+from tandemmq.journal.format import encode_batch
+from tandemmq.store.records.acknowledgements import MessageAck, SubscriptionInfo, decode_ack, encode_ack
+from tandemmq.store.records.commands import (
     AckMap,
     AddMessage,
     Command,
     Commit,
-    LocalTransactionId,
     Prepare,
     ProducerAudit,
     RemoveDestination,
@@ -24,9 +22,7 @@ from store.records.commands import (
     Rollback,
     Subscription,
     Trace,
-    TransactionId,
     UpdateMessage,
-    XaTransactionId,
     decode,
     encode,
     encode_add,
@@ -40,9 +36,11 @@ from store.records.commands import (
     encode_unsubscribe,
     encode_update,
 )
-from store.records.message import BodyKind, Destination, DestinationKind, Message
-from store.records.openwire import decode_message, detect_version, encode_message
-from store.records.properties import Byte, Char, Float, Long, Short
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.openwire import decode_message, detect_version, encode_message
+from tandemmq.store.records.properties import Byte, Char, Float, Long, Short
+from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
+from tests.support.journal.in_memory import scan_bytes
 
 pytestmark = pytest.mark.service
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from bench.peers.server import HOST
-from bench.peers.tandemmq import TandemMQ
-from broker.pipeline import columns
-from broker.pipeline.rows import FAILFAST, rows
-from broker.pipeline.session import NoSpark, check_java
-from broker.pipeline.stores import journal_files
-from store.records.message import BodyKind
+from tandemmq.bench.peers.server import HOST
+from tandemmq.bench.peers.tandemmq import TandemMQ
+from tandemmq.pipeline import columns
+from tandemmq.pipeline.rows import FAILFAST, rows
+from tandemmq.pipeline.session import NoSpark, check_java
+from tandemmq.pipeline.stores import journal_files
+from tandemmq.store.records.message import BodyKind
 
 pytestmark = [pytest.mark.service, pytest.mark.thorough]
 

@@ -18,16 +18,17 @@ from typing import Any
 
 import pytest
 
-from broker.core.commands import ClientError
-from broker.core.names import Pattern, split
-from broker.core.selector import compile_selector
-from store.records.message import Destination, DestinationKind, Message
-from store.records.properties import Byte, Float, Long, Short
+from tandemmq.broker.core.commands import ClientError
+from tandemmq.broker.core.names import Pattern, split
+from tandemmq.broker.core.selector import compile_selector
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.properties import Byte, Float, Long, Short
+from tests.support.tree import TESTS
 
 pytestmark = pytest.mark.service
 
 LIBRARIES = Path("/usr/share/activemq/lib")
-SOURCE = Path(__file__).parent / "java" / "Selectors.java"
+SOURCE = TESTS / "support" / "interop" / "java" / "Selectors.java"
 SELECTORS = 2000
 SEEDS = (1, 2)
 

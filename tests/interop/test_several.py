@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "store"))
-
-from several_harness import REST, TWO, A, B, SeveralTerm
-
-from store.filters import FilteredStore
-from store.records.message import BodyKind, Destination
-from store.records.transactions import LocalTransactionId
-from store.several.check import check_all
-from store.several.joint import Joint, Phase
-from store.several.layout import stores_in
+from tandemmq.store.records.message import BodyKind, Destination
+from tandemmq.store.records.transactions import LocalTransactionId
+from tandemmq.store.several.filters import FilteredStore
+from tandemmq.store.several.layout import stores_in
+from tandemmq.store.tools.check_several import check_all
+from tests.support.store.several_harness import REST, TWO, A, B, SeveralTerm
+from tests.support.tree import TESTS
 
 pytestmark = pytest.mark.service
 
 LIBRARIES = Path("/usr/share/activemq/lib")
-SOURCE = Path(__file__).parent / "java" / "Several.java"
+SOURCE = TESTS / "support" / "interop" / "java" / "Several.java"
 JAVA_SECONDS_MAX = 90
 ENTRIES = (*TWO, FilteredStore())
 STORES = ["#210", "queue#3a#2f#2fA.#3e", "queue#3a#2f#2fB.#3e", "txStore"]
@@ -107,19 +102,16 @@ def test_our_stores_open_in_mkahadb(
     identity = LocalTransactionId("ID:c-1", 1)
     parts = [term.adding(A, b"joint", identity, BodyKind.TEXT), term.adding(B, b"joint", identity, BodyKind.TEXT)]
 
-    def stop(joint: Joint, phase: Phase) -> None:
-        if phase is Phase.DECIDE or moment == "prepared":
-            raise _Stopped
-        go_on(joint, phase)
+    def stop(*arguments: object) -> None:
+        raise _Stopped
 
-    go_on = term.several._stepped
     before = len(term.durable_operations)
     if moment == "done":
         term.committing(parts, identity)
         term.wait_durable(before + 1)
         term.close()
     else:
-        monkeypatch.setattr(term.several, "_stepped", stop)
+        monkeypatch.setattr(term.several, "decided" if moment == "decided" else "prepared_everywhere", stop)
         term.committing(parts, identity)
         with pytest.raises(_Stopped):
             term.wait_durable(before + 1)

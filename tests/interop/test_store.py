@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(__file__)), "store"))
-
-from store_harness import Q, Term
-
-from store.check import check
-from store.operations import AddMessage, AddSubscription, Atomic
-from store.records.commands import LocalTransactionId, encode_add, encode_commit, encode_subscription
-from store.records.message import BodyKind, Destination, DestinationKind, Message
-from store.records.openwire import encode_message
-from store.settings import StoreSettings
+from tandemmq.store.operations import AddMessage, AddSubscription, Atomic
+from tandemmq.store.records.commands import encode_add, encode_commit, encode_subscription
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.transactions import LocalTransactionId
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.tools.check import check
+from tests.support.store.store_harness import Q, Term
 
 pytestmark = pytest.mark.service
 
@@ -78,7 +74,7 @@ def test_a_directory_of_activemq_opens_here_with_all_that_it_holds(
 def test_a_directory_of_ours_opens_in_activemq_with_all_that_it_holds(activemq: ActiveMQ, tmp_path: Path) -> None:
     directory = tmp_path / "data"
     directory.mkdir()
-    settings = StoreSettings(journal_max_file_length=64 * 1024, checkpoint_records=40, look_interval=0.01)
+    settings = StoreSettings(journal_max_file_length=64 * 1024, checkpoint_records=40, fence_check_interval=0.01)
     first = Term(str(directory), settings=settings)
     owner = first.store.queue(Q)
     subscription = first.store.subscription("c", "s", T)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from broker.cli import main
+from tandemmq.cli import main
 
 pytestmark = pytest.mark.service
 

@@ -5,27 +5,22 @@ Each life of ActiveMQ costs a second, so tests share the directories that a few 
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
-
-from scripted import Answers, Script, Step, compiled
-from store_harness import Term
-from takeover_harness import Held, replayed, take_over
-
-from journal.files import JournalFiles
-from store.check import check
-from store.kahadb.minimal import is_minimal
-from store.records.message import BodyKind
-from store.settings import StoreSettings
-from store.standby import Standby
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.kahadb.minimal import is_minimal
+from tandemmq.store.records.message import BodyKind
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.standby import Standby
+from tandemmq.store.tools.check import check
+from tests.support.interop.scripted import Answers, Script, Step, compiled
+from tests.support.store.store_harness import Term
+from tests.support.store.takeover_harness import Held, replayed, take_over
 
 pytestmark = pytest.mark.service
 

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from broker.protocols.openwire.codec import WireFormat
-from broker.protocols.openwire.schema import Command, WireFormatInfo
-from broker.protocols.openwire.types import VERSION_MAX
-from tests.protocols.openwire.samples import COMMANDS, structure
+from tandemmq.broker.protocols.openwire.codec import WireFormat
+from tandemmq.broker.protocols.openwire.schema import Command, WireFormatInfo
+from tandemmq.broker.protocols.openwire.types import VERSION_MAX
+from tests.support.protocols.openwire.samples import COMMANDS, structure
+from tests.support.tree import TESTS
 
 pytestmark = pytest.mark.service
 
 LIBRARIES = Path("/usr/share/activemq/lib")
-SOURCE = Path(__file__).parent / "java" / "Wire.java"
+SOURCE = TESTS / "support" / "interop" / "java" / "Wire.java"
 TIMES = 3
 
 Echo = Callable[[list[str]], list[str]]

@@ -35,33 +35,33 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="so many at the same time (1)")
     parser.add_argument("--list", action="store_true", help="tell them, and run nothing")
     parser.add_argument("--json", action="store_true", help="for a machine")
-    said = parser.parse_args()
+    text = parser.parse_args()
     try:
         mutants = all_mutants()
     except MarkError as error:
         parser.error(str(error))
-    if said.names is not None:
-        names = set(said.names.split(","))
+    if text.names is not None:
+        names = set(text.names.split(","))
         unknown = names - {mutant.mark.name for mutant in mutants}
         if unknown:
             parser.error(f"there is no mark {', '.join(sorted(unknown))}")
         mutants = [mutant for mutant in mutants if mutant.mark.name in names]
-    elif not said.all and not said.list:
-        seed = said.seed if said.seed is not None else random.SystemRandom().randrange(1, 1 << 32)
+    elif not text.all and not text.list:
+        seed = text.seed if text.seed is not None else random.SystemRandom().randrange(1, 1 << 32)
         print(f"--seed {seed}", file=sys.stderr)
-        mutants = random.Random(seed).sample(mutants, min(said.count, len(mutants)))
-    if said.list:
+        mutants = random.Random(seed).sample(mutants, min(text.count, len(mutants)))
+    if text.list:
         for mutant in mutants:
             print(f"{mutant.mark.place}  {mutant.name}")
         return 0
 
     def told(outcome: Outcome) -> None:
-        print(line_of(outcome), file=sys.stderr if said.json else sys.stdout, flush=True)
+        print(line_of(outcome), file=sys.stderr if text.json else sys.stdout, flush=True)
 
-    outcomes = try_out(mutants, jobs=said.jobs, told=told)
-    if said.json:
+    outcomes = try_out(mutants, jobs=text.jobs, told=told)
+    if text.json:
         print(json.dumps([_json(outcome) for outcome in outcomes], indent=1))
-    print(summary_of(outcomes), file=sys.stderr if said.json else sys.stdout)
+    print(summary_of(outcomes), file=sys.stderr if text.json else sys.stdout)
     return 0 if all(outcome.caught_by is not None for outcome in outcomes) else 1
 
 

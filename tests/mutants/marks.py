@@ -1,7 +1,7 @@
 """Lines that carry a safety argument, as they are marked in the source.
 
     files.publish(self._broker, first)  # prove: fence-by-link
-    self.sync()  # prove: sync-before-look order look-after-sync
+    self.sync()  # prove: sync-before-fence-check order fence-check-after-sync
     f"{self._is_one_of(known_as)} AND {said.time} > {now}",  # prove: renew-before-end " AND {said.time} > {now}"
     self._proof = self._proof_since(known_at)  # prove: proof-from-before "known_at" -> "self.clock.now()"
 
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOMS = ("broker", "store", "journal", "index", "locker")
+DIRECTORIES = ("broker", "store", "journal", "index", "locker")
 
 _BEGIN = re.compile(r"#\s*prove\b")
 _NAME = r"[a-z0-9]+(?:-[a-z0-9]+)*"
@@ -66,8 +66,8 @@ def marks_in(path: str, source: str) -> Iterator[Mark]:
 def marks_of(root: Path) -> list[Mark]:
     """All marks of a tree, by file and line. Raises MarkError."""
     found: list[Mark] = []
-    for room in ROOMS:
-        for file in sorted((root / room).rglob("*.py")):
+    for directory in DIRECTORIES:
+        for file in sorted((root / directory).rglob("*.py")):
             source = file.read_text(encoding="utf-8")
             if "# prove" in source:
                 found += marks_in(file.relative_to(root).as_posix(), source)

@@ -14,8 +14,7 @@ from tests.mutants.changes import Mutant, mutants_of
 from tests.mutants.marks import Mark, MarkError, marks_of
 from tests.mutants.table import concerned, is_equivalent
 from tests.mutants.trial import Outcome, Tree
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.tree import ROOT
 
 
 def all_mutants(root: Path = ROOT, *, but_equivalent: bool = True) -> list[Mutant]:
@@ -65,10 +64,10 @@ def try_out(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-        failing, said = trees.get().failing(sorted(_tests(outcomes)))
+        failing, text = trees.get().failing(sorted(_tests(outcomes)))
         for number, outcome in enumerate(outcomes):
             if outcome.is_test and outcome.caught_by in failing:
-                outcomes[number] = replace(outcome, caught_by=None, why_not=f"{outcome.caught_by}: {said}")
+                outcomes[number] = replace(outcome, caught_by=None, why_not=f"{outcome.caught_by}: {text}")
                 told(outcomes[number])
         return outcomes
 

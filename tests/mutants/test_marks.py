@@ -38,7 +38,7 @@ def test_every_mutant_is_another_text_and_named_apart(mutants: list[Mutant]) -> 
         assert mutant.source != (ROOT / mutant.mark.path).read_text(encoding="utf-8"), mutant.name
 
 
-def test_every_module_that_carries_safety_arguments_has_a_mark_and_every_mark_has_tests() -> None:
+def test_every_safety_module_has_marks_and_every_mark_has_tests() -> None:
     assert {mark.path for mark in MARKS} == set(BY_MODULE)
     for mark in MARKS:
         for test in concerned(mark):
@@ -86,7 +86,7 @@ def test_an_operand_that_ends_on_the_line_is_dropped_alone() -> None:
     assert changed(source) == ["x = (\n    a\n    and True  # prove: a\n    and c\n)\n"]
 
 
-def test_a_keyword_argument_and_a_condition_of_a_comprehension_are_found_in_a_long_statement() -> None:
+def test_parts_of_a_long_statement_are_found() -> None:
     assert whats("f(\n    a=True,  # prove: a\n    b=c,  # prove: b\n)\n") == ["a=False", "b=False"]
     assert changed("x = [\n    y\n    for y in z\n    if y <= 1  # prove: a\n]\n") == [
         "x = [\n    y\n    for y in z\n    if True  # prove: a\n]\n",
@@ -111,7 +111,7 @@ def test_another_value_is_nothing_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "expected"),
     [
         ("f()  # prove: Not A Name\n", "this is no mark"),
         ("f()  # prove:a\n", "this is no mark"),
@@ -123,8 +123,8 @@ def test_another_value_is_nothing_of_its_kind() -> None:
         ('f(x)  # prove: a "x)" -> "x"\n', "cannot be read any more"),
     ],
 )
-def test_a_mark_that_says_nothing_is_named(source: str, said: str) -> None:
-    with pytest.raises(MarkError, match=said):
+def test_a_mark_that_says_nothing_is_named(source: str, expected: str) -> None:
+    with pytest.raises(MarkError, match=expected):
         mutants_of(source, list(marks_in("x.py", source)))
 
 

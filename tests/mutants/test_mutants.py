@@ -1,4 +1,4 @@
-"""A random few of the mutants, each caught: one of them where somebody waits, ten in CI, all in `make prove`."""
+"""A random few of the mutants, each caught: ten in CI, all in `make prove`, else one."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import pytest
 
 from tests.mutants.run import all_mutants, line_of, summary_of, try_out
 from tests.mutants.table import NEED_SERVICE
+from tests.support.prove import IS_FULL, SEED, rounds
 
-SEED = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 IS_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
-COUNT = os.environ.get("TANDEMMQ_PROVE_MUTANTS", "10" if IS_CI else "1")
+COUNT = None if IS_FULL else rounds(10 if IS_CI else 1, 0)  # None: all
 JOBS = 2
 #: One takes some seconds; on a machine that others work on, too, more.
 SECONDS_EACH = 60
 
 
 @pytest.mark.prove
-@pytest.mark.timeout(7200 if COUNT == "all" else 300 + SECONDS_EACH * int(COUNT))
+@pytest.mark.thorough
+@pytest.mark.timeout(7200 if COUNT is None else 300 + SECONDS_EACH * COUNT)
 def test_a_wrong_line_that_carries_a_safety_argument_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
     mutants = all_mutants()
     total = len(mutants)
-    if COUNT != "all":
+    if COUNT is not None:
         possible = [mutant for mutant in mutants if IS_CI or mutant.mark.path not in NEED_SERVICE]
-        mutants = random.Random(SEED).sample(possible, min(int(COUNT), len(possible)))
+        mutants = random.Random(SEED).sample(possible, min(COUNT, len(possible)))
     with capsys.disabled():
-        print(f"\n{len(mutants)} of {total} mutants (TANDEMMQ_PROVE_MUTANTS), TANDEMMQ_SEED={SEED}")
+        print(f"\n{len(mutants)} of {total} mutants (TANDEMMQ_PROVE), TANDEMMQ_SEED={SEED}")
     outcomes = try_out(mutants, jobs=JOBS)
     for outcome in outcomes:
         print(line_of(outcome))

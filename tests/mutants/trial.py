@@ -30,7 +30,11 @@ _LEFT_OUT = shutil.ignore_patterns(
     "__pycache__", ".git", ".venv", ".*_cache", ".hypothesis", ".ci-cache", "dist", "build", "tandemmq-data", "demo"
 )
 # What would make the tests longer, or others.
-_UNSET = ("CI", "TANDEMMQ_THOROUGH", "TANDEMMQ_REQUIRE_SERVICES", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")
+_UNSET = (
+    *("CI", "TANDEMMQ_PROVE", "TANDEMMQ_REQUIRE_SERVICES"),
+    *("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST"),
+    *("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"),
+)
 # So that what catches a mutant once does it again.
 SEED = "20"
 
@@ -67,25 +71,25 @@ class Tree:
         try:
             file.write_text(mutant.source, encoding="utf-8")
             self._forget_compiled(file)
-            code, heard = self._pytest("-x", *tests)
+            code, printed = self._pytest("-x", *tests)
         finally:
             file.write_text(original, encoding="utf-8")
             self._forget_compiled(file)
         seconds = time.monotonic() - started
         if code is None:
-            begun = _said(heard, BEGUN)
-            where = "the end of the tests" if OVER in heard or not begun else begun[-1]
+            begun = _lines_with(printed, BEGUN)
+            where = "the end of the tests" if OVER in printed or not begun else begun[-1]
             return Outcome(mutant, f"the limit of {SILENCE_SECONDS_MAX} s: it hangs in {where}", seconds, is_test=False)
         if code < 0:
             return Outcome(mutant, f"the end of the process: signal {-code}", seconds, is_test=False)
-        failed = _said(heard, FAILED)
+        failed = _lines_with(printed, FAILED)
         return Outcome(mutant, failed[0] if failed else None, seconds)
 
     def failing(self, tests: Sequence[str]) -> tuple[set[str], str]:
         """Which of ``tests`` fail without any mutant, and the end of what is said about that. Raises TrialFailed."""
         if not tests:
             return set(), ""
-        failed = set(_said(self._pytest(*tests)[1], FAILED))
+        failed = set(_lines_with(self._pytest(*tests)[1], FAILED))
         return failed, (self._scratch / "output").read_text(encoding="utf-8", errors="replace")[-_SAID_MAX:]
 
     def _pytest(self, *arguments: str) -> tuple[int | None, list[str]]:
@@ -97,6 +101,7 @@ class Tree:
             "PYTHONPATH": str(self._root),
             "PYTHONPYCACHEPREFIX": str(self._scratch / "compiled"),
             "TANDEMMQ_SEED": SEED,
+            "TANDEMMQ_THOROUGH": "1",
             WITNESS: str(witness),
         }
         command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
@@ -115,11 +120,11 @@ class Tree:
                     os.killpg(process.pid, signal.SIGKILL)  # with what tests left behind
                 except ProcessLookupError:
                     pass
-            heard = witness.read_text(encoding="utf-8").splitlines()
-            if code is not None and code > 1 and not _said(heard, FAILED):
+            printed = witness.read_text(encoding="utf-8").splitlines()
+            if code is not None and code > 1 and not _lines_with(printed, FAILED):
                 output.seek(0)
                 raise TrialFailed(f"pytest ended with {code}: {' '.join(arguments)}\n{output.read()[-_SAID_MAX:]}")
-        return code, heard
+        return code, printed
 
     def _forget_compiled(self, file: Path) -> None:
         """What was compiled is taken for that of a file with the same second and size."""
@@ -127,19 +132,19 @@ class Tree:
             compiled.unlink()
 
 
-def _said(heard: Sequence[str], what: str) -> list[str]:
-    return [line.removeprefix(what) for line in heard if line.startswith(what)]
+def _lines_with(printed: Sequence[str], what: str) -> list[str]:
+    return [line.removeprefix(what) for line in printed if line.startswith(what)]
 
 
 def _ended(process: subprocess.Popen[bytes], witness: Path) -> int | None:
     """The exit code; None when the witness was silent for too long."""
-    heard, heard_at = 0, time.monotonic()
+    printed, heard_at = 0, time.monotonic()
     while True:
         try:
             return process.wait(POLL_SECONDS)
         except subprocess.TimeoutExpired:
             length = witness.stat().st_size
-            if length != heard:
-                heard, heard_at = length, time.monotonic()
+            if length != printed:
+                printed, heard_at = length, time.monotonic()
             elif time.monotonic() - heard_at > SILENCE_SECONDS_MAX:
                 return None

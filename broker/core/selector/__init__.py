@@ -4,6 +4,6 @@
 and where it differs from Classic.
 """
 
-from broker.core.selector.compiling import Selector, compile_selector, is_quick
+from tandemmq.broker.core.selector.compiling import Selector, compile_selector, is_quick, prepare
 
-__all__ = ["Selector", "compile_selector", "is_quick"]
+__all__ = ["Selector", "compile_selector", "is_quick", "prepare"]

@@ -14,14 +14,14 @@ from lark import Token, Tree, v_args
 from lark.exceptions import VisitError
 from lark.visitors import Transformer_InPlace
 
-from broker.core.selector import comparing, functions, values
-from broker.core.selector.comparing import ORDERS, Rules
-from broker.core.selector.grammar import Mistake
-from broker.core.selector.headers import HEADERS, property_of
-from broker.core.selector.like import SEARCHED_CHARACTERS_MAX
-from broker.core.selector.patterns import Pattern
-from broker.core.selector.syntax import PatternInvalid
-from broker.core.selector.values import NUMBER, Evaluate, Value, kind
+from tandemmq.broker.core.selector import comparing, functions, values
+from tandemmq.broker.core.selector.comparing import ORDERS, Rules
+from tandemmq.broker.core.selector.grammar import Mistake
+from tandemmq.broker.core.selector.headers import HEADERS, property_of
+from tandemmq.broker.core.selector.like import SEARCHED_CHARACTERS_MAX
+from tandemmq.broker.core.selector.patterns import Pattern
+from tandemmq.broker.core.selector.syntax import PatternInvalid
+from tandemmq.broker.core.selector.values import NUMBER, Evaluate, Value, kind
 
 # Operators in one another; AND and OR in a row, and parentheses, do not count.
 NESTING_MAX = 200

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker.core.selector.like import like
-from broker.core.selector.values import OTHER, TEXT, TRUTH, Evaluate, Value, converted, kind
-from store.records.message import Message
+from tandemmq.broker.core.selector.like import like
+from tandemmq.broker.core.selector.values import OTHER, TEXT, TRUTH, Evaluate, Value, converted, kind
+from tandemmq.store.records.message import Message
 
 Order = Callable[[Any, Any], bool]
 ORDERS: dict[str, Order] = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}

@@ -8,14 +8,14 @@ from __future__ import annotations
 import functools
 import logging
 
-from broker.core.commands import ClientError, ErrorKind
-from broker.core.selector.building import build
-from broker.core.selector.comparing import Rules
-from broker.core.selector.grammar import Mistake, read
-from broker.core.selector.values import Evaluate
-from broker.core.telling import ERROR_OF_BROKER
-from store.records.errors import RecordDamaged
-from store.records.message import Message
+from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.core.selector.building import build
+from tandemmq.broker.core.selector.comparing import Rules
+from tandemmq.broker.core.selector.grammar import Mistake, read
+from tandemmq.broker.core.selector.values import Evaluate
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.message import Message
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +82,12 @@ def compile_selector(text: str, *, is_classic: bool = False) -> Selector:
     raise _error(made, text)  # a new one each time: who raises it may write into it
 
 
+def prepare() -> None:
+    """Make the parsers, which takes a tenth of a second, now and not with the first selector."""
+    for is_classic in (False, True):
+        _compiled("a = 1", is_classic)
+
+
 def is_quick(text: str) -> bool:
     """Whether ``compile_selector`` takes some milliseconds at most. Up to half a second else, unless another thread has
     compiled it a moment before."""
@@ -90,9 +96,7 @@ def is_quick(text: str) -> bool:
 
 def _error(what: str, text: str) -> ClientError:
     shown = text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}..."
-    return ClientError(
-        f"Invalid selector: {what}", f"The selector was: {shown}", is_fatal=False, kind=ErrorKind.SELECTOR
-    )
+    return refusal(f"Invalid selector: {what}", f"The selector was: {shown}", ErrorKind.SELECTOR)
 
 
 def _compiled(text: str, is_classic: bool) -> Selector | str:

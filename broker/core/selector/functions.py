@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from broker.core.selector.patterns import Pattern, TooMuchWork
-from broker.core.selector.values import TEXT, TEXT_CHARACTERS_MAX, Evaluate, Value, as_text, kind
-from store.records.message import Message
+from tandemmq.broker.core.selector.patterns import Pattern, TooMuchWork
+from tandemmq.broker.core.selector.values import TEXT, TEXT_CHARACTERS_MAX, Evaluate, Value, as_text, kind
+from tandemmq.store.records.message import Message
 
 Arguments = Sequence[Evaluate]
 

@@ -1,4 +1,4 @@
-"""The language of selectors, and how a mistake in it is told (the grammar of ActiveMQ's SelectorParser, as LALR).
+"""The language of selectors, and how a mistake in it is reported (the grammar of ActiveMQ's SelectorParser, as LALR).
 
 There are two: in Classic's, NOT binds tighter than a comparison does; in JMS it is looser.
 """
@@ -179,8 +179,8 @@ def _mistake(error: UnexpectedInput, text: str) -> Mistake:
     if isinstance(error, UnexpectedToken):
         token = error.token
         if token.type == "$END":
-            return Mistake(f"it ends where {_said(error.expected)} is expected", len(text))
-        return Mistake(f"{_shown(token)} stands where {_said(error.expected)} is expected", token.start_pos or 0)
+            return Mistake(f"it ends where {_described(error.expected)} is expected", len(text))
+        return Mistake(f"{_shown(token)} stands where {_described(error.expected)} is expected", token.start_pos or 0)
     assert isinstance(error, UnexpectedCharacters), "lark knows a third kind of mistake"
     position = error.pos_in_stream or 0
     found = text[position]
@@ -197,7 +197,7 @@ def _shown(text: str) -> str:
     return text if len(text) <= _FOUND_CHARACTERS_MAX else f"{text[:_FOUND_CHARACTERS_MAX]}..."
 
 
-def _said(expected: Iterable[str]) -> str:
+def _described(expected: Iterable[str]) -> str:
     names = set(expected) or {"$END"}  # lark names nothing where only the end fits
     if "NAME" in names:  # signs and the like begin a value, too
         names -= _PART_OF_VALUE

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.core.selector.values import Evaluate, Value
-from store.records.message import Message
-from store.records.properties import Long
+from tandemmq.broker.core.selector.values import Evaluate, Value
+from tandemmq.store.records.message import Message
+from tandemmq.store.records.properties import Long
 
 
 def _reply_to(message: Message) -> Value:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.core.selector.syntax import JUMP, MATCH, PLACE, SPLIT, Program, read_pattern
+from tandemmq.broker.core.selector.syntax import JUMP, MATCH, PLACE, SPLIT, Program, read_pattern
 
 # What all searches in one text may cost: about 50 ms.
 STEPS_MAX = 100_000

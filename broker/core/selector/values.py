@@ -1,19 +1,19 @@
 """What a part of a selector can be worth: None (NULL, unknown), a truth value, a number, a text or a list.
 
 Numbers follow Java: what is no Long and fits is an Integer, and integers wrap. Everything that Java refuses with an
-exception while it looks at a message ('a' - 1) is None here, so that a selector never fails on a message.
+exception while it evaluates a message ('a' - 1) is None here, so that a selector never fails on a message.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import struct
 from collections.abc import Callable
 from typing import Any
 
-from store.records.message import Message
-from store.records.properties import Byte, Char, Float, Long, Short
+from tandemmq.broker.core.numbers import java_text
+from tandemmq.store.records.message import Message
+from tandemmq.store.records.properties import Byte, Char, Float, Long, Short
 
 Value = Any
 Evaluate = Callable[[Message], Value]
@@ -36,7 +36,6 @@ _KINDS: dict[type, int] = {
 
 _INT_MAX = 0x7FFFFFFF
 _LONG_MAX = 0x7FFFFFFF_FFFFFFFF
-_F32 = struct.Struct(">f")
 
 
 def kind(value: Value) -> int:
@@ -142,39 +141,7 @@ def as_text(value: Value) -> str:
     if value is True or value is False:
         return "true" if value else "false"
     if isinstance(value, float):
-        return _float_text(value)
+        return java_text(value)
     if isinstance(value, list):
         return f"[{', '.join(map(as_text, value))}]"
     return str(value)
-
-
-def _float_text(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    short = _shortest_32(value) if type(value) is Float else float.__repr__(value)
-    mantissa, _, exponent = short.partition("e")
-    sign = "-" if mantissa.startswith("-") else ""
-    whole, _, fraction = mantissa.lstrip("-").partition(".")
-    digits = (whole + fraction).lstrip("0")
-    if not digits:
-        return f"{sign}0.0"
-    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
-    digits = digits.rstrip("0")
-    if -3 < point <= 7:  # from 0.001 up to 10 million
-        padded = "0" * (1 - point) + digits if point < 1 else digits.ljust(point, "0")
-        cut = max(point, 1)
-        return f"{sign}{padded[:cut]}.{padded[cut:] or '0'}"
-    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
-
-
-def _shortest_32(value: float) -> str:
-    for precision in range(1, 9):
-        text = f"{value:.{precision}g}"
-        try:
-            if _F32.unpack(_F32.pack(float(text)))[0] == value:
-                return text
-        except OverflowError:
-            pass
-    return f"{value:.9g}"

@@ -1,16 +1,17 @@
 """What an acknowledgement of OpenWire means (MessageAck; openwire.md 10.4), as commands of the broker. Pure.
 
-Ranges are in the order of dispatch to one consumer. One that cannot be matched is refused and the connection stays;
-from a client that knows nothing of this connection's dispatches yet, as after a failover, it is passed over.
+Ranges are in the order of dispatch to one consumer. One that cannot be matched is refused and the connection stays.
+From a consumer that was there before a failover, or knows of no dispatch of this connection yet, it is passed over: it
+is for what another connection gave, a thread of the client may be that late, and that message comes again.
 """
 
 from __future__ import annotations
 
-from broker.core.commands import Ack, ClientError, Command, Delivered, GiveUp, Receipt
-from broker.protocols.openwire.consumers import Consumer
-from broker.protocols.openwire.faults import text_of
-from broker.protocols.openwire.schema import MessageAck
-from store.records.acknowledgements import AckType
+from tandemmq.broker.core.commands import Ack, ClientError, Command, Delivered, GiveUp, Receipt, refusal
+from tandemmq.broker.protocols.openwire.consumers import Consumer
+from tandemmq.broker.protocols.openwire.faults import text_of
+from tandemmq.broker.protocols.openwire.schema import MessageAck
+from tandemmq.store.records.acknowledgements import AckType
 
 
 def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> Command | None:
@@ -29,6 +30,8 @@ def command_of(ack: MessageAck, consumer: Consumer, receipt: Receipt | None) -> 
         if ack.transaction_id is None and not consumer.is_lenient:
             count = consumer.count(first, last)
             if count != ack.message_count:
+                if consumer.is_restored:
+                    return None
                 raise _unmatched(ack, f"the dispatched list has {count} there")
         return Ack(consumer.id, last, _transaction(ack), receipt, first=first)
     if type == AckType.INDIVIDUAL:
@@ -70,7 +73,7 @@ def _range(ack: MessageAck, consumer: Consumer, *, from_oldest: bool = False) ->
             last = consumer.oldest(ack.message_count)
         return (first or 0, last) if last else None
     if first is None or last is None:
-        if not consumer.dispatched:
+        if consumer.is_restored or not consumer.dispatched:
             return None
         missing = ack.last_message_id if last is None else first_id
         raise _unmatched(ack, f"{None if missing is None else missing.key} is not in the dispatched list")
@@ -87,8 +90,7 @@ def _transaction(ack: MessageAck) -> str | None:
 
 def _unmatched(ack: MessageAck, why: str) -> ClientError:
     last = None if ack.last_message_id is None else ack.last_message_id.key
-    return ClientError(
+    return refusal(
         f"Unmatched acknowledge: type {ack.ack_type}, {ack.message_count} messages up to {last}, consumer"
-        f" {ack.consumer_id}: {why}",
-        is_fatal=False,
+        f" {ack.consumer_id}: {why}"
     )

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from broker.core.advisor import (
+from tandemmq.broker.core.advisor import (
     ConnectionFact,
     ConsumerFact,
     DestinationFact,
@@ -25,17 +25,17 @@ from broker.core.advisor import (
     ProducerFact,
     SlowConsumerFact,
 )
-from broker.core.names import ADVISORY_TOPICS, is_advisory
-from broker.protocols.openwire import schema
-from broker.protocols.openwire.codec import message_of, stored_frame
-from broker.protocols.openwire.errors import WireError
-from broker.protocols.openwire.schema import DestinationOperation
-from broker.protocols.openwire.types import ConnectionId, ConsumerId, MessageId, ProducerId
-from store.records.altered import altered
-from store.records.errors import Unencodable
-from store.records.frames import frame_of
-from store.records.message import BodyKind, Destination, DestinationKind, Message
-from store.records.properties import encode_properties
+from tandemmq.broker.core.names import ADVISORY_TOPICS, is_advisory
+from tandemmq.broker.protocols.openwire import schema
+from tandemmq.broker.protocols.openwire.codec import message_of, stored_frame
+from tandemmq.broker.protocols.openwire.errors import WireError
+from tandemmq.broker.protocols.openwire.schema import DestinationOperation
+from tandemmq.broker.protocols.openwire.types import ConnectionId, ConsumerId, MessageId, ProducerId
+from tandemmq.store.records.altered import altered
+from tandemmq.store.records.errors import Unencodable
+from tandemmq.store.records.frames import frame_of
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.properties import encode_properties
 
 _KINDS = {
     DestinationKind.QUEUE: "Queue",
@@ -105,7 +105,7 @@ class Advisories:
             told.marshalled_properties = encode_properties(properties)
             frame = stored_frame(told)
         except (WireError, Unencodable):
-            # Something was called by more than 64 KiB. That it happened can be told.
+            # A name is longer than 64 KiB. The advisory is sent without its properties.
             properties = {}
             told.data_structure = told.marshalled_properties = None
             frame = stored_frame(told)
@@ -124,6 +124,14 @@ class Advisories:
         return message
 
 
+_WORDS: dict[type[Fact], str] = {
+    ProducerFact: "Producer",
+    **dict.fromkeys((ConsumerFact, DurableFact), "Consumer"),
+    SlowConsumerFact: "SlowConsumer",
+    FastProducerFact: "FastProducer",
+}
+
+
 def _topic_name(fact: Fact) -> str | None:
     """Without the prefix that all have."""
     if isinstance(fact, ConnectionFact):
@@ -138,16 +146,7 @@ def _topic_name(fact: Fact) -> str | None:
     name = destination.name.replace(",", _COMMA)
     if isinstance(fact, FullFact):
         return f"FULL.{name}"
-    if isinstance(fact, ProducerFact):
-        what = "Producer"
-    elif isinstance(fact, ConsumerFact | DurableFact):
-        what = "Consumer"
-    elif isinstance(fact, SlowConsumerFact):
-        what = "SlowConsumer"
-    elif isinstance(fact, FastProducerFact):
-        what = "FastProducer"
-    else:
-        what = fact.event.value
+    what = fact.event.value if isinstance(fact, MessageFact) else _WORDS[type(fact)]
     # Temporary ones count as what they are otherwise.
     return f"{what}.{'Topic' if destination.is_topic else 'Queue'}.{name}"
 

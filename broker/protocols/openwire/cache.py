@@ -6,13 +6,13 @@ null is an object like any. Redefining an index is allowed, and how a writer cho
 
 from __future__ import annotations
 
-from broker.protocols.openwire.errors import WireError
+from tandemmq.broker.protocols.openwire.errors import WireError
 
 Key = tuple[int | None, object]
 
 
 class ReadCache:
-    """What the peer told. Holds ``size`` objects at most."""
+    """What the peer sent. Holds ``size`` objects at most."""
 
     __slots__ = ("_objects", "_size")
 
@@ -35,7 +35,7 @@ class ReadCache:
 
 
 class WriteCache:
-    """What the peer was told, by data type and value: indexes go round, the oldest is told anew."""
+    """What the peer was sent, by data type and value: indexes go round, the oldest is sent anew."""
 
     __slots__ = ("_indexes", "_keys", "_next", "_size")
 
@@ -63,6 +63,6 @@ class WriteCache:
         return index
 
     def forget(self) -> None:
-        """All will be told anew."""
+        """All will be sent anew."""
         self._indexes.clear()
         self._keys.clear()

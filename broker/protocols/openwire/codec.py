@@ -16,19 +16,20 @@ of an array takes at least a bit of it. Objects and causes are nested NESTING_MA
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Callable
 from functools import lru_cache
 from operator import methodcaller
 from typing import Any, NamedTuple
 
-from broker.protocols.openwire.cache import ReadCache, WriteCache
-from broker.protocols.openwire.errors import WireError
-from broker.protocols.openwire.hot import ID_TAILS, KNOWN_IDS, STRING_HEAD, WRITERS, read_message_ack
-from broker.protocols.openwire.loose import LooseReader, LooseWriter
-from broker.protocols.openwire.schema import MAGIC, Command, WireMessage
-from broker.protocols.openwire.tight import TightReader, TightWriter
-from broker.protocols.openwire.types import (
+from tandemmq.broker.protocols.openwire.cache import ReadCache, WriteCache
+from tandemmq.broker.protocols.openwire.errors import WireError
+from tandemmq.broker.protocols.openwire.hot import ID_TAILS, KNOWN_IDS, STRING_HEAD, WRITERS, read_message_ack
+from tandemmq.broker.protocols.openwire.loose import LooseReader, LooseWriter
+from tandemmq.broker.protocols.openwire.schema import MAGIC, Command, WireMessage
+from tandemmq.broker.protocols.openwire.tight import TightReader, TightWriter
+from tandemmq.broker.protocols.openwire.types import (
     DESCRIPTIONS,
     VERSION_MAX,
     ConnectionId,
@@ -38,10 +39,10 @@ from broker.protocols.openwire.types import (
     Throwable,
     number_of,
 )
-from store.records.errors import RecordDamaged, Unencodable
-from store.records.loose import MESSAGE_ACK, OPENWIRE_VERSION
-from store.records.message import BodyKind
-from store.records.remembered import remember
+from tandemmq.store.records.errors import RecordDamaged, Unencodable
+from tandemmq.store.records.loose import MESSAGE_ACK, OPENWIRE_VERSION
+from tandemmq.store.records.message import BodyKind
+from tandemmq.store.records.remembered import remember
 
 NESTING_MAX = 32
 CACHE_SIZE_DEFAULT = 0x3FFF  # OpenWireFormat: what 0 stands for
@@ -75,6 +76,7 @@ def _layouts(version: int) -> dict[int, _Layout]:
     }
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class WireFormat:
     """What two peers agreed on, and the caches of their connection: bytes to commands and back.
 
@@ -82,34 +84,22 @@ class WireFormat:
     earlier ones. Without, nothing is remembered, and one WireFormat may serve many connections.
     """
 
-    __slots__ = (
-        "_layouts",
-        "_read_cache",
-        "_write_cache",
-        "has_stack_traces",
-        "is_cached",
-        "is_stored_form",
-        "is_tight",
-        "version",
-    )
+    version: int = OPENWIRE_VERSION
+    _: dataclasses.KW_ONLY
+    is_tight: bool = False
+    is_cached: bool = False
+    has_stack_traces: bool = False
+    cache_size: dataclasses.InitVar[int] = CACHE_SIZE_DEFAULT
+    # Whether a message's frame is, but for ids of the transport, what the journal keeps.
+    is_stored_form: bool = dataclasses.field(init=False)
+    _layouts: dict[int, _Layout] = dataclasses.field(init=False)
+    _read_cache: ReadCache = dataclasses.field(init=False)
+    _write_cache: WriteCache = dataclasses.field(init=False)
 
-    def __init__(
-        self,
-        version: int = OPENWIRE_VERSION,
-        *,
-        is_tight: bool = False,
-        is_cached: bool = False,
-        has_stack_traces: bool = False,
-        cache_size: int = CACHE_SIZE_DEFAULT,
-    ) -> None:
-        assert 1 <= version <= VERSION_MAX, f"OpenWire {version} is not in the table"
-        self.version = version
-        self.is_tight = is_tight
-        self.is_cached = is_cached
-        self.has_stack_traces = has_stack_traces
-        # Whether a message's frame is, but for ids of the transport, what the journal keeps.
-        self.is_stored_form = version == OPENWIRE_VERSION and not is_tight and not is_cached
-        self._layouts = _layouts(version)
+    def __post_init__(self, cache_size: int) -> None:
+        assert 1 <= self.version <= VERSION_MAX, f"OpenWire {self.version} is not in the table"
+        self.is_stored_form = self.version == OPENWIRE_VERSION and not self.is_tight and not self.is_cached
+        self._layouts = _layouts(self.version)
         self._read_cache = ReadCache(cache_size)
         self._write_cache = WriteCache(cache_size)
 
@@ -249,7 +239,7 @@ class WireFormat:
             self._write(writer, layout, command)
             body = writer.take()
         except WireError:
-            # The peer will not see what this frame would have told its cache.
+            # The peer will not see what this frame would have put into its cache.
             self._write_cache.forget()
             raise
         return _HEAD.pack(len(body) + 1, number) + body

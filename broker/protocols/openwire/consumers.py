@@ -6,13 +6,14 @@ one becomes the other. What a consumer may hold is bounded by its prefetch, as t
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 
-from broker.protocols.openwire.types import ConsumerId
-from store.records import loose
-from store.records.message import Destination, Message
+from tandemmq.broker.protocols.openwire.types import ConsumerId
+from tandemmq.store.records import loose
+from tandemmq.store.records.message import Destination, Message
 
-# RemoveInfo.LAST_DELIVERED_UNKNOWN: nobody knows what the application saw.
+# RemoveInfo.LAST_DELIVERED_UNKNOWN: it is unknown what the application saw.
 LAST_DELIVERED_UNKNOWN = -2
 
 # Groups of a consumer that are remembered; the first of one that was forgotten is called so twice.
@@ -22,42 +23,36 @@ GROUPS_MAX = 10_000
 _DISPATCH = bytes((21, 0, 0, 0, 0, 0))
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Consumer:
-    """See the module.
+    """A consumer's deliveries that are not acknowledged yet, by tag and by message id.
 
     ``is_lenient``: a topic's plain subscriber or a browser, whose acknowledgements only count (TopicSubscription,
-    QueueBrowserSubscription). ``has_groups``: a consumer of queues, which give it whole groups. ``dispatched`` counts
-    all deliveries ever. ``wire_id`` is its id as a client writes it, as object of the loose encoding.
+    QueueBrowserSubscription). ``has_groups``: a consumer of queues, which give it whole groups. ``is_restored``:
+    its client had it before a failover, and may acknowledge what another connection gave it. ``dispatched`` counts all
+    deliveries ever. ``wire_id`` is its id as a client writes it, as object of the loose encoding.
     """
 
-    __slots__ = (
-        "_destination",
-        "_groups",
-        "_has_groups",
-        "_head",
-        "_start",
-        "_tags",
-        "_unacked",
-        "consumer_id",
-        "dispatched",
-        "id",
-        "is_lenient",
-        "wire_id",
-    )
+    consumer_id: ConsumerId
+    _: KW_ONLY
+    is_lenient: bool = False
+    has_groups: bool = True
+    is_restored: bool = False
+    id: str = field(init=False)
+    dispatched: int = field(default=0, init=False)
+    _groups: dict[str, None] = field(default_factory=dict, init=False)  # the least recently begun first
+    wire_id: bytes = field(init=False)
+    _start: bytes = field(init=False)
+    _destination: Destination | None = field(default=None, init=False)
+    _head: bytes = field(default=b"", init=False)
+    _unacked: dict[int, Message] = field(default_factory=dict, init=False)  # tags only grow: in order
+    # Of two deliveries of one message (composites, wildcards) the older.
+    _tags: dict[str, int] = field(default_factory=dict, init=False)
 
-    def __init__(self, consumer_id: ConsumerId, *, is_lenient: bool = False, has_groups: bool = True) -> None:
-        self.consumer_id = consumer_id
-        self.id = subscription_id(consumer_id)
-        self.is_lenient = is_lenient
-        self.dispatched = 0
-        self._has_groups = has_groups
-        self._groups: dict[str, None] = {}  # the least recently begun first
-        self.wire_id = loose.consumer_id(str(consumer_id))
+    def __post_init__(self) -> None:
+        self.id = subscription_id(self.consumer_id)
+        self.wire_id = loose.consumer_id(str(self.consumer_id))
         self._start = _DISPATCH + self.wire_id
-        self._destination: Destination | None = None
-        self._head = b""
-        self._unacked: dict[int, Message] = {}  # tags only grow: in order
-        self._tags: dict[str, int] = {}  # of two deliveries of one message (composites, wildcards) the older
 
     def __len__(self) -> int:
         return len(self._unacked)
@@ -74,7 +69,7 @@ class Consumer:
         """Whether a message that is dispatched now is the first of its group for this consumer (Queue.java,
         JMSXGroupFirstForConsumer). A negative sequence ends the group, 1 begins it anew."""
         group = message.group_id
-        if group is None or not self._has_groups:
+        if group is None or not self.has_groups:
             return False
         is_first = message.group_sequence == 1 or group not in self._groups
         if message.group_sequence < 0:
@@ -114,7 +109,7 @@ class Consumer:
         return len(self._tags) != len(self._unacked)
 
     def acknowledge(self, message_id: str) -> int | None:
-        """Forget the delivery of that message, and return its tag; None if it has to be looked at closely."""
+        """Forget the delivery of that message, and return its tag; None if it needs the full check."""
         tag = self._tags.get(message_id)
         if tag is not None and not self.is_lenient and len(self._tags) == len(self._unacked):
             self._forget(tag)

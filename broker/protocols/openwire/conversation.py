@@ -10,11 +10,11 @@ refuse it, and then it was never there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from broker.core.commands import (
+from tandemmq.broker.core.commands import (
     Ack,
     AckMode,
     AddDestination,
@@ -35,14 +35,15 @@ from broker.core.commands import (
     SetPrefetch,
     Subscribe,
     Unsubscribe,
+    refusal,
 )
-from broker.protocols.openwire import acks, schema, transactions
-from broker.protocols.openwire.consumers import LAST_DELIVERED_UNKNOWN, Consumer, subscription_id
-from broker.protocols.openwire.hot import read_single_ack
-from broker.protocols.openwire.schema import DestinationOperation, TransactionType
-from broker.protocols.openwire.types import ConnectionId, ConsumerId, ProducerId, SessionId
-from store.records.message import Destination, DestinationKind
-from store.records.message_ids import is_of_broker
+from tandemmq.broker.protocols.openwire import acks, schema, transactions
+from tandemmq.broker.protocols.openwire.consumers import LAST_DELIVERED_UNKNOWN, Consumer, subscription_id
+from tandemmq.broker.protocols.openwire.hot import read_single_ack
+from tandemmq.broker.protocols.openwire.schema import DestinationOperation, TransactionType
+from tandemmq.broker.protocols.openwire.types import ConnectionId, ConsumerId, ProducerId, SessionId
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.message_ids import is_of_broker
 
 # What one connection may have open; for consumers the engine has a bound.
 SESSIONS_MAX = 10_000
@@ -59,7 +60,7 @@ CONNECTION_SESSION = -1
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A receipt of more than a response. ``command_id``: who waits for a response; None: nobody."""
+    """A receipt of more than a response. ``command_id``: of the command to respond to; None: no response is awaited."""
 
     command_id: int | None
     done: Callable[[], object] | None = None
@@ -67,7 +68,7 @@ class Pending:
 
 
 class Producer(NamedTuple):
-    """``has_window``: it counts what it sent and was not told about (ProducerInfo.windowSize)."""
+    """``has_window``: it counts what it sent and was not confirmed (ProducerInfo.windowSize)."""
 
     id: ProducerId
     has_window: bool
@@ -82,36 +83,27 @@ class Producer(NamedTuple):
 Acknowledged = set[tuple[Consumer, int, int]]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Conversation:
-    """See the module. ``producers`` go by their whole ids, ``consumers`` by the ids of their subscriptions.
+    """The open sessions, producers, consumers and transactions of one client. ``producers`` go by their whole ids,
+    ``consumers`` by the ids of their subscriptions.
 
     ``steals_links``: who comes with a client id that is in use takes it over (allowLinkStealing).
     """
 
-    __slots__ = (
-        "_by_wire_id",
-        "_ended",
-        "_sessions",
-        "_steals_links",
-        "_transactions",
-        "connection_id",
-        "consumers",
-        "is_fault_tolerant",
-        "producers",
-    )
-
-    def __init__(self, *, steals_links: bool = False) -> None:
-        self._steals_links = steals_links
-        self.connection_id: str | None = None
-        # Whether the client has a failover transport: said in ConnectionInfo, and before that when it comes back
-        # (ConnectionControl).
-        self.is_fault_tolerant = False
-        self._ended: dict[str, None] = {}
-        self._sessions: set[int] = set()
-        self.producers: dict[str, Producer] = {}
-        self.consumers: dict[str, Consumer] = {}
-        self._by_wire_id: dict[bytes, Consumer] = {}
-        self._transactions: dict[str, Acknowledged] = {}
+    _: KW_ONLY
+    steals_links: bool = False
+    connection_id: str | None = field(default=None, init=False)
+    # Whether the client has a failover transport: said in ConnectionInfo, and before that when it comes back
+    # (ConnectionControl).
+    is_fault_tolerant: bool = field(default=False, init=False)
+    _is_restored: bool = field(default=False, init=False)  # it comes back from another connection (failover)
+    _ended: dict[str, None] = field(default_factory=dict, init=False)
+    _sessions: set[int] = field(default_factory=set, init=False)
+    producers: dict[str, Producer] = field(default_factory=dict, init=False)
+    consumers: dict[str, Consumer] = field(default_factory=dict, init=False)
+    _by_wire_id: dict[bytes, Consumer] = field(default_factory=dict, init=False)
+    _transactions: dict[str, Acknowledged] = field(default_factory=dict, init=False)
 
     def commands_of(self, command: schema.Command, receipt: int | None) -> list[Command]:
         """What ``command``, which is no message, asks of the broker. Raises ClientError for what it may not ask."""
@@ -136,6 +128,7 @@ class Conversation:
             raise ClientError("No clientID specified for connection request", kind=ErrorKind.CLIENT_ID)
         self.connection_id = id.value
         self.is_fault_tolerant |= command.fault_tolerant
+        self._is_restored = command.failover_reconnect
         return [
             Connect(
                 command.client_id,
@@ -143,7 +136,7 @@ class Conversation:
                 command.password,
                 connection_id=id.value,
                 receipt=receipt,
-                steals_client_id=self._steals_links,
+                steals_client_id=self.steals_links,
             )
         ]
 
@@ -194,11 +187,10 @@ class Conversation:
             raise _lacking(command, "producer id")
         self._check_session(id.connection_id, id.session_id)
         if is_of_broker(id.session_id):
-            raise ClientError(
+            raise refusal(
                 f"Producer {id} has a session of a broker",
                 "The ids of its messages are the broker's own.",
-                is_fatal=False,
-                kind=ErrorKind.SECURITY,
+                ErrorKind.SECURITY,
             )
         key = str(id)
         if key in self.producers:
@@ -217,18 +209,21 @@ class Conversation:
             raise _lacking(command, "consumer id")
         self._check_session(id.connection_id, id.session_id)
         if command.destination is None:
-            raise ClientError("ConsumerInfo lacks the destination", is_fatal=False, kind=ErrorKind.DESTINATION)
+            raise refusal("ConsumerInfo lacks the destination", kind=ErrorKind.DESTINATION)
         destination = without_options(command.destination)
         durable_name = command.subscription_name if destination.is_topic else None
         is_browser = command.browser and not destination.is_topic
         is_plain_topic = destination.is_topic and durable_name is None
         consumer = Consumer(
-            id, is_lenient=is_browser or is_plain_topic, has_groups=not (is_browser or destination.is_topic)
+            id,
+            is_lenient=is_browser or is_plain_topic,
+            has_groups=not (is_browser or destination.is_topic),
+            is_restored=self._is_restored,
         )
         if consumer.id in self.consumers:
             return []
         if command.prefetch_size < 0:
-            raise ClientError(f"A prefetch of {command.prefetch_size} is impossible", is_fatal=False)
+            raise refusal(f"A prefetch of {command.prefetch_size} is impossible")
         self.consumers[consumer.id] = self._by_wire_id[consumer.wire_id] = consumer
         return [
             Subscribe(
@@ -310,8 +305,7 @@ class Conversation:
         return [*commands]
 
     def _unsubscribe(self, consumer: Consumer, last_delivered: int, receipt: int | None = None) -> Unsubscribe:
-        del self.consumers[consumer.id]
-        del self._by_wire_id[consumer.wire_id]
+        self._forget_consumer(consumer)
         return Unsubscribe(consumer.id, seen=consumer.seen(last_delivered), receipt=receipt)
 
     def _remove_durable(self, command: schema.RemoveSubscriptionInfo, receipt: int | None) -> list[Command]:
@@ -381,14 +375,12 @@ class Conversation:
         if command.operation_type == DestinationOperation.REMOVE:
             return [RemoveDestination(destination, receipt)]
         if command.operation_type != DestinationOperation.ADD:
-            raise ClientError(f"DestinationInfo of the unknown operation {command.operation_type}", is_fatal=False)
+            raise refusal(f"DestinationInfo of the unknown operation {command.operation_type}")
         is_temporary = destination.kind > DestinationKind.TOPIC
         owner, _, number = destination.name.rpartition(":")
         if is_temporary and (owner != self.connection_id or not number):
-            # Its name says whose it is: nobody makes one in somebody else's, who may be called as we are and more.
-            raise ClientError(
-                f"{destination} is not named after this connection", is_fatal=False, kind=ErrorKind.SECURITY
-            )
+            # Its name says whose it is: no client makes one in the name of another, whose id may begin with ours.
+            raise refusal(f"{destination} is not named after this connection", kind=ErrorKind.SECURITY)
         return [AddDestination(destination, receipt)]
 
     def _transact(self, command: schema.TransactionInfo, receipt: int | None) -> list[Command]:
@@ -456,7 +448,7 @@ def without_options(destination: Destination) -> Destination:
 
 
 def _lacking(command: schema.Command, what: str) -> ClientError:
-    return ClientError(f"{type(command).__name__} lacks the {what}", is_fatal=False)
+    return refusal(f"{type(command).__name__} lacks the {what}")
 
 
 def _unknown(what: str, id: object) -> ClientError:
@@ -464,10 +456,8 @@ def _unknown(what: str, id: object) -> ClientError:
 
 
 def _not_registered(message: str, detail: str = "") -> ClientError:
-    return ClientError(message, detail, is_fatal=False, kind=ErrorKind.STATE)
+    return refusal(message, detail, ErrorKind.STATE)
 
 
 def _too_many(what: str, limit: int) -> ClientError:
-    return ClientError(
-        f"More than {limit} {what} on one connection", "Close some.", is_fatal=False, kind=ErrorKind.RESOURCE
-    )
+    return refusal(f"More than {limit} {what} on one connection", "Close some.", ErrorKind.RESOURCE)

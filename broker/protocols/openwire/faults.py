@@ -1,4 +1,4 @@
-"""Which Java exception a mistake is told as: OpenWire names classes, and the client makes one of that class.
+"""Which Java exception a mistake is sent as: OpenWire names classes, and the client makes one of that class.
 
 Only classes that every client has (openwire.md 4.4); of the others a Java client makes a plain Throwable. A 6.x client
 reads ``javax.jms`` as ``jakarta.jms`` by itself.
@@ -6,8 +6,8 @@ reads ``javax.jms`` as ``jakarta.jms`` by itself.
 
 from __future__ import annotations
 
-from broker.core.commands import ClientError, ErrorKind
-from broker.protocols.openwire.types import Throwable
+from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.protocols.openwire.types import Throwable
 
 # The marshallers of versions 1 and 10 cut what is longer, and an XA code stands at the very end.
 MESSAGE_CHARS_MAX = 1000

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import struct
 
-from broker.protocols.openwire.errors import WireError
+from tandemmq.broker.protocols.openwire.errors import WireError
 
-# A WireFormatInfo is a few hundred bytes; before one came, nobody is trusted with more.
+# A WireFormatInfo is a few hundred bytes; before one came, no peer is trusted with more.
 HANDSHAKE_BYTES_MAX = 0xFFFF
 
 _PIECE_BYTES_MIN = 4096
@@ -58,7 +58,7 @@ class FrameCutter:
             self._wanted = self._checked(*_SIZE.unpack_from(chunk, position))
             if left >= self._wanted:
                 self._position = stop = position + self._wanted
-                return chunk[position:stop]
+                return chunk if self._wanted == len(chunk) else chunk[position:stop]
         else:
             self._wanted = _PREFIX
         self._gather(left)

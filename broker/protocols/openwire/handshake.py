@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.protocols.openwire.codec import STORED, WireFormat
-from broker.protocols.openwire.schema import BrokerInfo, WireFormatInfo
-from broker.protocols.openwire.types import BrokerId
-from broker.protocols.openwire.wireformat import INACTIVITY_MS, INITIAL_DELAY_MS, negotiate, our_info
+from tandemmq.broker.protocols.openwire.codec import STORED, WireFormat
+from tandemmq.broker.protocols.openwire.schema import BrokerInfo, WireFormatInfo
+from tandemmq.broker.protocols.openwire.types import BrokerId
+from tandemmq.broker.protocols.openwire.wireformat import INACTIVITY_MS, INITIAL_DELAY_MS, negotiate, our_info
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 
@@ -20,7 +20,8 @@ FRAME_BYTES_MAX = 100 * 1024 * 1024
 class Terms(NamedTuple):
     """What holds on one connection. Intervals in milliseconds, 0: none.
 
-    Whoever is silent for ``receive_interval_ms`` is gone. Only from ``initial_delay_ms`` on a client must be heard.
+    Whoever is silent for ``receive_interval_ms`` is gone. Only from ``initial_delay_ms`` on a client must send
+    something.
     """
 
     wire_format: WireFormat
@@ -32,7 +33,8 @@ class Terms(NamedTuple):
 class Greeting:
     """The same for all connections of one connector. ``broker_id`` stays the same for the life of the store.
 
-    ``failover_uris`` are those of all brokers over one store; clients with a failover transport learn them.
+    ``failover_uris`` are those of all brokers of a pair or set; clients with a failover transport learn them. Its owner
+    may change it.
     """
 
     __slots__ = ("_info", "broker_info", "failover_uris", "frame_bytes_max", "steals_links", "wire_format_info")

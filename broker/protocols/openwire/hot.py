@@ -3,21 +3,28 @@
     MessageAck    u4 size, u1 22, i4 command id, bool response required, object destination, object transaction,
                   object consumer id, i1 type, object first id, object last id, i4 count, no cause
 
-What is read here is read as codec.py reads it, or not at all: None says that the interpreter is to look.
+What is read here is read as codec.py reads it, or not at all: None leaves the frame to the interpreter.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from broker.protocols.openwire.schema import Command, IntegerResponse, KeepAliveInfo, MessageAck, ProducerAck, Response
-from broker.protocols.openwire.types import ConsumerId, MessageId, ProducerId
-from store.records import loose
-from store.records.acknowledgements import AckType
-from store.records.errors import RecordDamaged
-from store.records.remembered import remember
+from tandemmq.broker.protocols.openwire.schema import (
+    Command,
+    IntegerResponse,
+    KeepAliveInfo,
+    MessageAck,
+    ProducerAck,
+    Response,
+)
+from tandemmq.broker.protocols.openwire.types import ConsumerId, MessageId, ProducerId
+from tandemmq.store.records import loose
+from tandemmq.store.records.acknowledgements import AckType
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.remembered import remember
 
 # data type -> length of what follows the name in a structure of one name and fixed numbers
 ID_TAILS: dict[int, int] = {
@@ -66,13 +73,16 @@ def read_message_ack(data: bytes) -> MessageAck | None:
     return MessageAck(command_id, response_required, destination, transaction, consumer, ack_type, first, last, count)
 
 
-class SingleAck(NamedTuple):
+class SingleAck:
     """``consumer`` is its id as it stands in the frame, data type before it; ``message_id`` the store's."""
 
-    consumer: bytes
-    message_id: str
-    command_id: int
-    is_response_required: bool
+    __slots__ = ("command_id", "consumer", "is_response_required", "message_id")
+
+    def __init__(self, consumer: bytes, message_id: str, command_id: int, is_response_required: bool) -> None:
+        self.consumer = consumer
+        self.message_id = message_id
+        self.command_id = command_id
+        self.is_response_required = is_response_required
 
 
 def read_single_ack(data: bytes) -> SingleAck | None:
@@ -137,13 +147,8 @@ def _write_producer_ack(command: ProducerAck) -> bytes:
         data = loose.producer_id(producer.connection_id, producer.session_id, producer.value)
         remember(_producers, producer, data, len(data))
     size = 10 + len(data)
-    return b"".join(
-        (
-            _PLAIN.pack(size, 19, command.command_id, command.response_required),
-            data,
-            loose.I32.pack(command.size),
-        )
-    )
+    head = _PLAIN.pack(size, 19, command.command_id, command.response_required)
+    return head + data + loose.I32.pack(command.size)
 
 
 # class -> its writer; they raise struct.error and Unencodable where the interpreter does

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import struct
 
-from broker.protocols.openwire.errors import WireError
-from store.records.utf import decode_modified, encode_modified
+from tandemmq.broker.protocols.openwire.errors import WireError
+from tandemmq.store.records.utf import decode_modified, encode_modified
 
 STRING_BYTES_MAX = 0xFFFF
 

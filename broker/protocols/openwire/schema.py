@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated
 
-from broker.protocols.openwire.types import (
+from tandemmq.broker.protocols.openwire.types import (
     Array,
     Bool,
     BrokerId,
@@ -31,10 +31,10 @@ from broker.protocols.openwire.types import (
     Text,
     Thrown,
     Until,
-    wire,
+    structure,
 )
-from store.records.message import BodyKind, Destination
-from store.records.transactions import LocalTransactionId, XaTransactionId
+from tandemmq.store.records.message import BodyKind, Destination
+from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 
 MAGIC = b"ActiveMQ"
 
@@ -50,8 +50,7 @@ class Command:
 # ---- connections
 
 
-@wire(1, has_base=False)
-@dataclass(slots=True)
+@structure(1, has_base=False)
 class WireFormatInfo(Command):
     """The first command in each direction. wireformat.py knows what is in the properties."""
 
@@ -60,8 +59,7 @@ class WireFormatInfo(Command):
     marshalled_properties: Bytes = None
 
 
-@wire(2)
-@dataclass(slots=True)
+@structure(2)
 class BrokerInfo(Command):
     broker_id: Cached[BrokerId] = None
     broker_url: Text = None
@@ -77,8 +75,7 @@ class BrokerInfo(Command):
     network_properties: Annotated[Text, Since(3)] = None
 
 
-@wire(3)
-@dataclass(slots=True)
+@structure(3)
 class ConnectionInfo(Command):
     connection_id: Cached[ConnectionId] = None
     client_id: Text = None
@@ -97,14 +94,12 @@ class ConnectionInfo(Command):
         return f"ConnectionInfo({self.connection_id}, client_id={self.client_id!r}, user_name={self.user_name!r})"
 
 
-@wire(4)
-@dataclass(slots=True)
+@structure(4)
 class SessionInfo(Command):
     session_id: Cached[SessionId] = None
 
 
-@wire(91)
-@dataclass(slots=True)
+@structure(91)
 class NetworkBridgeFilter:
     """Rearranged in version 10."""
 
@@ -114,8 +109,7 @@ class NetworkBridgeFilter:
     consumer_ttl: Annotated[Int, Since(10)] = 0
 
 
-@wire(5)
-@dataclass(slots=True)
+@structure(5)
 class ConsumerInfo(Command):
     consumer_id: Cached[ConsumerId] = None
     browser: Bool = False
@@ -138,8 +132,7 @@ class ConsumerInfo(Command):
     network_consumer_path: Annotated[Array[ConsumerId], Since(4)] = None
 
 
-@wire(6)
-@dataclass(slots=True)
+@structure(6)
 class ProducerInfo(Command):
     """Without ``destination`` each message names its own."""
 
@@ -163,8 +156,7 @@ class TransactionType(IntEnum):
     END = 7
 
 
-@wire(7)
-@dataclass(slots=True)
+@structure(7)
 class TransactionInfo(Command):
     """``type`` is a TransactionType, or what else a client thought of."""
 
@@ -180,8 +172,7 @@ class DestinationOperation(IntEnum):
     REMOVE = 1
 
 
-@wire(8)
-@dataclass(slots=True)
+@structure(8)
 class DestinationInfo(Command):
     connection_id: Cached[ConnectionId] = None
     destination: Cached[Destination] = None
@@ -190,56 +181,48 @@ class DestinationInfo(Command):
     broker_path: Array[BrokerId] = None
 
 
-@wire(9)
-@dataclass(slots=True)
+@structure(9)
 class RemoveSubscriptionInfo(Command):
     connection_id: Cached[ConnectionId] = None
     subscription_name: Text = None
     client_id: Text = None
 
 
-@wire(10)
-@dataclass(slots=True)
+@structure(10)
 class KeepAliveInfo(Command):
     pass
 
 
-@wire(11)
-@dataclass(slots=True)
+@structure(11)
 class ShutdownInfo(Command):
     pass
 
 
-@wire(12)
-@dataclass(slots=True)
+@structure(12)
 class RemoveInfo(Command):
     object_id: Cached[ConnectionId | SessionId | ConsumerId | ProducerId] = None
     last_delivered_sequence_id: Annotated[Long, Since(5)] = -2  # RemoveInfo: unknown
 
 
-@wire(14)
-@dataclass(slots=True)
+@structure(14)
 class ControlCommand(Command):
     command: Text = None
 
 
-@wire(15)
-@dataclass(slots=True)
+@structure(15)
 class FlushCommand(Command):
     pass
 
 
-@wire(16)
-@dataclass(slots=True)
+@structure(16)
 class ConnectionError(Command):
-    """Something failed that nobody waits for; the connection goes on."""
+    """Something failed that no response reports; the connection goes on."""
 
     exception: Thrown = None
     connection_id: Nested[ConnectionId] = None
 
 
-@wire(17)
-@dataclass(slots=True)
+@structure(17)
 class ConsumerControl(Command):
     destination: Annotated[Nested[Destination], Since(6)] = None
     close: Bool = False
@@ -250,8 +233,7 @@ class ConsumerControl(Command):
     stop: Annotated[Bool, Since(2)] = False
 
 
-@wire(18)
-@dataclass(slots=True)
+@structure(18)
 class ConnectionControl(Command):
     close: Bool = False
     exit: Bool = False
@@ -264,8 +246,7 @@ class ConnectionControl(Command):
     token: Annotated[Bytes, Since(8)] = None
 
 
-@wire(65)
-@dataclass(slots=True)
+@structure(65)
 class ReplayCommand(Command):
     first_nak_number: Int = 0
     last_nak_number: Int = 0
@@ -313,59 +294,50 @@ class WireMessage(Command):
     jmsx_group_first_for_consumer: Annotated[Bool, Since(10)] = False
 
 
-@wire(BodyKind.NONE)
-@dataclass(slots=True)
+@structure(BodyKind.NONE)
 class ActiveMQMessage(WireMessage):
     pass
 
 
-@wire(BodyKind.BYTES)
-@dataclass(slots=True)
+@structure(BodyKind.BYTES)
 class ActiveMQBytesMessage(WireMessage):
     pass
 
 
-@wire(BodyKind.MAP)
-@dataclass(slots=True)
+@structure(BodyKind.MAP)
 class ActiveMQMapMessage(WireMessage):
     pass
 
 
-@wire(BodyKind.OBJECT)
-@dataclass(slots=True)
+@structure(BodyKind.OBJECT)
 class ActiveMQObjectMessage(WireMessage):
     pass
 
 
-@wire(BodyKind.STREAM)
-@dataclass(slots=True)
+@structure(BodyKind.STREAM)
 class ActiveMQStreamMessage(WireMessage):
     pass
 
 
-@wire(BodyKind.TEXT)
-@dataclass(slots=True)
+@structure(BodyKind.TEXT)
 class ActiveMQTextMessage(WireMessage):
     pass
 
 
-@wire(BodyKind.BLOB, since=3)
-@dataclass(slots=True)
+@structure(BodyKind.BLOB, since=3)
 class ActiveMQBlobMessage(WireMessage):
     remote_blob_url: Text = None
     mime_type: Text = None
     deleted_by_broker: Bool = False
 
 
-@wire(19, since=3)
-@dataclass(slots=True)
+@structure(19, since=3)
 class ProducerAck(Command):
     producer_id: Nested[ProducerId] = None
     size: Int = 0
 
 
-@wire(20, since=2)
-@dataclass(slots=True)
+@structure(20, since=2)
 class MessagePull(Command):
     """``timeout``: milliseconds, 0 waits for ever, -1 not at all."""
 
@@ -376,8 +348,7 @@ class MessagePull(Command):
     message_id: Annotated[Nested[MessageId], Since(3)] = None
 
 
-@wire(21)
-@dataclass(slots=True)
+@structure(21)
 class MessageDispatch(Command):
     """Without ``message``: a pull found nothing, or a browser has seen all."""
 
@@ -387,8 +358,7 @@ class MessageDispatch(Command):
     redelivery_counter: Int = 0
 
 
-@wire(22)
-@dataclass(slots=True)
+@structure(22)
 class MessageAck(Command):
     """``ack_type`` is an AckType, or what else a client thought of."""
 
@@ -402,8 +372,7 @@ class MessageAck(Command):
     poison_cause: Annotated[Thrown, Since(7)] = None
 
 
-@wire(90)
-@dataclass(slots=True)
+@structure(90)
 class MessageDispatchNotification(Command):
     consumer_id: Cached[ConsumerId] = None
     destination: Cached[Destination] = None
@@ -414,32 +383,27 @@ class MessageDispatchNotification(Command):
 # ---- responses
 
 
-@wire(30)
-@dataclass(slots=True)
+@structure(30)
 class Response(Command):
     correlation_id: Int = 0
 
 
-@wire(31)
-@dataclass(slots=True)
+@structure(31)
 class ExceptionResponse(Response):
     exception: Thrown = None
 
 
-@wire(32)
-@dataclass(slots=True)
+@structure(32)
 class DataResponse(Response):
     data: Nested[object] = None
 
 
-@wire(33)
-@dataclass(slots=True)
+@structure(33)
 class DataArrayResponse(Response):
     data: Array[object] = ()
 
 
-@wire(34)
-@dataclass(slots=True)
+@structure(34)
 class IntegerResponse(Response):
     result: Int = 0
 
@@ -447,15 +411,13 @@ class IntegerResponse(Response):
 # ---- between brokers
 
 
-@wire(40)
-@dataclass(slots=True)
+@structure(40)
 class DiscoveryEvent:
     service_name: Text = None
     broker_name: Text = None
 
 
-@wire(55)
-@dataclass(slots=True)
+@structure(55)
 class SubscriptionInfo:
     client_id: Text = None
     destination: Cached[Destination] = None
@@ -465,8 +427,7 @@ class SubscriptionInfo:
     no_local: Annotated[Bool, Since(11)] = False
 
 
-@wire(92, since=12)
-@dataclass(slots=True)
+@structure(92, since=12)
 class BrokerSubscriptionInfo(Command):
     broker_id: Nested[BrokerId] = None
     broker_name: Text = None

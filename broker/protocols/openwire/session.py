@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from broker.core.commands import (
+from tandemmq.broker.core.commands import (
     AckMode,
     ClientError,
     Command,
@@ -25,22 +26,23 @@ from broker.core.commands import (
     Receipt,
     Send,
 )
-from broker.protocols.openwire import schema
-from broker.protocols.openwire.codec import STORED, WireFormat, message_of, stored_frame
-from broker.protocols.openwire.consumers import Consumer
-from broker.protocols.openwire.conversation import Conversation, Pending
-from broker.protocols.openwire.errors import WireError
-from broker.protocols.openwire.faults import throwable_of
-from broker.protocols.openwire.frames import FrameCutter
-from broker.protocols.openwire.handshake import Greeting, Terms
-from broker.protocols.openwire.types import ConnectionId, ProducerId
-from broker.protocols.session import COMMANDS_MAX
-from store.records.errors import RecordDamaged, Unencodable
-from store.records.fields import RAW_VERSIONS
-from store.records.frames import accept_frame, frame_of, nested_message
-from store.records.loose import MESSAGE_ACK
-from store.records.message import BodyKind, Message
-from store.records.transactions import XaTransactionId
+from tandemmq.broker.protocols.openwire import schema
+from tandemmq.broker.protocols.openwire.codec import STORED, WireFormat, message_of, stored_frame
+from tandemmq.broker.protocols.openwire.consumers import Consumer
+from tandemmq.broker.protocols.openwire.conversation import Conversation, Pending
+from tandemmq.broker.protocols.openwire.errors import WireError
+from tandemmq.broker.protocols.openwire.faults import throwable_of
+from tandemmq.broker.protocols.openwire.frames import FrameCutter
+from tandemmq.broker.protocols.openwire.handshake import Greeting, Terms
+from tandemmq.broker.protocols.openwire.types import ConnectionId, ProducerId
+from tandemmq.broker.protocols.output import Output
+from tandemmq.broker.protocols.session import COMMANDS_MAX
+from tandemmq.store.records.errors import RecordDamaged, Unencodable
+from tandemmq.store.records.fields import RAW_VERSIONS
+from tandemmq.store.records.frames import accept_frame, frame_of, nested_message
+from tandemmq.store.records.loose import MESSAGE_ACK
+from tandemmq.store.records.message import BodyKind, Message
+from tandemmq.store.records.transactions import XaTransactionId
 
 # An id stands in one value of the store's index.
 _ID_BYTES_MAX = 1000
@@ -55,7 +57,6 @@ MESSAGE_SIZE_MIN = 1024
 _SIZE = struct.Struct(">i")
 _COUNTER = struct.Struct(">i")
 _NO_REDELIVERIES = _COUNTER.pack(0)
-_COMMAND_ID = struct.Struct(">i")
 # size, data type, command id, response required, correlation id
 _RESPONSE = struct.Struct(">iBiBi")
 _RESPONSE_TYPE = 30
@@ -71,7 +72,8 @@ class Window(NamedTuple):
     size: int
 
 
-class OpenWireSession:
+@dataclass(slots=True, eq=False, repr=False)
+class OpenWireSession(Output):
     """The session of one connection.
 
     ``connection_id`` is our own name of it; ``clock`` gives the milliseconds since 1970; ``sequences`` the broker's
@@ -79,57 +81,38 @@ class OpenWireSession:
     to be taken from the beginning.
     """
 
-    # Only what concerns the connection itself ends it (TransportConnection).
-    survives_errors = True
-    can_pull = True
+    connection_id: str
+    clock: Callable[[], int]
+    sequences: Iterator[int]
+    greeting: Greeting
+    _cutter: FrameCutter = field(default_factory=FrameCutter, init=False)
+    _terms: Terms | None = field(default=None, init=False)
+    _wire: WireFormat = field(default=STORED, init=False)
+    _is_stored_form: bool = field(default=False, init=False)
+    _conversation: Conversation = field(init=False)
+    _is_over: bool = field(default=False, init=False)
+    _now: int = field(default=0, init=False)
+    # Deliveries that this client cannot be shown, for the next ``receive``.
+    _refused: list[GiveUp] = field(default_factory=list, init=False)
+    has_more: bool = field(default=False, init=False)
+    # Whether the handshake is done: the spare connections of a client go no further (openwire.md 16.5).
+    is_connected: bool = field(default=False, init=False)
+    is_logged_in: bool = field(default=False, init=False)
+    send_interval_ms: int = field(default=0, init=False)
+    receive_interval_ms: int = field(default=0, init=False)
 
-    __slots__ = (
-        "_clock",
-        "_conversation",
-        "_cutter",
-        "_greeting",
-        "_is_over",
-        "_is_stored_form",
-        "_now",
-        "_out",
-        "_refused",
-        "_sequences",
-        "_terms",
-        "_wire",
-        "connection_id",
-        "has_more",
-        "is_connected",
-        "is_logged_in",
-        "pending_bytes",
-        "receive_interval_ms",
-        "send_interval_ms",
-    )
+    @property
+    def survives_errors(self) -> bool:
+        """Only what concerns the connection itself ends it (TransportConnection)."""
+        return True
 
-    def __init__(
-        self, connection_id: str, clock: Callable[[], int], sequences: Iterator[int], greeting: Greeting
-    ) -> None:
-        self.connection_id = connection_id
-        self._clock = clock
-        self._sequences = sequences
-        self._greeting = greeting
-        self._cutter = FrameCutter()
-        self._terms: Terms | None = None
-        self._wire: WireFormat = STORED
-        self._is_stored_form = False
-        self._conversation = Conversation(steals_links=greeting.steals_links)
-        self._is_over = False
-        self._now = 0
-        # Deliveries that this client cannot be shown, for the next ``receive``.
-        self._refused: list[GiveUp] = []
-        self._out: list[bytes | memoryview] = []
-        self.pending_bytes = 0
-        self.has_more = False
-        # Whether the handshake is done: the spare connections of a client go no further (openwire.md 16.5).
-        self.is_connected = False
-        self.is_logged_in = False
-        self.send_interval_ms = 0
-        self.receive_interval_ms = 0
-        self._write(greeting.wire_format_info)
+    @property
+    def can_pull(self) -> bool:
+        return True
+
+    def __post_init__(self) -> None:
+        self._conversation = Conversation(steals_links=self.greeting.steals_links)
+        self._write(self.greeting.wire_format_info)
 
     @property
     def version(self) -> int:
@@ -161,7 +144,7 @@ class OpenWireSession:
         if self._refused:
             commands += self._refused
             self._refused.clear()
-        self._now = self._clock()
+        self._now = self.clock()
         next_frame = self._cutter.next_frame
         self.has_more = False
         try:
@@ -183,7 +166,7 @@ class OpenWireSession:
             self.end()
         return commands
 
-    def farewell(self) -> Command | None:
+    def peer_disconnect(self) -> Command | None:
         """Its clients close both ways."""
         return None
 
@@ -216,7 +199,7 @@ class OpenWireSession:
             commands += asked
             if isinstance(command, schema.ConnectionInfo):
                 # Long frames are for who says who he is. Nothing is read from him until he is known to be that.
-                self._cutter.frame_bytes_max = self._greeting.frame_bytes_max
+                self._cutter.frame_bytes_max = self.greeting.frame_bytes_max
             if isinstance(asked[-1], Disconnect):
                 self.is_logged_in = False
             if isinstance(command, schema.ShutdownInfo):
@@ -226,10 +209,9 @@ class OpenWireSession:
 
     def _send(self, frame: bytes) -> Send | ProtocolFailure:
         """A message in the store's form."""
-        message, command_id, is_response_required, producer_id, transaction_id = accept_frame(
-            frame, next(self._sequences), self._now
-        )
-        transaction = None if transaction_id is None else transaction_id.key
+        accepted = accept_frame(frame, next(self.sequences), self._now)
+        message, producer_id = accepted.message, accepted.producer_id
+        transaction = None if accepted.transaction is None else accepted.transaction.key
         producer = None if producer_id is None else self._conversation.producers.get(producer_id)
         id = message.message_id
         is_own = id.rpartition(":")[0] == producer_id
@@ -243,12 +225,12 @@ class OpenWireSession:
             error = ClientError(
                 f"Cannot send message {id[:_ID_SHOWN_MAX]!r}: {reason}",
                 is_fatal=False,
-                receipt=command_id if is_response_required else None,
+                receipt=accepted.command_id if accepted.is_response_required else None,
             )
             return ProtocolFailure(error, transaction)
         receipt: Receipt | None = None
-        if is_response_required:
-            receipt = command_id
+        if accepted.is_response_required:
+            receipt = accepted.command_id
         elif producer.has_window:
             receipt = Window(producer.id, MESSAGE_SIZE_MIN + _content_bytes(message))
         return Send(message, transaction, receipt)
@@ -259,14 +241,14 @@ class OpenWireSession:
         """OpenWireFormat.renegotiateWireFormat: what comes next is in the agreed form, in both directions."""
         if not isinstance(command, schema.WireFormatInfo):
             raise WireError(f"{type(command).__name__} came before WireFormatInfo")
-        self._terms = terms = self._greeting.agree(command)
+        self._terms = terms = self.greeting.agree(command)
         self._wire = wire = terms.wire_format
         # Versions near the store's have its layout in all that travels here.
         self._is_stored_form = wire.version in RAW_VERSIONS and not wire.is_tight and not wire.is_cached
         self.send_interval_ms = terms.send_interval_ms
         self.receive_interval_ms = max(terms.receive_interval_ms, terms.initial_delay_ms)
         self.is_connected = True
-        self._say(self._greeting.broker_info)
+        self._say(self.greeting.broker_info)
 
     def _keep_alive(self, command: schema.KeepAliveInfo) -> None:
         assert self._terms is not None, "the handshake precedes all commands"
@@ -281,8 +263,8 @@ class OpenWireSession:
         """The Response to ConnectionInfo, if it asked for one, and where the other brokers are."""
         self.is_logged_in = True
         self.receipt(command.receipt)
-        if self._greeting.failover_uris and self.is_fault_tolerant:
-            self.announce(self._greeting.failover_uris)
+        if self.greeting.failover_uris and self.is_fault_tolerant:
+            self.announce(self.greeting.failover_uris)
 
     def receipt(self, receipt: Any) -> None:
         """The Response, or the ProducerAck, for the command that gave ``receipt``."""
@@ -396,27 +378,14 @@ class OpenWireSession:
                 )
             )
 
-    def handing_over(self) -> None:
-        """Clients with a failover transport are told once more where to go (ConnectionControl)."""
-        if self._greeting.failover_uris and self.is_fault_tolerant:
-            self.announce(self._greeting.failover_uris)
+    def tell_brokers(self) -> None:
+        """Clients with a failover transport get the addresses as they are now (ConnectionControl)."""
+        if self.greeting.failover_uris and self.is_fault_tolerant:
+            self.announce(self.greeting.failover_uris)
 
     def heart_beat(self) -> None:
         """A sign of life (KeepAliveInfo)."""
         self._say(_KEEP_ALIVE)
-
-    def take(self) -> bytes:
-        """All that is to be written now; the session keeps nothing of it."""
-        data = b"".join(self._out)
-        self._out.clear()
-        self.pending_bytes = 0
-        return data
-
-    def take_parts(self) -> list[bytes | memoryview]:
-        """As ``take``, in pieces: a message is the one that the broker holds."""
-        parts, self._out = self._out, []
-        self.pending_bytes = 0
-        return parts
 
     def _respond(self, command_id: int | None) -> None:
         """A Response, if somebody waits for one."""
@@ -429,10 +398,6 @@ class OpenWireSession:
 
     def _say(self, command: schema.Command) -> None:
         self._write(self._wire.encode(command))
-
-    def _write(self, frame: bytes) -> None:
-        self._out.append(frame)
-        self.pending_bytes += len(frame)
 
 
 def _transaction_of(command: schema.Command) -> str | None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import struct
 
-from broker.protocols.openwire.errors import WireError
-from broker.protocols.openwire.loose import LooseReader, LooseWriter
-from store.records.utf import decode_modified, encode_modified
+from tandemmq.broker.protocols.openwire.errors import WireError
+from tandemmq.broker.protocols.openwire.loose import LooseReader, LooseWriter
+from tandemmq.store.records.utf import decode_modified, encode_modified
 
 BIT_BYTES_MAX = 0x7FFF  # Java counts them in a short
 STRING_BYTES_MAX = 0x7FFF

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from broker.core.commands import XAER_NOTA, XAER_PROTO, Abort, Begin, ClientError, Commit, ErrorKind, Prepare, Receipt
-from broker.protocols.openwire.schema import TransactionInfo, TransactionType
-from store.records.transactions import XaTransactionId
+from tandemmq.broker.core.commands import (
+    XAER_NOTA,
+    XAER_PROTO,
+    Abort,
+    Begin,
+    ClientError,
+    Commit,
+    ErrorKind,
+    Prepare,
+    Receipt,
+    refusal,
+)
+from tandemmq.broker.protocols.openwire.schema import TransactionInfo, TransactionType
+from tandemmq.store.records.transactions import XaTransactionId
 
 
 def command_of(info: TransactionInfo, receipt: Receipt | None) -> Begin | Prepare | Commit | Abort | None:
     """What ``info``, which is no RECOVER, asks of the broker; None for END, which only marks a place in the order."""
     id = info.transaction_id
     if id is None:
-        raise ClientError(f"TransactionInfo of type {info.type} names no transaction", is_fatal=False)
+        raise refusal(f"TransactionInfo of type {info.type} names no transaction")
     xa = id if isinstance(id, XaTransactionId) else None
     type = info.type
     if type == TransactionType.BEGIN:
@@ -31,7 +42,7 @@ def command_of(info: TransactionInfo, receipt: Receipt | None) -> Begin | Prepar
     if type == TransactionType.FORGET:
         # Only what was decided without the transaction manager can be forgotten, and we decide nothing without it.
         raise _xa_error(XAER_NOTA, f"Nothing was decided heuristically about {id.key}")
-    raise ClientError(f"TransactionInfo of the unknown type {type}", is_fatal=False)
+    raise refusal(f"TransactionInfo of the unknown type {type}")
 
 
 def _xa_error(code: int, message: str) -> ClientError:

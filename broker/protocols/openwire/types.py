@@ -3,8 +3,7 @@
 A structure is described once, by its class: the order of the fields is the order on the wire, and each annotation
 says how the field travels (openwire.md 4.1, 4.2) and in which versions::
 
-    @wire(6)
-    @dataclass(slots=True)
+    @structure(6)
     class ProducerInfo(Command):
         producer_id: Cached[ProducerId] = None
         window_size: Annotated[Int, Since(3)] = 0
@@ -18,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from types import UnionType
-from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
-from store.records import loose
-from store.records.message import Destination, DestinationKind
-from store.records.transactions import LocalTransactionId, XaTransactionId
+from tandemmq.store.records import loose
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.transactions import LocalTransactionId, XaTransactionId
 
 VERSION_MAX = 12
 
@@ -118,6 +117,13 @@ def wire(number: int, since: int = 1, *, has_base: bool = True) -> Callable[[typ
         return cls
 
     return register
+
+
+@dataclass_transform()
+def structure(number: int, since: int = 1, *, has_base: bool = True) -> Callable[[type[T]], type[T]]:
+    """As ``wire``, for a class that becomes a dataclass with slots."""
+    register = wire(number, since, has_base=has_base)
+    return lambda cls: register(dataclass(slots=True)(cls))
 
 
 def _field(name: str, hint: Any) -> Field:

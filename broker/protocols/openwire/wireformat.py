@@ -2,7 +2,7 @@
 
     properties = primitive map of the names below      (openwire.md 2.3)
 
-Nobody answers a WireFormatInfo with a yes: both sides compute the same agreement from the two that were sent, and use
+A WireFormatInfo is not confirmed: both sides compute the same agreement from the two that were sent, and use
 it from the next frame on. We ask for loose frames without cache in the store's version, so that a message's bytes are
 the same on the wire and in the journal; and what both do not want, neither does.
 """
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from broker.protocols.openwire.codec import CACHE_SIZE_DEFAULT, WireFormat
-from broker.protocols.openwire.errors import WireError
-from broker.protocols.openwire.schema import WireFormatInfo
-from broker.protocols.openwire.types import VERSION_MAX
-from store.records.errors import RecordDamaged
-from store.records.loose import OPENWIRE_VERSION
-from store.records.properties import Long, decode_properties, encode_properties
+from tandemmq.broker.protocols.openwire.codec import CACHE_SIZE_DEFAULT, WireFormat
+from tandemmq.broker.protocols.openwire.errors import WireError
+from tandemmq.broker.protocols.openwire.schema import WireFormatInfo
+from tandemmq.broker.protocols.openwire.types import VERSION_MAX
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.loose import OPENWIRE_VERSION
+from tandemmq.store.records.properties import Long, decode_properties, encode_properties
 
 INACTIVITY_MS = 30_000
 INITIAL_DELAY_MS = 10_000
@@ -97,7 +97,7 @@ def properties_of(info: WireFormatInfo) -> dict[str, Any]:
 
 
 class Agreement(NamedTuple):
-    """What holds for both directions. ``inactivity_ms`` 0: nobody watches for silence."""
+    """What holds for both directions. ``inactivity_ms`` 0: silence has no bound."""
 
     version: int
     is_tight: bool
@@ -130,7 +130,7 @@ def negotiate(ours: WireFormatInfo, theirs: WireFormatInfo) -> Agreement:
 
     def least(name: str, otherwise: int) -> int:
         """The least of what both say; those that say nothing, or no positive number, have no opinion."""
-        return min((said for said in (mine.get(name) or 0, peers.get(name) or 0) if said > 0), default=otherwise)
+        return min((value for value in (mine.get(name) or 0, peers.get(name) or 0) if value > 0), default=otherwise)
 
     def least_or_off(name: str) -> int:
         """The least of what both say, where 0 or nothing switches it off."""

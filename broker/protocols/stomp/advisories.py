@@ -12,12 +12,12 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from broker.core.names import is_advisory
-from broker.protocols.openwire.codec import message_of
-from broker.protocols.openwire.errors import WireError
-from broker.protocols.openwire.schema import RemoveInfo
-from store.records.frames import frame_of
-from store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.broker.core.names import is_advisory
+from tandemmq.broker.protocols.openwire.codec import message_of
+from tandemmq.broker.protocols.openwire.errors import WireError
+from tandemmq.broker.protocols.openwire.schema import RemoveInfo
+from tandemmq.store.records.frames import frame_of
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 
 TRANSFORMATION = "jms-advisory-json"
 _CLASSES = {

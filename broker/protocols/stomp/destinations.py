@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.core.commands import ClientError, ErrorKind
-from store.records.message import Destination, DestinationKind
+from tandemmq.broker.core.commands import ErrorKind, refusal
+from tandemmq.broker.core.names import SCHEMES
+from tandemmq.store.records.message import Destination, DestinationKind
 
 # Names that one connection has understood; all but its temporary ones are forgotten at once when it names more.
 NAMES_MAX = 1024
@@ -30,20 +31,14 @@ _PREFIXES = {
     "/remote-temp-topic/": DestinationKind.TEMP_TOPIC,
 }
 _TEMPORARY = {"/temp-queue/": DestinationKind.TEMP_QUEUE, "/temp-topic/": DestinationKind.TEMP_TOPIC}
-_SCHEMES = {
-    "queue://": DestinationKind.QUEUE,
-    "topic://": DestinationKind.TOPIC,
-    "temp-queue://": DestinationKind.TEMP_QUEUE,
-    "temp-topic://": DestinationKind.TEMP_TOPIC,
-}
 _WRITTEN = {kind: prefix for prefix, kind in _PREFIXES.items()}
 
 
 class DestinationNames:
     """What one connection's names mean. ``own``: its temporary ones, which others call by another name;
-    ``created``: those that it named since that was emptied; ``known``: what ``read`` need not look at again.
+    ``created``: those that it named since that was emptied; ``known``: what ``read`` need not parse again.
 
-    ``secret`` makes what nobody guesses: who knows the name of a temporary one was given it."""
+    ``secret`` makes names that cannot be guessed: a client that knows the name of a temporary one was given it."""
 
     __slots__ = ("_connection_id", "_secret", "_temporary", "created", "known", "own")
 
@@ -92,28 +87,23 @@ class DestinationNames:
                 name = name[len(prefix) :]
                 break
         if not name:
-            raise ClientError(
-                f"The destination {text!r} has no name",
-                "Use /queue/NAME or /topic/NAME.",
-                is_fatal=False,
-                kind=ErrorKind.DESTINATION,
+            raise refusal(
+                f"The destination {text!r} has no name", "Use /queue/NAME or /topic/NAME.", ErrorKind.DESTINATION
             )
         if "?" in name:
-            raise ClientError(
+            raise refusal(
                 f"The destination {text!r} has options",
                 "Say them as headers: activemq.prefetchSize, activemq.exclusive, selector and the like.",
-                is_fatal=False,
-                kind=ErrorKind.DESTINATION,
+                ErrorKind.DESTINATION,
             )
         return Destination(kind, name)
 
     def _create(self, name: str, kind: DestinationKind) -> Destination:
         if len(self._temporary) >= TEMPORARY_MAX:
-            raise ClientError(
+            raise refusal(
                 f"{name!r} would be temporary destination number {TEMPORARY_MAX + 1} of this connection",
                 f"A connection may have {TEMPORARY_MAX}, and has them until it ends.",
-                is_fatal=False,
-                kind=ErrorKind.RESOURCE,
+                ErrorKind.RESOURCE,
             )
         # ActiveMQTempDestination: <connection id>:<number>.
         created = Destination(kind, f"{self._connection_id}-{self._secret()}:{len(self._temporary) + 1}")
@@ -132,7 +122,7 @@ def write_destination(destination: Destination) -> str:
 
 
 def _written_part(kind: DestinationKind, name: str) -> str:
-    for scheme, scheme_kind in _SCHEMES.items():
+    for scheme, scheme_kind in SCHEMES.items():
         if name.startswith(scheme):
             return _WRITTEN[scheme_kind] + name[len(scheme) :]
     return _WRITTEN[kind] + name

@@ -14,7 +14,12 @@ import re
 from collections.abc import Sequence, Sized
 from typing import NamedTuple, cast
 
-from broker.core.commands import ClientError
+from tandemmq.broker.core.commands import ClientError
+
+try:
+    from tandemmq.broker.protocols.stomp import native
+except ImportError:  # not compiled
+    native = None  # type: ignore[assignment]
 
 LF = 0x0A
 CR = 0x0D
@@ -52,14 +57,14 @@ class Dialect:
         return bool(self._unescapes)
 
     def may_name(self, name: str) -> bool:
-        """Whether a header may have that name. Without escapes it would end at a colon, and what a stranger called
+        """Whether a header may have that name. Without escapes it would end at a colon, and what another client called
         ``JMSXUserID:admin`` be read as the header JMSXUserID; and where blanks do not count none may surround it."""
         return self.has_escapes or (":" not in name and "\n" not in name and name == name.strip())
 
     def escape(self, text: str) -> str:
         """``text`` as it may stand in a header name or value.
 
-        What a version has no way to say (NUL in any, line ends in 1.0) becomes a blank: nobody may add headers
+        What a version has no way to say (NUL in any, line ends in 1.0) becomes a blank: no client may add headers
         or end a frame by what he wrote into a value.
         """
         for character, escape in self._escapes:
@@ -91,6 +96,7 @@ DIALECTS = {dialect.version: dialect for dialect in (V10, V11, V12)}
 
 Headers = dict[str, str]
 Frame = tuple[str, Headers, bytes]
+Head = tuple[str, Headers, int]  # and where the body begins
 SEND_ALONE = frozenset(("SEND",))
 
 
@@ -101,7 +107,7 @@ class FrameParser:
     after that. ``dialect`` may be changed between two frames: it counts from the next one on.
     """
 
-    __slots__ = ("_bodied", "_data", "_line_start", "_lines", "_offset", "_partial", "_wanted", "dialect", "limits")
+    __slots__ = ("_bodied", "_data", "_line_start", "_lines", "_offset", "_wanted", "dialect", "limits", "partial")
 
     def __init__(self, limits: Limits, bodied: frozenset[str] = SEND_ALONE) -> None:
         # The commands whose body may hold a NUL: SEND at a broker, MESSAGE and ERROR at a client.
@@ -110,21 +116,16 @@ class FrameParser:
         self.limits = limits
         self._data = b""
         self._offset = 0
-        # An unfinished frame waits in _partial until it has _wanted bytes; or, by the two values below that
+        # An unfinished frame waits in ``partial`` until it has _wanted bytes; or, by the two values below that
         # no length can have, until the end of its head or its NUL is seen.
-        self._partial = bytearray()
+        self.partial = bytearray()
         self._wanted = 0
         self._lines = 0
         self._line_start = 0
 
-    @property
-    def unfinished_bytes(self) -> int:
-        """What is kept of a frame that is not whole."""
-        return len(self._partial)
-
     def feed(self, data: bytes) -> None:
         """Take the next bytes."""
-        partial = self._partial
+        partial = self.partial
         if not partial:
             # Frames that were not fetched yet come first.
             self._data = self._data[self._offset :] + data if self._data else data
@@ -143,7 +144,7 @@ class FrameParser:
             is_worth_parsing = len(partial) >= wanted
         if is_worth_parsing:
             self._data = bytes(partial)
-            self._partial = bytearray()
+            self.partial = bytearray()
 
     def next_frame(self) -> Frame | None:
         """The next whole frame as (command, headers, body), or None when more bytes are needed."""
@@ -157,6 +158,39 @@ class FrameParser:
             self._data = b""
             self._offset = 0
             return None
+        head: Head | None = None
+        if native is not None and not self.dialect.trims:  # nearly all heads, where that was compiled
+            head = native.plain_head(data, start, self.limits.command_bytes_max, self.limits.headers_max)
+        if head is None:
+            head = self._head(data, start)
+            if head is None:
+                return None
+        command, headers, body_start = head
+        if command in self._bodied and (length := headers.get("content-length")) is not None:
+            body_end = body_start + self._content_length(length)
+            if body_end - start > self.limits.frame_bytes_max:
+                raise self._too_long_a_frame()
+            if body_end >= size:
+                self._wait(start, body_end + 1 - start)
+                return None
+            if data[body_end] != 0:
+                raise ClientError(
+                    "The body is not as long as its content-length",
+                    f"After {length} bytes of body the frame must end with a NUL byte; leave content-length out"
+                    " for bodies without NUL bytes.",
+                )
+        else:
+            body_end = data.find(b"\0", body_start)
+            if (size if body_end < 0 else body_end) - start > self.limits.frame_bytes_max:
+                raise self._too_long_a_frame()
+            if body_end < 0:
+                self._wait(start, _UNTIL_NUL)
+                return None
+        self._offset = body_end + 1
+        return command, headers, data[body_start:body_end]
+
+    def _head(self, data: bytes, start: int) -> Head | None:
+        """The head that begins at ``start``. None: it is not whole, and waits."""
         dialect = self.dialect
         head_end = data.find(b"\n\n", start)
         if head_end >= 0:
@@ -171,7 +205,6 @@ class FrameParser:
         else:
             self._wait(start, _UNTIL_HEAD_END)
             return None
-
         if len(head) > self.limits.command_bytes_max:
             self._check_lengths(head.split(b"\n"), is_start=True)
         try:
@@ -198,38 +231,16 @@ class FrameParser:
             headers = {unescape(name): unescape(value) for name, value in [line.split(":", 1) for line in lines[:0:-1]]}
         if dialect.trims:
             headers = {name: value.strip() for name, value in headers.items()}
-
-        if command in self._bodied and (length := headers.get("content-length")) is not None:
-            body_end = body_start + self._content_length(length)
-            if body_end - start > self.limits.frame_bytes_max:
-                raise self._too_long_a_frame()
-            if body_end >= size:
-                self._wait(start, body_end + 1 - start)
-                return None
-            if data[body_end] != 0:
-                raise ClientError(
-                    "The body is not as long as its content-length",
-                    f"After {length} bytes of body the frame must end with a NUL byte; leave content-length out"
-                    " for bodies without NUL bytes.",
-                )
-        else:
-            body_end = data.find(b"\0", body_start)
-            if (size if body_end < 0 else body_end) - start > self.limits.frame_bytes_max:
-                raise self._too_long_a_frame()
-            if body_end < 0:
-                self._wait(start, _UNTIL_NUL)
-                return None
-        self._offset = body_end + 1
-        return command, headers, data[body_start:body_end]
+        return command, headers, body_start
 
     # ---- unfinished frames
 
     def _wait(self, start: int, wanted: int) -> None:
-        """Keep the frame that begins at ``start`` until there is a reason to look at it again."""
+        """Keep the frame that begins at ``start`` until there is a reason to parse it again."""
         partial = bytearray(memoryview(self._data)[start:])
         self._data = b""
         self._offset = 0
-        self._partial = partial
+        self.partial = partial
         self._wanted = wanted
         if wanted == _UNTIL_HEAD_END:
             self._lines = 0
@@ -237,11 +248,11 @@ class FrameParser:
             self._may_end_head(0)
 
     def _may_end_head(self, searched: int) -> bool:
-        """Whether the head in the partial frame is whole, of which ``searched`` bytes were looked at before.
+        """Whether the head in the partial frame is whole, of which ``searched`` bytes were searched before.
 
-        Counts its lines on the way: an endless head must not fill the memory before anybody looks at it.
+        Counts its lines on the way: an endless head must not fill the memory before it is parsed.
         """
-        partial = self._partial
+        partial = self.partial
         for end in (b"\n\n", b"\n\r\n") if self.dialect.drops_cr else (b"\n\n",):
             if partial.find(end, max(0, searched - len(end) + 1)) >= 0:
                 return True
@@ -312,5 +323,5 @@ def _no_blank_line() -> ClientError:
 
 
 def missing(command: str, header: str) -> ClientError:
-    """What a client is told whose frame lacks a header."""
+    """The error for a frame that lacks a header."""
     return ClientError(f"{command} lacks the header {header}", f"{command} must have the header {header}.")

@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from xml.parsers import expat
 
-from broker.protocols.stomp.numbers import java_text
-from store.records.properties import NESTING_MAX, Byte, Char, Float, Long, Short
+from tandemmq.broker.core.numbers import java_text
+from tandemmq.store.records.properties import NESTING_MAX, Byte, Char, Float, Long, Short
 
 DOCUMENT_BYTES_MAX = 4 << 20
 

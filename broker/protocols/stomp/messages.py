@@ -11,18 +11,18 @@ import re
 from collections.abc import Callable
 from typing import TypeGuard
 
-from broker.core.commands import ClientError, Undeliverable
-from broker.protocols.stomp import maps
-from broker.protocols.stomp.advisories import TRANSFORMATION, is_told_as_json, told_as_json
-from broker.protocols.stomp.destinations import DestinationNames, write_destination
-from broker.protocols.stomp.frames import Dialect, Headers
-from broker.protocols.stomp.numbers import java_text
-from store.records.errors import RecordDamaged, RecordTooLarge, Unencodable
-from store.records.frames import OpenedMessage
-from store.records.message import BodyKind, Destination, Message, PropertyValue
-from store.records.message_ids import SEQUENCE_MAX, client_message_id
-from store.records.openwire import INFLATED_BYTES_MAX
-from store.records.properties import decode_properties, encode_properties
+from tandemmq.broker.core.commands import Undeliverable, refusal
+from tandemmq.broker.core.numbers import java_text
+from tandemmq.broker.protocols.stomp import maps
+from tandemmq.broker.protocols.stomp.advisories import TRANSFORMATION, is_told_as_json, told_as_json
+from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write_destination
+from tandemmq.broker.protocols.stomp.frames import Dialect, Headers
+from tandemmq.store.records.errors import RecordDamaged, RecordTooLarge, Unencodable
+from tandemmq.store.records.frames import OpenedMessage
+from tandemmq.store.records.message import BodyKind, Destination, Message, PropertyValue
+from tandemmq.store.records.message_ids import SEQUENCE_MAX, client_message_id
+from tandemmq.store.records.openwire import INFLATED_BYTES_MAX
+from tandemmq.store.records.properties import decode_properties, encode_properties
 
 PRIORITY_MAX = 9
 # Ours alone: by which name and number this client will send this message again, if it must (docs/duplicates.md). It
@@ -68,7 +68,8 @@ def apply_headers(message: Message, headers: Headers, names: DestinationNames, u
             continue
         field = _FIELDS.get(name)
         if field is not None:
-            field(message, name, value)
+            attribute, read = field
+            setattr(message, attribute, read(name, value))
         elif name == SEND_ID:
             message.message_id = _sent_id(value, user)
         elif name == "reply-to":
@@ -90,14 +91,13 @@ def _transform(message: Message, properties: dict[str, PropertyValue]) -> None:
     """A body that the header transformation calls a map becomes one (JmsFrameTranslator.convertFrame).
 
     What cannot be read stays the text it is, with the reason in the property transformation-error, as there. Objects
-    are refused: to make one is to run what a stranger wrote.
+    are refused: to make one is to run what another client wrote.
     """
     name = str(properties["transformation"])
     if name.startswith("jms-object"):
-        raise ClientError(
+        raise refusal(
             f"The transformation {name[:40]!r} is refused",
             "No Java objects are made here. Send a map (jms-map-json, jms-map-xml) or a text.",
-            is_fatal=False,
         )
     read = _READ_AS_MAP.get(name)
     try:
@@ -122,7 +122,7 @@ def _body_kind(value: str) -> BodyKind:
             return BodyKind.TEXT
         case "bytes":
             return BodyKind.BYTES
-    raise ClientError(f"Unsupported message type {value!r}", "amq-msg-type is text or bytes.", is_fatal=False)
+    raise refusal(f"Unsupported message type {value!r}", "amq-msg-type is text or bytes.")
 
 
 def _number(name: str, value: str) -> int:
@@ -131,42 +131,18 @@ def _number(name: str, value: str) -> int:
     except ValueError:
         number = _LONG_END
     if not -_LONG_END <= number < _LONG_END:
-        raise ClientError(f"The header {name} has the value {value[:80]!r}", "A number is expected.", is_fatal=False)
+        raise refusal(f"The header {name} has the value {value[:80]!r}", "A number is expected.")
     return number
 
 
 _LONG_END = 1 << 63
 
 
-def _set_priority(message: Message, name: str, value: str) -> None:
-    message.priority = min(max(_number(name, value), 0), PRIORITY_MAX)  # as ActiveMQ's Message.setPriority
-
-
-def _set_expiration(message: Message, name: str, value: str) -> None:
-    message.expiration = _number(name, value)
-
-
-def _set_timestamp(message: Message, name: str, value: str) -> None:
-    message.timestamp = _number(name, value)
-
-
-def _set_correlation_id(message: Message, name: str, value: str) -> None:
-    message.correlation_id = value
-
-
-def _set_type(message: Message, name: str, value: str) -> None:
-    message.type = value
-
-
-def _set_group_id(message: Message, name: str, value: str) -> None:
-    message.group_id = value
-
-
-def _set_group_sequence(message: Message, name: str, value: str) -> None:
+def _int(name: str, value: str) -> int:
     number = _number(name, value)
     if not -_INT_END <= number < _INT_END:
-        raise ClientError(f"The header {name} has the value {value!r}", "It has 32 bits.", is_fatal=False)
-    message.group_sequence = number
+        raise refusal(f"The header {name} has the value {value!r}", "It has 32 bits.")
+    return number
 
 
 _INT_END = 1 << 31
@@ -175,23 +151,27 @@ _INT_END = 1 << 31
 def _sent_id(value: str, user: str | None) -> str:
     found = _SEND_ID.fullmatch(value)
     if found is None or int(found[2]) > SEQUENCE_MAX:
-        raise ClientError(
+        raise refusal(
             f"The header {SEND_ID} has the value {value[:80]!r}",
             "<producer>:<sequence> is expected: a name of up to 128 letters, digits, dots, hyphens and underscores, and"
             f" a number from 0 to {SEQUENCE_MAX}.",
-            is_fatal=False,
         )
     return client_message_id(found[1], int(found[2]), user)
 
 
-_FIELDS: dict[str, Callable[[Message, str, str], None]] = {
-    "priority": _set_priority,
-    "expires": _set_expiration,
-    "timestamp": _set_timestamp,
-    "correlation-id": _set_correlation_id,
-    "type": _set_type,
-    "JMSXGroupID": _set_group_id,
-    "JMSXGroupSeq": _set_group_sequence,
+def _text(name: str, value: str) -> str:
+    return value
+
+
+# By header: the field of a message, and what is put there.
+_FIELDS: dict[str, tuple[str, Callable[[str, str], str | int]]] = {
+    "priority": ("priority", lambda name, value: min(max(_number(name, value), 0), PRIORITY_MAX)),  # as setPriority
+    "expires": ("expiration", _number),
+    "timestamp": ("timestamp", _number),
+    "correlation-id": ("correlation_id", _text),
+    "type": ("type", _text),
+    "JMSXGroupID": ("group_id", _text),
+    "JMSXGroupSeq": ("group_sequence", _int),
 }
 
 

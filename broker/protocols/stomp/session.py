@@ -8,8 +8,9 @@ refuses to know what a queue is: it knows how this client names things, and that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 
-from broker.core.commands import (
+from tandemmq.broker.core.commands import (
     Abort,
     Ack,
     AckMode,
@@ -26,20 +27,22 @@ from broker.core.commands import (
     Subscribe,
     Undeliverable,
     Unsubscribe,
+    refusal,
 )
-from broker.protocols.session import COMMANDS_MAX
-from broker.protocols.stomp.destinations import DestinationNames, write_destination
-from broker.protocols.stomp.frames import DIALECTS, V10, V12, FrameParser, Headers, Limits, missing
-from broker.protocols.stomp.messages import TakesLong, apply_headers, encode, encode_once
-from broker.protocols.stomp.subscriptions import StompSubscription, durable_name_of, read_subscribe
-from store.records.message import BodyKind, Message
-from store.records.message_ids import broker_producer
-from store.records.transactions import XaTransactionId
+from tandemmq.broker.protocols.output import Output
+from tandemmq.broker.protocols.session import COMMANDS_MAX
+from tandemmq.broker.protocols.stomp.destinations import DestinationNames, write_destination
+from tandemmq.broker.protocols.stomp.frames import DIALECTS, V10, V12, Dialect, FrameParser, Headers, Limits, missing
+from tandemmq.broker.protocols.stomp.messages import TakesLong, apply_headers, encode, encode_once
+from tandemmq.broker.protocols.stomp.subscriptions import StompSubscription, durable_name_of, read_subscribe
+from tandemmq.store.records.message import BodyKind, Message
+from tandemmq.store.records.message_ids import broker_producer
+from tandemmq.store.records.transactions import XaTransactionId
 
 DEFAULT_LIMITS = Limits()
 # How often the broker is willing to write at most, whatever the client wants (Artemis has the same minimum).
 HEART_BEAT_MS_MIN = 500
-# Of a CONNECT: before one came, nobody is trusted with more.
+# Of a CONNECT: before one came, no peer is trusted with more.
 CONNECT_BYTES_MAX = 64 * 1024
 CONNECT_HEADERS_MAX = 100
 # A body from this on is written as it is, shared by all who get it, and not copied into a frame.
@@ -48,99 +51,68 @@ HEART_BEAT_MS_MAX = 24 * 60 * 60 * 1000
 SERVER = "TandemMQ"
 
 
-class StompSession:
+@dataclass(slots=True, eq=False, repr=False)
+class StompSession(Output):
     """The conversation with one client over one connection (STOMP 1.0, 1.1, 1.2).
 
     ``connection_id`` starts the ids of the messages that the client does not number itself; ``clock`` gives the
     milliseconds since 1970 and is asked once for each piece of input.
     """
 
-    # What a refused frame means for its connection stands in each error.
-    survives_errors = False
-    can_pull = False
-
-    __slots__ = (
-        "_clock",
-        "_connected_headers",
-        "_default_heart_beat",
-        "_dialect",
-        "_handlers",
-        "_heart_beat_ms_min",
-        "_is_over",
-        "_is_pausing",
-        "_last_ordinal",
-        "_leaving",
-        "_limits",
-        "_message_id_prefix",
-        "_names",
-        "_now",
-        "_ordinals",
-        "_out",
-        "_parser",
-        "_prepared",
-        "_sequence",
-        "_subscriptions",
-        "_transaction_acks",
-        "_user",
-        "has_more",
-        "is_connected",
-        "pending_bytes",
-        "receive_interval_ms",
-        "send_interval_ms",
-    )
-
-    def __init__(
-        self,
-        connection_id: str,
-        clock: Callable[[], int],
-        limits: Limits = DEFAULT_LIMITS,
-        *,
-        heart_beat_ms_min: int = HEART_BEAT_MS_MIN,
-        default_heart_beat: str = "0,0",
-        secret: Callable[[], str],
-    ) -> None:
-        self._clock = clock
-        self._heart_beat_ms_min = heart_beat_ms_min
-        self._default_heart_beat = default_heart_beat
-        self._limits = limits
-        self._parser = FrameParser(
-            limits._replace(
-                frame_bytes_max=min(limits.frame_bytes_max, CONNECT_BYTES_MAX),
-                headers_max=min(limits.headers_max, CONNECT_HEADERS_MAX),
-            )
-        )
-        self._dialect = V10
-        self._handlers = _BEFORE_CONNECT
-        self._is_over = False
-        # An UNSUBSCRIBE ends the list of commands: until the engine has carried it out, deliveries may be asked for.
-        # So does a CONNECT: what follows it may depend on who the client is.
-        self._is_pausing = False
-        self._leaving: StompSubscription | None = None
-        self.has_more = False
-        self._message_id_prefix = f"{broker_producer(connection_id)}:"
-        self._sequence = 0
-        self._user: str | None = None
-        self._now = 0
-        self._names = DestinationNames(connection_id, secret)
-        self._subscriptions: dict[str, StompSubscription] = {}
-        self._last_ordinal = 0
-        self._ordinals: dict[str, StompSubscription] = {}
-        # STOMP 1.0 and 1.1: which acknowledgements each open transaction holds (see _acknowledge_by_message_id).
-        self._transaction_acks: dict[str, set[tuple[StompSubscription, str]]] = {}
-        self._connected_headers = ""
-        # What was made ready beside the loop, of the message that is delivered next.
-        self._prepared: tuple[Message, tuple[bytes, bytes] | Undeliverable] | None = None
-        self._out: list[bytes] = []
-        self.pending_bytes = 0
-        self.is_connected = False
-        # Heart-beats (STOMP 1.2, Heart-beating), 0: none. Known once the client's CONNECT was read.
-        self.send_interval_ms = 0
-        self.receive_interval_ms = 0
+    connection_id: InitVar[str]
+    clock: Callable[[], int]
+    limits: Limits = DEFAULT_LIMITS
+    _: KW_ONLY
+    heart_beat_ms_min: int = HEART_BEAT_MS_MIN
+    default_heart_beat: str = "0,0"
+    secret: InitVar[Callable[[], str]]
+    _parser: FrameParser = field(init=False)
+    _dialect: Dialect = field(default=V10, init=False)
+    _handlers: dict[str, Handler] = field(init=False)
+    _is_over: bool = field(default=False, init=False)
+    # An UNSUBSCRIBE ends the list of commands: until the engine has carried it out, deliveries may be asked for.
+    # So does a CONNECT: what follows it may depend on who the client is.
+    _is_pausing: bool = field(default=False, init=False)
+    _leaving: StompSubscription | None = field(default=None, init=False)
+    has_more: bool = field(default=False, init=False)
+    unfinished_bytes: int = field(default=0, init=False)  # what it holds of a frame that is not whole
+    _message_id_prefix: str = field(init=False)
+    _sequence: int = field(default=0, init=False)
+    _user: str | None = field(default=None, init=False)
+    _now: int = field(default=0, init=False)
+    _names: DestinationNames = field(init=False)
+    _subscriptions: dict[str, StompSubscription] = field(default_factory=dict, init=False)
+    _last_ordinal: int = field(default=0, init=False)
+    _ordinals: dict[str, StompSubscription] = field(default_factory=dict, init=False)
+    # STOMP 1.0 and 1.1: which acknowledgements each open transaction holds (see _acknowledge_by_message_id).
+    _transaction_acks: dict[str, set[tuple[StompSubscription, str]]] = field(default_factory=dict, init=False)
+    _connected_headers: str = field(default="", init=False)
+    # What was made ready beside the loop, of the message that is delivered next.
+    _prepared: tuple[Message, tuple[bytes, bytes] | Undeliverable] | None = field(default=None, init=False)
+    is_connected: bool = field(default=False, init=False)
+    # Heart-beats (STOMP 1.2, Heart-beating), 0: none. Known once the client's CONNECT was read.
+    send_interval_ms: int = field(default=0, init=False)
+    receive_interval_ms: int = field(default=0, init=False)
 
     @property
-    def unfinished_bytes(self) -> int:
-        """What it holds of a frame that is not whole."""
-        return self._parser.unfinished_bytes
+    def survives_errors(self) -> bool:
+        """What a refused frame means for its connection stands in each error."""
+        return False
+
+    @property
+    def can_pull(self) -> bool:
+        return False
+
+    def __post_init__(self, connection_id: str, secret: Callable[[], str]) -> None:
+        self._parser = FrameParser(
+            self.limits._replace(
+                frame_bytes_max=min(self.limits.frame_bytes_max, CONNECT_BYTES_MAX),
+                headers_max=min(self.limits.headers_max, CONNECT_HEADERS_MAX),
+            )
+        )
+        self._handlers = _BEFORE_CONNECT
+        self._message_id_prefix = f"{broker_producer(connection_id)}:"
+        self._names = DestinationNames(connection_id, secret)
 
     @property
     def is_logged_in(self) -> bool:
@@ -167,7 +139,7 @@ class StompSession:
         if self._is_pausing:
             self._resume()
         self.has_more = False
-        self._now = self._clock()
+        self._now = self.clock()
         next_frame = self._parser.next_frame
         append = commands.append
         created = self._names.created
@@ -178,6 +150,7 @@ class StompSession:
             for _ in range(COMMANDS_MAX):
                 frame = next_frame()
                 if frame is None:
+                    self.unfinished_bytes = len(self._parser.partial)
                     return commands
                 name, headers, body = frame
                 handler = self._handlers.get(name)
@@ -222,8 +195,9 @@ class StompSession:
         """Nothing more is understood: what came and was not is let go."""
         self._is_over = self._is_pausing = True
         self._parser = FrameParser(DEFAULT_LIMITS)
+        self.unfinished_bytes = 0
 
-    def farewell(self) -> Command | None:
+    def peer_disconnect(self) -> Command | None:
         """As DISCONNECT: what asked for a receipt gets it."""
         return Disconnect(None) if self.is_connected and not self._is_over else None
 
@@ -252,9 +226,9 @@ class StompSession:
             )
         dialect = DIALECTS[max(common)]
         # STOMP 1.0 has no heart-beats; the connector's default and a client that asks for some get them all the same.
-        self._negotiate_heart_beats(headers.get("heart-beat", self._default_heart_beat))
+        self._negotiate_heart_beats(headers.get("heart-beat", self.default_heart_beat))
         self._dialect = self._parser.dialect = dialect
-        self._parser.limits = self._limits
+        self._parser.limits = self.limits
         self._handlers = _CONNECTED
         answers = {"receipt-id": headers.get("receipt"), "response-id": headers.get("request-id")}
         self._connected_headers = "".join(f"{name}:{value}\n" for name, value in answers.items() if value is not None)
@@ -274,7 +248,7 @@ class StompSession:
                 f"Two numbers of milliseconds are expected, like 10000,10000 (0: none; at most {HEART_BEAT_MS_MAX}).",
             )
         self.receive_interval_ms = can_send
-        self.send_interval_ms = max(wants, self._heart_beat_ms_min) if wants else 0
+        self.send_interval_ms = max(wants, self.heart_beat_ms_min) if wants else 0
 
     def _send(self, headers: Headers, body: bytes) -> Send:
         get = headers.get
@@ -316,9 +290,7 @@ class StompSession:
     def _subscribe(self, headers: Headers, body: bytes) -> Subscribe:
         command = read_subscribe(headers, self._dialect, self._names)
         if command.id in self._subscriptions:
-            raise ClientError(
-                f"Subscription {command.id[:200]!r} exists already", "Each needs its own id.", is_fatal=False
-            )
+            raise refusal(f"Subscription {command.id[:200]!r} exists already", "Each needs its own id.")
         # Never given twice: a late ACK must not mean another subscription.
         self._last_ordinal += 1
         ordinal = str(self._last_ordinal)
@@ -341,9 +313,7 @@ class StompSession:
         if subscription is None:
             # ActiveMQ's clients close a durable subscription first and delete it with a second UNSUBSCRIBE.
             if durable_name is None:
-                raise ClientError(
-                    f"No subscription matched {id!r}", "It was closed before, or never opened.", is_fatal=False
-                )
+                raise refusal(f"No subscription matched {id!r}", "It was closed before, or never opened.")
             return Unsubscribe(None, durable_name=durable_name, receipt=get("receipt"))
         self._leaving = subscription
         self._is_pausing = True
@@ -374,7 +344,7 @@ class StompSession:
     def _nack(self, headers: Headers, body: bytes) -> Nack:
         get = headers.get
         if self._dialect is V10:
-            raise ClientError("NACK is not known in STOMP 1.0", "Name 1.1 or 1.2 in accept-version.", is_fatal=False)
+            raise refusal("NACK is not known in STOMP 1.0", "Name 1.1 or 1.2 in accept-version.")
         if self._dialect is V12:
             ordinal, _, tag = get("id", "").partition("-")
             subscription = self._ordinals.get(ordinal)
@@ -469,7 +439,7 @@ class StompSession:
         dialect = self._dialect
         transformation = subscription.transformation
         own = self._names.own
-        body_bytes_max = self._limits.frame_bytes_max
+        body_bytes_max = self.limits.frame_bytes_max
         is_own = own and (message.destination in own or message.reply_to in own)
         write = self._names.write if is_own else write_destination
         if self._prepared is not None and self._prepared[0] is message:
@@ -552,30 +522,12 @@ class StompSession:
         lines.append(f"content-length:{len(body)}\n\n")
         self._write(b"%b%b\0\n" % ("".join(lines).encode("utf-8", "replace"), body))
 
-    def handing_over(self) -> None:
+    def tell_brokers(self) -> None:
         """STOMP has no word for it."""
 
     def heart_beat(self) -> None:
         """A sign of life (STOMP 1.2, Heart-beating: an EOL)."""
         self._write(b"\n")
-
-    def take(self) -> bytes:
-        """All that is to be written now; the session keeps nothing of it."""
-        out = self._out
-        data = out[0] if len(out) == 1 else b"".join(out)
-        out.clear()
-        self.pending_bytes = 0
-        return data
-
-    def take_parts(self) -> list[bytes]:
-        """As ``take``, in pieces: a long body is the one that the broker holds."""
-        parts, self._out = self._out, []
-        self.pending_bytes = 0
-        return parts
-
-    def _write(self, frame: bytes) -> None:
-        self._out.append(frame)
-        self.pending_bytes += len(frame)
 
 
 Handler = Callable[[StompSession, Headers, bytes], Command]
@@ -614,16 +566,14 @@ def _keep_undecodable(message: Message) -> None:
 
 def _unknown_identity(command: str, headers: Headers) -> ClientError:
     if "id" in headers:
-        return ClientError(
+        return refusal(
             f"Unexpected {command} received for id [{headers['id'][:200]}]",
             "id must repeat the ack header of a MESSAGE of an open subscription that was not acknowledged yet.",
-            is_fatal=False,
         )
     if "message-id" not in headers:
         return missing(command, "id")
-    return ClientError(
+    return refusal(
         f"Unexpected {command} received for message-id [{headers['message-id'][:200]}]",
         "It must name a MESSAGE of an open subscription that was not acknowledged yet (STOMP 1.2: in the header id,"
         " by the ack header of the MESSAGE).",
-        is_fatal=False,
     )

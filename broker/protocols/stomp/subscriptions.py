@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from broker.core.commands import AckMode, ClientError, Subscribe
-from broker.protocols.stomp.destinations import DestinationNames
-from broker.protocols.stomp.frames import V10, Dialect, Headers, missing
-from store.records.message import Destination, DestinationKind
+from dataclasses import InitVar, dataclass, field
+
+from tandemmq.broker.core.commands import AckMode, ClientError, Subscribe, refusal
+from tandemmq.broker.protocols.stomp.destinations import DestinationNames
+from tandemmq.broker.protocols.stomp.frames import V10, Dialect, Headers, missing
+from tandemmq.store.records.message import Destination, DestinationKind
 
 # All properties that a STOMP client gives are texts: ActiveMQ's ProtocolConverter has numbers read in them.
 SELECTOR_PREFIX = "convert_string_expressions:"
@@ -27,7 +29,7 @@ def read_subscribe(headers: Headers, dialect: Dialect, names: DestinationNames) 
     selector = get("selector", "").strip()
     is_browser = _is_true(get("browser"))
     if is_browser and dialect is V10:
-        raise ClientError("Queue browsers need STOMP 1.1", "Name 1.1 or 1.2 in accept-version.", is_fatal=False)
+        raise refusal("Queue browsers need STOMP 1.1", "Name 1.1 or 1.2 in accept-version.")
     return Subscribe(
         id,
         names.read(name),
@@ -54,7 +56,8 @@ def _is_true(value: str | None) -> bool:
 
 
 def _prefetch(headers: Headers) -> int | None:
-    """Nobody pulls in STOMP, so none at all would be never: 0 is 1, but in RabbitMQ's header, where it is no limit."""
+    """STOMP has no pull, so a prefetch of 0 would deliver nothing: 0 is 1, but in RabbitMQ's header, where it is no
+    limit."""
     own = headers.get("activemq.prefetchSize")
     text = headers.get("prefetch-count") if own is None else own
     if text is None:
@@ -72,14 +75,14 @@ def _priority(text: str | None) -> int:
     except ValueError:
         priority = PRIORITY_MAX + 1
     if not PRIORITY_MIN <= priority <= PRIORITY_MAX:
-        raise ClientError(
+        raise refusal(
             f"The header activemq.priority has the value {text[:40]!r}",
             f"A number from {PRIORITY_MIN} to {PRIORITY_MAX} is expected; the highest consumers are served first.",
-            is_fatal=False,
         )
     return priority
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class StompSubscription:
     """One subscription, as its client sees it.
 
@@ -88,38 +91,30 @@ class StompSubscription:
     which it wants what is neither text nor bytes.
     """
 
-    __slots__ = (
-        "ack_start",
-        "destination",
-        "id",
-        "is_browser",
-        "is_cumulative",
-        "ordinal",
-        "start",
-        "tags",
-        "transformation",
-    )
+    id: str
+    ordinal: str
+    is_named: InitVar[bool]
+    dialect: InitVar[Dialect]
+    start: bytes = field(init=False)
+    ack_start: bytes = field(init=False)
+    # STOMP 1.0 and 1.1: tags of the deliveries not acknowledged yet by message id, oldest first.
+    tags: dict[str, int] = field(default_factory=dict, init=False)
+    is_cumulative: bool = field(default=False, init=False)
+    destination: Destination = field(default_factory=lambda: Destination(DestinationKind.QUEUE, ""), init=False)
+    is_browser: bool = field(default=False, init=False)
+    transformation: str | None = field(default=None, init=False)
 
-    def __init__(self, id: str, ordinal: str, is_named: bool, dialect: Dialect) -> None:
-        self.id = id
-        self.ordinal = ordinal
+    def __post_init__(self, is_named: bool, dialect: Dialect) -> None:
         # STOMP 1.0: a subscription without an id is told apart by its destination, which the MESSAGE names anyway.
-        self.start = f"MESSAGE\nsubscription:{dialect.escape(id)}\n".encode() if is_named else b"MESSAGE\n"
-        self.ack_start = self.start + f"ack:{ordinal}-".encode()
-        # STOMP 1.0 and 1.1: tags of the deliveries not acknowledged yet by message id, oldest first.
-        self.tags: dict[str, int] = {}
-        self.is_cumulative = False
-        self.destination = Destination(DestinationKind.QUEUE, "")
-        self.is_browser = False
-        self.transformation: str | None = None
+        self.start = f"MESSAGE\nsubscription:{dialect.escape(self.id)}\n".encode() if is_named else b"MESSAGE\n"
+        self.ack_start = self.start + f"ack:{self.ordinal}-".encode()
 
     def check_nack(self) -> None:
         """Raises a ClientError, not fatal, for a browser: it has nothing to refuse (StompQueueBrowserSubscription)."""
         if self.is_browser:
-            raise ClientError(
+            raise refusal(
                 f"The subscription {self.id[:200]!r} is a browser",
                 "It is shown what the queue holds and cannot refuse it.",
-                is_fatal=False,
             )
 
     def remember(self, message_id: str, tag: int, ack_mode: AckMode) -> None:

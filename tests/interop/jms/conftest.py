@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -11,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.jms.jvm import LIBRARIES, SOURCES, Jvm, class_path
-from tests.interop.jms.peers import ActiveMQ, Peer, TandemMQ
+from tests.support.interop.jms.jvm import LIBRARIES, SOURCES, Jvm, class_path
+from tests.support.interop.jms.peers import ActiveMQ, Peer, TandemMQ
+from tests.support.prove import IS_PROOF
 
-COMPILE_SECONDS_MAX = 90
+COMPILE_SECONDS_MAX = 300
 
 _numbers = itertools.count(1)
 
@@ -53,11 +53,11 @@ def _tandemmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     peer.close()
 
 
-@pytest.fixture(params=["activemq", "tandemmq"] if os.environ.get("TANDEMMQ_PROVE_JMS_PEER") else ["tandemmq"])
+@pytest.fixture(params=["activemq", "tandemmq"] if IS_PROOF else ["tandemmq"])
 def broker(request: pytest.FixtureRequest) -> Peer:
     """It lives as long as the session, so names are a test's own (`name`).
 
-    With TANDEMMQ_PROVE_JMS_PEER=1 each test runs before ActiveMQ, too: what is expected is what JMS users get there.
+    With TANDEMMQ_PROVE=full each test runs before ActiveMQ, too: what is expected is what JMS users get there.
     """
     peer: Peer = request.getfixturevalue(f"_{request.param}")
     return peer

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.jms.jvm import Consumer, Jvm, Message
-from tests.interop.jms.peers import Peer
+from tests.support.acceptance.openwire_wire import OpenWire
+from tests.support.interop.jms.jvm import Consumer, Jvm, Message
+from tests.support.interop.jms.peers import Peer
 
 pytestmark = pytest.mark.service
 
@@ -120,6 +121,38 @@ def test_a_topic_message_that_nobody_hears_is_told_where_the_policy_says_so(jvm:
     consumer = connection.session().consumer(f"topic://ActiveMQ.Advisory.NoConsumer.Topic.TOLD.{name}")
     connection.session().send(f"topic://TOLD.{name}", "to nobody", persistent=False)
     assert consumer.receive().body == "to nobody"
+    connection.close()
+
+
+def test_a_queue_message_that_nobody_consumes_is_told_where_the_policy_says_so(
+    jvm: Jvm, broker: Peer, name: str
+) -> None:
+    connection = jvm.connect(broker.url())
+    consumer = connection.session().consumer(f"topic://ActiveMQ.Advisory.NoConsumer.Queue.TOLD.{name}")
+    connection.session().send(f"queue://TOLD.{name}", "to nobody yet", persistent=False)
+    assert consumer.receive().body == "to nobody yet"
+    connection.close()
+
+
+def test_what_arrives_in_a_virtual_topic_is_told_of_the_topic_itself(jvm: Jvm, broker: Peer, name: str) -> None:
+    connection = jvm.connect(broker.url())
+    topic = f"VirtualTopic.TOLD.{name}"
+    queue = connection.session().consumer(f"queue://Consumer.G.{topic}")
+    consumer = connection.session().consumer(f"topic://ActiveMQ.Advisory.MessageDelivered.Topic.{topic}")
+    [message_id] = connection.session().send(f"topic://{topic}", "a")
+    assert queue.receive().body == "a"
+    assert consumer.receive().properties["orignalMessageId"] == message_id
+    connection.close()
+
+
+def test_advisories_and_the_greeting_name_one_address(jvm: Jvm, broker: Peer, name: str) -> None:
+    connection = jvm.connect(broker.url())
+    consumer = connection.session().consumer(f"topic://ActiveMQ.Advisory.Producer.Queue.{name}")
+    connection.session().producer(f"queue://{name}")
+    told = consumer.receive().properties["originBrokerURL"]
+    client = OpenWire(broker.port).connect(client_id=name)
+    assert client.broker_info.broker_url == told
+    client.close()
     connection.close()
 
 

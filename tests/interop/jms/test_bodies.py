@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.interop.jms.jvm import Jvm
-from tests.interop.jms.peers import TRANSFORMING, Peer
-from tests.interop.jms.stomp_side import StompSide
+from tests.support.interop.jms.jvm import Jvm
+from tests.support.interop.jms.peers import TRANSFORMING, Peer
+from tests.support.interop.jms.stomp_side import StompSide
 
 pytestmark = pytest.mark.service
 

@@ -6,8 +6,8 @@ import base64
 
 import pytest
 
-from tests.interop.jms.jvm import Jvm
-from tests.interop.jms.peers import Peer
+from tests.support.interop.jms.jvm import Jvm
+from tests.support.interop.jms.peers import Peer
 
 pytestmark = pytest.mark.service
 

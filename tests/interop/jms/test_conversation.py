@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.protocols.openwire import schema
-from broker.protocols.openwire.types import ConnectionId, SessionId
-from store.records.message import Destination, DestinationKind
-from tests.acceptance.openwire_wire import OpenWire
-from tests.interop.jms.jvm import JmsError, Jvm
-from tests.interop.jms.peers import Peer
+from tandemmq.broker.protocols.openwire import schema
+from tandemmq.broker.protocols.openwire.types import ConnectionId, SessionId
+from tandemmq.store.records.message import Destination, DestinationKind
+from tests.support.acceptance.openwire_wire import OpenWire
+from tests.support.interop.jms.jvm import JmsError, Jvm
+from tests.support.interop.jms.peers import Peer
 
 pytestmark = pytest.mark.service
 

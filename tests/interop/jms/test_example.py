@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.jms.jvm import Jvm, class_path
-from tests.interop.jms.peers import Pair
+from tests.support.interop.jms.jvm import Jvm, class_path
+from tests.support.interop.jms.peers import Pair
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(300)]
 

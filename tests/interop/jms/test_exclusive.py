@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.jms.jvm import Jvm
-from tests.interop.jms.peers import Peer
+from tests.support.interop.jms.jvm import Jvm
+from tests.support.interop.jms.peers import Peer
 
 pytestmark = pytest.mark.service
 

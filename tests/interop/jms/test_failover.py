@@ -1,30 +1,30 @@
 """kill -9 of the master under JMS load: the client of `failover:` goes on at the standby, and the books are in order.
 
-TANDEMMQ_PROVE_JMS_KILLS says how often the master is killed in each mode. With TANDEMMQ_PROVE_JMS_PEER=1 a pair of
+TANDEMMQ_PROVE says how often the master is killed in each mode. With TANDEMMQ_PROVE=full a pair of
 ActiveMQ goes through the same; it loses messages in some runs.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from store.check import check
-from tests.interop.jms.jvm import Jvm
-from tests.interop.jms.load import Load
-from tests.interop.jms.peers import Pair
+from tandemmq.store.tools.check import check
+from tests.support.interop.jms.jvm import Jvm
+from tests.support.interop.jms.load import Load
+from tests.support.interop.jms.peers import Pair
+from tests.support.prove import IS_PROOF, rounds
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(1200)]
 
-KILLS = int(os.environ.get("TANDEMMQ_PROVE_JMS_KILLS", "1"))
+KILLS = rounds(1, 20)
 PROMPT = "jms.redeliveryPolicy.initialRedeliveryDelay=0&jms.sendAcksAsync=false"
 
 
-@pytest.fixture(params=["activemq", "tandemmq"] if os.environ.get("TANDEMMQ_PROVE_JMS_PEER") else ["tandemmq"])
+@pytest.fixture(params=["activemq", "tandemmq"] if IS_PROOF else ["tandemmq"])
 def pair(request: pytest.FixtureRequest, classes: Path, tmp_path: Path) -> Iterator[Pair]:
     """One master, one standby, over one directory; the store of ours is checked in the end."""
     pair = Pair(request.param, tmp_path / "data", classes)

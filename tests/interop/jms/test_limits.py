@@ -4,17 +4,24 @@ that are cut off."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.acceptance.broker_process import wait_until
-from tests.interop.jms.jvm import JmsError, Jvm
-from tests.interop.jms.peers import TandemMQ
+from tandemmq.bench.peers.ports import free_port
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.interop.jms.jvm import JmsError, Jvm
+from tests.support.interop.jms.peers import TandemMQ
 
 pytestmark = pytest.mark.service
 
 BODY = "x" * 10_000
+FRAME_BYTES_MAX = 1 << 20
 SETTINGS = """\
+[broker]
+memory_limit = "16mb"
+max_scheduler_repeat_allowed = 2000
+
 [[destinations]]
 queue = "FAILING.>"
 memory_limit = 65536
@@ -106,4 +113,62 @@ def test_a_slow_consumer_is_closed_and_its_messages_go_to_another(jvm: Jvm, limi
     wait_until(aborted, "it was cut off")
     other = connection.session().consumer(f"queue://SLOW.{name}")
     assert other.bodies(4) == list("abcd")
+    connection.close()
+
+
+def test_a_message_that_can_never_fit_is_refused_at_once_and_logged(jvm: Jvm, limited: TandemMQ, name: str) -> None:
+    connection = jvm.connect(limited.url("jms.alwaysSyncSend=true"))
+    producer = connection.session().producer(f"queue://{name}")
+    with pytest.raises(JmsError) as raised:
+        producer.send("x" * (17 << 20), persistent=False)
+    assert raised.value.kind == "ResourceAllocationException"
+    assert "never has room" in raised.value.text
+    assert "later" not in raised.value.text
+    assert "never has room" in limited.process.log.read_text()
+    producer.send("what fits", persistent=False)
+    connection.close()
+
+
+def test_who_sends_a_frame_over_the_limit_is_told_the_limit(jvm: Jvm, tmp_path: Path, name: str) -> None:
+    port = free_port()
+    uri = f"openwire://127.0.0.1:{port}?wireFormat.maxFrameSize={FRAME_BYTES_MAX}"
+    settings = tmp_path / "tandemmq.toml"
+    settings.write_text(f'[[connectors]]\nuri = "{uri}"\n')
+    process = BrokerProcess(tmp_path / "data", "a", "--config", str(settings))
+    process.leaves_stomp_to_settings = True
+    try:
+        process.start().wait_role("master")
+        connection = jvm.connect(f"tcp://127.0.0.1:{port}?jms.alwaysSyncSend=true")
+        producer = connection.session().producer(f"queue://{name}")
+        with pytest.raises(JmsError) as raised:
+            producer.send("x" * (2 * FRAME_BYTES_MAX))
+        told = [raised.value.text, *raised.value.causes]
+
+        def knows_the_limit() -> bool:
+            # The client's own thread tells its listener, and may do so after the end of the connection.
+            return any(str(FRAME_BYTES_MAX) in str(each) for each in [*told, *connection.exceptions()])
+
+        wait_until(knows_the_limit, "the client heard of the limit")
+    finally:
+        process.stop()
+
+
+@pytest.mark.parametrize(("repeat", "is_taken"), [(2_000, True), (2_001, False)])
+def test_the_bound_of_repetitions_is_a_setting(
+    jvm: Jvm, limited: TandemMQ, name: str, repeat: int, is_taken: bool
+) -> None:
+    connection = jvm.connect(limited.url())
+    repeated = {
+        "AMQ_SCHEDULED_DELAY": {"long": 3_600_000},
+        "AMQ_SCHEDULED_PERIOD": {"long": 1_000},
+        "AMQ_SCHEDULED_REPEAT": repeat,
+    }
+    session = connection.session()
+    if is_taken:
+        session.send(f"queue://{name}", "x", properties=repeated)
+    else:
+        with pytest.raises(JmsError) as raised:
+            session.send(f"queue://{name}", "x", properties=repeated)
+        assert raised.value.kind == "MessageFormatException"
+        assert "2000" in raised.value.text
     connection.close()

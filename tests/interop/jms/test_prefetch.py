@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from tests.interop.jms.jvm import Jvm
-from tests.interop.jms.peers import Peer
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.interop.jms.jvm import Jvm
+from tests.support.interop.jms.peers import Peer, TandemMQ
 
 pytestmark = pytest.mark.service
 
@@ -141,4 +146,56 @@ def test_a_browser_with_a_prefetch_of_none_sees_the_queue(jvm: Jvm, broker: Peer
     session = connection.session()
     session.send(f"queue://{name}", *(str(number) for number in range(20)))
     assert [message.body for message in session.browse(name)] == [str(number) for number in range(20)]
+    connection.close()
+
+
+CHANGING = '[[destinations]]\nqueue = "CHANGES.>"\nqueue_prefetch = %d\n'
+
+
+@pytest.fixture
+def changing(tmp_path: Path, jvm: Jvm) -> Iterator[TandemMQ]:
+    """A broker of its own, whose policy for CHANGES.> gives two ahead."""
+    peer = TandemMQ(tmp_path / "data", settings=CHANGING % 2)
+    peer.wait()
+    yield peer
+    peer.close()
+
+
+def change(peer: TandemMQ, tmp_path: Path, prefetch: int) -> None:
+    """The policy is another one, and the broker has taken it over."""
+    text = "prefetches are as the settings say"
+    before = peer.process.log.read_text().count(text)
+    (tmp_path / "data.toml").write_text(CHANGING % prefetch)
+    peer.process.kill(signal.SIGHUP)
+    wait_until(lambda: peer.process.log.read_text().count(text) > before, text)
+
+
+def test_a_consumer_that_is_on_is_given_more_when_the_policy_changes(
+    jvm: Jvm, changing: TandemMQ, tmp_path: Path
+) -> None:
+    connection = jvm.connect(changing.url())
+    connection.session().send("queue://CHANGES.A", *"abcdef")
+    holding = connection.session("CLIENT").consumer("queue://CHANGES.A")
+    change(changing, tmp_path, 4)
+    assert holding.receive().body == "a"
+    other = connection.session().consumer("queue://CHANGES.A")
+    assert other.bodies(2) == ["e", "f"]
+    connection.close()
+
+
+def test_a_consumer_that_is_on_pulls_when_the_policy_gives_nothing_ahead_any_more(
+    jvm: Jvm, changing: TandemMQ, tmp_path: Path
+) -> None:
+    """Without ConsumerControl it would wait for what nobody sends it."""
+    connection = jvm.connect(changing.url())
+    first = connection.session().consumer("queue://CHANGES.B")
+    change(changing, tmp_path, 0)
+    second = connection.session().consumer("queue://CHANGES.B")
+    connection.session().send("queue://CHANGES.B", *"abcd")
+    assert first.receive().body == "a"
+    assert second.bodies(2) == ["b", "c"]
+    assert first.receive().body == "d"
+    change(changing, tmp_path, 2)
+    connection.session().send("queue://CHANGES.B", *"ef")
+    assert {first.receive().body, second.receive().body} == {"e", "f"}
     connection.close()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.security.passwords import make
-from tests.interop.jms.jvm import JmsConnection, JmsError, Jvm
-from tests.interop.jms.peers import TandemMQ
+from tandemmq.broker.security.passwords import make
+from tests.support.interop.jms.jvm import JmsConnection, JmsError, Jvm
+from tests.support.interop.jms.peers import TandemMQ
 
 pytestmark = pytest.mark.service
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.ports import free_port
-from tests.interop.jms.jvm import Jvm
-from tests.interop.jms.peers import TandemMQ
+from tandemmq.bench.peers.ports import free_port
+from tests.support.interop.jms.jvm import Jvm
+from tests.support.interop.jms.peers import TandemMQ
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(120)]
 

@@ -1,0 +1,43 @@
+"""How often a server asks for memory: Python's objects, too, since they come from malloc here (PYTHONMALLOC)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+_SOURCE = Path(__file__).with_suffix(".c")
+_COUNTER_BYTES = 8
+
+
+class Counter:
+    """``environment`` is what a server is started with whose allocations are counted; its CPU is not the usual one."""
+
+    def __init__(self, library: Path, file: Path) -> None:
+        self.environment: Mapping[str, str] = {
+            "LD_PRELOAD": str(library),
+            "PYTHONMALLOC": "malloc",
+            "TANDEMMQ_BENCH_ALLOCATIONS": str(file),
+        }
+        self._file = file
+
+    def count(self) -> int:
+        """So far, of all that was started with it."""
+        return int.from_bytes(self._file.read_bytes(), "little")
+
+
+@contextmanager
+def counter() -> Iterator[Counter | None]:
+    """None where there is no C compiler."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="bench-allocations-") as directory:
+        library, file = Path(directory, "allocations.so"), Path(directory, "count")
+        subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(_SOURCE)], check=True)
+        file.write_bytes(bytes(_COUNTER_BYTES))
+        yield Counter(library, file)

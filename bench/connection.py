@@ -1,0 +1,104 @@
+"""One STOMP connection of the driver: made with blocking calls, used without.
+
+Connecting is not what is measured, so it is done the plain way; once made, a connection is non-blocking and
+belongs to an epoll loop (bench/worker.py).
+"""
+
+import socket
+import time
+from dataclasses import dataclass
+
+from tandemmq.bench.frames import command_frame, header_of
+
+CONNECT_TIMEOUT_SECONDS = 10.0
+HANDSHAKE_BYTES_MAX = 64 * 1024
+SOCKET_BUFFER_BYTES = 1024 * 1024
+
+
+class BenchError(Exception):
+    """The measurement cannot go on; the message says what the broker said or did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the broker listens, and who we say we are."""
+
+    host: str
+    port: int
+    login: str = "guest"
+    passcode: str = "guest"
+    virtual_host: str = "/"
+    version: str = "1.2"
+
+
+def connect(endpoint: Endpoint, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS) -> socket.socket:
+    """A blocking socket on which CONNECTED has been read. Raises OSError or BenchError."""
+    peer = socket.create_connection((endpoint.host, endpoint.port), timeout_seconds)
+    try:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+        headers = [
+            ("accept-version", endpoint.version),
+            ("host", endpoint.virtual_host),
+            ("login", endpoint.login),
+            ("passcode", endpoint.passcode),
+            ("heart-beat", "0,0"),
+        ]
+        peer.sendall(command_frame("CONNECT", headers))
+        answer = read_frame(peer)
+        if not answer.startswith(b"CONNECTED"):
+            raise BenchError(f"{endpoint.host}:{endpoint.port} refused the connection: {error_text(answer)}")
+        return peer
+    except BaseException:
+        peer.close()
+        raise
+
+
+def request(peer: socket.socket, command: str, headers: list[tuple[str, str]], receipt: str) -> None:
+    """Send a frame and wait for its receipt, which is the next frame that comes on a quiet connection."""
+    peer.sendall(command_frame(command, [*headers, ("receipt", receipt)]))
+    answer = read_frame(peer)
+    if not answer.startswith(b"RECEIPT"):
+        raise BenchError(f"{command} failed: {error_text(answer)}")
+
+
+def read_frame(peer: socket.socket) -> bytes:
+    """The next frame, without the NUL that ends it, byte by byte so that nothing behind it is taken."""
+    received = bytearray()
+    while True:
+        part = peer.recv(1)
+        if not part:
+            raise BenchError("the broker closed the connection")
+        if part == b"\0":
+            return bytes(received).lstrip(b"\r\n")
+        received += part
+        if len(received) > HANDSHAKE_BYTES_MAX:
+            raise BenchError(f"no end of frame within {HANDSHAKE_BYTES_MAX} bytes")
+
+
+def disconnect(peer: socket.socket, timeout_seconds: float) -> None:
+    """Ask for the receipt of DISCONNECT, so that what we sent before it was processed; then close.
+
+    Anything still under way to us is thrown away. A broker that does not answer in time is not waited for.
+    """
+    try:
+        peer.settimeout(timeout_seconds)
+        peer.sendall(command_frame("DISCONNECT", [("receipt", "bye")]))
+        until = time.monotonic() + timeout_seconds
+        rest = b""
+        while b"receipt-id:bye" not in rest and time.monotonic() < until:
+            part = peer.recv(1 << 16)
+            if not part:
+                break
+            rest = rest[-64:] + part
+    except OSError:
+        pass  # it is going away anyhow
+    finally:
+        peer.close()
+
+
+def error_text(frame: bytes) -> str:
+    """What an ERROR frame says, in one line."""
+    message = (header_of(frame, b"message") or b"").decode(errors="replace")
+    body = frame.partition(b"\n\n")[2].decode(errors="replace").strip().splitlines()
+    return " – ".join(filter(None, (message, body[0] if body else ""))) or repr(frame[:80])

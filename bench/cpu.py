@@ -1,0 +1,271 @@
+"""``python -m tandemmq.bench --scenario cpu``: what one message costs the broker in CPU, beside a baseline commit.
+
+A machine that is busy with other work changes every rate, and CPU much less. What is left of its noise is taken out in
+three ways. Each case is a fixed number of messages, so that the work is the same. The baseline's broker and ours take
+turns within seconds, the load on both is this tree's, and every other round goes backwards. What is told is the median
+of the rounds, and the ratio is the median of the ratios of the rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandemmq.bench.allocations import counter
+from tandemmq.bench.baseline import checked_out, default_baseline, described
+from tandemmq.bench.budget import Budget
+from tandemmq.bench.compare import aligned, machine
+from tandemmq.bench.connection import BenchError
+from tandemmq.bench.jms import CASES as JMS_CASES
+from tandemmq.bench.jms import JmsTandemMQ, drive, driver
+from tandemmq.bench.load import run_load
+from tandemmq.bench.peers.tandemmq import TREE
+from tandemmq.bench.plan import LoadPlan
+from tandemmq.bench.replicated import commit
+from tandemmq.bench.syscalls import counted
+
+CANDIDATE, BASELINE = "candidate", "baseline"
+# Two processes of the same code differ by some percent for as long as they live.
+ROUNDS_OF_A_BROKER = 4
+BATCH = 100
+
+Say = Callable[[str], None]
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """So many messages, sent and received as a LoadPlan with these fields; or those of so many seconds of the Java
+    program (``jms``: a case of bench.jms)."""
+
+    messages: int
+    load: Mapping[str, Any]
+    jms: str = ""
+
+
+CASES: Mapping[str, Case] = {
+    "stomp-windowed": Case(5_000, {}),
+    "stomp-waiting": Case(1_000, {"producers": 16, "window": 1}),
+    "stomp-transacted": Case(5_000, {"transaction": BATCH}),
+    "stomp-not-persistent": Case(5_000, {"is_persistent": False}),
+    **{f"jms-{case}": Case(0, {"seconds": 3.0, "warmup_seconds": 1.0}, jms=case) for case in JMS_CASES},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One case on one side in one round. Figures are of the server, and for each message where their name says nothing
+    else."""
+
+    case: str
+    side: str
+    round: int
+    figures: Figures
+
+
+def cpu(
+    baseline: str | None, cases: Sequence[str], rounds: int, scale: float, budget: Budget | None, say: Say
+) -> dict[str, Any]:
+    """The figures of all cases, and with a budget in ``beyond`` the cases that are not within it: a case has to be
+    beyond it twice, the second time in twice as many rounds.
+
+    Without a baseline it is the commit where this branch left the main one; where there is none, nothing is compared.
+    """
+    baseline = baseline or default_baseline()
+    with ExitStack() as trees:
+        driver_path = trees.enter_context(driver()) if any(CASES[case].jms for case in cases) else ""
+        sides = {CANDIDATE: TREE}
+        if baseline is None:
+            say("there is no other commit here: nothing to compare with")
+        else:
+            sides[BASELINE] = trees.enter_context(checked_out(baseline))
+            say(f"the baseline is {described(baseline)}")
+        runs = measure(sides, cases, rounds, scale, say, driver_path)
+        beyond: list[str] = []
+        if budget is not None and (suspects := budget.beyond(ratios(runs))):
+            say(f"beyond the budget, measured again: {', '.join(suspects)}")
+            again = measure(sides, suspects, 2 * rounds, scale, say, driver_path)
+            beyond = budget.beyond(ratios(again))
+            runs = [run for run in runs if run.case not in suspects] + again
+        told = {case: summary(runs, case) for case in cases}
+        for side, tree in sides.items():
+            say(f"counting allocations: {side}")
+            for case, count in allocations(tree, cases, scale, driver_path).items():
+                told[case][side]["allocations"] = round(count, 1)
+    return {
+        "scenario": "cpu",
+        "machine": machine(),
+        "commit": commit(),
+        "baseline": described(baseline) if baseline else None,
+        "cases": told,
+        "beyond": beyond,
+        "runs": [{"case": run.case, "side": run.side, "round": run.round, **run.figures} for run in runs],
+    }
+
+
+def measure(
+    sides: Mapping[str, Path], cases: Sequence[str], rounds: int, scale: float, say: Say, driver_path: str = ""
+) -> list[Run]:
+    """A broker of each side is started for a few rounds, then another; one that is not measured has nothing to do.
+    ``driver_path``: of the Java program, for cases that need it."""
+    runs: list[Run] = []
+    for first in range(1, rounds + 1, ROUNDS_OF_A_BROKER):
+        with ExitStack() as running:
+            servers = {side: running.enter_context(JmsTandemMQ(tree)) for side, tree in sides.items()}
+            for case in cases:
+                for server in servers.values():
+                    load_figures(server, case, scale, driver_path)
+            for number in range(first, min(first + ROUNDS_OF_A_BROKER, rounds + 1)):
+                order = list(sides) if number % 2 else list(sides)[::-1]
+                for case in cases:
+                    done = [
+                        Run(case, side, number, load_figures(servers[side], case, scale, driver_path)) for side in order
+                    ]
+                    say(round_line(done))
+                    runs += done
+    return runs
+
+
+def allocations(tree: Path, cases: Sequence[str], scale: float, driver_path: str) -> dict[str, float]:
+    """How often each case asks for memory, for a message: by a broker of its own, whose CPU is not measured. Nothing
+    where there is no compiler."""
+    found: dict[str, float] = {}
+    with counter() as counted_by:
+        if counted_by is None:
+            return found
+        server = JmsTandemMQ(tree)
+        server.environment = counted_by.environment
+        with server:
+            for case in cases:
+                load_figures(server, case, scale, driver_path)
+                before = counted_by.count()
+                figures = load_figures(server, case, scale, driver_path)
+                found[case] = (counted_by.count() - before) / figures["messages"]
+    return found
+
+
+def load_figures(server: JmsTandemMQ, case: str, scale: float, driver_path: str = "") -> Figures:
+    """One load of a case on a broker that runs."""
+    if CASES[case].jms:
+        return _jms_figures(server, CASES[case], scale, driver_path)
+    messages = max(1, round(CASES[case].messages * scale))
+    plan = LoadPlan(
+        server.endpoint,
+        count=messages,
+        destination=f"/queue/{case}",
+        server_pid=server.pid,
+        admin_url=server.admin_url,
+        **CASES[case].load,
+    )
+    with counted(server.pid) as calls:
+        result = run_load(plan)
+    if result.received != messages:
+        raise BenchError(f"{case}: {messages} sent, {result.received} received")
+    seconds, system = result.server_cpu_seconds, result.server_system_seconds
+    waits, preemptions = result.server_waits, result.server_preemptions
+    assert seconds is not None
+    assert system is not None
+    assert waits is not None
+    assert preemptions is not None
+    figures = _of_each(messages, seconds, system, waits, preemptions, calls)
+    if result.messages_per_sync is not None:
+        figures["messages_per_batch"] = result.messages_per_sync
+        if "futexes" in calls:
+            figures["futexes_a_batch"] = figures["futexes"] * result.messages_per_sync
+    return figures
+
+
+def _jms_figures(server: JmsTandemMQ, case: Case, scale: float, driver_path: str) -> Figures:
+    seconds = case.load["seconds"] * scale
+    plan = LoadPlan(server.endpoint, **{**case.load, "seconds": seconds})
+    with counted(server.pid) as calls:
+        told, spent = drive(driver_path, server, case.jms, plan)
+    messages = told["sent_per_second"] * seconds
+    figures = _of_each(messages, spent.cpu_seconds, spent.system_seconds, spent.waits, spent.preemptions, {})
+    # Counted while it warms up, too.
+    return figures | {"messages": told["sent"]} | {name: count / told["sent"] for name, count in calls.items()}
+
+
+def _of_each(
+    messages: float, seconds: float, system: float, waits: int, preemptions: int, calls: Mapping[str, int]
+) -> dict[str, float]:
+    return {
+        "messages": messages,
+        "cpu_us": seconds / messages * 1e6,
+        "user_us": max(0.0, seconds - system) / messages * 1e6,
+        "system_us": system / messages * 1e6,
+        "waits": waits / messages,
+        "preemptions": preemptions / messages,
+        **{name: count / messages for name, count in calls.items()},
+    }
+
+
+def ratios(runs: Sequence[Run]) -> dict[str, float | None]:
+    """Of each case: the CPU of ours to the baseline's, the median of the rounds; None without a baseline."""
+    cases = dict.fromkeys(run.case for run in runs)
+    return {case: statistics.median(found) if (found := _ratios(runs, case)) else None for case in cases}
+
+
+def _ratios(runs: Sequence[Run], case: str) -> list[float]:
+    cpu = {(run.side, run.round): run.figures["cpu_us"] for run in runs if run.case == case}
+    return [cpu[CANDIDATE, number] / theirs for (side, number), theirs in cpu.items() if side == BASELINE and theirs]
+
+
+def summary(runs: Sequence[Run], case: str) -> dict[str, Any]:
+    """The medians of each side, and the ratio with the least and the most of a round."""
+    told: dict[str, Any] = {}
+    for side in (CANDIDATE, BASELINE):
+        own = [run.figures for run in runs if (run.case, run.side) == (case, side)]
+        if own:
+            told[side] = {name: round(statistics.median(each[name] for each in own), 3) for name in own[0]}
+    found = sorted(_ratios(runs, case))
+    if found:
+        told |= {
+            "ratio": round(statistics.median(found), 4),
+            "ratio_least": round(found[0], 4),
+            "ratio_most": round(found[-1], 4),
+        }
+    return told
+
+
+def round_line(runs: Sequence[Run]) -> str:
+    """One case in one round in one line, for whoever watches."""
+    each = "  ".join(f"{run.side} {run.figures['cpu_us']:7.1f} us" for run in sorted(runs, key=lambda run: run.side))
+    return f"round {runs[0].round}  {runs[0].case:<20} {each}"
+
+
+_COLUMNS = {
+    "cpu_us": "CPU us",
+    "user_us": "user us",
+    "system_us": "system us",
+    "waits": "waits",
+    "preemptions": "preemptions",
+    "syscalls": "syscalls",
+    "futexes_a_batch": "futexes a batch",
+    "allocations": "allocations",
+    "messages_per_batch": "messages a batch",
+}
+
+
+def table(figures: Mapping[str, Any]) -> list[str]:
+    """The summary as aligned columns, and what is beyond the budget."""
+    rows = [["case", "side", *_COLUMNS.values(), "ratio", "of the rounds"]]
+    for case, told in figures["cases"].items():
+        rows += [
+            [case, side, *(_cell(told[side].get(name)) for name in _COLUMNS), "", ""]
+            for side in (BASELINE, CANDIDATE)
+            if side in told
+        ]
+        if "ratio" in told:
+            rows[-1][-2:] = f"{told['ratio']:.3f}", f"{told['ratio_least']:.3f} to {told['ratio_most']:.3f}"
+    return aligned(rows) + [
+        f"beyond the budget: {case}, {figures['cases'][case]['ratio']:.3f}" for case in figures["beyond"]
+    ]
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f}" if value >= 10 else f"{value:.2f}"

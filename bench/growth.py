@@ -1,0 +1,205 @@
+"""What more of something costs: memory for each, CPU for a message beside them, and the time of a start.
+
+Each subject grows by steps on a broker of its own. After each step the same load is sent and received over four other
+queues, so that its CPU shows what merely being there costs; then the broker is stopped and started again.
+"""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandemmq.bench.compare import machine
+from tandemmq.bench.connection import BenchError, Endpoint, connect, error_text, read_frame
+from tandemmq.bench.frames import command_frame
+from tandemmq.bench.load import run_load
+from tandemmq.bench.peers.tandemmq import TandemMQ
+from tandemmq.bench.plan import LoadPlan
+from tandemmq.bench.process import status_number
+from tandemmq.bench.replicated import commit
+
+# A connector takes 10,000 connections, of which the load needs some.
+SIZES = (1, 10, 100, 1_000, 9_000)
+LOAD_MESSAGES = 5_000
+BACKLOG_BODY_BYTES = 100
+# Asked for with one receipt; and so long a broker may take for it.
+AT_ONCE = 500
+SECONDS_MAX = 120.0
+SETTLE_SECONDS = 1.5
+
+Say = Callable[[str], None]
+Grow = Callable[["Field", int, int], None]
+
+
+@dataclass(slots=True)
+class Field:
+    """One broker, and what was opened to it and stays open."""
+
+    server: TandemMQ
+    sockets: list[socket.socket]
+
+    def connect(self) -> socket.socket:
+        peer = connect(self.server.endpoint)
+        self.sockets.append(peer)
+        return peer
+
+    def close(self) -> None:
+        for peer in self.sockets:
+            peer.close()
+        self.sockets.clear()
+
+
+def growth(subjects: Sequence[str], sizes: Sequence[int], say: Say) -> dict[str, Any]:
+    """The steps of each subject: how many there are, the bytes and CPU they cost, and what a start takes."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    steps = {subject: list(_steps(subject, sizes, say)) for subject in subjects}
+    return {
+        "scenario": "growth",
+        "machine": machine(),
+        "commit": commit(),
+        "bytes_each": {subject: round(each(found)) for subject, found in steps.items() if len(found) > 1},
+        "steps": steps,
+    }
+
+
+def _steps(subject: str, sizes: Sequence[int], say: Say) -> Iterator[Mapping[str, float | None]]:
+    grow, is_lasting = SUBJECTS[subject], subject in LASTING
+    with TandemMQ() as server:
+        field = Field(server, [])
+        _cpu(server)  # whatever is made once is made by now
+        if is_lasting:
+            _restarted(field)
+        before = _resident(server.pid)
+        there = 0
+        for size in sizes:
+            grow(field, there, size)
+            there = size
+            # What lasts is measured after a start: that is all there is of it then.
+            seconds = _restarted(field) if is_lasting else None
+            time.sleep(SETTLE_SECONDS)
+            resident = _resident(server.pid) - before
+            cpu = round(_cpu(server), 2)
+            yield {"count": size, "bytes": resident, "cpu_us": cpu, "start_seconds": seconds}
+            say(f"{subject:<22} {size:>10,}  {resident / 1024:>10,.0f} KiB  {cpu:6.1f} us a message")
+        field.close()
+
+
+def each(steps: Sequence[Mapping[str, Any]]) -> float:
+    """The bytes that one more takes, by the last two steps."""
+    first, last = steps[-2:]
+    return float(last["bytes"] - first["bytes"]) / float(last["count"] - first["count"])
+
+
+def _cpu(server: TandemMQ) -> float:
+    """Of one message, of a load over queues of its own."""
+    plan = LoadPlan(server.endpoint, count=LOAD_MESSAGES, destination="/queue/growth.load", server_pid=server.pid)
+    result = run_load(plan)
+    if result.received != LOAD_MESSAGES or result.server_cpu_seconds is None:
+        raise BenchError(f"{result.sent} sent, {result.received} received")
+    return result.server_cpu_seconds / LOAD_MESSAGES * 1e6
+
+
+def _restarted(field: Field) -> float:
+    """How long a start takes, until a client is answered."""
+    field.close()
+    field.server.stop()
+    began = time.monotonic()
+    field.server.start()
+    field.server.wait_until_it_serves()
+    return round(time.monotonic() - began, 3)
+
+
+def _resident(pid: int) -> int:
+    return status_number(Path(f"/proc/{pid}/status").read_text(), "VmRSS") * 1024
+
+
+# ---- what grows
+
+
+def _frames(peer: socket.socket, frames: Iterator[bytes], count: int) -> None:
+    """Say all of it, and wait for each AT_ONCE of them."""
+    peer.settimeout(SECONDS_MAX)
+    for first in range(0, count, AT_ONCE):
+        some = b"".join(next(frames) for _ in range(min(AT_ONCE, count - first)))
+        peer.sendall(some + command_frame("BEGIN", [("transaction", f"t{first}"), ("receipt", f"r{first}")]))
+        while not (answer := read_frame(peer)).startswith(b"RECEIPT"):
+            if answer.startswith(b"ERROR"):
+                raise BenchError(error_text(answer))
+
+
+def _queues(field: Field, there: int, wanted: int) -> None:
+    def frames() -> Iterator[bytes]:
+        for number in range(there, wanted):
+            headers = [("id", f"q{number}"), ("destination", f"/queue/growth.{number}")]
+            yield command_frame("SUBSCRIBE", headers) + command_frame("UNSUBSCRIBE", headers[:1])
+
+    _frames(connect(field.server.endpoint), frames(), wanted - there)
+
+
+def _consumers(field: Field, there: int, wanted: int) -> None:
+    for first in range(there, wanted, AT_ONCE):  # a connection has 1,000 at most
+        numbers = range(first, min(first + AT_ONCE, wanted))
+        frames = (
+            command_frame("SUBSCRIBE", [("id", f"c{number}"), ("destination", "/queue/growth.one")])
+            for number in numbers
+        )
+        _frames(field.connect(), frames, len(numbers))
+
+
+def _connections(field: Field, there: int, wanted: int) -> None:
+    for _ in range(there, wanted):
+        field.connect()
+
+
+def _durables(field: Field, there: int, wanted: int) -> None:
+    """They stay when their connections are closed."""
+    for first in range(there, wanted, AT_ONCE):
+        numbers = range(first, min(first + AT_ONCE, wanted))
+        frames = (
+            command_frame(
+                "SUBSCRIBE",
+                [
+                    ("id", f"d{number}"),
+                    ("destination", f"/topic/growth.{number}"),
+                    ("activemq.subscriptionName", f"d{number}"),
+                ],
+            )
+            for number in numbers
+        )
+        with socket.create_connection((field.server.endpoint.host, field.server.endpoint.port), SECONDS_MAX) as peer:
+            headers = [("accept-version", "1.2"), ("host", "/"), ("client-id", f"growth-{first}")]
+            peer.sendall(command_frame("CONNECT", headers))
+            if not (answer := read_frame(peer)).startswith(b"CONNECTED"):
+                raise BenchError(error_text(answer))
+            _frames(peer, frames, len(numbers))
+
+
+def _messages(field: Field, there: int, wanted: int) -> None:
+    plan = LoadPlan(
+        Endpoint(field.server.endpoint.host, field.server.endpoint.port),
+        consumers=0,
+        queues=1,
+        body_bytes=BACKLOG_BODY_BYTES,
+        count=wanted - there,
+        destination="/queue/growth.backlog",
+        stall_seconds=SECONDS_MAX,
+    )
+    if (confirmed := run_load(plan).confirmed) != wanted - there:
+        raise BenchError(f"{wanted - there} sent, {confirmed} confirmed")
+
+
+SUBJECTS: Mapping[str, Grow] = {
+    "queues": _queues,
+    "connections": _connections,
+    "consumers": _consumers,
+    "durable-subscriptions": _durables,
+    "messages": _messages,
+}
+# What is there again after a start.
+LASTING = frozenset(("durable-subscriptions", "messages"))

@@ -1,0 +1,185 @@
+"""``python -m tandemmq.bench --scenario replicated``: a set of three nodes, beside those it is measured by.
+
+throughput  our set, our single node and RabbitMQ's quorum queues on three nodes, by turns, under the same loads
+outage      how long clients wait when the master is killed, hands over or is told to end (bench.replicated_outage)
+catch-up    how fast an empty node gets what the others have, under load (bench.catch_up)
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandemmq.bench.catch_up import PACE_PER_SECOND, catch_up
+from tandemmq.bench.compare import machine
+from tandemmq.bench.connection import BenchError
+from tandemmq.bench.load import run_load
+from tandemmq.bench.peers.replicated import Alone, Group, RabbitMQCluster, ReplicatedSet
+from tandemmq.bench.peers.server import PeerMissing
+from tandemmq.bench.plan import LoadPlan
+from tandemmq.bench.process import cost
+from tandemmq.bench.replicated_outage import outages
+
+THROUGHPUT = "throughput"
+OUTAGE = "outage"
+CATCH_UP = "catch-up"
+CASES = (THROUGHPUT, OUTAGE, CATCH_UP)
+QUEUES = 4
+LOADS: Mapping[str, tuple[int, int]] = {"windowed": (4, 200), "waiting": (16, 1)}  # producers, and the window of each
+GROUPS: Mapping[str, Callable[[], Group]] = {
+    "tandemmq": Alone,
+    "tandemmq-quorum_disk": lambda: ReplicatedSet("quorum_disk"),
+    "tandemmq-quorum_mem": lambda: ReplicatedSet("quorum_mem"),
+    "rabbitmq-quorum": lambda: RabbitMQCluster(QUEUES),
+}
+SETS = ("tandemmq-quorum_disk", "tandemmq-quorum_mem")
+PEERS = ("tandemmq", "rabbitmq-quorum")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One load on one group in one round; ``figures`` is empty when ``problem`` says why."""
+
+    group: str
+    load: str
+    round: int
+    figures: Mapping[str, Any]
+    problem: str | None = None
+
+    def as_mapping(self) -> dict[str, Any]:
+        return {
+            "broker": self.group,
+            "load": self.load,
+            "round": self.round,
+            "problem": self.problem,
+            **self.figures,
+        }
+
+    def line(self) -> str:
+        head = f"round {self.round}  {self.group:<20} {self.load:<8}"
+        if self.problem is not None:
+            return f"{head} – {self.problem}"
+        figures = self.figures
+        return (
+            f"{head} {figures['sent_per_second']:9,.0f} msg/s  p50 {figures['receipt_p50_ms']:.2f} ms  "
+            f"p99 {figures['receipt_p99_ms']:.2f} ms  CPU {figures['cpu_us_per_message']:.0f} us a message"
+        )
+
+
+def replicated(
+    cases: Sequence[str],
+    groups: Sequence[str],
+    rounds: int,
+    plan: LoadPlan,
+    backlog: int,
+    gigabytes: float,
+    outage_rounds: int,
+    say: Say,
+    pace: float = PACE_PER_SECOND,
+    directory: Path | None = None,
+) -> dict[str, Any]:
+    """The figures of all cases. ``plan`` says how long a load lasts and how long its messages are; ``pace``, how many a
+    second come beside a catch-up; ``directory``, where the node that catches up has its own."""
+    figures: dict[str, Any] = {"scenario": "replicated", "machine": machine(), "commit": commit()}
+    if THROUGHPUT in cases:
+        figures[THROUGHPUT] = throughput(groups, rounds, plan, say)
+    if OUTAGE in cases:
+        figures[OUTAGE] = outages(outage_rounds, backlog, say)
+    if CATCH_UP in cases:
+        figures[CATCH_UP] = catch_up(gigabytes, rounds, say, pace, directory)
+    return figures
+
+
+def throughput(groups: Sequence[str], rounds: int, plan: LoadPlan, say: Say) -> dict[str, Any]:
+    """Each round starts each group afresh; every other round goes backwards."""
+    runs: list[Run] = []
+    for number in range(1, rounds + 1):
+        for name in groups if number % 2 else reversed(groups):
+            done: list[Run] = []
+            try:
+                with GROUPS[name]() as group:
+                    done.extend(Run(name, load, number, _load(group, load, plan)) for load in LOADS)
+            except (BenchError, PeerMissing, OSError) as problem:
+                done += [Run(name, load, number, {}, str(problem)) for load in list(LOADS)[len(done) :]]
+            for run in done:
+                say(run.line())
+            runs += done
+    return {
+        "means": {load: {name: _means(runs, name, load) for name in groups} for load in LOADS},
+        "ratios": {load: ratios(runs, load) for load in LOADS},
+        "runs": [run.as_mapping() for run in runs],
+    }
+
+
+def _load(group: Group, load: str, plan: LoadPlan) -> dict[str, Any]:
+    producers, window = LOADS[load]
+    before = {pid: cost(pid).cpu_seconds for pid in group.pids}
+    result = run_load(
+        LoadPlan(
+            group.endpoint,
+            producers=producers,
+            window=window,
+            queues=QUEUES,
+            destination=group.queue,
+            body_bytes=plan.body_bytes,
+            seconds=plan.seconds,
+            warmup_seconds=plan.warmup_seconds,
+        )
+    )
+    each = [cost(pid).cpu_seconds - seconds for pid, seconds in before.items()]
+    return {
+        **result.figures(),
+        "server_cpu_seconds": round(sum(each), 2),
+        "server_cpu_seconds_each": [round(seconds, 2) for seconds in each],
+        "cpu_us_per_message": round(sum(each) / max(1, result.confirmed) * 1e6, 1),
+    }
+
+
+def _means(runs: Sequence[Run], group: str, load: str) -> dict[str, float] | None:
+    own = [run.figures for run in runs if (run.group, run.load) == (group, load) and run.figures]
+    if not own:
+        return None
+    return {
+        name: round(statistics.fmean(figures[name] for figures in own), 2)
+        for name in ("sent_per_second", "receipt_p50_ms", "receipt_p99_ms", "cpu_us_per_message")
+    }
+
+
+def ratios(runs: Sequence[Run], load: str) -> dict[str, dict[str, float | None]]:
+    """How many times the messages a second of each peer our sets take: of the means."""
+    rates = {name: (_means(runs, name, load) or {}).get("sent_per_second") for name in (*SETS, *PEERS)}
+    return {
+        ours: {peer: round(rate / theirs, 2) if rate and (theirs := rates[peer]) else None for peer in PEERS}
+        for ours in SETS
+        if (rate := rates[ours]) is not None
+    }
+
+
+def commit() -> str | None:
+    """Of this tree; None where it is no checkout."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--exclude=*"],
+            cwd=Path(__file__).resolve().parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return None
+    return done.stdout.strip() or None
+
+
+def has_failed(figures: Mapping[str, Any]) -> bool:
+    """Ours could not be measured, or a promise was broken."""
+    return (
+        any(run["problem"] and run["broker"] in SETS for run in figures.get(THROUGHPUT, {}).get("runs", ()))
+        or any(each["problem"] or each["lost"] or each["undone"] for each in figures.get(OUTAGE, ()))
+        or bool(figures.get(CATCH_UP, {}).get("problem"))
+    )

@@ -1,0 +1,364 @@
+"""One process of the driver: an epoll loop over its producers and consumers.
+
+    parent: fork -> [worker connects, subscribes] -> barrier -> go
+    worker: epoll -> read what is there, in one go -> answer it, in one go -> add to the shared counters
+    parent: reads the counters, sets ``stop`` -> workers disconnect and hand back what they measured
+
+Everything per message happens in C loops over a whole buffer; Python's own loop turns once per message only
+to cut out its identity. Counters are written by one worker each and read by the parent without a lock: a
+reading is at most one batch old.
+"""
+
+import math
+import os
+import select
+import socket
+import time
+from array import array
+from collections.abc import Callable, MutableSequence, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.synchronize import Barrier, Event
+
+from tandemmq.bench.connection import BenchError, connect, disconnect, error_text, request
+from tandemmq.bench.frames import (
+    Acknowledgement,
+    OrderCheck,
+    SendStream,
+    TransactedStream,
+    command_frame,
+    message_identities,
+    read_receipts,
+    sent_microseconds,
+)
+from tandemmq.bench.plan import LoadPlan
+
+RECEIPT_READ_BYTES = 64 * 1024
+MESSAGE_READ_BYTES = 256 * 1024
+SEND_BATCH_MESSAGES_MAX = 256
+POLL_SECONDS = 0.02
+DISCONNECT_TIMEOUT_SECONDS = 5.0
+START_TIMEOUT_SECONDS = 60.0
+# The clock is read for one message in so many: enough for percentiles, too few to cost anything.
+RECEIVE_SAMPLE = 8
+MICROSECONDS = 1_000_000
+_SUBSCRIPTION = "1"
+_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all processes of a run see."""
+
+    sent: MutableSequence[int]
+    confirmed: MutableSequence[int]
+    received: MutableSequence[int]
+    start: Barrier
+    stop: Event
+
+
+@dataclass(slots=True)
+class WorkerReport:
+    """What one process measured. Latencies are seconds."""
+
+    cpu_seconds: float
+    receipt_latencies: "array[float]"
+    receive_latencies: "array[float]"
+    order: list[OrderCheck]
+    error: str | None = None
+
+
+class _Outbox:
+    """Bytes that the socket did not take yet; asks the loop for EPOLLOUT while there are any."""
+
+    __slots__ = ("_poll", "_rest", "_socket")
+
+    def __init__(self, peer: socket.socket, poll: select.epoll) -> None:
+        self._socket = peer
+        self._poll = poll
+        self._rest: memoryview | None = None
+
+    @property
+    def is_blocked(self) -> bool:
+        return self._rest is not None
+
+    def send(self, frames: bytes) -> None:
+        """Send, and keep what the socket does not take. Only when nothing is kept already."""
+        try:
+            taken = self._socket.send(frames)
+        except BlockingIOError:
+            taken = 0
+        if taken < len(frames):
+            self._rest = memoryview(frames)[taken:]
+            self._poll.modify(self._socket, _IN | _OUT)
+
+    def resume(self) -> None:
+        """The socket takes bytes again."""
+        if self._rest is None:
+            return
+        self._rest = self._rest[self._socket.send(self._rest) :]
+        if not self._rest:
+            self._rest = None
+            self._poll.modify(self._socket, _IN)
+
+
+@dataclass(eq=False)
+class _Peer:
+    """A connection of the driver, what it keeps of a frame that is not whole yet, and where it counts."""
+
+    plan: LoadPlan
+    number: int
+    shared: Shared
+    poll: select.epoll
+    latencies: "array[float]"
+
+    def __post_init__(self) -> None:
+        self.socket = connect(self.plan.endpoint)
+        self._outbox = _Outbox(self.socket, self.poll)
+        self._rest = b""
+        self._go = 0.0
+        self._deadline = math.inf
+        self._measured_from = 0.0
+
+    def schedule(self, go: float, measured_from: float, deadline: float) -> None:
+        """When it begins, when to begin to keep latencies, and when a producer is to stop sending."""
+        self._go = go
+        self._measured_from = measured_from
+        self._deadline = deadline
+
+    @property
+    def next_due(self) -> float:
+        """When it does something by itself."""
+        return math.inf
+
+    def begin(self) -> None:
+        """What comes by itself needs no beginning."""
+
+    def _receive(self, bytes_max: int) -> bytes:
+        """What was kept, and what is there."""
+        data = self.socket.recv(bytes_max)
+        if not data:
+            raise BenchError(f"the broker closed the connection of {type(self).__name__.lower()} {self.number}")
+        return self._rest + data if self._rest else data
+
+
+@dataclass(eq=False)
+class Producer(_Peer):
+    """Keeps ``window`` messages without a receipt under way until its quota or the time is used up."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        plan, number = self.plan, self.number
+        queue, body_bytes = plan.queue(number), plan.body_bytes
+        self._stream = (
+            TransactedStream(queue, number, body_bytes, plan.transaction)
+            if plan.transaction
+            else SendStream(queue, number, body_bytes, is_persistent=plan.is_persistent)
+        )
+        self._window = plan.window
+        self._quota = plan.quota(number)
+        self._is_paced = plan.rate is not None
+        self._sent_at = array("d")
+        self.sent = 0
+        self.confirmed = 0
+
+    def begin(self) -> None:
+        self._pump(time.monotonic())
+
+    @property
+    def next_due(self) -> float:
+        if not self._is_paced or self._outbox.is_blocked or self.sent == self._quota:
+            return math.inf
+        due = self._go + self.plan.due(self.number, self.sent)
+        return due if due < self._deadline else math.inf
+
+    def send_due(self, now: float) -> None:
+        """What is due by now, each as of the moment at which it was."""
+        parts = []
+        while (due := self.next_due) <= now:
+            parts.append(self._stream.frames(self.sent, 1, int(due * MICROSECONDS)))
+            self._sent_at.append(due)
+            self.sent += 1
+        if parts:
+            self.shared.sent[self.number] = self.sent
+            self._outbox.send(b"".join(parts))
+
+    def writable(self) -> None:
+        self._outbox.resume()
+        self._pump(time.monotonic())
+
+    def readable(self) -> None:
+        data = self._receive(RECEIPT_READ_BYTES)
+        end = data.rfind(b"\0") + 1
+        self._rest = data[end:]
+        if not end:
+            return
+        data = data[:end]
+        numbers = read_receipts(data)
+        if len(numbers) != data.count(b"\0"):
+            _refuse_errors(data.split(b"\0"))
+        self.confirmed = numbers[-1] + 1 if self.plan.transaction else self.confirmed + len(numbers)
+        self.shared.confirmed[self.number] = self.confirmed
+        now = time.monotonic()
+        if now >= self._measured_from:
+            sent_at = self._sent_at
+            self.latencies.extend([now - sent_at[number] for number in numbers])
+        self._pump(now)
+
+    def _pump(self, now: float) -> None:
+        if self._is_paced:
+            self.send_due(now)
+            return
+        if self._outbox.is_blocked or now >= self._deadline:
+            return
+        count = min(self._window - (self.sent - self.confirmed), SEND_BATCH_MESSAGES_MAX)
+        if self._quota is not None:
+            count = min(count, self._quota - self.sent)
+        if count <= 0:
+            return
+        frames = self._stream.frames(self.sent, count, int(now * MICROSECONDS))
+        self._sent_at.extend([now] * count)
+        self.sent += count
+        self.shared.sent[self.number] = self.sent
+        self._outbox.send(frames)
+
+
+@dataclass(eq=False)
+class Consumer(_Peer):
+    """Reads messages and acknowledges them in the mode of the plan, all of a read with one write."""
+
+    order: OrderCheck | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        plan = self.plan
+        self._mode = plan.acknowledgement
+        self._acknowledgement = Acknowledgement(plan.endpoint.version, _SUBSCRIPTION)
+        self._unsent: list[bytes] = []
+        self.received = 0
+        # Brokers ignore the other one's name for the same thing. No receipt here: a queue that holds
+        # messages already may send the first of them before it, depending on the broker.
+        headers = [
+            ("id", _SUBSCRIPTION),
+            ("destination", plan.queue(self.number)),
+            ("ack", plan.acknowledgement),
+            ("activemq.prefetchSize", str(plan.prefetch)),
+            ("prefetch-count", str(plan.prefetch)),
+        ]
+        if plan.expected:
+            self.socket.sendall(command_frame("SUBSCRIBE", headers))
+        else:
+            request(self.socket, "SUBSCRIBE", headers, "subscribed")
+
+    def writable(self) -> None:
+        self._outbox.resume()
+        self._acknowledge()
+
+    def readable(self) -> None:
+        data = self._receive(MESSAGE_READ_BYTES)
+        frames = data.split(b"\0")
+        self._rest = frames.pop()
+        if not frames:
+            return
+        try:
+            identities = message_identities(frames, self._acknowledgement.header) if self._mode != "auto" else []
+        except ValueError:
+            _refuse_errors(frames)
+            raise BenchError(f"a MESSAGE without {self._acknowledgement.header!r}") from None
+        self.received += len(frames)
+        self.shared.received[self.number] = self.received
+        if self.order is not None:
+            self.order.add(frames)
+        now = time.monotonic()
+        if now >= self._measured_from:
+            looked_at = frames if self.plan.rate else frames[::RECEIVE_SAMPLE]
+            self.latencies.extend([now - sent_microseconds(frame) / MICROSECONDS for frame in looked_at])
+        if identities:
+            # `client` is cumulative: the last one speaks for all before it.
+            self._unsent += identities if self._mode == "client-individual" else identities[-1:]
+            self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        if self._unsent and not self._outbox.is_blocked:
+            frames = self._acknowledgement.frames(self._unsent)
+            self._unsent = []
+            self._outbox.send(frames)
+
+
+def _refuse_errors(frames: Sequence[bytes]) -> None:
+    for frame in frames:
+        if frame.lstrip(b"\r\n").startswith(b"ERROR"):
+            raise BenchError(f"the broker says: {error_text(frame.lstrip())}")
+
+
+def work(plan: LoadPlan, producers: Sequence[int], consumers: Sequence[int], shared: Shared, results: Pipe) -> None:
+    """The main function of a worker process; its last act is one WorkerReport into the pipe."""
+    receipt_latencies, receive_latencies = array("f"), array("f")
+    checks = {plan.queue(number): OrderCheck() for number in consumers} if plan.checks_order else {}
+    poll = select.epoll()
+    peers: dict[int, Producer | Consumer] = {}
+    cpu_before = 0.0
+    error = None
+    try:
+        for number in consumers:
+            order = checks.get(plan.queue(number))
+            consumer = Consumer(plan, number, shared, poll, receive_latencies, order)
+            peers[consumer.socket.fileno()] = consumer
+        for number in producers:
+            producer = Producer(plan, number, shared, poll, receipt_latencies)
+            peers[producer.socket.fileno()] = producer
+        for handle, peer in peers.items():
+            peer.socket.setblocking(False)
+            poll.register(handle, _IN)
+        shared.start.wait(START_TIMEOUT_SECONDS)
+        go = time.monotonic()
+        cpu_before = time.process_time()
+        ends = math.inf if plan.count is not None else go + plan.warmup_seconds + plan.seconds
+        for peer in peers.values():
+            peer.schedule(go, go + (plan.warmup_seconds if plan.count is None else 0.0), ends)
+            peer.begin()
+        _turn(poll, peers, shared.stop, plan.least_turn_seconds)
+    except (OSError, BenchError) as problem:
+        error = f"{type(problem).__name__}: {problem}" if isinstance(problem, OSError) else str(problem)
+        shared.start.abort()
+    except KeyboardInterrupt:
+        error = "interrupted"
+    cpu_seconds = time.process_time() - cpu_before
+    for peer in peers.values():
+        disconnect(peer.socket, DISCONNECT_TIMEOUT_SECONDS if error is None else 0.1)
+    poll.close()
+    results.send(WorkerReport(cpu_seconds, receipt_latencies, receive_latencies, list(checks.values()), error))
+    results.close()
+    os._exit(0)  # a forked child leaves the parent's exit handlers and buffers alone
+
+
+def _turn(poll: select.epoll, peers: dict[int, Producer | Consumer], stop: Event, least_seconds: float) -> None:
+    stopping: Callable[[], bool] = stop.is_set
+    look_again = turned_at = 0.0
+    paced = [peer for peer in peers.values() if isinstance(peer, Producer) and peer.plan.rate is not None]
+    while True:
+        for handle, events in _wait(poll, paced):
+            peer = peers[handle]
+            if events & _OUT:
+                peer.writable()
+            if events & ~_OUT:
+                peer.readable()
+        now = time.monotonic()
+        for producer in paced:
+            producer.send_due(now)
+        if now < turned_at + least_seconds:
+            time.sleep(turned_at + least_seconds - now)
+        turned_at = time.monotonic()
+        if now >= look_again:  # Event.is_set takes a semaphore: not once a turn
+            if stopping():
+                return
+            look_again = now + POLL_SECONDS
+
+
+def _wait(poll: select.epoll, paced: Sequence[Producer]) -> list[tuple[int, int]]:
+    """What happened, or nothing when something is due. epoll itself counts in milliseconds; select does not."""
+    if not paced:
+        return poll.poll(POLL_SECONDS)
+    due = min(producer.next_due for producer in paced)
+    select.select([poll.fileno()], [], [], max(0.0, min(POLL_SECONDS, due - time.monotonic())))
+    return poll.poll(0)

@@ -1,0 +1,27 @@
+"""What pages of the admin server answer: JSON that nobody is to keep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+
+def answer(value: Mapping[str, Any], status: int = 200) -> web.Response:
+    return encoded(json.dumps(value, default=str).encode() + b"\n", status)
+
+
+def encoded(body: bytes, status: int = 200) -> web.Response:
+    """As ``answer``, of what is JSON already."""
+    headers = {"Cache-Control": "no-store"}
+    return web.Response(body=body, status=status, content_type="application/json", headers=headers)
+
+
+def not_master(status: Mapping[str, Any], error: str) -> web.Response:
+    """Who is asked is not the one who can answer: who it is and, as far as it knows, who is master."""
+    value = {"error": error, "name": status["name"], "role": status["role"]}
+    if status.get("holder"):
+        value["holder"] = status["holder"]
+    return answer(value, 409)

@@ -1,0 +1,438 @@
+"""What happened to this broker: a bounded ring of events in memory, and in a small file that outlives the process.
+
+``tandemmq failover explain`` merges the rings of both brokers into one timeline. So an event carries two clocks: the
+wall clock for people, and CLOCK_BOOTTIME with the id of the boot it counts from, which cannot be set and by which
+events are put in order.
+
+The file, ``<index root>/<broker>.events``, is the broker's own; no other broker writes to it:
+
+    offset 0      a frame  JSON: format, name of the broker, number and length of the slots
+    offset 512    a frame  JSON: the sign of life (both clocks, pid, time of the last receipt, was it an end in order)
+    offset 4096   slots    a frame each, JSON: an event with its number n, in slot n modulo their number
+
+    frame = crc32 of the rest (4 bytes), length (2 bytes), that many bytes; big-endian
+
+It is written by ``pwrite`` on a thread of its own, never synced, and never waited for. Not by mmap: storing into a page
+of a volume that hangs would block with the interpreter's lock held, and so stop the whole broker. The page cache
+outlives a kill -9, so the sign of life tells the moment of death to SIGN_SECONDS; a power loss may cost the latest.
+A file that cannot be written is logged once, and the ring goes on in memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import struct
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tandemmq.disk import Writable, open_regular, read_fully, write_fully
+from tandemmq.store.threads import OS_THREADS, Threads
+
+log = logging.getLogger(__name__)
+
+SUFFIX: Final = ".events"
+FORMAT: Final = "tandemmq-events 1"
+#: Events that are kept, in memory and in the file. A failover makes about fifteen in each broker.
+CAPACITY: Final = 1_024
+SLOT_BYTES: Final = 1_024
+SIGN_OFFSET: Final = 512
+SLOTS_OFFSET: Final = 4_096
+FILE_BYTES_MAX: Final = SLOTS_OFFSET + CAPACITY * SLOT_BYTES
+#: Between two writes of the sign of life.
+SIGN_SECONDS: Final = 0.05
+#: A loop that was silent for so long is worth an event: stopped, suspended, or hung.
+STALL_SECONDS: Final = 1.0
+#: Longer texts are cut; what still does not fit a slot is left out.
+TEXT_CHARACTERS_MAX: Final = 300
+CLOSE_SECONDS_MAX: Final = 0.5
+
+BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
+
+#: Recorded by the ring itself.
+STALLED: Final = "stalled"
+FELL_SILENT: Final = "fell-silent"
+#: With these a term as master ends; they are given the time of the last receipt.
+LAST_RECEIPT_KINDS: Final = frozenset({"handover-asked", "draining", "lost", "cut", "drained", STALLED, FELL_SILENT})
+
+_FRAME: Final = struct.Struct(">IH")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One instant by both clocks. ``boot_seconds`` of moments with one ``boot_id`` may be compared, others may not."""
+
+    wall_ms: int
+    boot_seconds: float
+    boot_id: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"wall_ms": self.wall_ms, "boot_seconds": round(self.boot_seconds, 6), "boot_id": self.boot_id}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened. ``epoch`` is the latest that the broker knew then, 0 for none."""
+
+    at: Moment
+    kind: str
+    epoch: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.at.as_json(), "kind": self.kind, "epoch": self.epoch, "facts": dict(self.facts)}
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """The last sign of life that is in a file. ``last_receipt`` is None for one who confirmed nothing."""
+
+    at: Moment
+    pid: int
+    last_receipt: Moment | None
+    has_ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FormerRing:
+    """What a file holds, the oldest event first. ``next_number`` is that of the event to be written next."""
+
+    name: str
+    events: tuple[Event, ...]
+    sign: Sign | None
+    next_number: int = 0
+
+    @property
+    def end(self) -> Event | None:
+        """The moment of death of one who did not end in order; None when there is nothing to tell."""
+        if self.sign is None or self.sign.has_ended:
+            return None
+        facts: dict[str, Any] = {"pid": self.sign.pid}
+        if self.sign.last_receipt is not None:
+            facts["last_receipt_boot_seconds"] = self.sign.last_receipt.boot_seconds
+        return Event(self.sign.at, FELL_SILENT, self.events[-1].epoch if self.events else 0, facts)
+
+
+class Clock:
+    """The two clocks of this machine, and which boot the second counts from."""
+
+    __slots__ = ("boot_id",)
+
+    def __init__(self) -> None:
+        try:
+            with open(BOOT_ID_PATH) as file:
+                self.boot_id = file.read(64).strip()
+        except OSError:
+            self.boot_id = ""  # not comparable with anybody else's
+
+    def now(self) -> Moment:
+        return Moment(time.time_ns() // 1_000_000, time.clock_gettime(time.CLOCK_BOOTTIME), self.boot_id)
+
+
+class EventRing:
+    """The ring of one broker. ``path`` None: in memory only.
+
+    All methods may be called from any thread; none but ``close`` waits for a disk, and none raises. ``start`` takes up
+    what a former run left in the file, by and by.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: str | None,
+        *,
+        clock: Clock | None = None,
+        threads: Threads = OS_THREADS,
+        disk: Writable = os,
+    ) -> None:
+        self.name = name
+        self.clock = clock or Clock()
+        self._path = path
+        self._disk = disk
+        self._former: tuple[Event, ...] = ()
+        self._own: deque[Event] = deque(maxlen=CAPACITY)
+        self._unwritten: deque[Event] = deque(maxlen=CAPACITY)
+        self._guard = threading.Lock()  # never held while anything waits
+        self._epoch = 0
+        self._alive: Moment | None = None
+        self._confirmed = 0
+        self._last_receipt: Moment | None = None
+        self._must_end = False
+        self._wake = threads.event()
+        self._thread = None if path is None else threads.thread(self._write, "tandemmq-events")
+
+    def start(self) -> None:
+        """Begin to write the file. Once."""
+        self._alive = self.clock.now()
+        if self._thread is not None:
+            self._thread.start()
+
+    def close(self) -> None:
+        """Write what waits, CLOSE_SECONDS_MAX at most, and note that this was an end in order."""
+        self._must_end = True
+        self._wake.set()
+        if self._thread is not None and self._thread.native_id is not None:
+            self._thread.join(CLOSE_SECONDS_MAX)
+
+    # ---- what happens
+
+    def record(self, kind: str, **facts: Any) -> None:
+        """Something happened now. A fact ``epoch`` is the epoch from here on; facts are what JSON can say, or their
+        text."""
+        self._record(self.clock.now(), kind, facts)
+
+    def alive(self, confirmed: int = 0) -> None:
+        """The loop turns. ``confirmed`` is any number that grows with the receipts: when it did since the last call,
+        that was the time of the last receipt."""
+        now = self.clock.now()
+        before, self._alive = self._alive, now
+        has_stalled = before is not None and now.boot_seconds - before.boot_seconds > STALL_SECONDS
+        if confirmed != self._confirmed:
+            if confirmed > self._confirmed:
+                # One who was stopped gave his receipts before; what he wrote when he woke up may have none.
+                self._last_receipt = before if has_stalled else now
+            self._confirmed = confirmed
+        if has_stalled and before is not None:
+            self._record(before, STALLED, {"seconds": round(now.boot_seconds - before.boot_seconds, 3)})
+
+    def _record(self, at: Moment, kind: str, facts: dict[str, Any]) -> None:
+        epoch = facts.pop("epoch", None)
+        if isinstance(epoch, int):
+            self._epoch = epoch
+        receipt = self._last_receipt
+        if kind in LAST_RECEIPT_KINDS and receipt is not None:
+            facts.setdefault("last_receipt_boot_seconds", round(receipt.boot_seconds, 6))
+        event = Event(at, kind, self._epoch, {name: _short(value) for name, value in facts.items()})
+        with self._guard:
+            self._own.append(event)
+            if self._thread is not None:
+                self._unwritten.append(event)
+        self._wake.set()
+
+    # ---- what happened
+
+    def events(self) -> list[Event]:
+        """The oldest first, those of former runs included, CAPACITY at most."""
+        with self._guard:
+            return [*self._former, *self._own][-CAPACITY:]
+
+    def answer(self, last: int | None = None) -> dict[str, Any]:
+        """What ``GET /events`` says, of all events or of the ``last`` ones. ``now`` is read last, so that who asks may
+        compare it with his own clocks."""
+        receipt = self._last_receipt
+        events = self.events()
+        events = events if last is None else events[max(0, len(events) - last) :]
+        return {
+            "name": self.name,
+            "last_receipt": None if receipt is None else receipt.as_json(),
+            "events": [event.as_json() for event in events],
+            "now": self.clock.now().as_json(),
+        }
+
+    # ---- the file, on its thread
+
+    def _write(self) -> None:
+        assert self._path is not None, "there is a file to write"
+        descriptor = -1
+        try:
+            descriptor = _open(self._path)
+            number = self._take_up(descriptor)
+            entry: Moment | None = None
+            while True:
+                must_end = self._must_end
+                while self._unwritten:
+                    with self._guard:
+                        event = self._unwritten.popleft()
+                    self._put(descriptor, number, event)
+                    number += 1
+                if self._alive is not None and (must_end or self._alive is not entry):
+                    entry = self._alive
+                    _put(self._disk, descriptor, SIGN_OFFSET, _json(self._sign(entry, must_end)))
+                if must_end:
+                    return
+                self._wake.wait(SIGN_SECONDS)
+                self._wake.clear()
+        except OSError as error:
+            log.warning(
+                "events are kept in memory only: %s: %s (errno %s)", self._path, error.strerror or error, error.errno
+            )
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _take_up(self, descriptor: int) -> int:
+        """Read what a former run left; the number of the next event."""
+        former = _read(descriptor)
+        if former is None:
+            os.ftruncate(descriptor, 0)
+            header = {"format": FORMAT, "name": self.name, "slots": CAPACITY, "bytes": SLOT_BYTES}
+            _put(self._disk, descriptor, 0, _json(header))
+            return 0
+        number = former.next_number
+        events = former.events
+        if former.end is not None:
+            events = (*events, former.end)
+            self._put(descriptor, number, former.end)
+            number += 1
+        with self._guard:
+            self._former = events
+        return number
+
+    def _put(self, descriptor: int, number: int, event: Event) -> None:
+        slot = SLOTS_OFFSET + number % CAPACITY * SLOT_BYTES
+        _put(self._disk, descriptor, slot, _event_bytes(number, event))
+
+    def _sign(self, alive: Moment, has_ended: bool) -> dict[str, Any]:
+        receipt = self._last_receipt
+        return {
+            "at": alive.as_json(),
+            "pid": os.getpid(),
+            "last_receipt": None if receipt is None else receipt.as_json(),
+            "has_ended": has_ended,
+        }
+
+
+# ---- reading
+
+
+def read_ring(path: str) -> FormerRing | None:
+    """The ring in a file, whether its broker lives or not; None for a file that is none. OSError as the system says."""
+    descriptor = open_regular(os, path, os.O_RDONLY)
+    try:
+        return _read(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def rings_in(directory: str) -> list[str]:
+    """The files of rings below a data directory, or in an index directory; sorted. None of none is an empty list."""
+    found: list[str] = []
+    for place in (directory, os.path.join(directory, "index")):
+        try:
+            found += [os.path.join(place, name) for name in sorted(os.listdir(place)) if name.endswith(SUFFIX)]
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+    return found
+
+
+def event_of(entry: Any) -> Event | None:
+    """The event that ``Event.as_json`` made this of; None when it is none."""
+    at = moment_of(entry)
+    try:
+        return None if at is None else Event(at, str(entry["kind"]), int(entry["epoch"]), dict(entry["facts"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def moment_of(entry: Any) -> Moment | None:
+    """As ``event_of``, of a moment."""
+    try:
+        return Moment(int(entry["wall_ms"]), float(entry["boot_seconds"]), str(entry["boot_id"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def last_takeover_seconds(events: Sequence[Event]) -> float | None:
+    """How long this broker's latest take-over took, from the lock last seen in other hands, or had, until the ports
+    answered; None when there was none. What is lost before the lock was free only the other broker's events tell."""
+    listening: Event | None = None
+    for event in reversed(events):
+        if event.kind == "listening" and listening is None:
+            listening = event
+        elif event.kind == "lock-taken" and listening is not None:
+            if event.at.boot_id != listening.at.boot_id:
+                return None
+            refused_at = event.facts.get("refused_at_boot")
+            since = refused_at if isinstance(refused_at, int | float) else event.at.boot_seconds
+            return listening.at.boot_seconds - min(since, event.at.boot_seconds)
+    return None
+
+
+def _read(descriptor: int) -> FormerRing | None:
+    content = read_fully(os, descriptor, FILE_BYTES_MAX, 0)
+    header = _frame_at(content, 0)
+    if header is None or header.get("format") != FORMAT:
+        return None
+    found = sorted(_slots(content), key=lambda pair: pair[0])
+    next_number = found[-1][0] + 1 if found else 0
+    # Older than a whole round: left by a write that never came.
+    events = tuple(event for number, event in found if number >= next_number - CAPACITY)
+    return FormerRing(str(header.get("name", "?")), events, _sign_of(_frame_at(content, SIGN_OFFSET)), next_number)
+
+
+def _slots(content: bytes) -> Iterator[tuple[int, Event]]:
+    for offset in range(SLOTS_OFFSET, len(content), SLOT_BYTES):
+        entry = _frame_at(content, offset)
+        event = event_of(entry)
+        if entry is not None and event is not None and isinstance(entry.get("n"), int):
+            yield entry["n"], event
+
+
+def _sign_of(entry: dict[str, Any] | None) -> Sign | None:
+    if entry is None or (at := moment_of(entry.get("at"))) is None or not isinstance(entry.get("pid"), int):
+        return None
+    return Sign(at, entry["pid"], moment_of(entry.get("last_receipt")), entry.get("has_ended") is True)
+
+
+# ---- bytes
+
+
+def _open(path: str) -> int:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    descriptor = open_regular(os, path, os.O_RDWR | os.O_CREAT)
+    try:
+        # Two brokers of one name: the second keeps its events in memory.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            raise OSError(error.errno, "another broker of this name is writing there") from error
+        raise
+    return descriptor
+
+
+def _put(disk: Writable, descriptor: int, offset: int, payload: bytes) -> None:
+    body = len(payload).to_bytes(2, "big") + payload
+    write_fully(disk, descriptor, zlib.crc32(body).to_bytes(4, "big") + body, offset)
+
+
+def _frame_at(content: bytes, offset: int) -> dict[str, Any] | None:
+    """What a frame says; None where there is none, or one that was written in part."""
+    if len(content) < offset + _FRAME.size:
+        return None
+    crc, length = _FRAME.unpack_from(content, offset)
+    body = content[offset + 4 : offset + _FRAME.size + length]
+    if length == 0 or len(body) != length + 2 or zlib.crc32(body) != crc:
+        return None
+    try:
+        entry = json.loads(body[2:])
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _event_bytes(number: int, event: Event) -> bytes:
+    payload = _json({"n": number, **event.as_json()})
+    if len(payload) + _FRAME.size <= SLOT_BYTES:
+        return payload
+    # Numbers and short words say most; what remains of the rest is in the log.
+    facts = {name: value for name, value in event.facts.items() if len(_json(value)) <= 40}
+    payload = _json({"n": number, **event.as_json(), "facts": dict(list(facts.items())[:8])})
+    assert len(payload) + _FRAME.size <= SLOT_BYTES, "an event with short facts fits a slot"
+    return payload
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).encode()
+
+
+def _short(value: Any) -> Any:
+    return value[:TEXT_CHARACTERS_MAX] if isinstance(value, str) else value

@@ -1,0 +1,80 @@
+"""A set over HTTP: ``GET /replication`` says who is where, ``POST /replication/voters`` changes who votes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, Protocol
+
+from aiohttp import web
+
+from tandemmq.broker.replication.directory import Entry
+from tandemmq.broker.replication.errors import ChangeRefused, NotMaster
+from tandemmq.broker.replication.voters import Voters
+
+#: The header with the new voters is on the disks of a quorum by then, or it is said that it is not.
+CHANGE_SECONDS_MAX: Final = 30.0
+
+
+class Member(Protocol):
+    """What is asked of broker.replication.replica.Replica. Any thread."""
+
+    def overview(self) -> Mapping[str, Any]: ...
+
+    def leader(self) -> Entry | None: ...
+
+    def propose(self, *, add: str | None = None, remove: str | None = None) -> Voters: ...
+
+    def give_up_change(self) -> None: ...
+
+
+class ReplicationPages:
+    """``rotate`` has the store go on in a new file of the journal; None: this broker has no store open."""
+
+    def __init__(self, member: Member, rotate: Callable[[], Future[None] | None]) -> None:
+        self._member = member
+        self._rotate = rotate
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/replication", self._get, allow_head=False),
+            web.post("/replication/voters", self._post_voters),
+        ]
+
+    async def _get(self, request: web.Request) -> web.Response:
+        return web.json_response(self._member.overview())
+
+    def _holder(self) -> dict[str, Any] | None:
+        """Who is the master, as far as this node knows."""
+        leader = self._member.leader()
+        return None if leader is None else {"name": leader.node, "admin": leader.admin}
+
+    async def _post_voters(self, request: web.Request) -> web.Response:
+        """``{"add": STORE or NODE}`` or ``{"remove": ...}``. Answers when the change is final."""
+        if request.content_type != "application/json":
+            return web.json_response(
+                {"error": "the change is asked for with Content-Type: application/json"}, status=415
+            )
+        try:
+            asked = await request.json()
+            ((verb, who),) = asked.items()
+            if verb not in ("add", "remove") or not isinstance(who, str):
+                raise ValueError
+        except (ValueError, AttributeError):
+            return web.json_response({"error": 'expected {"add": "NODE"} or {"remove": "NODE"}'}, status=400)
+        try:
+            voters = self._member.propose(**{verb: who})
+        except NotMaster as error:
+            return web.json_response({"error": str(error), "holder": self._holder()}, status=409)
+        except ChangeRefused as error:
+            return web.json_response({"error": str(error)}, status=422)
+        beginning = self._rotate()
+        try:
+            if beginning is None:
+                raise ChangeRefused("this broker has no store open")
+            await asyncio.wait_for(asyncio.wrap_future(beginning), CHANGE_SECONDS_MAX)
+        except (ChangeRefused, asyncio.CancelledError, TimeoutError) as error:
+            self._member.give_up_change()
+            return web.json_response({"error": str(error) or "the store ended, or no quorum answers"}, status=503)
+        return web.json_response({"voters": {store: voters.name(store) for store in voters.ids}})

@@ -1,0 +1,175 @@
+"""What a broker says of itself: the answer of ``GET /status``, from which health and metrics are made, too.
+
+broker.admin.server says what stands in it. All on the loop; nothing here asks a disk or a lock, only what others noted.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tandemmq import __version__, compiled
+from tandemmq.broker.admin import set_metrics
+from tandemmq.broker.admin.events import EventRing, last_takeover_seconds
+from tandemmq.broker.core.slices import Work
+from tandemmq.broker.engine import memory_holders
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.flow_control import sentence
+from tandemmq.broker.ha.mastership import Mastership
+from tandemmq.broker.ha.service import AnyStore
+from tandemmq.broker.ha.waits import LOCK_SILENCE_SECONDS_MAX
+from tandemmq.broker.net.server import Server
+from tandemmq.broker.process.loop_lag import LoopLag
+from tandemmq.locker.contract import JITTER, Locker
+from tandemmq.store.several.stores import SeveralStores
+
+# An idle storage thread checks the fence once a keep-alive period; one that is silent for several, and for so long,
+# hangs.
+SILENCE_SECONDS_MAX = 10.0
+SILENT_LOOKS_MAX = 3
+
+Answer = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Report:
+    """Whom and what a status is made of; ``warnings`` were known at the start. ``engine`` is None unless master."""
+
+    name: str
+    directory: str
+    locker_type: str
+    locker: Locker
+    mastership: Mastership
+    server: Server
+    engine: Callable[[], Engine | None]
+    ring: EventRing
+    member: Callable[[], Mapping[str, Any]] | None = None  # what it says of its part in a set, if it has one
+    warnings: Sequence[str] = ()
+    loop_lag: LoopLag = field(default_factory=LoopLag)  # how late the loop came to its own sign of life
+    started: float = field(default_factory=time.time)
+
+    def details(self) -> Work[Answer]:
+        """What ``GET /status`` answers beside ``status``, of each destination; made in steps."""
+        engine = self.engine()
+        if engine is None:
+            return {}
+        return (yield from engine.statistics())
+
+    def status(self) -> Answer:
+        """What ``GET /status`` answers, but for what grows with the number of destinations."""
+        mastership = self.mastership
+        answer: Answer = {
+            "role": mastership.role.value,
+            # A standby shows the epoch that it stands by in.
+            "epoch": max(mastership.epoch, (mastership.holder and mastership.holder.epoch) or 0),
+            "name": self.name,
+            "store": self.directory,
+            "phase": mastership.phase.value,
+            "reason": mastership.reason,
+            "version": __version__,
+            "code": compiled.description(),
+            "pid": os.getpid(),
+            "uptime_seconds": round(time.time() - self.started, 1),
+            "lock": {"type": self.locker_type, "where": self.locker.where, **self._proof()},
+            "connectors": [f"{name}://{host}:{port}" for name, host, port in self.server.addresses],
+            "last_takeover_seconds": last_takeover_seconds(self.ring.events()),
+            "demotions": {trouble.name: times for trouble, times in mastership.demotions.items()},
+        }
+        answer["loop_lag_seconds"] = self.loop_lag.figures()
+        if mastership.holder is not None:
+            answer["holder"] = asdict(mastership.holder)
+        if mastership.standby is not None:
+            answer["standby"] = {
+                "has_caught_up": mastership.standby.has_caught_up,
+                "messages": mastership.standby.messages,
+                "lag": mastership.standby.lag.figures(),
+                # Should the master die now.
+                "takeover": mastership.standby.prediction(self._lock_seconds()).figures(),
+            }
+        counts: Answer = {
+            "promotions_total": mastership.promotions,
+            "handovers_total": mastership.handovers,
+            "loop_pause_max_ms": round(self.loop_lag.max_seconds * 1000, 1),
+            "overlong_steps_total": self.server.overlong_steps,
+        }
+        store, engine = mastership.store, self.engine()
+        if store is not None and engine is not None:
+            counts |= self._counts(store)
+            answer["recovery"] = {"records": store.records_replayed, "seconds": round(store.recovery_seconds, 3)}
+            # Should this process die now, by one who has no more than the last checkpoint.
+            answer["takeover"] = store.prediction(self._lock_seconds()).figures()
+            answer["blocked_producers"] = engine.flow.blocked()
+            answer["held_back"] = engine.memory_holders.held_back()
+            if store.is_congested:
+                answer["congested"] = True
+            if isinstance(store, SeveralStores):
+                answer["stores"] = store.statistics()
+        answer["counts"] = counts
+        part = None if self.member is None else self.member()
+        if part is not None:
+            answer["replication"] = part
+        answer["problems"] = self._problems(store) + ([] if part is None else set_metrics.problems(part))
+        answer["warnings"] = self._warnings(store) + ([] if part is None else set_metrics.warnings(part))
+        answer["warnings"] += [sentence(each) for each in answer.get("blocked_producers", ())]
+        if engine is not None:
+            limit = engine.memory.limit
+            answer["warnings"] += [memory_holders.sentence(each, limit) for each in answer.get("held_back", ())]
+        return answer
+
+    def _lock_seconds(self) -> float:
+        """Until a standby has the lock of a master that died: what is left of a lease, and a poll."""
+        return (self.locker.lease_seconds or 0.0) + self.locker.poll_seconds * (1 + JITTER)
+
+    def _proof(self) -> Answer:
+        proof, now = self.locker.proof(), self.locker.clock.now()
+        if not proof.holds_at(now):
+            return {}
+        left = proof.valid_for_seconds - (now - proof.known_at_seconds)
+        return {
+            "proof_age_seconds": round(now - proof.known_at_seconds, 3),
+            "proof_holds_seconds": None if left == float("inf") else round(left, 3),
+        }
+
+    def _counts(self, store: AnyStore) -> Answer:
+        figures = store.figures
+        return {
+            "connections": len(self.server.connections),
+            "journal_batches_total": figures.batches,
+            "journal_syncs_total": figures.syncs,
+            "journal_records_total": figures.records,
+            "journal_bytes_total": figures.bytes_written,
+            "checkpoints_total": figures.checkpoints,
+            "checkpoint_seconds_total": round(figures.checkpoint_seconds, 3),
+            "compactions_total": figures.compactions,
+            "compaction_bytes_total": figures.bytes_copied,
+            "journal_files_reclaimed_total": figures.files_reclaimed,
+        }
+
+    def _problems(self, store: AnyStore | None) -> list[str]:
+        problems = []
+        mastership, where = self.mastership, self.locker.where
+        silence = time.monotonic() - mastership.storage_seen_alive()
+        period = self.locker.settings.lock_keep_alive_period_seconds
+        if silence > max(SILENCE_SECONDS_MAX, SILENT_LOOKS_MAX * period):
+            problems.append(f"the storage thread has shown no life for {silence:.0f} s: the volume may hang")
+        silence = time.monotonic() - mastership.lock_seen_alive()
+        if mastership.is_release_overdue:
+            problems.append(f"{where} was let go, and does not answer: it may be ours as long as this process lives")
+        elif silence > LOCK_SILENCE_SECONDS_MAX:
+            problems.append(f"{where} has not answered for {silence:.0f} s: it may be ours meanwhile")
+        damaged = 0 if store is None else store.figures.damaged
+        if damaged:
+            problems.append(f"{damaged} times a damaged message was met, and given to nobody (see the log)")
+        return problems
+
+    def _warnings(self, store: AnyStore | None) -> list[str]:
+        # Shown, and not unhealthy: somebody chose it, and a restart by a supervisor would not change it.
+        warnings = list(self.warnings)
+        if store is not None and store.is_full:
+            warnings.append(store.full_reason)
+        if store is not None and store.archive_problem is not None:
+            warnings.append(store.archive_problem)
+        return warnings

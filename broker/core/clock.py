@@ -1,0 +1,10 @@
+"""The clock of messages."""
+
+from __future__ import annotations
+
+import time
+
+
+def milliseconds() -> int:
+    """Now, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,43 @@
+"""What becomes of a message that no consumer could take. The policy names the queue (core.policies).
+
+Copies are as RegionBroker.sendToDeadLetterQueue makes them: the original destination is kept, expiration is taken off,
+the cause stands in a property.
+"""
+
+from __future__ import annotations
+
+from tandemmq.store.records.altered import altered
+from tandemmq.store.records.message import Destination, Message, PropertyValue
+from tandemmq.store.records.properties import Long
+
+CAUSE_PROPERTY = "dlqDeliveryFailureCause"
+EXPIRATION_PROPERTY = "originalExpiration"
+MESSAGE_ID_PROPERTY = "originalMessageId"
+DELIVERY_MODE_PROPERTY = "originalDeliveryMode"
+
+
+def dead_letter(
+    message: Message, target: Destination, cause: str, message_id: str | None = None, expiration: int = 0
+) -> Message:
+    """The copy that goes to the queue ``target``.
+
+    It keeps its id, or gets ``message_id``: several durable subscriptions may each give up the same message, and
+    the store knows a message of one queue by its id.
+    """
+    added: dict[str, PropertyValue] = {CAUSE_PROPERTY: cause}
+    if message.expiration:
+        added[EXPIRATION_PROPERTY] = Long(message.expiration)
+    if not message.persistent:
+        added[DELIVERY_MODE_PROPERTY] = "NON_PERSISTENT"
+    if message_id is not None:
+        added[MESSAGE_ID_PROPERTY] = message.message_id
+    return altered(
+        message,
+        destination=target,
+        original_destination=message.destination,
+        message_id=message_id,
+        properties_added=added,
+        expiration=expiration,
+        persistent=True,
+        redelivery_counter=0,
+    )

@@ -1,0 +1,52 @@
+"""Numbers as Java's toString writes them: how STOMP clients see what JMS clients put into messages, and what selectors
+make texts of. Pure."""
+
+from __future__ import annotations
+
+import math
+import struct
+from decimal import Decimal
+
+from tandemmq.store.records.properties import Float
+
+_FLOAT = struct.Struct(">f")
+_FLOAT_DIGITS_MAX = 9
+# Double.toString: digits without an exponent in this range.
+_PLAIN_MIN, _PLAIN_END = Decimal("0.001"), Decimal(10_000_000)
+
+
+def java_text(value: bool | int | float) -> str:
+    """``value`` in Java's words: true, 3, 1.0E10, NaN."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _float_text(value)
+    return str(int(value))
+
+
+def _float_text(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    number = Decimal(_shortest_float(value) if isinstance(value, Float) else repr(value))
+    if number == 0 or _PLAIN_MIN <= abs(number) < _PLAIN_END:
+        text = f"{number:f}"
+        return text if "." in text else text + ".0"
+    sign, digits, exponent = number.normalize().as_tuple()
+    assert isinstance(exponent, int), "it is finite"
+    first, *others = map(str, digits)
+    return f"{'-' * sign}{first}.{''.join(others) or '0'}E{exponent + len(others)}"
+
+
+def _shortest_float(value: float) -> str:
+    """The fewest digits that are the same 32-bit number."""
+    wanted = _FLOAT.pack(value)
+    for digits in range(1, _FLOAT_DIGITS_MAX):
+        text = f"{value:.{digits}g}"
+        try:
+            if _FLOAT.pack(float(text)) == wanted:
+                return text
+        except OverflowError:  # rounded up beyond the greatest
+            continue
+    return f"{value:.{_FLOAT_DIGITS_MAX}g}"

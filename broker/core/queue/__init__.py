@@ -1,0 +1,1 @@
+"""Queues: order, priorities, groups, selectors and browsers."""

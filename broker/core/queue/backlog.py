@@ -1,0 +1,92 @@
+"""What is to be put into lanes, in the queue's order: runs that are in order each, merged as they are taken."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+from operator import attrgetter
+from typing import NamedTuple
+
+from tandemmq.broker.core.delivery import Entry
+from tandemmq.broker.core.queue.ordering import take_out
+from tandemmq.broker.core.slices import pieces
+
+_position = attrgetter("position")
+
+
+class Known(NamedTuple):
+    """What is known of the entries of a run: of the choices below ``below`` those of ``key`` want them, and no other.
+    ``is_grouped``: those that have a group are counted there as waiting."""
+
+    key: tuple[int, ...]
+    below: int
+    is_grouped: bool
+
+
+NOTHING_KNOWN = Known((), 0, is_grouped=False)
+
+_Run = tuple[int, int, deque[Entry], Known]  # the position of its first, a number of its own
+
+
+class Backlog:
+    """The entries that wait for a place in a lane, in the order of the queue."""
+
+    __slots__ = ("_number", "_runs", "count")
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+        self._number = 0
+        self.count = 0
+
+    def add(self, entries: deque[Entry], known: Known) -> None:
+        """``entries`` in order, which the caller gives away."""
+        if entries:
+            self._number += 1
+            self.count += len(entries)
+            heappush(self._runs, (entries[0].position, self._number, entries, known))
+
+    @property
+    def first(self) -> int:
+        """The position of the first; there is one."""
+        return self._runs[0][0]
+
+    def take(self) -> tuple[Entry, Known]:
+        """The first, which is not in it any more; there is one."""
+        self.count -= 1
+        _, number, entries, known = self._runs[0]
+        entry = entries.popleft()
+        if entries:
+            heapreplace(self._runs, (entries[0].position, number, entries, known))
+        else:
+            heappop(self._runs)
+        return entry, known
+
+    def take_out(self, is_chosen: Callable[[Entry], bool]) -> Iterator[tuple[int, list[Entry]]]:
+        """As ``Lane.take_out``."""
+        for run, _ in self.runs():
+            for looked_at, found in take_out(run, is_chosen) if self._has(run) else ():
+                if found:
+                    self.count -= len(found)
+                    left = [each for each in self._runs if each[2]]
+                    self._runs = [(each[0].position, number, each, known) for _, number, each, known in left]
+                    heapify(self._runs)
+                yield looked_at, found
+                if not self._has(run):  # what was in it waits elsewhere by now
+                    break
+
+    def _has(self, run: deque[Entry]) -> bool:
+        return any(run is each[2] for each in self._runs)
+
+    def runs(self) -> list[tuple[deque[Entry], Known]]:
+        """All that is there."""
+        return [(entries, known) for _, _, entries, known in self._runs]
+
+    def clear(self) -> None:
+        self._runs.clear()
+        self.count = 0
+
+
+def in_runs(entries: Iterable[Entry]) -> list[deque[Entry]]:
+    """``entries`` in no order, as runs: sorted piece by piece."""
+    return [deque(sorted(piece, key=_position)) for piece in pieces(entries)]

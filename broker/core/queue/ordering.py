@@ -1,0 +1,63 @@
+"""Very many items in order, without a step that sorts all of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import compress
+from operator import not_
+from typing import TypeVar
+
+from tandemmq.broker.core.slices import Pace, Work, pieces
+
+T = TypeVar("T")
+# So many references are looked through in one piece.
+PIECE_MAX = 10_000
+
+
+def in_order(items: Iterable[T], key: Callable[[T], int], pace: Pace) -> Work[Iterator[T]]:
+    """``items`` by ``key``, those of one key as they came. What they are taken from is not to change meanwhile.
+    Each item that is then taken from the outcome is a few comparisons."""
+    runs: list[list[T]] = []
+    for piece in pieces(items):
+        piece.sort(key=key)
+        if runs and key(runs[-1][-1]) <= key(piece[0]):
+            runs[-1].extend(piece)  # most of it is in order already
+        else:
+            runs.append(piece)
+        if pace.is_full(len(piece)):
+            yield
+    return merge(*runs, key=key)
+
+
+def parted(items: Iterable[T], is_chosen: Callable[[T], bool]) -> tuple[list[T], list[T]]:
+    """Those that are not chosen, and those that are, each as they came; of a hundred thousand in some 10 ms."""
+    every = list(items)
+    are_chosen = list(map(is_chosen, every))
+    return list(compress(every, map(not_, are_chosen))), list(compress(every, are_chosen))
+
+
+def take_out(row: deque[T], is_chosen: Callable[[T], bool]) -> Iterator[tuple[int, list[T]]]:
+    """Take those that are chosen out of ``row``, piece by piece: how many were looked at, and those found. Between two
+    pieces others may take from the front of the row and append to it."""
+    kept_behind = 0
+    while kept_behind < len(row):
+        row.rotate(kept_behind)
+        piece = [row.pop() for _ in range(min(PIECE_MAX, len(row) - kept_behind))]
+        piece.reverse()
+        kept, found = parted(piece, is_chosen)
+        row.extend(kept)
+        row.rotate(-kept_behind)
+        kept_behind += len(kept)
+        yield len(piece), found
+
+
+def run_of(items: Iterable[T], key: Callable[[T], int], pace: Pace) -> Work[deque[T]]:
+    """As ``in_order``, all of them."""
+    run: deque[T] = deque()
+    for item in (yield from in_order(items, key, pace)):
+        run.append(item)
+        if pace.is_full():
+            yield
+    return run

@@ -1,0 +1,345 @@
+"""A queue: messages in order, handed in turn to the consumers that have credit. Decides and returns, never acts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
+
+from tandemmq.broker.core.delivery import Delivery, Entry, Subscription
+from tandemmq.broker.core.queue.browse import Browse, in_order_of_queue, not_placed
+from tandemmq.broker.core.queue.lanes import LOOKED_AT_MAX, with_space
+from tandemmq.broker.core.queue.likeness import Likeness
+from tandemmq.broker.core.queue.priorities import KEY_BITS
+from tandemmq.broker.core.queue.routing import TAKEN_MAX, Routes
+from tandemmq.broker.core.queue.start import Start
+from tandemmq.broker.core.queue.window import COPIED, Window
+from tandemmq.broker.core.slices import ITEMS, Pace, Work, nothing
+
+# One call of dispatch gives at most so much: the outlets are asked again before more is given to them.
+ROUND_MESSAGES = 128
+ROUND_BYTES = 128 * 1024
+# With more in its lanes a queue keeps them, though it needs them no more: they are put in one row in a moment only if
+# they are few.
+GATHERED_MAX = 10_000
+
+_position = attrgetter("position")
+_weight = attrgetter("weight")
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Queue(Window):
+    """One queue: its window, and those who take from it."""
+
+    owners: tuple[int, ...] = field(init=False)
+    is_leaving: bool = field(default=False, init=False)  # it is unused, and ends unless a client names it now
+    has_more: bool = field(default=False, init=False)  # the last round of dispatch ended at its bound
+    topic: object | None = field(default=None, init=False)  # the topic that feeds it, of a durable subscription
+    # When it begins to give out; None: as soon as somebody takes.
+    start: Start | None = field(default=None, init=False)
+    in_flight: int = field(default=0, init=False)
+    dequeued: int = field(default=0, init=False)
+    _likeness: Likeness = field(default_factory=Likeness, init=False)
+    _turn: int = field(default=0, init=False)
+    # It keeps its routes until fewer wait, whether it needs them or not.
+    _is_long: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        Window.__post_init__(self)
+        self.owners = (self.owner,)
+        # By ActiveMQ's names: ``ActiveMQ.DLQ`` and ``ActiveMQ.DLQ.…``.
+        self.is_dead_letter_queue = f"{self.destination.name}.".startswith("ActiveMQ.DLQ.")
+        self._reroute()
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.destination}, {self.count} messages>"
+
+    @property
+    def count(self) -> int:
+        """All messages: ready, delivered and not acknowledged, and those that only the store holds."""
+        return self.held + self.in_flight + self.unread + self.skipped.count
+
+    # ---- consumers
+
+    def open(self, subscription: Subscription) -> None:
+        """``subscription`` takes part from now on."""
+        subscription.queues[self] = None
+        self.consumers.append(subscription)
+        self._likeness.joined(subscription)
+        if subscription.selector not in self.skipped.refused_by:
+            self._recall()
+        if self.routes is None or self._likeness.exclusive:
+            self._reroute(newcomers=(subscription,))
+        else:
+            self.routes.join(subscription)
+
+    def close(self, subscription: Subscription, came_back: deque[Entry] | None = None) -> Work[None]:
+        is_consumer = subscription in self.consumers
+        if is_consumer:
+            self.consumers.remove(subscription)
+            self._likeness.left(subscription)
+        if came_back is None:
+            came_back = self._taken_from(subscription)
+        if self.is_dropped:
+            return self._settle_all(came_back)
+        self._take_in_again(came_back)
+        if is_consumer:
+            is_open_to_all = subscription.is_exclusive or not self.consumers
+            if subscription.is_exclusive:
+                self._recall()  # others were not asked
+            if self.routes is not None and not is_open_to_all and not self._likeness.exclusive:
+                freed = self.routes.leave(subscription)
+                self._is_long = self._gathers > GATHERED_MAX
+                if not self._needs_routes:
+                    self._reroute()
+                return freed
+            freed = nothing() if self.routes is None else self.routes.end(subscription)
+            self._reroute(newcomers=self.consumers if is_open_to_all else ())
+            return freed
+        return nothing()
+
+    def browse(self, subscription: Subscription, pace: Pace) -> Work[Browse]:
+        """A walk of ``subscription``, which takes no part in the queue, through all that it holds now: with the first
+        step the queue is free to change."""
+        count = self.count
+        # Copies of lists, and nothing for each message, are made at once.
+        entries: list[Iterable[Entry]] = [list(self.ready), list(self.returned.entries())]
+        if self.routes is not None:
+            entries.extend(self.routes.snapshot())
+        for consumer in self.consumers:
+            held = (consumer.unacked, consumer.enlisted)
+            entries.extend(filter(self._is_of_this, list(each.values())) for each in held if each)
+        behind = [
+            not_placed(number << KEY_BITS, list(level.waiting), list(level.unplaced))
+            for number, level in enumerate(self.levels.all)
+        ]
+        if pace.is_full(1 + count // COPIED):
+            yield
+        every = chain.from_iterable(entries), chain.from_iterable(behind)
+        volatile = yield from in_order_of_queue(*every, pace, is_prioritized=self.is_prioritized)
+        return Browse(subscription, self.owner, self._settings, volatile, count, is_prioritized=self.is_prioritized)
+
+    def _is_of_this(self, entry: Entry) -> bool:
+        return entry.queue is self
+
+    # ---- routes
+
+    def _reroute(self, newcomers: Iterable[Subscription] = ()) -> None:
+        """The consumers changed, or what bound the queue to routes is over: what waits is to be placed anew."""
+        routes = self.routes
+        self._is_long = self._gathers > GATHERED_MAX
+        if not self._needs_routes:
+            self._gather()
+            self.routes = None
+            return
+        if routes is None:
+            levels = self.levels if self.is_prioritized else None
+            floor = 0 if self.is_prioritized else self._level.position
+            routes = self.routes = Routes(self._settings, self.share, self.skipped, floor, levels)
+        routes.set_consumers(self.consumers, newcomers)
+
+    @property
+    def _needs_routes(self) -> bool:
+        return bool(
+            self.is_prioritized
+            or self.has_groups
+            or self.skipped.count
+            or not self._likeness.are_alike
+            or self._gathers > GATHERED_MAX
+        )
+
+    @property
+    def _gathers(self) -> int:
+        """How many ``_gather`` would put in order."""
+        return 0 if self.routes is None else len(self.ready) + self.routes.held
+
+    def _gather(self) -> None:
+        """All that waits stands in ``ready`` and ``returned`` again."""
+        routes = self.routes
+        if routes is None:
+            return
+        self.ready_weight += routes.weight + routes.unwanted_weight
+        self.ready = deque(sorted([*self.ready, *routes.clear()], key=_position))
+
+    # ---- out
+
+    def dispatch(self, now: int) -> list[Delivery]:
+        """Who gets what next, a bounded round of it (``has_more``: ask again). ``now`` in milliseconds.
+
+        A delivery to an AUTO subscription is settled with it; all others are in flight from now on.
+        """
+        if self.routes is not None and self._is_long and not self._needs_routes:
+            self._reroute()
+        if self.routes is not None:
+            return self._dispatch_by(self.routes, now)
+        deliveries: list[Delivery] = []
+        consumers = self.consumers
+        ready = self.ready
+        returned = self.returned.heap
+        turn = self._turn
+        idle = 0
+        round_bytes = 0
+        in_flight = 0
+        late = 0
+        self.has_more = False
+        while (ready or returned) and idle < len(consumers):
+            if turn >= len(consumers):
+                turn = 0
+            subscription = consumers[turn]
+            if subscription.credit <= 0 or not subscription.outlet.is_writable:
+                turn += 1
+                idle += 1
+                if idle == LOOKED_AT_MAX:
+                    consumers = with_space(consumers, turn)
+                    turn = idle = 0
+                continue
+            if returned and not (ready and ready[0].position < returned[0][0]):
+                entry = self.returned.take()
+            else:
+                entry = ready.popleft()
+                self.ready_weight -= entry.weight
+            expiration = entry.message.expiration
+            if expiration and expiration <= now:
+                self.expired.append(entry)
+                late += 1
+                if late >= ROUND_MESSAGES:
+                    self.has_more = True
+                    break
+                continue
+            turn += 1
+            idle = 0
+            deliveries.append((subscription, subscription.hand(entry), entry))
+            if subscription.is_auto:
+                self.forget(entry)
+            else:
+                in_flight += 1
+            round_bytes += entry.weight
+            if round_bytes >= ROUND_BYTES or len(deliveries) >= ROUND_MESSAGES:
+                self.has_more = True
+                break
+        if consumers is self.consumers:
+            self._turn = turn
+        elif deliveries:
+            self._turn = self.consumers.index(deliveries[-1][0]) + 1
+        self.in_flight += in_flight
+        self.dispatched += len(deliveries)
+        return deliveries
+
+    def _dispatch_by(self, routes: Routes, now: int) -> list[Delivery]:
+        self.has_more = False
+        if not self.consumers:
+            return []
+        # What came, or came back, goes there first, as much of it as a step may have.
+        if self.returned.heap:
+            run = self.returned.take_run(TAKEN_MAX)
+            routes.take_in(run, sum(map(_weight, run)))
+        ready = self.ready
+        if ready:
+            piece = [ready.popleft() for _ in range(min(len(ready), TAKEN_MAX))]
+            piece.sort(key=_position)
+            weight = sum(map(_weight, piece)) if ready else self.ready_weight
+            self.ready_weight -= weight
+            routes.take_in(deque(piece), weight)
+        if self.returned.heap or ready:
+            self.has_more = True
+            return []
+        deliveries, expired, self.has_more = routes.dispatch(now, self.dequeued, ROUND_MESSAGES, ROUND_BYTES)
+        self.expired += expired
+        for subscription, _, entry in deliveries:
+            if subscription.is_auto:
+                self.forget(entry)
+            else:
+                self.in_flight += 1
+        self.dispatched += len(deliveries)
+        return deliveries
+
+    def settle(self, entry: Entry) -> None:
+        self.in_flight -= 1
+        self.forget(entry)
+
+    def forget(self, entry: Entry) -> None:
+        """``entry``, which is neither ready nor in flight, is gone."""
+        self.dequeued += 1
+        if self.routes is not None:
+            self.routes.gone(entry)
+        self.share.give(entry)
+
+    def give_back(self, entry: Entry, *, is_seen: bool = True) -> None:
+        if self.is_dropped:
+            self.settle(entry)
+            return
+        self.in_flight -= 1
+        if self.routes is not None:
+            self.routes.gone(entry)
+        self.mark_returned(entry, is_seen=is_seen)
+        self.returned.add(entry)
+
+    def untold(self, entry: Entry) -> None:
+        if self.is_dropped:
+            return
+        self.dequeued -= 1
+        self.in_flight += 1
+        self.share.take(entry)
+        self.give_back(entry, is_seen=False)
+
+    def mark_returned(self, entry: Entry, *, is_seen: bool) -> None:
+        """The first half of ``give_back``, which may be long before the second (``close``)."""
+        if is_seen:
+            entry.redeliveries += 1
+        expiration = entry.message.expiration
+        if expiration and (not self.expiring_at or expiration < self.expiring_at):
+            self.expiring_at = expiration
+
+    def comes_back(self, entry: Entry, *, is_seen: bool) -> None:
+        self.mark_returned(entry, is_seen=is_seen)
+        if self.routes is not None:
+            self.routes.comes_back(entry)
+
+    def _taken_from(self, subscription: Subscription) -> deque[Entry]:
+        unacked = subscription.unacked
+        mine = [entry for entry in unacked.values() if entry.queue is self]
+        subscription.unacked = {tag: entry for tag, entry in unacked.items() if entry.queue is not self}
+        for entry in mine:
+            subscription.let_go(entry)
+            self.comes_back(entry, is_seen=True)
+        return deque(sorted(mine, key=_position))
+
+    def _take_in_again(self, run: deque[Entry]) -> None:
+        """The second half of ``give_back``, for many: all of them are back at once."""
+        self.in_flight -= len(run)
+        if self.routes is not None:
+            self.routes.all_gone(run)
+        self.returned.add_run(run)
+
+    def _settle_all(self, entries: deque[Entry]) -> Work[None]:
+        pace = Pace()
+        while entries:
+            self.settle(entries.pop())
+            if pace.is_full():
+                yield
+
+    def drop(self) -> Work[None]:
+        """The queue is deleted. Its consumers are closed already, or see an empty queue. The steps of what is returned
+        give its memory back."""
+        entries = [*self.expired, *self.ready, *self.returned.entries(), *self.levels.take_all()]
+        if self.routes is not None:
+            entries += self.routes.clear()
+        self.expired.clear()
+        self.ready.clear()
+        self.ready_weight = 0
+        self.returned.keep(())
+        self.skipped.clear()
+        self._delivered_before.clear()
+        self.is_behind = self.is_paged = False
+        self.is_dropped = True
+        self.unread = 0
+        return self._forget_all(entries)
+
+    def _forget_all(self, entries: list[Entry]) -> Work[None]:
+        while entries:
+            for entry in entries[-ITEMS:]:
+                self.forget(entry)
+            del entries[-ITEMS:]
+            yield

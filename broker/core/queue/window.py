@@ -1,0 +1,387 @@
+"""What memory holds of a queue, and what of it waits in the store.
+
+Memory holds a *window*: the head of the queue, bounded by count and bytes. What is behind it waits in the store
+and is only counted; the queue is then *paged*, and reads on (Page) when its window runs low.
+
+    store   ... 17 18 | 19 20 21 22 23        cursor = 18: the last stored message that memory ever held
+    memory  14 15 16 17 18                    window; 9 and 12 may still be in flight, or back at the front
+
+Why nothing is lost or doubled. Three rules:
+
+1. All stored messages up to ``cursor`` are or were in memory, none behind it is. Acknowledged, delivered and
+   returned messages are all at or before the cursor: what comes back stays in memory, sorted in by its position.
+   Memory may let go of a message that was not delivered since; then it is remembered as skipped (skipped_ranges), and
+   nothing else brings it back.
+2. Not paged: nothing durable is behind the cursor. A message that becomes durable is put into the window and moves
+   the cursor; or the window is full, it is counted (``unread``), and from then on the queue is paged.
+3. Paged: messages that become durable are counted and otherwise ignored. A Page asks for what is behind the cursor.
+
+Additions and Pages come back on one ordered channel (store/operations.py): a Page holds everything that was handed
+over before it, and nothing later. So every addition is either reported before the Page, then it was ignored by
+rule 3 and the store has it behind the cursor: this Page or a later one brings it; or it is reported after
+the Page, then the Page did not hold it. A Page with ``is_end`` therefore leaves nothing durable behind the new
+cursor, and rule 2 holds again: what is reported from now on was handed over after the Page. One Page is under way at
+most, and the window may only shrink meanwhile (nothing is evicted under a Page), so the cursor that it was asked with
+is still the cursor when it comes back.
+
+Non-persistent messages are only in memory, but keep their place: while the queue is paged they wait with
+the order key of the stored message that they precede. Order is that of becoming visible: a persistent message becomes
+visible when it is durable, a non-persistent one at once.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from itertools import chain
+from operator import attrgetter
+
+from tandemmq.broker.core.delivery import Entry, QueueBase, volatile_entry
+from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES
+from tandemmq.broker.core.queue.ordering import parted, take_out
+from tandemmq.broker.core.queue.priorities import KEY_BITS, Level, Levels, key_of, level_at, priority_of
+from tandemmq.broker.core.queue.returned import Returned
+from tandemmq.broker.core.queue.routing import Routes
+from tandemmq.broker.core.queue.skipped_ranges import SkippedRanges
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.share import Share
+from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.store.operations import Page, PagedMessage
+from tandemmq.store.records.message import Message
+from tandemmq.store.state.keys import rank_of
+
+# With the memory for windows exhausted an empty one is given so much, while a consumer takes it: a queue still moves.
+SCARCE_MESSAGES = 16
+SCARCE_BYTES = 128 * 1024
+# Of so many messages of a queue that memory lets go of it is remembered how often they were delivered.
+DELIVERED_BEFORE_MAX = 10_000
+# What consumers skipped is remembered in so many runs for each message that the window may hold.
+RUNS_PER_WINDOW = 10
+# So many references are copied in the time of an item of a step.
+COPIED = 128
+# And so many are looked through for those that are to leave; or so many leave.
+_LOOKED_THROUGH = 32
+_LEFT = 4
+_NEVER = 1 << 63
+
+_weight = attrgetter("weight")
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Window(QueueBase):
+    """The window of one queue, and its way to the store and back.
+
+    ``expired`` collects what was met too late; the caller takes it from there.
+    """
+
+    _settings: EngineSettings
+    share: Share
+    _: KW_ONLY
+    unread: int = 0
+    is_prioritized: bool = False
+    ready: deque[Entry] = field(default_factory=deque, init=False)
+    ready_weight: int = field(default=0, init=False)
+    returned: Returned = field(default_factory=Returned, init=False)
+    expired: deque[Entry] = field(default_factory=deque, init=False)
+    expiring_at: int = field(default=0, init=False)  # no message of the window expires before; 0: none expires
+    is_behind: bool = field(init=False)  # "paged" of the rules
+    is_paged: bool = field(init=False)  # there is something to be read: behind the cursor, or once more
+    is_rereading: bool = field(default=False, init=False)  # the Page that was asked for reads what was skipped
+    levels: Levels = field(init=False)
+    _level: Level = field(init=False)
+    has_groups: bool = field(default=False, init=False)
+    routes: Routes | None = field(default=None, init=False)
+    skipped: SkippedRanges = field(init=False)
+    enqueued: int = field(default=0, init=False)
+    _low_messages: int = field(init=False)
+    _low_weight: int = field(init=False)
+    _page_after: int = field(default=0, init=False)
+    # How often messages that memory let go of were delivered and refused, by their order keys.
+    _delivered_before: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.is_behind = self.is_paged = self.unread > 0
+        self.levels = Levels(is_prioritized=self.is_prioritized, is_behind=self.unread > 0)
+        self._level = self.levels.all[0]
+        self.skipped = SkippedRanges(RUNS_PER_WINDOW * self._settings.window_messages)
+        self._low_messages = max(1, self._settings.window_messages // 2)
+        self._low_weight = max(1, self._settings.window_bytes // 2)
+
+    @property
+    def held(self) -> int:
+        held = len(self.ready) + self.returned.total + self.levels.held
+        return held if self.routes is None else held + self.routes.held
+
+    @property
+    def has_work(self) -> bool:
+        has_routed = self.routes is not None and self.routes.count > 0
+        return bool(self.ready or self.returned.heap or self.is_paged or has_routed)
+
+    # ---- in
+
+    def add(self, message: Message, order_key: int, location: int, size: int) -> None:
+        """A message of this queue became durable."""
+        self.enqueued += 1
+        number = 0
+        level = self._level
+        count = len(self.ready)
+        weight = self.ready_weight
+        if self.routes is not None:
+            count += self.routes.count
+            weight += self.routes.weight
+        if self.is_prioritized:
+            number = rank_of(message.priority)
+            level = self.levels.all[number]
+            if self.levels.precedes_unread(number):  # there is a second window
+                count //= 2
+                weight //= 2
+        if not level.is_behind:
+            settings = self._settings
+            share = self.share
+            if count < settings.window_messages and weight < settings.window_bytes and share.has_space:
+                level.cursor = order_key
+                entry = Entry(message, order_key, location, size, size + ENTRY_OVERHEAD_BYTES)
+                share.take(entry)
+                level.position = position = level.position + 1
+                self._place(entry, position)
+                return
+            self.levels.fall_behind(number)
+            self.is_behind = self.is_paged = True
+        self.unread += 1
+        level.precede(order_key)
+
+    def add_volatile(self, message: Message) -> None:
+        """A non-persistent message arrived. The caller has asked ``Share`` for room."""
+        self.enqueued += 1
+        entry = volatile_entry(message)
+        self.share.take(entry)
+        level = self.levels.all[rank_of(message.priority)] if self.is_prioritized else self._level
+        if level.is_behind:
+            level.unplaced.append(entry)
+        else:
+            self._place(entry, level.next_position())
+
+    def _place(self, entry: Entry, position: int) -> None:
+        entry.position = position
+        entry.queue = self
+        message = entry.message
+        if message.group_id is not None and not self.has_groups:
+            self.has_groups = True
+            self._reroute()
+        expiration = message.expiration
+        if expiration and (not self.expiring_at or expiration < self.expiring_at):
+            self.expiring_at = expiration
+        self.ready_weight += entry.weight
+        self.ready.append(entry)
+
+    @abstractmethod
+    def _reroute(self) -> None:
+        """It has groups now."""
+
+    def take_back(self, paged: PagedMessage) -> None:
+        """A message is offered again that a prepared transaction of a former term withheld: at the front, or where the
+        pages to come will find it."""
+        level = self.levels.all[rank_of(paged.message.priority)] if self.is_prioritized else self._level
+        if level.is_behind and paged.order_key > level.cursor:
+            return
+        entry = self._stored_entry(paged)
+        entry.queue = self
+        entry.position = level.position_before()
+        self.returned.add(entry)
+
+    # ---- paging
+
+    @property
+    def wants_page(self) -> bool:
+        """Whether it is time to read on in the store."""
+        if not self.is_paged or self.is_page_asked or not self.consumers:
+            return False
+        routes = self.routes
+        count, weight = len(self.ready), self.ready_weight
+        if routes is not None:
+            if self._is_due:
+                # What lies behind the due ones fills the window, and may wait for them. And what became due since may
+                # lie before what was read again, which then waits for it.
+                return self._may_recall(*routes.recalled) or self._may_recall(
+                    *routes.recalled_before(self.skipped.frontier)
+                )
+            if self.levels.is_held:
+                # However much of lower levels is in memory.
+                return routes.count_before(self.levels.limit) < self._low_messages
+            count += routes.count
+            weight += routes.weight
+        if count >= self._low_messages or weight >= self._low_weight:
+            return False
+        return self.share.has_space or (not count and self._is_taken)
+
+    @property
+    def _is_taken(self) -> bool:
+        """Whether a consumer would take a message now."""
+        return any(each.credit > 0 and each.outlet.is_writable for each in self.consumers)
+
+    def _may_recall(self, count: int, weight: int) -> bool:
+        return not count or (count < self._low_messages and weight < self._low_weight and self.share.has_space)
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the next Page is one of what was skipped."""
+        due = self.skipped.due
+        return bool(due) and level_at(due[0].position) <= self.levels.first_behind
+
+    def ask_page(self) -> Page:
+        """The next Page, to be handed to the store; it must come back to ``page``."""
+        assert self.is_paged, "only a paged queue has something to read"
+        assert not self.is_page_asked, "one page of a queue is under way at most"
+        self.is_page_asked = True
+        settings = self._settings
+        count, size = settings.page_messages, settings.page_bytes
+        if not self.share.has_space:
+            count, size = min(count, SCARCE_MESSAGES), min(size, SCARCE_BYTES)
+        self.is_rereading = self._is_due
+        levels = self.levels
+        if self.is_rereading:
+            run = self.skipped.due[0]
+            levels.requested = level_at(run.position)
+            self._page_after = run.first_key - 1
+            after = self._page_after - (levels.requested << KEY_BITS)
+        else:
+            levels.requested = levels.first_behind
+            after = levels.all[levels.requested].cursor
+        priority = priority_of(levels.requested) if self.is_prioritized else None
+        return Page(self.owner, after, count, size, priority=priority)
+
+    def page(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
+        """The Page came back."""
+        assert self.is_page_asked, "a page comes back once, and only when asked for"
+        self.is_page_asked = False
+        if self.is_rereading:
+            self._reread(messages, is_end)
+            return
+        levels = self.levels
+        level = levels.all[levels.requested]
+        waiting = level.waiting
+        for paged in messages:
+            while waiting and waiting[0][0] <= paged.order_key:
+                self._place(waiting.popleft()[1], level.next_position())
+            self.unread -= 1
+            level.cursor = paged.order_key
+            self._place(self._stored_entry(paged), level.next_position())
+        if is_end:
+            levels.catch_up(levels.requested)
+            for entry in (*(pair[1] for pair in waiting), *level.unplaced):
+                self._place(entry, level.next_position())
+            waiting.clear()
+            level.unplaced.clear()
+            self.is_behind = levels.is_behind
+            if not self.is_behind:
+                self.is_paged = bool(self.skipped.due)
+                self.unread = 0  # what the store counted at start may be less exact than what it reads
+
+    def _reread(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
+        """What was skipped is in memory again, at its old place."""
+        base = self.levels.requested << KEY_BITS
+        found = self.skipped.found(self._page_after, messages, is_end, base=base, stop=base + (1 << KEY_BITS))
+        for paged, position in found:
+            entry = self._stored_entry(paged)
+            self._place(entry, position)
+            if self.routes is not None:
+                self.routes.recall(entry)
+        if not self.skipped.due:
+            self.is_paged = self.is_behind
+            if self.routes is not None:
+                self.routes.end_recall()
+            if not self.skipped.count:
+                self._reroute()
+
+    def _stored_entry(self, paged: PagedMessage) -> Entry:
+        weight = paged.size + ENTRY_OVERHEAD_BYTES
+        entry = Entry(paged.message, paged.order_key, paged.location, paged.size, weight)
+        if self._delivered_before:
+            entry.redeliveries, entry.refusals = self._delivered_before.pop(
+                paged.order_key, (entry.redeliveries, entry.refusals)
+            )
+        self.share.take(entry)
+        return entry
+
+    def _recall(self) -> None:
+        self.skipped.recall()
+        self.is_paged = self.is_behind or bool(self.skipped.due)
+
+    # ---- out of memory
+
+    def evict(self, pace: Pace) -> Work[None]:
+        """Leave the stored messages of the window to the store: no consumer wants them now, and memory is scarce. In
+        steps, until somebody wants them."""
+        if not self.owner or self.consumers or self.is_page_asked:
+            return
+        for looked_at, found in self._take_out(self._may_leave):
+            for entry in found:
+                self.skipped.add(entry, key_of(entry, is_prioritized=self.is_prioritized))
+                self.share.give(entry)
+                if self.routes is not None:
+                    self.routes.not_recalled(entry)
+            self._recall()
+            if pace.is_full(1 + looked_at // _LOOKED_THROUGH + len(found) // _LEFT):
+                yield
+                if self.consumers or self.is_page_asked or self.is_dropped:
+                    return
+
+    def _may_leave(self, entry: Entry) -> bool:
+        """Whether it is read again as it is. What was delivered before has to be remembered."""
+        if not entry.order_key or entry.position <= 0:
+            return False
+        if entry.redeliveries == entry.message.redelivery_counter and not entry.refusals:
+            return True
+        if len(self._delivered_before) >= DELIVERED_BEFORE_MAX:
+            return False
+        self._delivered_before[entry.order_key] = (entry.redeliveries, entry.refusals)
+        return True
+
+    def sweep(self, now: int, pace: Pace) -> Work[None]:
+        """Move what has expired in memory to ``expired``: first it is found, in steps, while the queue goes on. What
+        is not placed yet is met again when it enters the window."""
+        if not self.expiring_at or self.expiring_at > now:
+            return
+        self.expiring_at = 0  # what comes meanwhile sets it
+        parts: list[Iterable[Entry]] = [list(self.ready), list(self.returned.entries())]
+        if self.routes is not None:
+            parts.extend(self.routes.snapshot())
+        if pace.is_full(1 + self.held // COPIED):
+            yield
+        first = _NEVER
+        late: set[Entry] = set()
+        for entry in chain.from_iterable(parts):
+            expiration = entry.message.expiration or _NEVER
+            if expiration <= now:
+                late.add(entry)
+            elif expiration < first:
+                first = expiration
+            if pace.is_full():
+                yield
+        if late:
+            for looked_at, found in self._take_out(late.__contains__):
+                self.expired += found
+                late.difference_update(found)
+                if pace.is_full(1 + looked_at // _LOOKED_THROUGH):
+                    yield
+        if late:  # they went from one place to another, or ``dispatch`` met them
+            first = now
+        if first != _NEVER and (not self.expiring_at or first < self.expiring_at):
+            self.expiring_at = first
+
+    def _take_out(self, is_chosen: Callable[[Entry], bool]) -> Iterator[tuple[int, list[Entry]]]:
+        """As ``Lane.take_out``, of all that waits."""
+        ready = self.ready
+        for looked_at, found in take_out(ready, is_chosen):
+            self.ready_weight -= sum(map(_weight, found))
+            yield looked_at, found
+            if ready is not self.ready:  # what was in it waits elsewhere by now
+                break
+        returned, found = parted(self.returned.entries(), is_chosen)
+        if found:
+            self.returned.keep(returned)
+        yield len(found), found
+        if self.routes is not None:
+            yield from self.routes.take_out(is_chosen)

@@ -1,0 +1,1 @@
+"""When a message is due that is to wait. Pure."""

@@ -1,0 +1,118 @@
+"""A message that waits for its time: the copy of it that is stored until then, and what it becomes. Pure.
+
+The copy lies in the queue PENDING, which no client can reach, under its own id, with the place that it is meant for as
+its original destination. Everything else about its time stands in properties beside those that ask for it, so the
+journal alone tells, after a crash or on another broker, when it is due and how often it is still to come. ActiveMQ
+opens such a journal and finds a queue of that name.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tandemmq.broker.core.commands import refusal
+from tandemmq.broker.core.scheduling.schedule import CRON, JOB_ID, PROPERTIES, Schedule
+from tandemmq.store.records.altered import altered
+from tandemmq.store.records.errors import Unencodable
+from tandemmq.store.records.message import Destination, DestinationKind, Message, PropertyValue
+from tandemmq.store.records.properties import Long
+
+PENDING = Destination(DestinationKind.QUEUE, "ActiveMQ.Scheduler.Pending")
+_DUE = "tandemmqScheduledTime"
+_LEFT = "tandemmqScheduledLeft"
+_JOB = "tandemmqScheduledJob"
+_USER = "tandemmqScheduledUser"
+_OURS = (_DUE, _LEFT, _JOB, _USER)
+
+
+class Due(NamedTuple):
+    """When a pending message is due, how many repetitions are left after that, the name of its job, and whose it is
+    (None: that is not known)."""
+
+    time: int
+    left: int
+    job: str
+    user: str | None = None
+
+
+def pending(message: Message, due: Due) -> Message:
+    """The copy of what a client sent that waits until ``due``. ClientError, not fatal, when it cannot be kept."""
+    return _new(
+        message,
+        destination=PENDING,
+        original_destination=message.destination,
+        properties_added=_job_properties(due),
+        properties_removed=_OURS,  # only we say whose it is
+    )
+
+
+def again(waiting: Message, due: Due, message_id: str) -> Message:
+    """``waiting``, when it is due once more."""
+    return _new(waiting, message_id=message_id, properties_added=_job_properties(due))
+
+
+def run_of(waiting: Message, due: Due, message_id: str) -> Message:
+    """The run of repetitions that a minute of a cron entry begins: it waits on its own."""
+    return _new(waiting, message_id=message_id, properties_added=_job_properties(due), properties_removed=(CRON,))
+
+
+def due_of(waiting: Message) -> Due:
+    """When it is due. A message that does not say so is due at once, and for the last time."""
+    properties = waiting.properties or {}
+    time, left, job, user = (properties.get(name) for name in _OURS)
+    return Due(
+        time if isinstance(time, int) else 0,
+        left if isinstance(left, int) else 0,
+        job if isinstance(job, str) else waiting.message_id,
+        user if isinstance(user, str) else None,
+    )
+
+
+def occurrence(waiting: Message, schedule: Schedule | None, now: int, message_id: str) -> Message:
+    """What is sent when its time has come (SchedulerBroker.scheduledJob).
+
+    What comes once keeps its id, for somebody may wait for an answer to it; what comes several times gets
+    ``message_id``. Its time to live begins now.
+    """
+    expiration = timestamp = None
+    if waiting.timestamp > 0 and waiting.expiration > 0:
+        renewed = waiting.expiration - waiting.timestamp + now
+        if renewed > waiting.expiration:
+            expiration, timestamp = renewed, now
+    is_repeated = schedule is not None and (schedule.repeat or schedule.cron is not None)
+    return _new(
+        waiting,
+        destination=waiting.original_destination or waiting.destination,
+        message_id=message_id if is_repeated else None,
+        expiration=expiration,
+        timestamp=timestamp,
+        properties_added={JOB_ID: due_of(waiting).job},
+        properties_removed=(*PROPERTIES, *_OURS),
+        is_original=True,
+    )
+
+
+def shown(waiting: Message, reply_to: Destination, message_id: str) -> Message:
+    """What a client is shown that asks for what is pending (SchedulerBroker.sendScheduledJob)."""
+    return _new(
+        waiting,
+        destination=reply_to,
+        message_id=message_id,
+        persistent=False,
+        type="Advisory",
+        properties_added={JOB_ID: due_of(waiting).job},
+        properties_removed=_OURS,
+    )
+
+
+def _job_properties(due: Due) -> dict[str, PropertyValue]:
+    properties: dict[str, PropertyValue] = {_DUE: Long(due.time), _LEFT: due.left, _JOB: due.job}
+    return properties if due.user is None else {**properties, _USER: due.user}
+
+
+def _new(message: Message, **changes: Any) -> Message:
+    """A copy that is not numbered, and not delivered, yet. Its body is not touched (``altered``)."""
+    try:
+        return altered(message, broker_sequence=0, redelivery_counter=0, **changes)
+    except Unencodable as error:
+        raise refusal(f"The message cannot be kept: {error}") from error

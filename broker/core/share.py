@@ -1,0 +1,61 @@
+"""What one queue, or all of one destination, hold of the budget for memory."""
+
+from __future__ import annotations
+
+from tandemmq.broker.core.delivery import Entry
+from tandemmq.broker.core.memory import NOT_PERSISTENT, STORED, WINDOWS_PERCENT, Memory
+
+
+class Share:
+    """What one queue, or all of one destination, hold of the budget; ``limit``: the destination's own
+    ``memory_limit``, 0 if it has none."""
+
+    __slots__ = ("_memory", "limit", "not_persistent", "stored")
+
+    def __init__(self, memory: Memory, limit: int = 0) -> None:
+        self._memory = memory
+        self.limit = limit
+        self.stored = 0
+        self.not_persistent = 0
+
+    @property
+    def used(self) -> int:
+        return self.stored + self.not_persistent
+
+    @property
+    def has_space(self) -> bool:
+        """Whether the window of its stored messages may grow; what is behind it waits in the store."""
+        memory = self._memory
+        if memory.used >= memory.window_max:
+            return False
+        return not self.limit or self.used < self.limit * WINDOWS_PERCENT // 100
+
+    def take(self, entry: Entry) -> None:
+        """``entry`` is held here."""
+        weight = entry.weight
+        if entry.order_key:
+            self.stored += weight
+        else:
+            self.not_persistent += weight
+        memory, message = self._memory, entry.message
+        if message.holders or message.shared_body is not None:
+            memory.take(message, weight)
+            return
+        message.holders = 1  # as most are held: by one, which ``Memory.take`` would do as well
+        message.held_bytes = weight
+        memory.used += weight
+        memory.by_kind[STORED if message.persistent else NOT_PERSISTENT] += weight
+
+    def give(self, entry: Entry) -> None:
+        """It is not any more."""
+        if entry.order_key:
+            self.stored -= entry.weight
+        else:
+            self.not_persistent -= entry.weight
+        memory, message = self._memory, entry.message
+        if message.holders > 1 or message.shared_body is not None:
+            memory.give(message)
+            return
+        message.holders = 0
+        memory.used -= message.held_bytes
+        memory.by_kind[STORED if message.persistent else NOT_PERSISTENT] -= message.held_bytes

@@ -1,0 +1,1 @@
+"""Topics, durable subscribers and virtual topics."""

@@ -1,0 +1,305 @@
+"""A topic: each message goes to every subscriber that is there, and to each durable subscription's own queue.
+
+A plain subscriber that does not keep up holds back no other: what waits for it is bounded, the oldest is dropped and
+counted. A durable subscription is a queue of the store, with one consumer at a time, that lives on without it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
+
+from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, Selector, Subscription, volatile_entry
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.share import Share
+from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.topics.eviction import Eviction
+from tandemmq.broker.core.topics.matching import Watching
+from tandemmq.broker.core.topics.recovery import Kept
+from tandemmq.store.operations import PagedMessage
+from tandemmq.store.records.message import Destination, Message
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class TopicSubscription(Subscription):
+    """A plain subscription of a topic, or (a wildcard) of several. ``pending`` waits for credit or for its socket;
+    ``dropped`` counts losses."""
+
+    settings: InitVar[EngineSettings]
+    _: KW_ONLY
+    pending_limit: InitVar[int | None] = None
+    eviction: Eviction | None = None
+    topics: dict[Topic, None] = field(default_factory=dict, init=False)
+    pending: deque[Entry] = field(default_factory=deque, init=False)
+    pending_bytes: int = field(default=0, init=False)
+    dropped: int = field(default=0, init=False)
+    # Called at each loss, if set.
+    on_drop: Callable[[TopicSubscription, Message], None] | None = field(default=None, init=False)
+    _messages_max: int = field(init=False)
+    _bytes_max: int = field(init=False)
+
+    def __post_init__(self, settings: EngineSettings, pending_limit: int | None) -> None:
+        Subscription.__post_init__(self)
+        self._messages_max = settings.topic_pending_messages if pending_limit is None else max(1, pending_limit)
+        self._bytes_max = settings.topic_pending_bytes
+
+    def hold(self, entry: Entry) -> None:
+        """``entry`` waits; the oldest go when there are too many, or too much is held for its client. Nothing waits for
+        who is gone."""
+        if not self.is_open:
+            return
+        pending = self.pending
+        pending.append(entry)
+        self.pending_bytes += entry.weight
+        self.keep(entry)
+        # The newest is never dropped, however big it is.
+        while len(pending) > 1 and (
+            len(pending) > self._messages_max or self.pending_bytes > self._bytes_max or not self._holder.has_space
+        ):
+            lost = self._next() if self.eviction is None else self._take(self.eviction.choose(pending))
+            self.dropped += 1
+            if self.on_drop is not None:
+                self.on_drop(self, lost.message)
+
+    def dispatch(self, now: int) -> list[Delivery]:
+        """What waits and may go now. The outlet is asked once: call again until nothing comes."""
+        deliveries: list[Delivery] = []
+        pending = self.pending
+        if not self.outlet.is_writable:
+            return deliveries
+        while pending and self.credit > 0 and len(deliveries) < _ROUND_MESSAGES:
+            entry = self._next()
+            expiration = entry.message.expiration
+            if not expiration or expiration > now:
+                deliveries.append((self, self.hand(entry), entry))
+        return deliveries
+
+    def _take(self, place: int) -> Entry:
+        """What waits there does no more."""
+        self.pending.rotate(-place)
+        entry = self._next()
+        self.pending.rotate(place)
+        return entry
+
+    def _next(self) -> Entry:
+        """The oldest waits no more."""
+        entry = self.pending.popleft()
+        self.pending_bytes -= entry.weight
+        self.let_go(entry)
+        return entry
+
+    def let_go_of_all(self, pace: Pace) -> Work[None]:
+        """It ended, with all that waited for it or was not acknowledged."""
+        while self.pending:
+            self._next()
+            if pace.is_full():
+                yield
+        self.clear()
+
+
+_ROUND_MESSAGES = 128
+# To search so many is no slower than to make a set of them.
+_FEW = 8
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class DurableSubscription(Queue):
+    """A queue that is fed by a topic for one named subscriber of one client id (broker.core.topics.durables)."""
+
+    client_id: str
+    name: str
+    key: InitVar[str]
+    _: KW_ONLY
+    # What it takes, with a consumer or without: decided when a message comes, so the queue holds nothing else but what
+    # ActiveMQ left, which decides that when it delivers.
+    selector: Selector | None = None
+    _unwanted: list[Entry] = field(default_factory=list, init=False)
+    # Its consumer, from the moment of SUBSCRIBE; messages flow when it is in ``consumers``.
+    subscription: Subscription | None = field(default=None, init=False)
+    no_local_outlet: Outlet | None = field(default=None, init=False)
+
+    def __post_init__(self, key: str) -> None:
+        Queue.__post_init__(self)
+        self.subscription_key = key
+
+    def reserve(self, subscription: Subscription) -> None:
+        """``subscription`` is the one consumer from now on."""
+        assert self.subscription is None, "it has one consumer at a time"
+        self.subscription = subscription
+        subscription.queues[self] = None
+        self.no_local_outlet = subscription.outlet if subscription.no_local else None
+
+    @property
+    def is_choosy(self) -> bool:
+        return self.selector is not None or self.no_local_outlet is not None
+
+    def wants(self, message: Message, origin: Outlet) -> bool:
+        """Whether it takes a message that was sent from ``origin``."""
+        if self.no_local_outlet is not None and self.no_local_outlet is origin:
+            return False
+        return self.takes(message)
+
+    def takes(self, message: Message) -> bool:
+        """Whether it takes a message, wherever it came from."""
+        return self.selector is None or self.selector.matches(message)
+
+    def page(self, messages: Sequence[PagedMessage], is_end: bool) -> None:
+        selector = self.selector
+        if selector is not None and not self.is_rereading:
+            wanted = []
+            for paged in messages:
+                if selector.matches(paged.message):
+                    wanted.append(paged)
+                else:
+                    self.unread -= 1
+                    self._unwanted.append(Entry(paged.message, paged.order_key, paged.location, paged.size, 0))
+            messages = wanted
+        Queue.page(self, messages, is_end)
+
+    def take_unwanted(self) -> list[Entry]:
+        """What pages had that it does not take. To be removed from the store before the next Page is asked for."""
+        unwanted, self._unwanted = self._unwanted, []
+        return unwanted
+
+    def close(self, subscription: Subscription, came_back: deque[Entry] | None = None) -> Work[None]:
+        freed = Queue.close(self, subscription, came_back)
+        self.subscription = None
+        self.no_local_outlet = None
+        return freed
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Topic:
+    """One topic: its plain subscriptions, and its durable ones by key."""
+
+    destination: Destination
+    _watching: Watching
+    kept: Kept | None = None  # for who asks for what was sent before
+    _subscribers: dict[TopicSubscription, None] = field(default_factory=dict, init=False)
+    _audience: tuple[TopicSubscription, ...] | None = field(default=None, init=False)
+    _version: int = field(default=0, init=False)  # of what is watched for, when it was last asked
+    # Very many durable subscriptions are to have a part in it; who sends there makes the steps of that first.
+    beginning: Work[None] | None = field(default=None, init=False)
+    durables: dict[str, DurableSubscription] = field(default_factory=dict, init=False)
+    enqueued: int = field(default=0, init=False)
+    dispatched: int = field(default=0, init=False)
+    dropped: int = field(default=0, init=False)
+    _owners: tuple[int, ...] | None = field(default=(), init=False)
+
+    @property
+    def owner(self) -> int:
+        """The store knows a topic only by its durable subscriptions."""
+        return 0
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.destination}, {len(self.subscribers)} subscribers, {len(self.durables)} durable>"
+
+    @property
+    def subscribers(self) -> Collection[TopicSubscription]:
+        """The plain ones, in the order in which they came. Those with wildcards join when it is next asked: a pattern
+        that matches a hundred thousand topics costs each of them one check."""
+        if self._version != self._watching.version:
+            self._version = self._watching.version
+            for watch in self._watching.of(self.destination.name):
+                subscription = watch.subscription
+                assert isinstance(subscription, TopicSubscription), "topics have subscriptions of their own"
+                if subscription not in self._subscribers and watch.may_read(self.destination):
+                    self.open(subscription)
+        return self._subscribers.keys()
+
+    def open(self, subscription: TopicSubscription) -> None:
+        subscription.topics[self] = None
+        self._subscribers[subscription] = None
+        self._audience = None
+
+    def let_go(self, subscription: TopicSubscription) -> None:
+        """``subscription`` goes on without this topic, and keeps what it was given there."""
+        del self._subscribers[subscription]
+        self._audience = None
+
+    def close(self, subscription: TopicSubscription) -> None:
+        """``subscription`` ends."""
+        self.let_go(subscription)
+        self.dropped += subscription.dropped
+        subscription.dropped = 0
+
+    def add_durable(self, durable: DurableSubscription) -> None:
+        durable.topic = self
+        assert durable.subscription_key is not None, "a durable subscription has a key"
+        self.durables[durable.subscription_key] = durable
+        self._owners = None
+
+    def remove_durable(self, durable: DurableSubscription) -> None:
+        assert durable.subscription_key is not None, "a durable subscription has a key"
+        del self.durables[durable.subscription_key]
+        self._owners = None
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """The ids of its durable subscriptions; the same object as long as they are the same."""
+        owners = self._owners
+        if owners is None:
+            owners = self._owners = tuple(each.owner for each in self.durables.values())
+        return owners
+
+    def takers(self, message: Message, origin: Outlet) -> tuple[int, ...]:
+        """The ids of the durable subscriptions that take a message sent from ``origin``."""
+        durables = self.durables.values()
+        if any(durable.is_choosy for durable in durables):
+            return tuple(each.owner for each in durables if each.wants(message, origin))
+        return self.owners
+
+    @property
+    def shares(self) -> Iterable[Share]:
+        """What its durable subscriptions hold in memory."""
+        return (durable.share for durable in self.durables.values())
+
+    def unmatched(self, owners: Collection[int]) -> list[str]:
+        """The keys of the durable subscriptions that are not among ``owners``."""
+        if len(owners) > _FEW:
+            owners = set(owners)
+        return [key for key, each in self.durables.items() if each.owner not in owners]
+
+    def publish(self, message: Message, origin: Outlet) -> list[Delivery]:
+        """To every plain subscriber: delivered now, or kept waiting."""
+        return self.give(self.enter(message), origin, self.subscribers)
+
+    def enter(self, message: Message) -> Entry:
+        """``message`` was sent here: what is to be given to the subscribers."""
+        self.enqueued += 1
+        if self.kept is not None:
+            self.kept.add(message)
+        return volatile_entry(message)
+
+    def give(self, entry: Entry, origin: Outlet, subscribers: Iterable[TopicSubscription]) -> list[Delivery]:
+        """To each of ``subscribers``: delivered now, or kept waiting."""
+        deliveries: list[Delivery] = []
+        message = entry.message
+        for subscription in subscribers:
+            outlet = subscription.outlet
+            if subscription.no_local and outlet is origin:
+                continue
+            selector = subscription.selector
+            if selector is not None and not selector.matches(message):
+                continue
+            if subscription.pending or subscription.credit <= 0 or not outlet.is_writable:
+                subscription.hold(entry)
+            else:
+                deliveries.append((subscription, subscription.hand(entry), entry))
+        self.dispatched += len(deliveries)
+        return deliveries
+
+    @property
+    def audience(self) -> Sequence[TopicSubscription]:
+        """Who subscribes now; the same object as long as they are the same."""
+        subscribers = self.subscribers
+        if self._audience is None:
+            self._audience = tuple(subscribers)
+        return self._audience
+
+    @property
+    def dropped_total(self) -> int:
+        """Messages that subscribers lost because they did not keep up, also of those that left."""
+        return self.dropped + sum(each.dropped for each in self._subscribers)

@@ -1,0 +1,126 @@
+"""Destinations that send on what they are sent: composite ones, mirrored queues, virtual topics. What is said of them.
+
+    composite  queue ORDERS           ->  queue BILLING, topic NOTED where a selector takes it
+    mirrored   queue ORDERS           ->  itself, and topic VirtualTopic.Mirror.ORDERS
+    virtual    topic VirtualTopic.X   ->  itself, and each queue Consumer.<any word>.VirtualTopic.X
+
+Pure. They are ActiveMQ's CompositeQueue, CompositeTopic, MirroredQueue and VirtualTopic. One holds of each kind, the
+most specific whose pattern matches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from tandemmq.broker.core.delivery import Selector
+from tandemmq.broker.core.names import Pattern
+from tandemmq.broker.core.patterns import specificity
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+
+#: Destinations of which it is remembered what they are; beyond it all are forgotten, and computed again.
+REMEMBERED_MAX: Final = 10_000
+#: So often a message is sent on, from one composite destination to the next.
+FORWARDS_MAX: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Where a composite destination sends messages on: all of them, or what the selector takes."""
+
+    destination: Destination
+    selector: Selector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """``forward_only``: it keeps nothing itself. ``send_when_not_matched``: it keeps what no forward takes, and no
+    more."""
+
+    kind: DestinationKind
+    pattern: str
+    forward_to: tuple[Forward, ...]
+    forward_only: bool = True
+    send_when_not_matched: bool = False
+
+    def takers(self, message: Message) -> list[Destination]:
+        """Where ``message`` is sent on."""
+        return [each.destination for each in self.forward_to if each.selector is None or each.selector.matches(message)]
+
+    def keeps(self, takers: Sequence[Destination]) -> bool:
+        """Whether it keeps a message that ``takers`` get."""
+        return not takers if self.send_when_not_matched else not self.forward_only
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """Queues whose messages are sent to a topic, too."""
+
+    pattern: str
+    prefix: str = "VirtualTopic.Mirror."
+    postfix: str = ""
+
+    def topic(self, queue: str) -> Destination:
+        return Destination(DestinationKind.TOPIC, f"{self.prefix}{queue}{self.postfix}")
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualTopic:
+    """Topics that feed queues called ``prefix``, with any word for ``*``, the topic's name, ``postfix``.
+    ``is_selector_aware``: a queue gets what one of its consumers takes, and no more."""
+
+    pattern: str = "VirtualTopic.>"
+    prefix: str = "Consumer.*."
+    postfix: str = ""
+    is_selector_aware: bool = False
+
+
+class VirtualDestinations:
+    """What is configured as virtual: composite destinations, mirrored queues and virtual topics."""
+
+    __slots__ = ("_composites", "_mirrored", "_remembered", "_topics", "virtual_topics")
+
+    def __init__(
+        self,
+        composites: Iterable[Composite] = (),
+        mirrored: Iterable[Mirrored] = (),
+        virtual_topics: Iterable[VirtualTopic] = (VirtualTopic(),),
+    ) -> None:
+        self.virtual_topics = tuple(virtual_topics)
+        self._composites = [(Pattern(each.pattern), each) for each in _sorted(composites)]
+        self._mirrored = [(Pattern(each.pattern), each) for each in _sorted(mirrored)]
+        self._topics = [Pattern(each.pattern) for each in self.virtual_topics]
+        self._remembered: dict[Destination, tuple[Composite | None, Mirrored | None, bool]] = {}
+
+    def of(self, destination: Destination) -> tuple[Composite | None, Mirrored | None, bool]:
+        """What it is: composite, mirrored, a virtual topic. Costs one dictionary look-up."""
+        found = self._remembered.get(destination)
+        if found is None:
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            found = self._remembered[destination] = self._look(destination)
+        return found
+
+    def is_plain(self, destination: Destination) -> bool:
+        """Whether it keeps what it is sent, and sends nothing on."""
+        return self.of(destination) == _PLAIN
+
+    def _look(self, destination: Destination) -> tuple[Composite | None, Mirrored | None, bool]:
+        kind, name = destination
+        composite = next(
+            (each for pattern, each in self._composites if each.kind is kind and pattern.matches(name)), None
+        )
+        if kind is DestinationKind.QUEUE:
+            return composite, next((each for pattern, each in self._mirrored if pattern.matches(name)), None), False
+        return composite, None, kind is DestinationKind.TOPIC and any(each.matches(name) for each in self._topics)
+
+
+_PLAIN: Final = (None, None, False)
+
+
+_Entry = TypeVar("_Entry", Composite, Mirrored)
+
+
+def _sorted(entries: Iterable[_Entry]) -> list[_Entry]:
+    return sorted(entries, key=lambda each: specificity(each.pattern))

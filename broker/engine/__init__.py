@@ -1,0 +1,1 @@
+"""Core decides, store remembers, sessions are told: a file for each subject, engine.py where they meet."""

@@ -1,0 +1,306 @@
+"""What clients say of what they were given: ACK, NACK, and OpenWire's ways to pull, to widen and to give up."""
+
+from __future__ import annotations
+
+from tandemmq.broker.core.client import Client, ReceiptDue
+from tandemmq.broker.core.commands import (
+    Ack,
+    AckMode,
+    ClientError,
+    Delivered,
+    GiveUp,
+    Nack,
+    Pull,
+    Receipt,
+    SetPrefetch,
+    refusal,
+)
+from tandemmq.broker.core.containment import tell
+from tandemmq.broker.core.delivery import Entry, QueueBase, Subscription
+from tandemmq.broker.core.slices import ITEMS, Pace, Rounds, Work, pieces
+from tandemmq.broker.core.topics.topic import TopicSubscription
+from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.transactions import Transactions
+
+# A pull that must not wait is answered when the page is there that was read for it: looked at so often, so many times.
+PULL_LOOK_SECONDS = 0.005
+PULL_LOOKS_MAX = 400
+# So many refused messages wait for their time to come again; of more, each comes again at once.
+DELAYED_MAX = 10_000
+# What it takes to make a dead letter, in items of a step.
+_DEAD_LETTERED = 8
+
+
+class Acknowledger(Part):
+    """Carries out ACK, NACK, pulls and changes of prefetch. On the loop; raises ClientError, which ends nobody else."""
+
+    def __init__(self, shared: Shared, dispatcher: Dispatcher, transactions: Transactions) -> None:
+        super().__init__(shared)
+        self._dispatcher = dispatcher
+        self._browsing = dispatcher.browsing
+        self._dead_letters = dispatcher.dead_letters
+        self._remove = dispatcher.remove
+        self._dispatch = dispatcher.dispatch
+        self._transactions = transactions
+        self._delayed = 0
+        self._rounds = Rounds(shared.loop.start, self._go_round)
+
+    def ack(self, client: Client, command: Ack) -> Work[None] | None:
+        subscription = client.subscriptions.get(command.id)
+        if (
+            subscription is not None
+            and command.first == command.tag
+            and not subscription.is_cumulative
+            and command.transaction is None
+            and command.count <= 1
+            and (entry := subscription.take_one(command.tag)) is not None
+        ):
+            # What ``_settle`` does with all that is covered, for a single delivery, which most are.
+            receipt = command.receipt
+            queue = entry.queue
+            if queue is not None:
+                queue.settle(entry)
+            if queue is not None and entry.order_key:
+                self._remove(queue, entry, None if receipt is None else ReceiptDue(client, receipt))
+            else:
+                client.send_receipt(receipt)
+            if self._dispatcher.tells_consumed:
+                self._dispatcher.consumed(((subscription, command.tag, entry),))
+            self.go_on(subscription)
+            return None
+        covered = None if subscription is None else self._covered(subscription, command)
+        if not covered or subscription is None:
+            if subscription is not None and subscription.ack is AckMode.RANGE:
+                # After a failover a client acknowledges what another master gave it (openwire.md 10.4).
+                client.send_receipt(command.receipt)
+                return None
+            if subscription is not None and self._transactions.covers(client, command, subscription):
+                client.send_receipt(command.receipt)
+                return None
+            raise unexpected("ACK", command)
+        receipt = command.receipt
+        if command.transaction is not None:
+            self._transactions.enlist(client, command.transaction, subscription, covered)
+            client.send_receipt(receipt)
+            self.go_on(subscription)
+            return None
+        return self._settle(client, subscription, covered, receipt)
+
+    def _settle(
+        self, client: Client, subscription: Subscription, covered: list[tuple[int, Entry]], receipt: Receipt | None
+    ) -> Work[None]:
+        last = None
+        if receipt is not None:
+            last = next((entry for _, entry in reversed(covered) if entry.order_key and entry.queue is not None), None)
+        pace = Pace()
+        for _, entry in covered:
+            if pace.is_full():
+                yield
+            queue = entry.queue
+            if queue is not None:
+                queue.settle(entry)
+                if entry.order_key:
+                    self._remove(queue, entry, ReceiptDue(client, receipt) if entry is last else None)
+        if self._dispatcher.tells_consumed:
+            self._dispatcher.consumed((subscription, tag, entry) for tag, entry in covered)
+        if last is None:
+            client.send_receipt(receipt)
+        self.go_on(subscription)
+
+    def _covered(self, subscription: Subscription, command: Ack) -> list[tuple[int, Entry]]:
+        """What the acknowledgement takes. ClientError, and nothing is taken, when it names another number of them."""
+        if subscription.ack is not AckMode.RANGE:
+            return subscription.take(command.tag)
+        covered = subscription.take_range(command.first, command.tag)
+        if covered and command.count and len(covered) != command.count:
+            subscription.restore(covered)
+            raise refusal(
+                f"Unmatched acknowledge: {command.count} messages up to delivery {command.tag} of consumer "
+                f"{command.id}, but {len(covered)} wait for one"
+            )
+        return covered
+
+    def go_on(self, subscription: Subscription) -> None:
+        """It has room for more."""
+        if subscription.is_held_back:
+            subscription.retry()
+        if len(subscription.queues) > ITEMS:
+            self._rounds.ask(subscription)
+            return
+        for queue in subscription.queues:
+            if queue.has_work:
+                self._dispatch(queue)
+        if isinstance(subscription, TopicSubscription):
+            self._dispatcher.dispatch_pending(subscription)
+        elif subscription.is_browser:
+            self._browsing.show_soon(subscription)
+
+    def _go_round(self, subscription: Subscription) -> Work[None]:
+        """All its queues, while it has room: of a pattern that is many."""
+        for piece in pieces(list(subscription.queues)):
+            for queue in piece:
+                if queue.has_work:
+                    self._dispatch(queue)
+            if subscription.credit <= 0 or not subscription.outlet.is_writable:
+                return  # whoever gives it room comes here again
+            yield
+
+    # ---- refusals
+
+    def nack(self, client: Client, command: Nack) -> Work[None]:
+        """With the mode ``client`` it is for all up to that delivery, as an ACK is (STOMP 1.2, NACK)."""
+        subscription = client.subscriptions.get(command.id)
+        if command.transaction is not None:
+            raise refusal("NACK in a transaction is not possible", "Send it without a transaction header.")
+        covered = [] if subscription is None else subscription.take(command.tag)
+        if subscription is None or not covered:
+            raise unexpected("NACK", command)
+        stays: list[tuple[int, Entry]] = []
+        dead: list[tuple[QueueBase, Entry]] = []
+        pace = Pace()
+        for tag, entry in covered:
+            if pace.is_full():
+                yield
+            queue = entry.queue
+            if queue is None:
+                continue
+            redelivery = self._policies.of(queue.destination).redelivery
+            if self._settings.stomp_nack == "requeue" and not redelivery.is_over(entry.refusals):
+                self._refuse(queue, entry, redelivery.delay(entry.refusals))
+            elif queue.is_dead_letter_queue:
+                # A dead letter does not die again: it stays with who refused it until that subscription ends.
+                stays.append((tag, entry))
+            else:
+                queue.settle(entry)
+                dead.append((queue, entry))
+        if stays:
+            subscription.restore(stays)
+        last = next((entry for _, entry in reversed(dead) if entry.order_key), None)
+        for queue, entry in dead:
+            cause = f"refused by NACK after {entry.redeliveries} redeliveries"
+            is_last = entry is last and command.receipt is not None
+            self._dead_letters.send_to_dlq(
+                queue, entry, cause, ReceiptDue(client, command.receipt) if is_last else None
+            )
+            if pace.is_full(_DEAD_LETTERED):
+                yield
+        if last is None:
+            client.send_receipt(command.receipt)
+        for queue in dict.fromkeys(entry.queue for _, entry in covered if entry.queue is not None):
+            self._dispatch(queue)
+        self.go_on(subscription)
+
+    def _refuse(self, queue: QueueBase, entry: Entry, delay: int) -> None:
+        """It comes again after ``delay`` milliseconds."""
+        entry.refusals += 1
+        if delay and self._delayed < DELAYED_MAX:
+            # It stays in flight, with nobody: so it is counted, and neither given out nor let go.
+            self._delayed += 1
+            self._call_later(delay / 1000, lambda: self._come_again(queue, entry))
+        else:
+            queue.give_back(entry)
+
+    def _come_again(self, queue: QueueBase, entry: Entry) -> None:
+        """Its time has come."""
+        self._delayed -= 1
+        queue.give_back(entry)
+        self._dispatch(queue)
+
+    def give_up(self, client: Client, command: GiveUp) -> Work[None]:
+        subscription = client.subscriptions.get(command.id)
+        covered = [] if subscription is None else subscription.take_range(command.first, command.tag)
+        now = self._clock()
+        waiting = None if command.receipt is None else ReceiptDue(client, command.receipt)
+        pace = Pace()
+        for _, entry in reversed(covered):
+            if pace.is_full(_DEAD_LETTERED):
+                yield
+            queue = entry.queue
+            if queue is None:
+                continue
+            queue.settle(entry)
+            if not command.is_expired:
+                is_told = self._dead_letters.send_to_dlq(queue, entry, command.cause, waiting)
+            elif 0 < entry.message.expiration <= now:
+                is_told = self._dead_letters.expire(queue, entry, waiting)
+            else:
+                is_told = bool(entry.order_key)
+                if is_told:
+                    self._remove(queue, entry, waiting)
+            if is_told:
+                waiting = None
+        if waiting is not None:
+            client.send_receipt(command.receipt)
+        if subscription is not None:
+            self.go_on(subscription)
+
+    # ---- room
+
+    def delivered(self, client: Client, command: Delivered) -> None:
+        subscription = client.subscriptions.get(command.id)
+        client.send_receipt(command.receipt)
+        if subscription is not None:
+            subscription.widen(command.count)
+            self.go_on(subscription)
+
+    def set_prefetch(self, client: Client, command: SetPrefetch) -> None:
+        subscription = client.subscriptions.get(command.id)
+        client.send_receipt(command.receipt)
+        if subscription is not None:
+            subscription.prefetch_now = None
+            subscription.set_prefetch(min(command.prefetch, self._settings.prefetch_max))
+            self.go_on(subscription)
+
+    def take_prefetches(self, clients: list[Client]) -> Work[None]:
+        """What policies say of prefetches changed: it holds for the consumers that are there, unless their clients
+        chose otherwise; who can pull is told (AbstractSubscription.updateConsumerPrefetch)."""
+        pace = Pace()
+        for client in clients:
+            for subscription in list(client.subscriptions.values()):
+                if pace.is_full():
+                    yield
+                now = subscription.prefetch_now
+                if now is None or not subscription.is_open or subscription.prefetch == (prefetch := now()):
+                    continue
+                subscription.set_prefetch(prefetch)
+                if client.session.can_pull:
+                    tell(client.connection, client.session.tell_prefetch, subscription.id, prefetch)
+                self.go_on(subscription)
+                if pace.is_full(1 + len(subscription.queues)):
+                    yield
+
+    def pull(self, client: Client, command: Pull) -> None:
+        subscription = client.subscriptions.get(command.id)
+        client.send_receipt(command.receipt)
+        if subscription is None or not subscription.is_pull:
+            return
+        if subscription.is_browser and not self._browsing.is_under_way(subscription):
+            tell(subscription.outlet, subscription.outlet.session.nothing, subscription.id)
+            return
+        subscription.pulled = pulled = subscription.pulled + 1
+        subscription.credit = 1
+        self.go_on(subscription)
+        if subscription.is_browser:
+            return  # it is told when there is no more
+        if command.timeout_ms > 0:
+            self._call_later(command.timeout_ms / 1000, lambda: self._end_pull(subscription, pulled, PULL_LOOKS_MAX))
+        elif command.timeout_ms < 0:
+            self._end_pull(subscription, pulled, 0)
+
+    def _end_pull(self, subscription: Subscription, pulled: int, looks: int) -> None:
+        if not subscription.is_open or subscription.pulled != pulled or subscription.credit <= 0:
+            return  # it is over, or was answered
+        if looks < PULL_LOOKS_MAX and any(queue.is_page_asked for queue in subscription.queues):
+            self._call_later(PULL_LOOK_SECONDS, lambda: self._end_pull(subscription, pulled, looks + 1))
+            return
+        subscription.credit = 0
+        outlet = subscription.outlet
+        tell(outlet, outlet.session.nothing, subscription.id)
+
+
+def unexpected(name: str, command: Ack | Nack) -> ClientError:
+    return refusal(
+        f"Unexpected {name} received for delivery {command.tag} of subscription {command.id!r}",
+        "It must name a MESSAGE of an open subscription that was not acknowledged yet.",
+    )

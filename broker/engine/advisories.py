@@ -1,0 +1,341 @@
+"""Who hears of what happens in the broker: advisories, published to those who listen and built for nobody else."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tandemmq.broker.core.access import Operation
+from tandemmq.broker.core.advisor import (
+    Advisor,
+    Audience,
+    ConnectionFact,
+    ConsumerFact,
+    DestinationFact,
+    DurableFact,
+    Fact,
+    MasterFact,
+    MessageEvent,
+    MessageFact,
+    ProducerFact,
+    Subject,
+    subjects,
+)
+from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.commands import Subscribe
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.core.delivery import Outlet, Subscription, volatile_entry
+from tandemmq.broker.core.names import Pattern, is_advisory
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.topics.durables import DurableSubscriber
+from tandemmq.broker.core.topics.topic import Topic, TopicSubscription
+from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.fan_out import NOBODY
+from tandemmq.broker.engine.refusals import may
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+
+log = logging.getLogger(__name__)
+
+_DESTINATION_SUBJECTS = {
+    Subject.QUEUES: DestinationKind.QUEUE,
+    Subject.TOPICS: DestinationKind.TOPIC,
+    Subject.TEMP_QUEUES: DestinationKind.TEMP_QUEUE,
+    Subject.TEMP_TOPICS: DestinationKind.TEMP_TOPIC,
+}
+
+
+# Of so many temporary destinations a client is known to have been given the name.
+TOLD_MAX = 1_000
+# What it takes to tell somebody of something, in items of a step.
+_TOLD = 8
+
+
+class Advising(Part):
+    """Publishes advisories to those who listen. ``advisor`` None: nothing is told (there is no protocol that would read
+    it)."""
+
+    def __init__(self, shared: Shared, dispatcher: Dispatcher, advisor: Advisor | None) -> None:
+        super().__init__(shared)
+        # Where rights are set up not everybody hears of everybody's temporary destinations.
+        self._is_discreet = self._access.has_rights
+        self._owners: dict[Destination, Client] = {}  # of those
+        # Who was given the name of which, both ways round.
+        self._told: dict[Client, dict[Destination, None]] = {}
+        self._knowing: dict[Destination, set[Client]] = {}
+        self._dispatcher = dispatcher
+        self._fan_out = dispatcher.fan_out
+        self._advisor = advisor
+        self._audience = Audience()
+        self._consumers: dict[Subscription, tuple[ConsumerFact, ...]] = {}
+        self._listening: dict[Client, dict[Subscription, tuple[Destination, ...]]] = {}
+        self._clients: dict[Client, ConnectionFact] = {}
+        self._by_outlet: dict[Outlet, Client] = {}
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anybody listens to anything: asked before a fact is made."""
+        return self._audience.is_there
+
+    def tell(self, fact: Fact) -> None:
+        """Something happened. Who did it is served, whatever becomes of the telling."""
+        if not self._audience.is_there or self._advisor is None:
+            return
+        try:
+            self._tell(self._advisor, fact)
+        except Exception:
+            log.exception("an advisory %s", ERROR_OF_BROKER)
+
+    def _tell(self, advisor: Advisor, fact: Fact) -> None:
+        audience = self._audience
+        name = advisor.topic(fact)
+        if name is None or not audience.has_listener(name.name):
+            return
+        topic, listeners = self._destinations.listeners_of(name)
+        if self._is_discreet and isinstance(fact, DestinationFact) and fact.destination.kind > DestinationKind.TOPIC:
+            listeners = [
+                each for each in listeners if self._may_know(self._by_outlet[each.outlet], name, fact.destination)
+            ]
+        if listeners:
+            self._fan_out.publish(topic, advisor.message(fact, name), NOBODY, listeners)
+
+    def _may_know(self, client: Client, advisory: Destination, temporary: Destination) -> bool:
+        """Whether ``client`` hears of a temporary destination: its owner's user does, who was given its name, and who
+        was granted to listen to all."""
+        owner = self._owners.get(temporary)
+        if owner is not None and owner.principal.name == client.principal.name:
+            return True
+        return client in self._knowing.get(temporary, ()) or self._access.is_granted(
+            client.principal, Operation.READ, advisory
+        )
+
+    def given(self, outlet: Outlet, temporary: Destination) -> None:
+        """A client is about to be given the address of a reply. Of a temporary destination it hears first that there
+        is such a one: Java clients send to no other."""
+        owner = self._owners.get(temporary)
+        client = self._by_outlet.get(outlet)
+        advisor = self._advisor
+        if owner is None or client is None or advisor is None:
+            return
+        listening = self._listening.get(client)
+        if listening is None:
+            return
+        fact = DestinationFact(temporary, True, name_of(owner))
+        name = advisor.topic(fact)
+        if name is None or self._may_know(client, name, temporary):
+            return
+        told = self._told.setdefault(client, {})
+        told[temporary] = None
+        self._knowing.setdefault(temporary, set()).add(client)
+        if len(told) > TOLD_MAX:
+            self._forget(client, next(iter(told)))
+        topic, listeners = self._destinations.listeners_of(name)
+        mine = [each for each in listeners if each in listening]
+        self._dispatcher.deliver(topic.give(topic.enter(advisor.message(fact, name)), NOBODY, mine))
+
+    # ---- messages
+
+    def message(
+        self, event: MessageEvent, message: Message, destination: Destination, subscription: Subscription | None
+    ) -> None:
+        """See dispatcher.Tell. What a policy has to ask for is told where it does."""
+        if not self._audience.is_there or is_advisory(destination):
+            return
+        policy = self._policies.of(destination)
+        if (
+            (event is MessageEvent.DELIVERED and not policy.advisory_for_delivery)
+            or (event is MessageEvent.DISPATCHED and not policy.advisory_for_dispatched)
+            or (event is MessageEvent.CONSUMED and not policy.advisory_for_consumed)
+            or (event is MessageEvent.DISCARDED and not policy.advisory_for_discarding_messages)
+            or (event is MessageEvent.NO_CONSUMER and (not policy.send_advisory_if_no_consumers or message.persistent))
+        ):
+            return
+        # None of one that nobody is told of.
+        facts = self._consumers.get(subscription) if subscription is not None else None
+        consumer = (facts[0].connection_id, facts[0].id) if facts else None
+        discarded = subscription.dropped if isinstance(subscription, TopicSubscription) else 0
+        self.tell(MessageFact(event, message, destination, consumer, discarded, policy.include_body_for_advisory))
+
+    # ---- what comes and goes
+
+    def connected(self, client: Client, login: str | None) -> None:
+        connection = client.connection
+        fact = ConnectionFact(name_of(client), True, client.id, login, connection.peer)
+        self._clients[client] = fact
+        self._by_outlet[connection] = client
+        self.tell(fact)
+
+    def disconnected(self, client: Client) -> None:
+        fact = self._clients.pop(client, None)
+        for temporary in list(self._told.get(client, ())):
+            self._forget(client, temporary)
+        self._by_outlet.pop(client.connection, None)
+        if fact is not None:
+            self.tell(replace(fact, is_there=False))
+
+    def owns(self, client: Client, temporary: Destination) -> None:
+        """A temporary destination is about to begin, and is ``client``'s until it ends."""
+        self._owners[temporary] = client
+
+    def began(self, destination: Destination) -> None:
+        """A destination came into being."""
+        if self._audience.is_there and not is_advisory(destination):
+            self.tell(DestinationFact(destination, True, self._owner_of(destination)))
+
+    def ended(self, destination: Destination) -> None:
+        """A destination was deleted, or did not begin."""
+        if self._audience.is_there and not is_advisory(destination):
+            self.tell(DestinationFact(destination, False, self._owner_of(destination)))
+        if self._owners.pop(destination, None) is not None:
+            for client in list(self._knowing.get(destination, ())):
+                self._forget(client, destination)
+
+    def _forget(self, client: Client, temporary: Destination) -> None:
+        """It counts no more that ``client`` was given the name of that."""
+        told, knowing = self._told[client], self._knowing[temporary]
+        del told[temporary]
+        knowing.discard(client)
+        if not told:
+            del self._told[client]
+        if not knowing:
+            del self._knowing[temporary]
+
+    def _owner_of(self, destination: Destination) -> str | None:
+        owner = self._owners.get(destination)
+        return None if owner is None else name_of(owner)
+
+    def producer(self, client: Client, id: str, destination: Destination | None, count: int, *, is_there: bool) -> None:
+        """A producer came or went; its destination has ``count`` of them now."""
+        if self._audience.is_there:
+            self.tell(ProducerFact(name_of(client), id, destination, is_there, 0 if destination is None else count))
+
+    def subscribed(
+        self, client: Client, command: Subscribe, subscription: Subscription, parts: tuple[Destination, ...]
+    ) -> Work[None]:
+        """A subscription takes part: others hear of it, and it hears what there is, if that is what it listens to."""
+        facts = tuple(
+            ConsumerFact(
+                name_of(client),
+                command.id,
+                part,
+                True,
+                0,
+                client.id,
+                command.durable_name,
+                command.selector,
+                subscription.prefetch,
+                command.priority,
+                command.is_browser,
+                command.is_exclusive,
+                command.is_retroactive,
+                command.no_local,
+            )
+            for part in parts
+            if not is_advisory(part)
+        )
+        if facts:
+            self._consumers[subscription] = facts
+            for fact in facts:
+                self.tell(replace(fact, count=self._consumers_of(fact.destination)))
+        if parts[0].is_topic and any(map(is_advisory, parts)) and isinstance(subscription, TopicSubscription):
+            self._audience.joined(parts)
+            self._listening.setdefault(client, {})[subscription] = parts
+            yield from self._replay(client, subscription, parts)
+
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """It takes part no more. Advisory topics are there as long as somebody asks for them."""
+        client = self._by_outlet.get(subscription.outlet)
+        listening = None if client is None else self._listening.get(client)
+        if client is not None and listening is not None and subscription in listening:
+            parts = listening.pop(subscription)
+            if not listening:
+                del self._listening[client]
+            self._audience.left(parts)
+            for part in parts:
+                if is_advisory(part) and not self._audience.names(part.name):
+                    self._destinations.remove_unasked(part)
+        for fact in self._consumers.pop(subscription, ()):
+            self.tell(replace(fact, is_there=False, count=self._consumers_of(fact.destination)))
+
+    def durable_deleted(self, client: Client, durable: DurableSubscriber) -> None:
+        """A durable subscription was deleted by its client."""
+        if self._audience.is_there:
+            count = self._consumers_of(durable.subscribed)
+            fact = DurableFact(name_of(client), durable.client_id, durable.name, durable.subscribed, count)
+            self.tell(fact)
+
+    def _consumers_of(self, destination: Destination) -> int:
+        target = self._destinations.by_name.get(destination)
+        if isinstance(target, Queue):
+            return len(target.consumers)
+        return len(target.subscribers) if isinstance(target, Topic) else 0
+
+    # ---- what there is
+
+    def _replay(self, client: Client, subscription: TopicSubscription, parts: tuple[Destination, ...]) -> Work[None]:
+        """The present state, for ``subscription`` alone (AdvisoryBroker.addConsumer)."""
+        advisor = self._advisor
+        if advisor is None:
+            return
+        patterns = [Pattern(part.name) for part in parts]
+        wanted = {subject for part in parts for subject in subjects(part)}
+        pace = Pace()
+        for subject in wanted:
+            for fact in self._present(subject):
+                if fact is not None:
+                    topic = advisor.topic(fact)
+                    is_asked_for = topic is not None and any(pattern.matches(topic.name) for pattern in patterns)
+                    if topic is not None and is_asked_for and self._may_receive(client, topic, fact):
+                        subscription.hold(volatile_entry(advisor.message(fact, topic)))
+                if pace.is_full(1 if fact is None else _TOLD * len(patterns)):
+                    self._dispatcher.dispatch_pending(subscription)
+                    yield
+                    if not subscription.is_open:
+                        return
+        self._dispatcher.dispatch_pending(subscription)
+
+    def _may_receive(self, client: Client, topic: Destination, fact: Fact) -> bool:
+        if not self._is_discreet:
+            return True
+        if not may(self._access, client.principal, Operation.READ, topic):
+            return False
+        if not isinstance(fact, DestinationFact) or fact.destination.kind <= DestinationKind.TOPIC:
+            return True
+        return self._may_know(client, topic, fact.destination)
+
+    def _present(self, subject: Subject) -> Iterator[Fact | None]:
+        """What there is, as it is when it is asked for; None for what was looked at in vain."""
+        if subject is Subject.CONNECTIONS:
+            yield from list(self._clients.values())
+        elif subject is Subject.PRODUCERS:
+            yield from self._present_producers()
+        elif subject is Subject.CONSUMERS:
+            for facts in list(self._consumers.values()):
+                for fact in facts:
+                    yield replace(fact, count=self._consumers_of(fact.destination))
+        elif subject is Subject.MASTER:
+            yield MasterFact()
+        else:
+            kind = _DESTINATION_SUBJECTS[subject]
+            for destination in self._destinations.names():
+                is_told = destination.kind is kind and not is_advisory(destination)
+                is_there = is_told and self._destinations.exists(destination)
+                yield DestinationFact(destination, True, self._owner_of(destination)) if is_there else None
+
+    def _present_producers(self) -> Iterator[Fact | None]:
+        counts: Counter[Destination | None] = Counter()
+        for client in list(self._clients):
+            counts.update(client.producers.values())
+            yield None
+        for client in list(self._clients):
+            for id, destination in list(client.producers.items()):
+                if destination is not None:
+                    yield ProducerFact(name_of(client), id, destination, True, counts[destination])
+
+
+def name_of(client: Client) -> str:
+    """What its connection is called: by itself, if its protocol has it so."""
+    return client.connection_id or client.connection.id

@@ -1,0 +1,188 @@
+"""What was sent arrives in its queues and at its subscribers: once it is stored, or at once if it is not to be."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from tandemmq.broker.core.advisor import MessageEvent
+from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.commands import Receipt
+from tandemmq.broker.core.delivery import Outlet
+from tandemmq.broker.core.fan_out import Target
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.slices import ITEMS, Pace, Work, pause
+from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
+from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.fan_out import NOBODY
+from tandemmq.broker.engine.scheduler import Scheduler
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.operations import AddMessage, Atomic
+from tandemmq.store.records.message import Message
+
+log = logging.getLogger(__name__)
+
+
+class Stored:
+    """Completion of an AddMessage that a client sent: the message becomes visible, and who waits is told.
+    ``client``: None where nobody waits and nothing but one queue is to have it."""
+
+    __slots__ = ("_arrivals", "_receipt", "client")
+
+    def __init__(self, arrivals: Arrivals, client: Client | None, receipt: Receipt | None) -> None:
+        self._arrivals = arrivals
+        self._receipt = receipt
+        self.client = client
+
+    def durable(self, add: AddMessage) -> Work[None] | None:
+        arrivals = self._arrivals
+        queue = arrivals.by_owner.get(add.owners[0])
+        client = self.client
+        taken = 0
+        if add.is_duplicate:
+            arrivals.note_duplicate(add.message)
+        elif queue is not None and queue.topic is None:
+            queue.add(add.message, add.order_key, add.location, add.size)
+            arrivals.touched[queue] = None
+            if arrivals.tells_arrived:
+                arrivals.arrived(add.message)
+        else:
+            taken = arrivals.published(add, origin_of(client))
+        if self._receipt is not None and client is not None and client.is_there:
+            client.session.receipt(self._receipt)
+            client.connection.touch()
+        return pause() if taken and arrivals.pace.is_full(taken) else None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Commitment:
+    """Completion of an Atomic that a client asked for (None: nobody did, its time had come): what becomes visible with
+    it although it is not stored."""
+
+    _arrivals: Arrivals
+    client: Client | None
+    receipt: Receipt | None
+    volatile: list[tuple[Message, Target]]
+
+    def durable(self, atomic: Atomic) -> Work[None]:
+        arrivals = self._arrivals
+        pace = arrivals.pace
+        for part in atomic.operations:
+            if not isinstance(part, AddMessage):
+                continue
+            if len(part.owners) > ITEMS and not part.is_duplicate:
+                yield from arrivals.dispatcher.added(part, origin_of(self.client))
+            elif pace.is_full(arrivals.added(part, origin_of(self.client))):
+                yield
+        yield from arrivals.committed(self, pace)
+
+
+class Arrivals(Part):
+    """Makes visible what was sent. On the loop. ``scheduler``: gets what is to wait for its time; None until there is
+    such a message."""
+
+    def __init__(self, shared: Shared, dispatcher: Dispatcher) -> None:
+        super().__init__(shared)
+        self.scheduler: Scheduler | None = None
+        self.duplicates = 0
+        self.by_owner = shared.destinations.by_owner
+        self.touched = dispatcher.touched
+        self.tells_arrived = dispatcher.tells_arrived
+        self.arrived = dispatcher.arrived
+        self.pace = dispatcher.pace
+        self.dispatcher = dispatcher
+        self._fan_out = dispatcher.fan_out
+
+    def show(self, client: Client | None, message: Message, target: Target, count: int = 1) -> None:
+        """A message that is not stored becomes visible; ``count``: together with others."""
+        if isinstance(target, Queue):
+            if not target.consumers:
+                self.dispatcher.tell(MessageEvent.NO_CONSUMER, message, target.destination, None)
+            if self.tells_arrived:
+                self.arrived(message)
+            target.add_volatile(message)
+            self.dispatcher.dispatch(target)
+            return
+        self._show_to_subscribers(client, message, target, count)
+        for durable in list(target.durables.values()):
+            self._show_to_durable(durable, message, origin_of(client))
+
+    def _show_to_subscribers(self, client: Client | None, message: Message, topic: Topic, count: int) -> None:
+        if not topic.subscribers and not topic.durables:
+            self.dispatcher.tell(MessageEvent.NO_CONSUMER, message, topic.destination, None)
+        if self.tells_arrived:
+            self.arrived(message)
+        self._fan_out.publish(topic, message, origin_of(client), count=count)
+
+    def _show_to_durable(self, durable: DurableSubscription, message: Message, origin: Outlet) -> None:
+        if not durable.is_dropped and durable.wants(message, origin):
+            durable.add_volatile(message)
+            self.dispatcher.dispatch(durable)
+
+    def shown(self, client: Client | None, volatile: list[tuple[Message, Target]], pace: Pace) -> Work[None]:
+        """As ``show``, of those that become visible together, in steps."""
+        count = len(volatile)
+        for message, target in volatile:
+            if isinstance(target, Queue):
+                if not target.is_dropped:
+                    self.show(client, message, target, count)
+            else:
+                self._show_to_subscribers(client, message, target, count)
+                origin = origin_of(client)
+                for durable in list(target.durables.values()):
+                    self._show_to_durable(durable, message, origin)
+                    if pace.is_full():
+                        yield
+            if pace.is_full():
+                yield
+
+    def added(self, add: AddMessage, origin: Outlet) -> int:
+        """A message is stored together with others. Returns how many have it now."""
+        if add.is_duplicate:
+            self.note_duplicate(add.message)
+            return 0
+        queue = self.by_owner.get(add.owners[0])
+        if queue is None or queue.topic is not None:
+            return self.published(add, origin)
+        queue.add(add.message, add.order_key, add.location, add.size)
+        self.touched[queue] = None
+        if self.tells_arrived:
+            self.arrived(add.message)
+        return 1
+
+    def note_duplicate(self, message: Message) -> None:
+        """Its producer sent it before, it was stored then, and nobody is given it twice."""
+        self.duplicates += 1
+        log.debug("sent again, and stored before: %s", message.message_id)
+
+    def published(self, add: AddMessage, origin: Outlet) -> int:
+        """A topic's message is durable, or one that waits for its time. Subscriptions that were deleted meanwhile are
+        left out. Returns how many have it."""
+        if self.scheduler is not None and add.owners[0] == self.scheduler.owner:
+            self.scheduler.durable(add)
+            return 1
+        message = add.message
+        if self.tells_arrived:
+            self.arrived(message)
+        topic = self._destinations.by_name.get(message.destination)
+        count = len(add.owners)
+        if isinstance(topic, Topic):
+            self._fan_out.publish(topic, message, origin)
+            count += len(topic.subscribers)
+        for owner in add.owners:
+            queue = self.by_owner.get(owner)
+            if queue is not None:
+                queue.add(message, add.order_key, add.location, add.size)
+                self.touched[queue] = None
+        return count
+
+    def committed(self, commitment: Commitment, pace: Pace) -> Work[None]:
+        """What was asked for together is durable: what is not stored of it becomes visible, of very much in steps."""
+        client = commitment.client
+        yield from self.shown(client, commitment.volatile, pace)
+        if client is not None:
+            client.send_receipt(commitment.receipt)
+
+
+def origin_of(client: Client | None) -> Outlet:
+    return NOBODY if client is None else client.connection

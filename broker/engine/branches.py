@@ -1,0 +1,311 @@
+"""Branches of distributed transactions (XA): prepared and decided.
+
+A branch belongs to its connection until it is prepared; from then on it is the store's, survives everything, and may be
+decided on any connection (openwire.md 12, XATransaction): by its user while this broker is master, and by who has the
+rights for all that it does. The journal does not keep whose it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tandemmq.broker.core import names
+from tandemmq.broker.core.access import Operation
+from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.commands import (
+    XA_RBROLLBACK,
+    XAER_NOTA,
+    XAER_PROTO,
+    XAER_RMFAIL,
+    Abort,
+    ClientError,
+    Commit,
+    ErrorKind,
+    Prepare,
+    Receipt,
+    Recover,
+    refusal,
+)
+from tandemmq.broker.core.delivery import Entry
+from tandemmq.broker.core.fan_out import Target
+from tandemmq.broker.core.slices import Work
+from tandemmq.broker.core.topics.topic import DurableSubscription, Topic
+from tandemmq.broker.core.transaction import Transaction
+from tandemmq.broker.engine.arrivals import Arrivals
+from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.refusals import may
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.transaction_end import TransactionEnd
+from tandemmq.store.operations import AddMessage, EndTransaction, PrepareTransaction
+from tandemmq.store.records.commands import encode_commit, encode_prepare, encode_rollback
+from tandemmq.store.records.message import Destination, Message
+from tandemmq.store.records.transactions import XaTransactionId
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Branch:
+    """A branch of a distributed transaction. ``transaction`` is None for one of a former term, of which only the store
+    knows what it does, and ``adds_to`` and ``removes_from`` where; ``client`` is None once it is prepared."""
+
+    xa: XaTransactionId
+    client: Client | None
+    transaction: Transaction | None
+    is_prepared: bool = False
+    is_preparing: bool = False  # asked for, and not durable yet
+    adds_to: frozenset[Destination] = frozenset()
+    removes_from: frozenset[Destination] = frozenset()
+    routed: list[tuple[Message, Target]] = field(default_factory=list)  # what only memory holds of it
+    # What durable subscriptions will get is for those who listen at that moment, too. ``origin``: who sent it.
+    published: list[Message] = field(default_factory=list)
+    origin: Client | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.origin = self.client
+
+
+class Branches(Part):
+    """Prepares and decides branches. On the loop; raises ClientError. ``by_key``: those that are open."""
+
+    def __init__(self, shared: Shared, dispatcher: Dispatcher, arrivals: Arrivals, ending: TransactionEnd) -> None:
+        super().__init__(shared)
+        self.by_key: dict[str, Branch] = {}
+        self._dispatcher = dispatcher
+        self._arrivals = arrivals
+        self._ending = ending
+        for prepared in shared.store.prepared():
+            xa = prepared.transaction
+            if isinstance(xa, XaTransactionId):
+                self.by_key[xa.key] = Branch(
+                    xa, None, None, True, adds_to=prepared.adds_to, removes_from=prepared.removes_from
+                )
+
+    def open(self, client: Client, key: str) -> Transaction | None:
+        """The transaction of a branch that more may be added to, if there is such a one."""
+        branch = self.by_key.get(key)
+        if branch is None or branch.transaction is None or branch.is_prepared or branch.is_preparing:
+            return None
+        check_is_its(client, branch)
+        return branch.transaction
+
+    def left(self, client: Client) -> list[Transaction]:
+        """The connection is over: what it did not prepare is no branch any more, and is to be rolled back."""
+        left = []
+        for key, branch in list(self.by_key.items()):
+            if branch.client is client and branch.transaction is not None:
+                left.append(branch.transaction)
+                del self.by_key[key]
+        return left
+
+    def recover(self, client: Client, command: Recover) -> None:
+        """Those that wait for a decision, and are for that client to decide."""
+        branches = [branch for branch in self.by_key.values() if branch.is_prepared]
+        client.send_recovered(command.receipt, [each.xa for each in branches if self._may_decide(client, each)])
+
+    def _branch(self, client: Client, key: str, what: str) -> Branch:
+        """For somebody who may ``what`` with it. ClientError when there is none, or it is not for the client."""
+        branch = self.by_key.get(key)
+        if branch is None:
+            raise refusal(f"Cannot {what}: there is no transaction {key}", kind=ErrorKind.XA, xa_code=XAER_NOTA)
+        check_is_its(client, branch)
+        if branch.is_prepared and not self._may_decide(client, branch):
+            # What a transaction manager takes for a reason to try again later, and not for an outcome.
+            raise refusal(
+                f"User {client.principal.name} is not authorized to {what} transaction {key}",
+                "That is for the user who prepared it, as far as this broker saw it, and for who may write to all that "
+                "it adds to and read from all that it takes from, or has admin there.",
+                ErrorKind.XA,
+                xa_code=XAER_RMFAIL,
+            )
+        return branch
+
+    def _may_decide(self, client: Client, branch: Branch) -> bool:
+        """Whether that prepared branch is for the client to end: rights are as they are now."""
+        if branch.origin is not None and branch.origin.principal.name == client.principal.name:
+            return True
+        return all(self._may(client, Operation.WRITE, each) for each in branch.adds_to) and all(
+            self._may(client, Operation.READ, each) for each in branch.removes_from
+        )
+
+    def _may(self, client: Client, operation: Operation, destination: Destination) -> bool:
+        return any(may(self._access, client.principal, each, destination) for each in (operation, Operation.REMOVE))
+
+    def prepare(self, client: Client, command: Prepare) -> None:
+        branch = self._branch(client, command.transaction, "prepare")
+        if branch.is_prepared:
+            client.send_prepared(command.receipt, is_read_only=False)
+            return
+        transaction = _unprepared(branch)
+        if transaction.is_empty and transaction.rollback_reason is None:
+            del self.by_key[command.transaction]
+            client.send_prepared(command.receipt, is_read_only=True)
+            return
+        try:
+            operations, branch.routed = self._ending.parts(client, transaction, command.xa)
+        except ClientError as error:
+            del self.by_key[command.transaction]
+            error.kind, error.xa_code = ErrorKind.XA, XA_RBROLLBACK
+            raise
+        branch.published = [
+            each.message for each in operations if isinstance(each, AddMessage) and each.message.destination.is_topic
+        ]
+        branch.adds_to = frozenset(part for each in transaction.messages for part in names.split(each.destination))
+        queues = (entry.queue for _, _, entry in transaction.acknowledged)
+        branch.removes_from = frozenset(queue.destination for queue in queues if queue is not None)
+        branch.is_preparing = True
+        branch.client = None
+        self._append(
+            PrepareTransaction(
+                command.xa,
+                operations,
+                encode_prepare(command.xa),
+                Then(client, lambda operation: self._has_prepared(operation, branch, client, command.receipt)),
+            )
+        )
+
+    def _has_prepared(
+        self, operation: PrepareTransaction, branch: Branch, client: Client, receipt: Receipt | None
+    ) -> None:
+        """It survives from now on."""
+        if operation.is_refused:
+            self._reopen(branch)
+            client.send_failure(
+                refusal(
+                    f"Transaction {branch.xa.key} was not prepared: the store has not ended another one of that id",
+                    "Roll this one back, or prepare it again later.",
+                    ErrorKind.XA,
+                    xa_code=XAER_PROTO,
+                    receipt=receipt,
+                )
+            )
+            return
+        branch.is_preparing = False
+        branch.is_prepared = True
+        client.send_prepared(receipt, is_read_only=False)
+
+    def _reopen(self, branch: Branch) -> None:
+        """It is not prepared after all: its client's again as it was before, or rolled back if that left meanwhile."""
+        owner, transaction = branch.origin, branch.transaction
+        assert owner is not None, "prepared by a client"
+        assert transaction is not None, "what is not prepared is of this term"
+        branch.is_preparing = False
+        branch.client = owner
+        branch.routed = []
+        branch.published = []
+        if not owner.is_open:
+            del self.by_key[branch.xa.key]
+            self._ending.undo(transaction)
+
+    def commit(self, client: Client, command: Commit, xa: XaTransactionId) -> Work[None] | None:
+        branch = self._branch(client, command.transaction, "commit")
+        if branch.is_prepared:
+            self._decide(client, branch, command.receipt, is_commit=True)
+            return None
+        transaction = _unprepared(branch)
+        if command.is_two_phase:
+            raise refusal(
+                f"Cannot commit: transaction {xa.key} was not prepared", kind=ErrorKind.XA, xa_code=XAER_PROTO
+            )
+        del self.by_key[command.transaction]
+        try:
+            return self._ending.commit(client, transaction, command.receipt)
+        except ClientError as error:
+            error.kind, error.xa_code = ErrorKind.XA, XA_RBROLLBACK
+            raise
+
+    def roll_back(self, client: Client, command: Abort, xa: XaTransactionId) -> None:
+        branch = self._branch(client, xa.key, "roll back")
+        if branch.is_prepared:
+            self._decide(client, branch, command.receipt, is_commit=False)
+            return
+        transaction = _unprepared(branch)
+        del self.by_key[xa.key]
+        self._ending.undo(transaction)
+        client.send_receipt(command.receipt)
+
+    def _decide(self, client: Client, branch: Branch, receipt: Receipt | None, *, is_commit: bool) -> None:
+        del self.by_key[branch.xa.key]
+        payload = encode_commit(branch.xa) if is_commit else encode_rollback(branch.xa)
+        end = Then(client, lambda operation: self._has_ended(operation, branch, client, receipt))
+        self._append(EndTransaction(branch.xa, is_commit, payload, end))
+
+    def _has_ended(
+        self, operation: EndTransaction, branch: Branch, client: Client, receipt: Receipt | None
+    ) -> Work[None]:
+        """The decision is durable: what it adds becomes visible, or what it withheld is offered again."""
+        by_owner = self._destinations.by_owner
+        touched, pace = self._dispatcher.touched, self._dispatcher.pace
+        fan_out = self._dispatcher.fan_out
+        transaction = branch.transaction
+        if transaction is not None and operation.is_commit:
+            yield from self._ending.settle(transaction, pace)
+        elif transaction is not None:
+            self._ending.undo(transaction)
+        scheduler = self._arrivals.scheduler
+        for owner, paged in operation.added:
+            if pace.is_full():
+                yield
+            if scheduler is not None and owner == scheduler.owner:
+                scheduler.added(paged.message, paged.order_key)
+                continue
+            queue = by_owner.get(owner) or self._destinations.wake_owner(owner)
+            if isinstance(queue, DurableSubscription) and not queue.takes(paged.message):
+                # It began after the transaction was prepared, where those are named that are passed over.
+                entry = Entry(paged.message, paged.order_key, paged.location, paged.size, 0)
+                self._dispatcher.remove(queue, entry)
+            elif queue is not None:
+                queue.add(paged.message, paged.order_key, paged.location, paged.size)
+                touched[queue] = None
+                if self._dispatcher.tells_arrived and queue.topic is None:
+                    self._dispatcher.arrived(paged.message)
+        if transaction is None:
+            for owner, paged in operation.returned:
+                if pace.is_full():
+                    yield
+                queue = by_owner.get(owner) or self._destinations.wake_owner(owner)
+                if queue is not None:
+                    queue.take_back(paged)
+        for owner, _ in (*operation.removed, *operation.returned):
+            if owner in by_owner:
+                touched[by_owner[owner]] = None
+        if operation.is_commit:
+            for message in branch.published:
+                topic = self._destinations.by_name.get(message.destination)
+                if self._dispatcher.tells_arrived:
+                    self._dispatcher.arrived(message)
+                if isinstance(topic, Topic) and branch.origin is not None:
+                    fan_out.publish(topic, message, branch.origin.connection, count=len(branch.published))
+                if pace.is_full():
+                    yield
+            yield from self._arrivals.shown(branch.origin or client, branch.routed, pace)
+        if operation.is_unknown:
+            client.send_failure(
+                refusal(
+                    f"There is no transaction {operation.transaction.key}",
+                    kind=ErrorKind.XA,
+                    xa_code=XAER_NOTA,
+                    receipt=receipt,
+                )
+            )
+        else:
+            client.send_receipt(receipt)
+
+
+def check_is_its(client: Client, branch: Branch) -> None:
+    """ClientError when that is another user's branch, which is not prepared."""
+    if branch.client is not None and branch.client.principal.name != client.principal.name:
+        raise refusal(f"Transaction {branch.xa.key} belongs to another user", kind=ErrorKind.XA, xa_code=XAER_PROTO)
+
+
+def _unprepared(branch: Branch) -> Transaction:
+    """What a branch holds that is not prepared. ClientError while it is being prepared: its client has to wait for the
+    answer first."""
+    if branch.is_preparing:
+        raise refusal(
+            f"Transaction {branch.xa.key} is being prepared",
+            "Its prepare has to be answered first.",
+            ErrorKind.XA,
+            xa_code=XAER_PROTO,
+        )
+    assert branch.transaction is not None, "what is not prepared is of this term"
+    return branch.transaction

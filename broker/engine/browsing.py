@@ -1,0 +1,86 @@
+"""Browsers: they are shown what queues hold, each as it is when its turn comes, and are told when that was all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from tandemmq.broker.core.containment import tell
+from tandemmq.broker.core.delivery import Delivery, Subscription
+from tandemmq.broker.core.queue.browse import Browse
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.slices import Pace, Rounds, Work
+from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.operations import Page
+
+
+class Browsing(Part):
+    """Shows browsers what there is. ``deliver`` tells their sessions."""
+
+    def __init__(self, shared: Shared, deliver: Callable[[Sequence[Delivery]], None]) -> None:
+        super().__init__(shared)
+        self._deliver = deliver
+        self._under_way: dict[Subscription, list[Browse]] = {}
+        self._rounds = Rounds(shared.loop.start, self._show)
+
+    def _page(self, subscription: Subscription, browse: Browse, page: Page) -> None:
+        """What was read for a browser."""
+        browse.page(page.messages, page.is_end)
+        self.show(subscription)
+
+    def begin(self, subscription: Subscription, queues: Iterable[Queue]) -> Work[None]:
+        """``subscription`` begins to look at what those queues hold, each as it is when its turn comes."""
+        pace = Pace()
+        browses = []
+        for queue in queues:
+            browses.append((yield from queue.browse(subscription, pace)))
+            if not subscription.is_open:
+                return
+        self._under_way[subscription] = browses
+        self.show(subscription)
+
+    def is_under_way(self, subscription: Subscription) -> bool:
+        """Whether there is, or may be, more that it was not shown."""
+        return subscription in self._under_way
+
+    def end(self, subscription: Subscription) -> None:
+        """It looks no more."""
+        self._under_way.pop(subscription, None)
+
+    def show(self, subscription: Subscription) -> None:
+        """Give a browser what it has room for, one queue after the other, and tell it when it has seen all. What is
+        more than a step goes on in slices."""
+        self._rounds.ask(subscription)
+
+    def show_soon(self, subscription: Subscription) -> None:
+        """As ``show``, once for all the room that a browser makes before then: most acknowledge one by one."""
+        self._rounds.ask_soon(subscription)
+
+    def _show(self, subscription: Subscription) -> Work[None]:
+        pace = Pace()
+        browses = self._under_way.get(subscription)
+        if browses is None:
+            return
+        while browses:
+            browse = browses[0]
+            yield from browse.look(pace)
+            if subscription not in self._under_way or not subscription.is_open:
+                return
+            if deliveries := browse.dispatch(self._clock()):
+                self._deliver(deliveries)
+                if pace.is_full(len(deliveries)):
+                    yield
+                continue
+            if browse.wants_look:
+                continue
+            if not browse.is_over or subscription.outlet.is_held:
+                if browse.wants_page:
+                    page = browse.ask_page()
+                    page.context = Then(None, partial(self._page, subscription, browse))
+                    self._append(page)
+                return
+            del browses[0]
+        del self._under_way[subscription]
+        outlet = subscription.outlet
+        tell(outlet, outlet.session.nothing, subscription.id)

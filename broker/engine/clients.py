@@ -1,0 +1,321 @@
+"""The life of a client: who it is, its commands one after the other, and the end of all that it had.
+
+While something is found out for a client, or done for it in steps, its next commands wait, and no more is read from it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from tandemmq.broker.core import names
+from tandemmq.broker.core.access import ANONYMOUS, Credentials, Principal
+from tandemmq.broker.core.client import Client, Connection
+from tandemmq.broker.core.commands import (
+    ClientError,
+    Command,
+    Connect,
+    Disconnect,
+    ErrorKind,
+    ProtocolFailure,
+    Subscribe,
+)
+from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up, tell
+from tandemmq.broker.core.delivery import QueueBase
+from tandemmq.broker.core.memory import CONNECTION_BYTES, Kind
+from tandemmq.broker.core.slices import Pace, Work, is_done
+from tandemmq.broker.engine.advisories import Advising
+from tandemmq.broker.engine.connection_ids import ConnectionIds
+from tandemmq.broker.engine.fan_out import FanOut
+from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.operations import AddConnection, Atomic
+from tandemmq.store.records.message_ids import is_of_numbered
+
+log = logging.getLogger(__name__)
+
+# A message may repeat what the client said, at any length.
+_LOGGED_CHARACTERS_MAX = 500
+
+Answer = TypeVar("Answer")
+# What carries out a command: at once, or as work, for which its client waits where it takes more than a step.
+Handler = Callable[[Client, Any], Work[None] | None]
+# What ends with a client: puts the queues that are to be dispatched afterwards into the dictionary.
+Ending = Callable[[Client, dict[QueueBase, None], Pace], Work[None] | None]
+
+
+def _nothing() -> None:
+    """Nobody is there any more."""
+
+
+def _address_of(client: Client) -> str:
+    """From where it comes, without the port."""
+    return client.connection.peer.rpartition(":")[0]
+
+
+class Clients(Part):
+    """Begins and ends clients. ``handle`` carries out a command; ``endings`` are what ends with a client, in order;
+    ``on_leave`` is told at once of one that leaves."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        fan_out: FanOut,
+        advising: Advising,
+        handle: Callable[[Connection, Command], None],
+    ) -> None:
+        super().__init__(shared)
+        self.all: set[Client] = set()
+        # Those of whom something is still there, and who waits for the end of that.
+        self.leavers: dict[Client, list[Callable[[], None]]] = {}
+        self.endings: tuple[Ending, ...] = ()
+        self.on_leave: Callable[[Client], None] = lambda client: None
+        self._fan_out = fan_out
+        self._advising = advising
+        self._handle = handle
+        self._client_ids: dict[str, Client] = {}
+        self._connection_ids: dict[str, Client] = {}
+        self._connection_owners = ConnectionIds(shared.store.connections())
+
+    # ---- its commands
+
+    def carry_out(self, client: Client, command: Command, handler: Handler) -> None:
+        """Have ``handler`` carry out a command that had to wait. What is wrong with it is told to its client."""
+        try:
+            work = handler(client, command)
+        except ClientError as error:
+            self.refuse(client, command, error)
+            return
+        if work is not None:
+            self.work_for(client, command, work)
+
+    def work_for(self, client: Client, command: Command, work: Work[None]) -> None:
+        """The steps of what ``client`` asked for; it waits meanwhile."""
+        try:
+            if is_done(work):
+                self.await_out(client)
+                return
+        except ClientError as error:
+            self.refuse(client, command, error)
+            return
+        client.is_busy = True
+
+        def finish(then: Callable[[None], None]) -> None:
+            self._start(self._finish(client, command, work, then))
+
+        self.when_known(client, finish, lambda _: self.await_out(client))
+
+    def _finish(self, client: Client, command: Command, work: Work[None], then: Callable[[None], None]) -> Work[None]:
+        """The rest of what was begun for ``client``, who waits meanwhile, or leaves."""
+        try:
+            yield from work
+        except ClientError as error:
+            if client.is_open:
+                self.refuse(client, command, error)
+        except Exception:
+            hang_up(client.connection)
+        client.is_busy = False
+        then(None)
+        if not client.is_open:
+            yield from self._leaving(client)
+
+    def await_out(self, client: Client) -> None:
+        """What it says next is not looked at while something that it sent is going out."""
+        if client.connection in self._fan_out.origins and client.is_open:
+            self.when_known(client, partial(self._fan_out.tell_when_out, client.connection), lambda _: None)
+
+    def when_known(
+        self, client: Client, ask: Callable[[Callable[[Answer], None]], object], then: Callable[[Answer], None]
+    ) -> None:
+        """Ask something that may take its time. What the client says meanwhile waits, and nothing more is read from it;
+        ``then`` gets the answer, unless it left."""
+        client.awaited = []
+        is_held = False
+
+        def answered(answer: Answer) -> None:
+            waiting, client.awaited = client.awaited, None
+            if not client.is_open or waiting is None:
+                return
+            try:
+                then(answer)
+                if is_held and not client.is_asked_for:  # else there is more to be asked
+                    client.connection.resume_reading()
+                for each in waiting:
+                    self._handle(client.connection, each)
+            except Exception:
+                hang_up(client.connection)
+
+        ask(answered)
+        if client.is_asked_for and client.is_open:
+            is_held = True
+            client.connection.stop_reading()
+
+    def refuse(self, client: Client, command: Command, error: ClientError) -> None:
+        """``command`` fails: its client is told."""
+        if error.receipt is None:
+            error.receipt = getattr(command, "receipt", None)
+        if isinstance(command, Subscribe):
+            error.refused_id = command.id
+        session = client.session
+        tell(client.connection, session.fail, error)
+        is_fatal = error.is_fatal and (not session.survives_errors or isinstance(command, Connect | ProtocolFailure))
+        if is_fatal or (self._settings.stomp_strict_errors and not session.survives_errors):
+            log.info("%r hung up on: %s", client.connection, error.message[:_LOGGED_CHARACTERS_MAX])
+            self.hang_up(client)
+
+    # ---- the beginning
+
+    def opened(self, connection: Connection) -> Client:
+        """A connection begins."""
+        client = connection.client = Client(connection)
+        client.holder.add(Kind.STATE, CONNECTION_BYTES)
+        self.all.add(client)
+        return client
+
+    def connect(self, client: Client, command: Connect) -> None:
+        """Find out who that is."""
+
+        def admit(answer: Principal | ClientError) -> None:
+            try:
+                if isinstance(answer, ClientError):
+                    raise answer
+                self._admit(client, command, answer)
+            except ClientError as error:
+                self.refuse(client, command, error)
+
+        peer, certificate = client.connection.peer, client.connection.certificate
+        credentials = Credentials(peer, command.login, command.passcode, certificate)
+        self.when_known(client, partial(self._access.connect, credentials), admit)
+
+    def _admit(self, client: Client, command: Connect, principal: Principal) -> None:
+        """It is ``principal``. A connection id is his for good: his answer comes when the store knows that."""
+        id, user = command.connection_id, principal.owner
+        if id is not None:
+            self._check_connection_id(client, id, principal)
+        if id is None or user is None or self._connection_owners.take(id, user, _address_of(client)):
+            self._enter(principal, client, command)
+            return
+
+        def store(then: Callable[[None], None]) -> None:
+            self._append(AddConnection(id, user, Then(client, lambda _: then(None))))
+
+        self.when_known(client, store, lambda _: self.carry_out(client, command, partial(self._enter, principal)))
+
+    def _enter(self, principal: Principal, client: Client, command: Connect) -> None:
+        former = None if command.connection_id is None else self._connection_ids.get(command.connection_id)
+        if former is not None:
+            # The client came back before the loss of its old socket was noticed here (openwire.md 16.3).
+            self.hang_up(former, after_flush=False)
+        if command.client_id is not None:
+            names.check_length("the client id", command.client_id, ErrorKind.CLIENT_ID)
+            other = self._client_ids.get(command.client_id)
+            if other is not None and command.steals_client_id and other.principal.name == principal.name:
+                self.hang_up(other, after_flush=False)
+            elif other is not None and other.is_open:
+                raise ClientError(
+                    f"Client id {command.client_id!r} is connected already from {other.connection.peer}",
+                    "A client id belongs to one connection at a time.",
+                    kind=ErrorKind.CLIENT_ID,
+                )
+            former = other or former
+        if former is not None and former in self.leavers:
+            # What it had is to be over before it begins again under the same name.
+            enter = partial(self._enter, principal)
+            self.when_known(client, partial(self._when_left, former), lambda _: self.carry_out(client, command, enter))
+            return
+        if command.client_id is not None:
+            self._client_ids[command.client_id] = client
+            client.id = command.client_id
+        if command.connection_id is not None:
+            self._connection_ids[command.connection_id] = client
+            client.connection_id = command.connection_id
+        client.principal = principal
+        client.user_id = principal.name if self._settings.populate_jmsx_user_id else None
+        self._advising.connected(client, command.login)
+        user = None if principal.name == ANONYMOUS else principal.name
+        tell(client.connection, client.session.connected, command, client.connection.id, user)
+
+    def _check_connection_id(self, client: Client, id: str, principal: Principal) -> None:
+        """It belongs to the user who had it first, also while he is away: the ids of his messages begin with it."""
+        names.check_length("the id of a connection", id, ErrorKind.CLIENT_ID)
+        former = self._connection_ids.get(id)
+        is_anothers = former is not None and former.principal.name != principal.name
+        if not is_anothers and principal.owner is not None:
+            is_anothers = self._connection_owners.is_refused(id, principal.owner, _address_of(client))
+        if is_anothers or is_of_numbered(id):
+            raise ClientError(
+                f"Connection {id} belongs to another user, or to a program of other users elsewhere",
+                "A connection is taken over by its own user only, and a program connects for others from where it is.",
+                kind=ErrorKind.SECURITY,
+            )
+
+    # ---- the end
+
+    def disconnect(self, client: Client, command: Disconnect) -> None:
+        """In order: its receipt is told when all before it is durable."""
+        if command.is_awaited:
+            client.connection.await_login()
+
+        def answer(_: Atomic) -> None:
+            client.send_receipt(command.receipt)
+            if client.is_there:
+                client.is_there = False
+                if not command.is_awaited:
+                    client.connection.close()
+
+        # An empty operation: it comes back when all before it is durable.
+        self._leave(client, partial(self._append, Atomic((), None, Then(client, answer))))
+
+    def closed(self, client: Client) -> None:
+        """The connection is over: open transactions are rolled back, what it did not acknowledge goes to others."""
+        client.is_there = False
+        self._leave(client)
+
+    def hang_up(self, client: Client, *, after_flush: bool = True) -> None:
+        """It is over: what was said to it still goes out, ``after_flush``."""
+        self.closed(client)
+        client.connection.close(after_flush)
+
+    def _leave(self, client: Client, then: Callable[[], None] | None = None) -> None:
+        """Nothing goes to it from now on; what it had open ends in slices, after what was begun for it, and ``then`` is
+        called."""
+        if not client.is_open:
+            return
+        client.is_open = False
+        client.awaited = None
+        self.all.discard(client)
+        try:
+            self.on_leave(client)
+        except Exception:  # the rest of what it had is to end all the same
+            log.exception("%r: its end %s", client.connection, ERROR_OF_BROKER)
+        for each in client.subscriptions.values():
+            each.end()
+        self.leavers[client] = [] if then is None else [then]
+        if not client.is_busy:
+            self._start(self._leaving(client))
+
+    def _leaving(self, client: Client) -> Work[None]:
+        pace = Pace()
+        left: dict[QueueBase, None] = {}
+        for end in self.endings:
+            try:
+                work = end(client, left, pace)
+                if work is not None:
+                    yield from work
+            except Exception:  # the rest of what it had is to end all the same
+                log.exception("%r: its end %s", client.connection, ERROR_OF_BROKER)
+        if client.id is not None:
+            del self._client_ids[client.id]
+        if client.connection_id is not None:
+            del self._connection_ids[client.connection_id]
+        # No cycle is left: what a client leaves is freed at once, and the collector need not look for it.
+        client.holder.on_space = _nothing
+        client.connection.client = None
+        for then in self.leavers.pop(client):
+            then()
+
+    def _when_left(self, client: Client, then: Callable[[None], None]) -> None:
+        """``then`` is called when all is over that belonged to ``client``, who is leaving."""
+        self.leavers[client].append(partial(then, None))

@@ -1,0 +1,169 @@
+"""Dead letters: what could not be delivered, or has expired, goes where its policy says, or for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tandemmq.broker.core.advisor import MessageEvent
+from tandemmq.broker.core.client import ReceiptDue
+from tandemmq.broker.core.dead_letters import dead_letter
+from tandemmq.broker.core.delivery import Entry, Outlet, QueueBase
+from tandemmq.broker.core.policies import DeadLetterStrategy
+from tandemmq.broker.core.slices import Work
+from tandemmq.broker.core.topics.topic import Topic
+from tandemmq.broker.engine.fan_out import NOBODY, FanOut
+from tandemmq.broker.engine.operations import encode_payload, removal, unmatched_acks
+from tandemmq.broker.engine.ports import Notify, Then
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.operations import AddMessage, Atomic, OrderKey, RemoveMessage
+from tandemmq.store.records.message import Destination, Message
+from tandemmq.store.records.message_ids import broker_producer
+
+# So many dead letters of durable subscriptions are known, so that others that give up the same message make no more.
+BURIED_MAX = 100_000
+
+
+class DeadLetters(Part):
+    """Makes dead letters. ``added`` makes visible what is stored, ``fan_out`` gives a topic's letters to its plain
+    subscribers. ``tell`` is told what happens to messages."""
+
+    def __init__(self, shared: Shared, fan_out: FanOut, added: Callable[[AddMessage, Outlet], Work[None]]) -> None:
+        super().__init__(shared)
+        self.count = 0
+        self.expired = 0
+        self.tell: Notify = lambda event, message, destination, subscription: None
+        self._publish = fan_out.publish
+        self._added = added
+        # Dead letters of durable subscriptions, the oldest first: where they went, and which message each was.
+        self._buried: dict[tuple[Destination, OrderKey | str], None] = {}
+
+    def send_to_dlq(self, queue: QueueBase, entry: Entry, cause: str, waiting: ReceiptDue | None = None) -> bool:
+        """``entry``, which is out of its queue, becomes a dead letter, or goes for good when nobody wants it as one.
+        Returns whether ``waiting`` is told when the store has done so; nothing is to be done for what it never had."""
+        return self._send_to_dlq(queue, entry, cause, waiting, is_expired=False)
+
+    def expire(self, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None = None) -> bool:
+        """As ``bury``, for a message whose time is over."""
+        self.expired += 1
+        self.tell(MessageEvent.EXPIRED, entry.message, queue.destination, None)
+        cause = f"Message expired at {entry.message.expiration}, met at {self._clock()}"
+        return self._send_to_dlq(queue, entry, cause, waiting, is_expired=True)
+
+    def _send_to_dlq(
+        self, queue: QueueBase, entry: Entry, cause: str, waiting: ReceiptDue | None, *, is_expired: bool
+    ) -> bool:
+        destination = queue.destination
+        strategy = self._policies.of(destination).dead_letter
+        key = queue.subscription_key
+        target = strategy.target(destination, key)
+        message = entry.message
+        if (
+            target is None
+            or target == destination
+            or queue.is_dead_letter_queue
+            or not strategy.wants(is_persistent=message.persistent, is_expired=is_expired)
+            or (
+                key is not None
+                and strategy.enable_audit
+                and self._is_buried(target, entry.order_key or message.message_id)
+            )
+        ):
+            if entry.order_key:
+                self._append(removal(queue, entry, context=waiting))
+            return bool(entry.order_key)
+        letter = self._letter(message, destination, target, strategy, cause, has_own_id=key is not None)
+        if target.is_topic:
+            return self._bury_in_topic(self._destinations.dead_letter_topic(target), letter, queue, entry, waiting)
+        parts: list[AddMessage | RemoveMessage] = [self._add(letter, target)]
+        if entry.order_key:
+            parts.append(removal(queue, entry))
+        self._bury(parts, waiting)
+        return True
+
+    def _letter(
+        self,
+        message: Message,
+        of: Destination,
+        target: Destination,
+        strategy: DeadLetterStrategy,
+        cause: str,
+        *,
+        has_own_id: bool,
+    ) -> Message:
+        """What ``message`` of a queue or topic becomes; with an id of its own where others may give up the same one."""
+        self.count += 1
+        self.tell(MessageEvent.DEAD_LETTER, message, of, None)
+        message_id = None
+        if has_own_id:
+            message_id = f"{broker_producer(f'ID:dead-letter-{self._store.epoch}')}:{self.count}"
+        expiration = self._clock() + strategy.expiration if strategy.expiration else 0
+        return dead_letter(message, target, cause, message_id, expiration)
+
+    def _add(self, letter: Message, target: Destination) -> AddMessage:
+        return AddMessage(letter, self._destinations.dead_letter_queue(target).owners, encode_payload(letter))
+
+    def _bury_in_topic(
+        self, topic: Topic, letter: Message, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None
+    ) -> bool:
+        """Durable subscriptions keep it. Without any it is told to who is there, once its original is gone."""
+        parts: list[AddMessage | RemoveMessage] = []
+        owners = topic.takers(letter, NOBODY)
+        if owners:
+            add = AddMessage(letter, owners, encode_payload(letter))
+            add.unmatched_acks = unmatched_acks(letter, topic, owners)
+            parts.append(add)
+        if entry.order_key:
+            parts.append(removal(queue, entry))
+        if not parts:
+            self._publish(topic, letter, NOBODY)
+            return False
+        self._bury(parts, waiting, None if owners else (topic, letter))
+        return True
+
+    def bury_lost(self, message: Message) -> None:
+        """A topic's consumer that does not keep up lost ``message``: it becomes a dead letter if it is wanted as one,
+        the same one for all of them, and while there is room for that."""
+        strategy = self._policies.of(message.destination).dead_letter
+        target = strategy.target(message.destination)
+        if (
+            target is None
+            or target.is_topic
+            or not strategy.wants(is_persistent=message.persistent, is_expired=False)
+            or self._store.is_full
+            or (strategy.enable_audit and self._is_buried(target, message.message_id))
+        ):
+            return
+        cause = "a consumer of its topic did not keep up"
+        letter = self._letter(message, message.destination, target, strategy, cause, has_own_id=True)
+        self._bury((self._add(letter, target),), None)
+
+    def _bury(
+        self,
+        parts: Sequence[AddMessage | RemoveMessage],
+        due: ReceiptDue | None,
+        untold: tuple[Topic, Message] | None = None,
+    ) -> None:
+        """Have ``parts`` done together; ``due`` is told then. ``untold``: a letter for a topic whose durable
+        subscriptions do not want it, which its subscribers are told when its original is gone."""
+
+        def buried(atomic: Atomic) -> Work[None]:
+            for part in atomic.operations:
+                if isinstance(part, AddMessage):
+                    yield from self._added(part, NOBODY)
+            if untold is not None:
+                self._publish(*untold, NOBODY)
+            if due is not None:
+                due.durable(atomic)
+
+        self._append(Atomic(parts, None, Then(None if due is None else due.client, buried)))
+
+    def _is_buried(self, target: Destination, which: OrderKey | str) -> bool:
+        """Whether somebody else of its topic gave up the same message, which is remembered from now on."""
+        buried = self._buried
+        key = target, which
+        if key in buried:
+            return True
+        if len(buried) >= BURIED_MAX:
+            del buried[next(iter(buried))]
+        buried[key] = None
+        return False

@@ -1,0 +1,168 @@
+"""What clients declare beside subscriptions: producers, and destinations that begin and end by a command."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tandemmq.broker.core import names
+from tandemmq.broker.core.access import Operation
+from tandemmq.broker.core.client import Client, ReceiptDue
+from tandemmq.broker.core.commands import (
+    AddDestination,
+    AddProducer,
+    ClientError,
+    ErrorKind,
+    RemoveDestination,
+    RemoveProducer,
+    refusal,
+)
+from tandemmq.broker.core.delivery import Subscription
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.topics.topic import Topic
+from tandemmq.broker.engine.advisories import Advising
+from tandemmq.broker.engine.routing import Router
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.operations import RemoveOwner
+from tandemmq.store.records.commands import encode_remove_destination
+from tandemmq.store.records.message import Destination, DestinationKind
+
+# Of one connection.
+PRODUCERS_MAX = 10_000
+TEMPORARIES_MAX = 1_000
+
+
+# What it takes to end a temporary destination, and to tell of a producer, in items of a step.
+_ENDED, _TOLD = 8, 4
+
+
+class Declarations(Part):
+    """Carries out what clients declare beside subscriptions. ``producing``: how many producers each destination has."""
+
+    def __init__(self, shared: Shared, router: Router, advising: Advising) -> None:
+        super().__init__(shared)
+        self.producing: Counter[Destination | None] = Counter()
+        self._router = router
+        self._advising = advising
+
+    def left(self, client: Client, pace: Pace) -> Work[None]:
+        """The connection is over: its temporary destinations end, and its producers."""
+        temporaries, client.temporaries = client.temporaries, set()
+        for destination in temporaries:
+            self.end_temporary(destination)
+            if pace.is_full(_ENDED):
+                yield
+        producers, client.producers = client.producers, {}
+        for id, named in producers.items():
+            self._producer_went(client, id, named)
+            if pace.is_full(_TOLD):
+                yield
+
+    def _producer_went(self, client: Client, id: str, destination: Destination | None) -> None:
+        self.producing[destination] -= 1
+        self._advising.producer(client, id, destination, self.producing[destination], is_there=False)
+        if not self.producing[destination]:
+            del self.producing[destination]
+
+    def add_producer(self, client: Client, command: AddProducer) -> None:
+        """ClientError when there are too many, or it may not send where it says."""
+        if command.id not in client.producers:
+            if len(client.producers) >= PRODUCERS_MAX:
+                raise refusal(f"More than {PRODUCERS_MAX} producers on a connection", kind=ErrorKind.RESOURCE)
+            if command.destination is not None:
+                self._router.open(client, command.destination)
+            client.producers[command.id] = command.destination
+            self.producing[command.destination] += 1
+            count = self.producing[command.destination]
+            self._advising.producer(client, command.id, command.destination, count, is_there=True)
+        client.send_receipt(command.receipt)
+
+    def remove_producer(self, client: Client, command: RemoveProducer) -> None:
+        """One that is not known is no matter."""
+        if command.id in client.producers:
+            self._producer_went(client, command.id, client.producers.pop(command.id))
+        client.send_receipt(command.receipt)
+
+    def add_destination(self, client: Client, command: AddDestination) -> None:
+        """A temporary one belongs to the client, any other needs the right to create it."""
+        destination = command.destination
+        if destination.kind > DestinationKind.TOPIC:
+            if destination not in client.temporaries:
+                if len(client.temporaries) >= TEMPORARIES_MAX:
+                    raise refusal(
+                        f"More than {TEMPORARIES_MAX} temporary destinations of a connection", kind=ErrorKind.RESOURCE
+                    )
+                if self._destinations.exists(destination):
+                    raise refusal(f"{destination} belongs to another connection", kind=ErrorKind.DESTINATION)
+                self._advising.owns(client, destination)
+                try:
+                    self._destinations.add_temporary(destination, client.principal.owner)
+                except ClientError:
+                    self._advising.ended(destination)
+                    raise
+                client.temporaries.add(destination)
+        else:
+            if names.is_wildcard(destination.name) or names.split(destination) != (destination,):
+                raise refusal(
+                    f"{destination} is not one destination",
+                    "What is created has a name without wildcards, commas and options.",
+                    ErrorKind.DESTINATION,
+                )
+            if names.is_advisory(destination):
+                raise refusal(
+                    f"{destination} is the broker's own",
+                    "It is there while somebody listens to it.",
+                    ErrorKind.SECURITY,
+                )
+            self._access.check(client.principal, Operation.CREATE, destination)
+            self._destinations.create(destination, client.principal.owner)
+        client.send_receipt(command.receipt)
+
+    def remove_destination(self, client: Client, command: RemoveDestination) -> None:
+        """With all it holds; ClientError while somebody uses it, or who may not."""
+        destination = command.destination
+        if destination.kind > DestinationKind.TOPIC:
+            if destination in client.temporaries:
+                self._check_unused(destination)
+                client.temporaries.discard(destination)
+                self.end_temporary(destination)
+            client.send_receipt(command.receipt)
+            return
+        self._access.check(client.principal, Operation.REMOVE, destination)
+        if not self._destinations.exists(destination):
+            client.send_receipt(command.receipt)
+            return
+        target = self._destinations.route(destination)
+        self._check_unused(destination)
+        self.remove(target, ReceiptDue(client, command.receipt))
+        if not target.owner:
+            client.send_receipt(command.receipt)
+
+    def _check_unused(self, destination: Destination) -> None:
+        target = self._destinations.by_name.get(destination)
+        users: list[Subscription] = []
+        if isinstance(target, Queue):
+            users = target.consumers
+        elif isinstance(target, Topic):
+            users = [*target.subscribers]
+        if users or (isinstance(target, Topic) and target.durables):
+            raise refusal(
+                f"Destination: {destination} still has an active subscription",
+                "Its consumers are to be closed first, its durable subscriptions to be deleted.",
+                ErrorKind.STATE,
+            )
+
+    def remove(self, target: Queue | Topic, waiting: ReceiptDue | None = None) -> None:
+        """``waiting`` is told when the store has done so, if it has to."""
+        destination = target.destination
+        self._destinations.remove(target)
+        self._advising.ended(destination)
+        if target.owner:
+            self._append(RemoveOwner(target.owner, encode_remove_destination(destination), waiting))
+
+    def end_temporary(self, destination: Destination) -> None:
+        """Its connection is over, or deleted it."""
+        target = self._destinations.by_name.get(destination)
+        if target is not None:
+            self._destinations.remove(target)
+            self._advising.ended(destination)

@@ -1,0 +1,128 @@
+"""Deliveries that take too long for the loop: a compressed body is inflated beside it, a large map written.
+
+What else is for the same outlet waits behind, so that each consumer has its order, and nothing more is given to it
+meanwhile (``Outlet.is_held``). What waits goes on one by one, while the outlet has room: a body that was inflated may
+be all that a client can read for a while. Who is gone when it is ready gets nothing: what was delivered goes back to
+its queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from tandemmq.broker.core.delivery import Delivery, Outlet, QueueBase
+from tandemmq.broker.engine.ports import InThread
+
+log = logging.getLogger(__name__)
+
+
+def at_once_on_the_loop(work: Callable[[], object], then: Callable[[], None]) -> None:
+    """For whoever has no threads."""
+    work()
+    then()
+
+
+class Preparing:
+    """Prepares long deliveries on a thread, in the order of each connection. ``deliver`` tells sessions;
+    ``in_thread(work, then)`` does ``work`` beside the loop, and calls ``then`` on it afterwards, whatever came of it;
+    ``on_space`` is told of outlets that may be given more again; ``dispatch`` of queues to which something went
+    back."""
+
+    __slots__ = ("_deliver", "_dispatch", "_in_thread", "_under_way", "_waiting", "on_space")
+
+    def __init__(
+        self,
+        in_thread: InThread,
+        deliver: Callable[[Sequence[Delivery]], None],
+        dispatch: Callable[[QueueBase], None],
+    ) -> None:
+        self._in_thread = in_thread
+        self._deliver = deliver
+        self._dispatch = dispatch
+        self._waiting: dict[Outlet, deque[Delivery]] = {}
+        self._under_way: set[Outlet] = set()  # of those that wait: the first is being prepared
+        self.on_space: Callable[[Outlet], None] = lambda outlet: None
+
+    def begin(self, prepare: Callable[[], None], delivery: Delivery) -> None:
+        """``delivery`` can be told once ``prepare`` was done."""
+        outlet = delivery[0].outlet
+        outlet.is_held = True
+        self._waiting.setdefault(outlet, deque()).appendleft(delivery)
+        self._under_way.add(outlet)
+        is_ready = False
+
+        def work() -> None:
+            nonlocal is_ready
+            try:
+                prepare()
+                is_ready = True
+            except Exception:
+                log.exception("%r: hung up, for a message could not be made ready for it", outlet)
+
+        self._in_thread(work, lambda: self._is_over(outlet, is_ready=is_ready))
+
+    def follow(self, delivery: Delivery) -> None:
+        """``delivery`` is for an outlet that ``is_held``."""
+        self._waiting[delivery[0].outlet].append(delivery)
+
+    def go_on(self, outlet: Outlet) -> None:
+        """It may have room again."""
+        if outlet in self._waiting and outlet not in self._under_way:
+            self._go_on(outlet)
+
+    def gone(self, outlet: Outlet) -> None:
+        """Its connection is over."""
+        self._under_way.discard(outlet)
+        for delivery in self._waiting.pop(outlet, ()):
+            self._take_back(delivery)
+
+    def end(self) -> None:
+        """Nothing more is told to anybody."""
+        self._waiting.clear()
+        self._under_way.clear()
+
+    def _is_over(self, outlet: Outlet, *, is_ready: bool) -> None:
+        if outlet not in self._under_way:
+            return
+        self._under_way.discard(outlet)
+        if not is_ready:
+            outlet.close(after_flush=False)
+            outlet.is_held = False
+            self.gone(outlet)
+            return
+        self._tell(outlet)  # whatever room there is: it was asked for when it was given out
+        self._go_on(outlet)
+
+    def _go_on(self, outlet: Outlet) -> None:
+        """What waits, while it has room."""
+        waiting = self._waiting[outlet]
+        while waiting and outlet not in self._under_way:
+            outlet.is_held = False
+            has_room = outlet.is_writable
+            outlet.is_held = True
+            if not has_room:
+                return  # ``go_on`` comes
+            self._tell(outlet)
+        if not waiting:
+            del self._waiting[outlet]
+            outlet.is_held = False
+            self.on_space(outlet)
+
+    def _tell(self, outlet: Outlet) -> None:
+        """The first that waits; it may have to be prepared, and is the first again then."""
+        delivery = self._waiting[outlet].popleft()
+        if not delivery[0].is_open:
+            self._take_back(delivery)
+            return
+        outlet.is_held = False
+        self._deliver((delivery,))
+        outlet.is_held = True
+
+    def _take_back(self, delivery: Delivery) -> None:
+        """It was not told. What had to be acknowledged goes back with its subscription."""
+        subscription, _, entry = delivery
+        if subscription.is_auto and entry.queue is not None:
+            entry.queue.untold(entry)
+            self._dispatch(entry.queue)

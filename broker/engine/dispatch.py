@@ -1,0 +1,278 @@
+"""What leaves the queues: deliveries to sessions, removals to the store, and what expires.
+
+The core decides who gets what; here it is told to the sessions, and what is gone by that is told to the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from tandemmq.broker.core.advisor import MessageEvent
+from tandemmq.broker.core.client import ReceiptDue
+from tandemmq.broker.core.commands import Undeliverable
+from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up
+from tandemmq.broker.core.delivery import Delivery, Entry, Outlet, QueueBase, Subscription
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.slices import Pace, Rounds, Work, at_once
+from tandemmq.broker.core.topics.topic import DurableSubscription, Topic, TopicSubscription
+from tandemmq.broker.engine.browsing import Browsing
+from tandemmq.broker.engine.dead_letters import DeadLetters
+from tandemmq.broker.engine.deferred_delivery import Preparing
+from tandemmq.broker.engine.expiring import Expiring
+from tandemmq.broker.engine.fan_out import FanOut
+from tandemmq.broker.engine.operations import removal
+from tandemmq.broker.engine.ports import Notify, Then
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.operations import AddMessage, Page
+from tandemmq.store.records.message import Destination, Message
+
+log = logging.getLogger(__name__)
+
+# ``tick`` comes so often; nothing is looked at more often.
+TICK_MS = 1_000
+# A step of a queue's dispatch is so many rounds (broker.core.queue.queue).
+ROUNDS_MAX = 8
+
+
+class Dispatcher(Part):
+    """Hands messages to consumers, and what has to be removed to the store. ``fan_out`` gives a topic's messages to its
+    plain subscribers."""
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        policies, loop = shared.policies, shared.loop
+        self.fan_out = FanOut(self.deliver, loop.start)
+        # Told to whom the address of a reply is about to be given, where that matters.
+        self.gives: Callable[[Outlet, Destination], None] | None = None
+        self.preparing = Preparing(loop.prepare_in_thread, self.deliver, self.dispatch)
+        # Told what happens to messages; of deliveries and acknowledgements only if a policy may want it told.
+        self.tell: Notify = lambda event, message, destination, subscription: None
+        self.tells_arrived = policies.any(lambda policy: policy.advisory_for_delivery)
+        self._tells_dispatched = policies.any(lambda policy: policy.advisory_for_dispatched)
+        self.tells_consumed = policies.any(lambda policy: policy.advisory_for_consumed)
+        self._tells = self._tells_dispatched or self.tells_consumed
+        self._beginning: set[Queue] = set()  # queues that give out nothing yet, and are asked again
+        self.dead_letters = DeadLetters(shared, self.fan_out, self.added)
+        self.browsing = Browsing(shared, self.deliver)
+        # Queues that got something by what the store reported, and are given out at the end of the step; and how full
+        # that is.
+        self.touched: dict[Queue, None] = {}
+        self.pace = Pace()
+        self._page_read = Then(None, self._take_page)
+        self._rounds = Rounds(loop.start, self._go_on)
+        self._expiring = Expiring(self._append, self.dead_letters.expire, self.dispatch, self._start)
+        self._sweep_from = 0
+        self._swept = 0
+
+    def dispatch(self, queue: QueueBase) -> None:
+        """Give out what can be given, and see to it that the next messages are read in time. What is more than a step
+        goes on in slices."""
+        if self._give_out(queue):
+            self._rounds.ask(queue)
+
+    def _give_out(self, queue: QueueBase) -> bool:
+        """A step of it. Whether there may be more."""
+        assert isinstance(queue, Queue), "there are no others"
+        now = self._clock()
+        if queue.start is not None and not self._has_begun(queue, now):
+            return False
+        rounds = ROUNDS_MAX
+        while rounds > 0:
+            rounds -= 1
+            deliveries = queue.dispatch(now)
+            if deliveries:
+                self.deliver(deliveries)
+            if queue.expired:
+                self._expiring.ask(queue)
+            if queue.routes is not None and queue.routes.is_placing:
+                rounds = 0  # as many were put into lanes as a step may have
+            if not queue.has_more:
+                break
+        else:
+            return True
+        # What has expired is to be gone before more of it is read.
+        if queue.is_paged and not queue.expired and queue.wants_page:
+            page = queue.ask_page()
+            page.context = self._page_read
+            self._append(page)
+        return False
+
+    def _take_page(self, page: Page) -> None:
+        """The store read what a queue had asked for."""
+        queue = self._destinations.by_owner.get(page.owner)
+        if queue is None:
+            return
+        queue.page(page.messages, page.is_end)
+        if isinstance(queue, DurableSubscription):
+            for entry in queue.take_unwanted():
+                self.remove(queue, entry)
+        self.touched[queue] = None
+
+    def _has_begun(self, queue: Queue, now: int) -> bool:
+        """Whether the queue gives out what it has; else it is asked again in time."""
+        assert queue.start is not None, "asked of such queues alone"
+        left = queue.start.waits(len(queue.consumers), now)
+        if left and queue not in self._beginning:
+            self._beginning.add(queue)
+            self._call_later(left / 1000, lambda: self._begin(queue))
+        return not left
+
+    def _begin(self, queue: Queue) -> None:
+        self._beginning.discard(queue)
+        self.dispatch(queue)
+
+    def _go_on(self, queue: QueueBase) -> Work[None]:
+        yield
+        while self._give_out(queue):
+            yield
+
+    def dispatch_all(self, queues: Iterable[QueueBase], pace: Pace) -> Work[None]:
+        """``dispatch`` of each, in steps, each by itself. ``queues`` are not to change meanwhile."""
+        for queue in queues:
+            dispatched = queue.dispatched
+            try:
+                if self._give_out(queue):
+                    self._rounds.ask(queue)
+            except Exception:  # the others give out what they hold all the same
+                log.exception("%s: giving out what it holds %s", queue.destination, ERROR_OF_BROKER)
+            if pace.is_full(1 + queue.dispatched - dispatched):
+                yield
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Tell the sessions, each by itself (broker.core.containment). What an AUTO subscription got is acknowledged by
+        that (STOMP 1.2, SUBSCRIBE)."""
+        last = None
+        gives = self.gives
+        for subscription, tag, entry in deliveries:
+            outlet = subscription.outlet
+            if outlet.is_held:
+                self.preparing.follow((subscription, tag, entry))
+                continue
+            try:
+                if gives is not None and entry.message.reply_to is not None:
+                    gives(outlet, entry.message.reply_to)
+                prepare = outlet.session.deliver(
+                    subscription.id, tag, entry.message, entry.redeliveries, subscription.ack
+                )
+            except Undeliverable as reason:
+                self._undeliverable(subscription, tag, entry, reason)
+                continue
+            except Exception:
+                hang_up(outlet)
+            else:
+                if prepare is not None:
+                    self.preparing.begin(prepare, (subscription, tag, entry))
+                    continue
+                if outlet is not last:
+                    outlet.touch()
+                    last = outlet
+            if entry.order_key and subscription.is_auto and entry.queue is not None:
+                self.remove(entry.queue, entry)
+        if self._tells:
+            self._tell_of(deliveries)
+
+    def _undeliverable(self, subscription: Subscription, tag: int, entry: Entry, reason: Undeliverable) -> None:
+        """It is a dead letter, where others find it whole."""
+        log.warning("message %s cannot be told to %r: %s", entry.message.message_id, subscription.outlet, reason)
+        if not subscription.is_auto:
+            subscription.take_one(tag)
+        queue = entry.queue
+        if queue is not None:
+            if not subscription.is_auto:
+                queue.settle(entry)
+            self.dead_letters.send_to_dlq(queue, entry, f"it cannot be told to a consumer: {reason}")
+            self._rounds.ask(queue)  # there is room for another one
+
+    def _tell_of(self, deliveries: Sequence[Delivery]) -> None:
+        """What an AUTO subscription got is consumed by that; what a browser is shown is neither."""
+        for subscription, _, entry in deliveries:
+            if self._tells_dispatched and not subscription.is_browser:
+                self.tell(MessageEvent.DISPATCHED, entry.message, entry.message.destination, subscription)
+        if self.tells_consumed:
+            self.consumed(each for each in deliveries if each[0].is_auto and not each[0].is_browser)
+
+    def added(self, add: AddMessage, origin: Outlet) -> Work[None]:
+        """A message for any number of owners is stored: it becomes visible."""
+        message = add.message
+        topic = self._destinations.by_name.get(message.destination)
+        if isinstance(topic, Topic):
+            self.fan_out.publish(topic, message, origin)
+        if self.tells_arrived:
+            self.arrived(message)
+        for owner in add.owners:
+            queue = self._destinations.by_owner.get(owner)
+            if queue is not None:
+                queue.add(message, add.order_key, add.location, add.size)
+                self.touched[queue] = None
+            if self.pace.is_full():
+                yield
+
+    def arrived(self, message: Message) -> None:
+        """It became visible in its destination. Asked for while ``tells_arrived``."""
+        self.tell(MessageEvent.DELIVERED, message, message.destination, None)
+
+    def consumed(self, deliveries: Iterable[Delivery]) -> None:
+        """They were acknowledged. Asked for while ``tells_consumed``."""
+        for subscription, _, entry in deliveries:
+            self.tell(MessageEvent.CONSUMED, entry.message, entry.message.destination, subscription)
+
+    def dispatch_pending(self, subscription: Subscription) -> None:
+        """Give a plain topic subscription what waits for it."""
+        at_once(self.pending(subscription, Pace()))
+
+    def pending(self, subscription: Subscription, pace: Pace) -> Work[None]:
+        """As ``dispatch_pending``, in steps."""
+        assert isinstance(subscription, TopicSubscription), "only a topic's subscription has no queue"
+        while subscription.pending:
+            deliveries = subscription.dispatch(self._clock())
+            if not deliveries:
+                break
+            self.deliver(deliveries)
+            if pace.is_full(len(deliveries)):
+                yield
+
+    # ---- out of a queue
+
+    def remove(self, queue: QueueBase, entry: Entry, waiting: ReceiptDue | None = None) -> None:
+        """``entry``, which is stored, is gone from ``queue``: the store forgets it. ``waiting`` is told when it has."""
+        self._append(removal(queue, entry, context=waiting))
+
+    # ---- time
+
+    def tick(self, now: int) -> Work[None]:
+        """Once a second: what expired in memory is cleared away, a bounded number of messages each time; when memory
+        runs short, queues without consumers leave theirs to the store."""
+        pace = Pace()
+        queues: list[Queue | Topic] = [*self._destinations.by_owner.values(), *self._destinations.by_name.values()]
+        stored = len(self._destinations.by_owner)
+        budget = self._settings.expiry_entries_per_tick
+        for number in range(len(queues)):
+            place = (self._sweep_from + number) % len(queues)
+            queue = queues[place]
+            if pace.is_full():
+                yield
+            # What is stored comes first, and is not to be looked at twice.
+            if isinstance(queue, Topic) or (place >= stored and queue.owner) or not self._is_sweep_due(queue, now):
+                continue
+            budget -= queue.held
+            yield from queue.sweep(now, pace)
+            if queue.expired:
+                self.dispatch(queue)
+            if budget <= 0:
+                self._sweep_from = place + 1
+                break
+        self._swept = now
+        if self._memory.used * 2 > self._memory.window_max:
+            for queue in queues:
+                if isinstance(queue, Queue):
+                    yield from queue.evict(pace)
+                    if pace.is_full():
+                        yield
+
+    def _is_sweep_due(self, queue: Queue, now: int) -> bool:
+        """As often as its policy says: at multiples of the period, those that fell between two calls included."""
+        if not queue.expiring_at or queue.expiring_at > now:
+            return False
+        period = self._policies.of(queue.destination).expire_messages_period
+        return 0 < period <= TICK_MS or (period > 0 and now // period > self._swept // period)

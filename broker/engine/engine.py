@@ -1,0 +1,418 @@
+"""Core decides, store remembers, sessions are told: the one place where the three meet.
+
+Nothing in here waits. A command is decided upon at once; what must survive is handed to the store and comes back
+through ``durable``, in order, and only then is it told (RECEIPT) and given on (MESSAGE). What need not survive
+takes the same way without the store. All methods are called on the event loop.
+
+An engine lives as long as one term as master. Loss of the store is not its affair: its connections are closed, and
+the next promotion builds a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from tandemmq.broker.core import commands
+from tandemmq.broker.core.access import Access, OpenAccess
+from tandemmq.broker.core.advisor import Advisor
+from tandemmq.broker.core.client import Client, Connection
+from tandemmq.broker.core.commands import ClientError, Command
+from tandemmq.broker.core.containment import ERROR_OF_BROKER, hang_up, tell
+from tandemmq.broker.core.delivery import QueueBase, Subscription
+from tandemmq.broker.core.destinations import Destinations
+from tandemmq.broker.core.memory import Memory
+from tandemmq.broker.core.policies import DestinationPolicy, Policies, RedeliveryPolicy
+from tandemmq.broker.core.selector import compile_selector, is_quick
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.slices import Pace, Rounds, Work, at_once, begin
+from tandemmq.broker.core.statistics import statistics
+from tandemmq.broker.core.topics.topic import TopicSubscription
+from tandemmq.broker.engine.acknowledge import Acknowledger
+from tandemmq.broker.engine.advisories import Advising
+from tandemmq.broker.engine.arrivals import Arrivals
+from tandemmq.broker.engine.clients import Clients, Handler
+from tandemmq.broker.engine.declarations import Declarations
+from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.idle_destinations import IdleDestinations
+from tandemmq.broker.engine.memory_holders import MemoryHolders
+from tandemmq.broker.engine.ports import Completion, Store
+from tandemmq.broker.engine.producing import Producing
+from tandemmq.broker.engine.publish import Sender
+from tandemmq.broker.engine.routing import Router
+from tandemmq.broker.engine.shared import Loop, Shared
+from tandemmq.broker.engine.slow_consumers import SlowConsumers
+from tandemmq.broker.engine.subscribe import Subscriber
+from tandemmq.broker.engine.transactions import Transactions
+from tandemmq.store.operations import Operation as StoreOperation
+
+log = logging.getLogger(__name__)
+
+# So much of what the store reports is taken in by one step.
+OPERATIONS_MAX = 1024
+# What it takes to end a subscription, in items of a step.
+_CLOSED = 4
+
+
+def _compile(selector: str) -> None:
+    """So that it is remembered, as is what is wrong with it: whoever compiles it next finds it."""
+    try:
+        compile_selector(selector)
+    except ClientError:
+        pass
+
+
+def destinations_of(
+    store: Store, settings: EngineSettings, policies: Policies, start: Callable[[Work[None]], object]
+) -> Work[Destinations]:
+    """What an engine on ``store`` begins with, of very many in steps. The arguments are those of the engine."""
+    destinations = Destinations(settings, Memory(settings.memory_limit), store.queue, policies, start)
+    yield from destinations.take_over(store.owners())
+    return destinations
+
+
+class Engine:
+    """Carries out the commands of all clients over one store, for one term as master. On the loop. ``on_drained`` is
+    called when producers, held back while ``is_congested``, may go on; ``advisor`` makes the messages of advisory
+    topics (None: there are none); ``destinations`` are those of ``destinations_of``, for this engine alone, where that
+    was done in slices before."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: EngineSettings,
+        loop: Loop,
+        *,
+        on_drained: Callable[[], object] = lambda: None,
+        policies: Policies | None = None,
+        access: Access | None = None,
+        advisor: Advisor | None = None,
+        destinations: Destinations | None = None,
+    ) -> None:
+        self.store = store
+        self._in_thread = loop.in_thread
+        self._start = start = loop.start
+        self._settings = settings
+        self._is_looking = False
+        self._on_drained = on_drained
+        access = access or OpenAccess(is_everywhere=True)
+        policies = policies or Policies(
+            (), DestinationPolicy(redelivery=RedeliveryPolicy(settings.maximum_redeliveries))
+        )
+        self._destinations = destinations or at_once(destinations_of(store, settings, policies, start))
+        self.memory = memory = self._destinations.memory
+        self._reported: deque[list[StoreOperation]] = deque()  # by the store, and not taken in yet
+        self._is_taking_in = False
+        self.reports = 0  # how often the store said what is durable
+        shared = Shared(store, settings, policies, access, self._destinations, loop)
+        self._destinations.clock = loop.clock
+        self._dispatcher = dispatcher = Dispatcher(shared)
+        dispatcher.preparing.on_space = lambda outlet: self.writable(cast("Connection", outlet))
+        self._advising = advising = Advising(shared, dispatcher, advisor)
+        if access.has_rights:
+            dispatcher.gives = advising.given
+        dispatcher.tell = dispatcher.dead_letters.tell = advising.message
+        self._destinations.on_new = advising.began
+        self._destinations.on_joined = dispatcher.dispatch
+        self._clients = clients = Clients(shared, dispatcher.fan_out, advising, self.handle)
+        self.memory_holders = MemoryHolders(memory, clients.all, self._destinations, loop.call_later)
+        self._router = Router(shared)
+        self._arrivals = Arrivals(shared, dispatcher)
+        self._sender = Sender(shared, self._router, self._arrivals)
+        self._transactions = Transactions(shared, dispatcher, self._sender)
+        self._acknowledger = Acknowledger(shared, dispatcher, self._transactions)
+        self._subscriber = Subscriber(shared, dispatcher, advising)
+        producing = Producing(shared, self._sender, self._transactions, clients, advising, dispatcher.fan_out)
+        self.flow = producing.flow
+        self._declarations = Declarations(shared, self._router, advising)
+        self._slow_consumers = SlowConsumers(policies, advising, self._abort_consumer)
+        self._idle_destinations = IdleDestinations(
+            shared, self._declarations.remove, lambda: bool(self._transactions.branches.by_key)
+        )
+        clients.on_leave = self.flow.left
+        clients.endings = (
+            self._transactions.left,
+            self._close_subscriptions,
+            lambda client, left, pace: self._declarations.left(client, pace),
+            lambda client, left, pace: advising.disconnected(client),
+            lambda client, left, pace: client.holder.end(),
+        )
+        self._ticking: tuple[Callable[[int], None], ...] = (self.flow.tick, self.memory_holders.tick, self._fire)
+        self._looking: tuple[Callable[[int], Work[None]], ...] = (
+            dispatcher.tick,
+            lambda now: self._slow_consumers.tick(now, list(clients.all)),
+            lambda now: self._idle_destinations.tick(now, self._declarations.producing),
+        )
+        self._writable_again = Rounds(start, self._go_on)
+        self._handlers: dict[type, Handler] = {
+            commands.Send: producing.send,
+            commands.Ack: self._acknowledger.ack,
+            commands.Nack: self._acknowledger.nack,
+            commands.GiveUp: self._acknowledger.give_up,
+            commands.Delivered: self._acknowledger.delivered,
+            commands.Pull: self._acknowledger.pull,
+            commands.SetPrefetch: self._acknowledger.set_prefetch,
+            commands.Subscribe: self._subscribe,
+            commands.Unsubscribe: self._subscriber.unsubscribe,
+            commands.Begin: self._transactions.begin,
+            commands.Prepare: producing.decide,
+            commands.Commit: producing.decide,
+            commands.Abort: producing.abort,
+            commands.Recover: self._transactions.branches.recover,
+            commands.AddProducer: self._declarations.add_producer,
+            commands.RemoveProducer: self._declarations.remove_producer,
+            commands.AddDestination: self._declarations.add_destination,
+            commands.RemoveDestination: self._declarations.remove_destination,
+            commands.Connect: clients.connect,
+            commands.Disconnect: self._disconnect,
+            commands.ProtocolFailure: self._protocol_failure,
+        }
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the store, or this engine with what that reports, has more to do than it should: producers are to
+        wait for ``on_drained``."""
+        return self.store.is_congested or len(self._reported) > 1
+
+    def drained(self) -> None:
+        """The store said what is durable, or took in what was too much for it."""
+        if not self.is_congested:
+            self._on_drained()
+
+    def take_prefetches(self) -> None:
+        """What the policies say of prefetches changed."""
+        begin(self._acknowledger.take_prefetches(list(self._clients.all)), self._start)
+
+    def end(self) -> None:
+        """The term is over: it has no connections any more, and does nothing of its own."""
+        self.flow.end()
+        self._dispatcher.preparing.end()
+
+    # ---- connections
+
+    def opened(self, connection: Connection) -> None:
+        """A connection begins; ``closed`` ends it."""
+        client = self._clients.opened(connection)
+        client.holder.on_space = partial(self.writable, connection)
+
+    def closed(self, connection: Connection) -> None:
+        """The connection is over: open transactions are rolled back, what it did not acknowledge goes to others."""
+        if connection.client is not None:
+            self._clients.closed(connection.client)
+        self._dispatcher.preparing.gone(connection)
+
+    def writable(self, connection: Connection) -> None:
+        """More may be written to it."""
+        self._dispatcher.preparing.go_on(connection)
+        client: Client | None = connection.client
+        if client is not None:
+            self._writable_again.ask(client)
+
+    def _go_on(self, client: Client) -> Work[None]:
+        pace = Pace()
+        for subscription in list(client.subscriptions.values()):
+            if isinstance(subscription, TopicSubscription) and not subscription.is_held_back:
+                yield from self._dispatcher.pending(subscription, pace)
+            else:
+                self._acknowledger.go_on(subscription)
+            if pace.is_full(1 + len(subscription.queues)):
+                yield
+
+    def handle(self, connection: Connection, command: Command) -> None:
+        """Carry out one command. What the peer did wrong is told to its session, not raised."""
+        client: Client | None = connection.client
+        if client is None or not client.is_open:
+            self._after_its_end(connection, client, command)
+            return
+        if client.awaited is not None:
+            client.awaited.append(command)
+            return
+        try:
+            work = self._handlers[type(command)](client, command)
+        except ClientError as error:
+            self._clients.refuse(client, command, error)
+            return
+        if work is not None:
+            self._clients.work_for(client, command, work)
+
+    def _after_its_end(self, connection: Connection, client: Client | None, command: Command) -> None:
+        """What is said behind the end of a connection that keeps its socket (OpenWire): it begins anew, or hangs up."""
+        if not connection.session.survives_errors:
+            return
+        if isinstance(command, commands.Disconnect):
+            connection.await_hang_up()
+        elif isinstance(command, commands.Connect) and client is not None and client in self._clients.leavers:
+            self._clients.leavers[client].append(lambda: self._after_its_end(connection, connection.client, command))
+        elif isinstance(command, commands.Connect) and client is None:
+            self.opened(connection)
+            self.handle(connection, command)
+
+    def _close_subscriptions(self, client: Client, left: dict[QueueBase, None], pace: Pace) -> Work[None]:
+        subscriptions, client.subscriptions = client.subscriptions, {}
+        # First all are closed, then what they left is given on: not from one of this client's to the next.
+        for each in subscriptions.values():
+            try:
+                yield from self._subscriber.close(each, left, pace)
+            except Exception:
+                log.exception("%r: the end of %r %s", client.connection, each.id, ERROR_OF_BROKER)
+            if pace.is_full(_CLOSED):
+                yield
+        yield from self._dispatcher.dispatch_all(left, pace)
+
+    def _subscribe(self, client: Client, command: commands.Subscribe) -> Work[None] | None:
+        selector = command.selector
+        if selector is None or is_quick(selector):
+            return self._subscriber.subscribe(client, command)
+
+        def compile_first(then: Callable[[None], None]) -> None:
+            self._in_thread(partial(_compile, selector), lambda: then(None))
+
+        clients = self._clients
+        clients.when_known(
+            client, compile_first, lambda _: clients.carry_out(client, command, self._subscriber.subscribe)
+        )
+        return None
+
+    def _protocol_failure(self, client: Client, command: commands.ProtocolFailure) -> None:
+        if command.transaction is not None:
+            self._transactions.mark_rollback_only(client, command.transaction, command.error.message)
+        raise command.error
+
+    def _disconnect(self, client: Client, command: commands.Disconnect) -> None:
+        if not (self.flow.is_holding and self.flow.follow_out(client, command)):
+            self._clients.disconnect(client, command)
+
+    def _abort_consumer(
+        self, client: Client, subscription: Subscription, error: ClientError, ends_connection: bool
+    ) -> None:
+        """See ports.AbortConsumer."""
+        is_strict = self._settings.stomp_strict_errors and not client.session.survives_errors
+        if ends_connection or is_strict:
+            tell(client.connection, client.session.fail, error)
+            self._clients.hang_up(client)
+            return
+
+        def end(client: Client, of: commands.Unsubscribe) -> Work[None]:
+            del client.subscriptions[subscription.id]
+            left: dict[QueueBase, None] = {}
+            pace = Pace()
+            yield from self._subscriber.close(subscription, left, pace)
+            if client.is_there:
+                tell(client.connection, client.session.close_consumer, subscription.id, error)
+            yield from self._dispatcher.dispatch_all(left, pace)
+
+        self._clients.carry_out(client, commands.Unsubscribe(subscription.id), end)
+
+    # ---- back from the store
+
+    def durable(self, operations: list[StoreOperation]) -> None:
+        """Those operations hold, in the order in which they were handed over. Where one of them leads to an error, all
+        others hold none the less."""
+        self.reports += 1
+        self._reported.append(operations)
+        if not self._is_taking_in:
+            work = self._take_in()
+            try:
+                next(work)
+            except StopIteration:
+                pass
+            else:
+                self._start(work)
+        if not self.is_congested:
+            self._on_drained()
+
+    def _take_in(self) -> Work[None]:
+        reported = self._reported
+        dispatcher = self._dispatcher
+        touched, pace = dispatcher.touched, dispatcher.pace
+        pace.begin()
+        self._is_taking_in = True
+        was_behind = False
+        try:
+            while reported:
+                operations = reported.popleft()
+                for start in range(0, len(operations), OPERATIONS_MAX):
+                    if start:
+                        was_behind = True
+                        yield
+                    for operation in operations[start : start + OPERATIONS_MAX]:
+                        completion: Completion | None = operation.context  # type: ignore[assignment]
+                        if completion is None:
+                            continue
+                        try:
+                            work = completion.durable(operation)
+                            if work is not None:
+                                yield from work
+                        except Exception:
+                            self._end_waiting(operation, completion)
+                    if touched:
+                        queues = list(touched)
+                        touched.clear()
+                        yield from dispatcher.dispatch_all(queues, pace)
+                if reported:
+                    was_behind = True
+                    yield
+        finally:
+            self._is_taking_in = False
+        if was_behind:
+            self.drained()
+
+    def _end_waiting(self, operation: StoreOperation, completion: Completion) -> None:
+        """From an ``except``: who waits for ``operation`` is hung up on, and learns the outcome when he sends again."""
+        client = completion.client
+        if client is not None:
+            hang_up(client.connection)
+        else:
+            log.exception("%s, for which no client waits, %s", type(operation).__name__, ERROR_OF_BROKER)
+
+    def tick(self, now: int) -> None:
+        """Once a second, with the time in milliseconds since 1970."""
+        for each in self._ticking:
+            try:
+                each(now)
+            except Exception:  # nobody's request: the others go on, and so does the broker
+                log.exception("what is due once a second %s", ERROR_OF_BROKER)
+        if not self._is_looking:
+            begin(self._look(now), self._start)
+
+    def _look(self, now: int) -> Work[None]:
+        """At what time takes away. Where that takes more than a second, the next look comes later."""
+        self._is_looking = True
+        try:
+            for each in self._looking:
+                try:
+                    yield from each(now)
+                except Exception:  # as in ``tick``
+                    log.exception("what is due once a second %s", ERROR_OF_BROKER)
+        finally:
+            self._is_looking = False
+
+    def _fire(self, now: int) -> None:
+        """Send what waited for its time."""
+        scheduler = self._arrivals.scheduler
+        if scheduler is not None:
+            scheduler.tick(now)
+
+    def statistics(self) -> Work[dict[str, Any]]:
+        """Figures for ``status``: a dict of plain values, made in steps."""
+        scheduler = self._arrivals.scheduler
+        counts = {
+            "clients": len(self._clients.all),
+            "dead_letters_total": self._dispatcher.dead_letters.count,
+            "duplicates_total": self._arrivals.duplicates,
+            "expired_total": self._dispatcher.dead_letters.expired,
+            "scheduled": 0 if scheduler is None else scheduler.count,
+            "scheduled_sent_total": 0 if scheduler is None else scheduler.sent,
+            "sends_refused_store_full_total": self._sender.refused,
+            "destinations_gone_idle_total": self._idle_destinations.removed,
+            "slow_consumers": self._slow_consumers.count,
+            "slow_consumers_aborted_total": self._slow_consumers.aborted,
+            **self.flow.counts,
+            **self.memory_holders.counts,
+        }
+        figures = yield from statistics(self._destinations, self.memory, counts)
+        figures["memory_holders"] = yield from self.memory_holders.largest()
+        return figures

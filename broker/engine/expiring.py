@@ -1,0 +1,99 @@
+"""What has expired leaves: a bounded number at a time, so that clients' own messages find the store with little to do.
+
+A queue collects what it met too late (``Queue.expired``). From there it goes in steps, the queues by turns, those with
+consumers first. What a round gave to the store has to be durable before the next round begins.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.core.delivery import Entry
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.slices import ITEMS, Work, is_done
+from tandemmq.broker.engine.ports import Then
+from tandemmq.store.operations import Atomic, Operation
+
+log = logging.getLogger(__name__)
+
+# So many are handed to the store before it is waited for.
+ROUND_MAX = 128
+# Of one queue at a time; what becomes a dead letter is as long as so many items of a step.
+_EXPIRED_ITEMS = 8
+STEP_MAX = ITEMS // _EXPIRED_ITEMS
+
+
+class Expiring:
+    """Removes expired messages in bounded rounds. ``expire`` is what becomes of one that is out of its queue: whether
+    the store was given anything. ``cleared`` is told of a queue that is rid of them; ``start`` has done in slices what
+    takes more than a step."""
+
+    def __init__(
+        self,
+        append: Callable[[Operation], None],
+        expire: Callable[[Queue, Entry], bool],
+        cleared: Callable[[Queue], None],
+        start: Callable[[Work[None]], object],
+    ) -> None:
+        self._append = append
+        self._expire = expire
+        self._cleared = cleared
+        self._start = start
+        # Those that hold what has expired: with consumers, and without.
+        self._awaited: dict[Queue, None] = {}
+        self._others: dict[Queue, None] = {}
+        self._is_under_way = False
+
+    def ask(self, queue: Queue) -> None:
+        """``queue`` met what has expired."""
+        if queue.consumers:
+            self._others.pop(queue, None)
+            self._awaited[queue] = None
+        elif queue not in self._awaited:
+            self._others[queue] = None
+        if not self._is_under_way:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """What was given to the store is durable."""
+        self._is_under_way = False
+        if not self._awaited and not self._others:
+            return
+        self._is_under_way = True
+        work = self._round()
+        if not is_done(work):
+            self._start(work)
+
+    def _round(self) -> Work[None]:
+        """Ends with a mark behind what it gave to the store, and goes on when that comes back."""
+        stored = 0
+        for _ in range(ROUND_MAX // STEP_MAX):
+            stored += self._step(self._awaited or self._others)
+            if not self._awaited and not self._others:
+                break
+            yield
+        if stored:
+            self._append(Atomic((), None, Then(None, lambda _: self.go_on())))
+        else:
+            self.go_on()
+
+    def _step(self, queues: dict[Queue, None]) -> int:
+        """Of the queue whose turn it is. How many the store has to do with."""
+        queue = next(iter(queues))
+        del queues[queue]
+        count = min(len(queue.expired), STEP_MAX)
+        stored = 0
+        for _ in range(count):
+            entry = queue.expired.popleft()
+            queue.forget(entry)
+            try:
+                stored += self._expire(queue, entry)
+            except Exception:  # nobody's request: the others go on
+                log.exception("%s: clearing away what has expired %s", queue.destination, ERROR_OF_BROKER)
+        if queue.expired:
+            queues[queue] = None
+        elif count:
+            self._cleared(queue)
+        return stored

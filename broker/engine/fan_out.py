@@ -1,0 +1,114 @@
+"""A topic's message to its subscribers: at once, or, where there are very many, in slices of the loop's time.
+
+The messages of a topic go out one after the other, each to those who subscribed before it was published. Whoever
+published one that is still going out is not listened to meanwhile (``tell_when_out``): so no more wait than there are
+who publish, but for those of transactions, of the store's batches and of the broker itself, which have a bound.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.core.delivery import Delivery, Entry, Outlet
+from tandemmq.broker.core.slices import ITEMS, Work
+from tandemmq.broker.core.topics.topic import Topic, TopicSubscription
+from tandemmq.store.records.message import Message
+
+log = logging.getLogger(__name__)
+
+#: Messages of one topic that are going out. Beyond it nobody has a turn until they are out.
+WAITING_MAX = 10_000
+
+
+# The origin of what no client sent: it is compared, and asked for nothing.
+NOBODY = cast("Outlet", object())
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Going:
+    """A message on its way: ``position`` of ``audience`` have it."""
+
+    entry: Entry
+    origin: Outlet
+    audience: Sequence[TopicSubscription]
+    position: int = 0
+
+
+class FanOut:
+    """Gives a topic's message to its subscribers, to very many in slices. ``deliver`` tells sessions; ``start`` has
+    work done in slices."""
+
+    __slots__ = ("_deliver", "_start", "_then", "_waiting", "origins")
+
+    def __init__(self, deliver: Callable[[Sequence[Delivery]], None], start: Callable[[Work[None]], object]) -> None:
+        self._deliver = deliver
+        self._start = start
+        self._waiting: dict[Topic, deque[_Going]] = {}
+        self._then: dict[Outlet, Callable[[None], None]] = {}
+        self.origins: Counter[Outlet] = Counter()  # of what is going out
+
+    def publish(
+        self,
+        topic: Topic,
+        message: Message,
+        origin: Outlet,
+        audience: Sequence[TopicSubscription] | None = None,
+        count: int = 1,
+    ) -> None:
+        """``message``, one of ``count`` that are published together, goes to the plain subscribers of ``topic``, or to
+        ``audience`` alone."""
+        waiting = self._waiting.get(topic)
+        if waiting is None and len(topic.subscribers if audience is None else audience) * count <= ITEMS:
+            entry = topic.enter(message)
+            self._deliver(topic.give(entry, origin, topic.subscribers if audience is None else audience))
+            return
+        going = _Going(topic.enter(message), origin, topic.audience if audience is None else audience)
+        self.origins[origin] += 1
+        if waiting is None:
+            waiting = self._waiting[topic] = deque((going,))
+            self._start(self._send(topic, waiting))
+            return
+        waiting.append(going)
+        while len(waiting) > WAITING_MAX:
+            self._step(topic, waiting)
+
+    def tell_when_out(self, origin: Outlet, then: Callable[[None], None]) -> None:
+        """``then`` is called once nothing that came from ``origin`` is going out; now, if nothing is."""
+        if origin in self.origins:
+            self._then[origin] = then
+        else:
+            then(None)
+
+    def _send(self, topic: Topic, waiting: deque[_Going]) -> Work[None]:
+        while waiting:
+            try:
+                self._step(topic, waiting)
+            except Exception:  # those who come behind get it all the same, and what follows
+                log.exception("%s: a message %s", topic.destination, ERROR_OF_BROKER)
+            yield
+
+    def _step(self, topic: Topic, waiting: deque[_Going]) -> None:
+        going = waiting[0]
+        piece = going.audience[going.position : going.position + ITEMS]
+        going.position += ITEMS
+        try:
+            self._deliver(topic.give(going.entry, going.origin, [each for each in piece if each.is_open]))
+        finally:
+            if going.position >= len(going.audience):
+                waiting.popleft()
+                self._is_out(topic, going.origin)
+
+    def _is_out(self, topic: Topic, origin: Outlet) -> None:
+        if not self._waiting[topic]:
+            del self._waiting[topic]
+        self.origins[origin] -= 1
+        if not self.origins[origin]:
+            del self.origins[origin]
+            then = self._then.pop(origin, None)
+            if then is not None:
+                then(None)

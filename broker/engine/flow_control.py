@@ -1,0 +1,475 @@
+"""Flow control: what becomes of a message for which there is no room now.
+
+It waits, and its sender with it: whoever waits for an answer (RECEIPT, Response, ProducerAck) is not given one, and who
+sends on without is not read any more beyond a bound. All else on that connection goes on: acknowledgements make room.
+A policy may have the send fail at once instead, or after a time (``send_fail_if_no_space``,
+``send_fail_if_no_space_after_timeout``); without ``producer_flow_control`` it always fails at once.
+
+For each limit there is one line, first come, first served; nobody overtakes who needs the same. What is in it is looked
+at again every few milliseconds: room comes from many sides, and nothing is asked of them while nobody waits.
+
+When a connection ends in order, its DISCONNECT waits behind what it sent. When it just ends, what somebody waited for
+an answer to goes with it (it will be sent again), and what nobody did is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tandemmq.broker.core import names
+from tandemmq.broker.core.advisor import FastProducerFact, FullFact
+from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.commands import ClientError, Disconnect, ErrorKind, Send, refusal
+from tandemmq.broker.core.containment import hang_up
+from tandemmq.broker.core.memory import ENTRY_OVERHEAD_BYTES, Kind
+from tandemmq.broker.core.slices import Pace, Work, is_done
+from tandemmq.broker.engine.advisories import Advising, name_of
+from tandemmq.broker.engine.clients import Clients
+from tandemmq.broker.engine.ports import Waits
+from tandemmq.broker.engine.publish import Sender
+from tandemmq.broker.engine.refusals import Line, MustWait
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.transactions import Transactions
+from tandemmq.store.records.message import Destination
+
+log = logging.getLogger(__name__)
+
+# What waits of one connection before it is not read any more, and of all: beyond that a send fails.
+SENDS_MAX = 1000
+BYTES_MAX = 1 << 20
+BYTES_MAX_OF_ALL = 64 << 20
+# So soon it is looked whether there is room, and so much later when there was none.
+LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.005, 0.1
+
+# What it takes to do one thing that waited, or to find that there is no room yet, in items of a step.
+_DONE = 8
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Held:
+    """A command that waits. ``deadline``: when it fails (0: never). ``goes_to``: all destinations that get something
+    by it, if they may be several."""
+
+    client: Client
+    command: Waits
+    reason: MustWait
+    since: int
+    deadline: int
+    weight: int
+    goes_to: frozenset[Destination]
+    is_gone: bool = False
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Blocked:
+    """A client of which something waits, and when it was warned of last."""
+
+    since: int
+    warned: int
+    held: dict[_Held, None] = field(default_factory=dict)
+    composites: int = 0  # how many of them go to several destinations
+    weight: int = 0
+    is_unread: bool = False
+    disconnect: Disconnect | None = None
+
+
+class FlowControl(Part):
+    """Holds the commands that wait for room, and has them carried out in order when there is some, by ``carry_out``: in
+    steps. What that returns is why it still has to wait, if it has."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        sender: Sender,
+        transactions: Transactions,
+        clients: Clients,
+        advising: Advising,
+        carry_out: Callable[[Client, Waits], Work[MustWait | None]],
+    ) -> None:
+        super().__init__(shared)
+        # Whether anything waits: read directly, for each message.
+        self.is_holding = False
+        self.delayed = 0
+        self.failed = 0
+        self._advising = advising
+        self._sender = sender
+        self._transactions = transactions
+        self._clients = clients
+        self._carry_out = carry_out
+        self._lines: dict[Line, deque[_Held]] = {}
+        self._since: dict[Line, int] = {}
+        self._blocked: dict[Client, _Blocked] = {}
+        self._weight = 0
+        self._next_deadline = 0
+        self._is_awaited = False
+        self._is_looking = False
+        self._look_seconds = LOOK_SECONDS_MIN
+
+    # ---- who waits
+
+    def hold(self, client: Client, command: Waits, reason: MustWait) -> bool:
+        """Let ``command`` wait that found no room. False: it fails, and its client is to be told."""
+        policy = self._policies.of(reason.destination)
+        if not policy.producer_flow_control or policy.send_fail_if_no_space:
+            return False
+        weight = command.message.size + ENTRY_OVERHEAD_BYTES if isinstance(command, Send) else 0
+        if self._weight + weight > BYTES_MAX_OF_ALL:
+            return False
+        now = self._clock()
+        timeout = policy.send_fail_if_no_space_after_timeout
+        deadline = 0 if timeout is None else now + timeout
+        held = _Held(client, command, reason, now, deadline, weight, self._goes_to(client, command))
+        if held.deadline and (not self._next_deadline or held.deadline < self._next_deadline):
+            self._next_deadline = held.deadline
+        self._stand(held)
+        self._weight += weight
+        client.holder.add(Kind.WAITING_SENDS, weight)
+        self.delayed += 1
+        self.is_holding = True
+        blocked = self._blocked.get(client)
+        is_first = blocked is None
+        if blocked is None:
+            blocked = self._blocked[client] = _Blocked(now, now)
+        blocked.held[held] = None
+        blocked.composites += len(held.goes_to) > 1
+        blocked.weight += weight
+        if is_first:
+            if policy.blocked_producer_warning_interval:
+                self._warn(client, blocked)
+            self._tell_fast(client, reason)
+        if (len(blocked.held) >= SENDS_MAX or blocked.weight >= BYTES_MAX) and not blocked.is_unread:
+            blocked.is_unread = True
+            client.connection.stop_reading()
+        self._await()
+        return True
+
+    def follow(self, client: Client, command: Waits) -> bool:
+        """Whether ``command`` has to wait, and does now, because it would overtake what waits for the same. Asked
+        while ``is_holding``."""
+        ahead = self._ahead(client, command)
+        if ahead is None:
+            return False
+        reason = ahead.reason
+        if isinstance(command, Send):
+            reason = replace(reason, destination=command.message.destination, count=1)
+        return self.hold(client, command, reason)
+
+    def _goes_to(self, client: Client, command: Waits) -> frozenset[Destination]:
+        """The destinations where something becomes visible by ``command``."""
+        if not isinstance(command, Send):
+            return self._transactions.goes_to(client, command.transaction)
+        return frozenset(names.split(command.message.destination) if command.transaction is None else ())
+
+    def _lines_of(self, client: Client, command: Waits) -> set[Line]:
+        """The limits that this has to pass."""
+        if isinstance(command, Send):
+            return self._sender.lines_of(client, command.message)
+        return self._transactions.lines_of(client, command.transaction)
+
+    def _ahead(self, client: Client, command: Waits) -> _Held | None:
+        blocked = self._blocked.get(client)
+        if command.transaction is not None:
+            for held in reversed([*blocked.held] if blocked is not None else []):
+                if held.command.transaction == command.transaction:
+                    return held
+            if isinstance(command, Send):
+                return None  # nobody sees it before its transaction ends
+        mine = None if blocked is None else self._mine_ahead(blocked, self._goes_to(client, command))
+        if mine is not None:
+            return mine
+        # A line of a destination's own comes first: what waits for that destination is all in it.
+        for line in sorted(self._lines_of(client, command), key=lambda line: line[1] is None):
+            if self._lines.get(line):
+                return self._lines[line][-1]
+        return None
+
+    def _mine_ahead(
+        self, blocked: _Blocked, goes_to: frozenset[Destination], until: _Held | None = None
+    ) -> _Held | None:
+        """The last that waits of the same client, for several destinations or for one of several, and goes to one of
+        these. The lines alone do not keep those in order: each of them waits in one."""
+        if not blocked.composites and len(goes_to) <= 1:
+            return None
+        found = None
+        for held in blocked.held:
+            if held is until:
+                break
+            if (len(held.goes_to) > 1 or len(goes_to) > 1) and held.goes_to & goes_to:
+                found = held
+        return found
+
+    def holds(self, client: Client, command: Waits) -> bool:
+        """Whether ``command`` still waits."""
+        blocked = self._blocked.get(client)
+        return blocked is not None and any(held.command is command for held in blocked.held)
+
+    def follow_out(self, client: Client, command: Disconnect) -> bool:
+        """Whether a DISCONNECT has to wait, and does now, for what its client sent before."""
+        blocked = self._blocked.get(client)
+        if blocked is None:
+            return False
+        blocked.disconnect = command
+        return True
+
+    def rename(self, client: Client, transaction: str, other: str) -> None:
+        """What waits of a transaction has another name for it now."""
+        for held in self._blocked[client].held:
+            if held.command.transaction == transaction:
+                held.command.transaction = other
+
+    def release(self, client: Client, transaction: str) -> None:
+        """A transaction is rolled back: what waits of it need not be done."""
+        blocked = self._blocked.get(client)
+        for held in [] if blocked is None else list(blocked.held):
+            if held.command.transaction == transaction:
+                self._end(held)
+                client.send_receipt(held.command.receipt)
+
+    def left(self, client: Client) -> None:
+        """The connection is over: what its client sends again is dropped, the rest stays."""
+        blocked = self._blocked.get(client)
+        if blocked is None:
+            return
+        blocked.disconnect = None
+        for held in list(blocked.held):
+            if held.command.transaction is not None or held.command.receipt is not None:
+                self._end(held)
+
+    def end(self) -> None:
+        """The term as master is over, and all connections with it: nothing that waits will be done."""
+        self._lines.clear()
+        self._since.clear()
+        self._blocked.clear()
+        self._weight = 0
+        self.is_holding = False
+
+    # ---- room again
+
+    def look(self, now: int) -> None:
+        """Do what there is room for again; what waited too long fails. Of very much in steps."""
+        if self.is_holding and not self._is_looking:
+            work = self._look(now)
+            if not is_done(work):
+                self._start(work)
+
+    def _look(self, now: int) -> Work[None]:
+        pace = Pace()
+        self._is_looking = True
+        try:
+            if self._next_deadline and self._next_deadline <= now:
+                yield from self._expire(now, pace)
+            is_moving = False
+            for line in list(self._lines):
+                is_moving |= yield from self._move(line, pace)
+        finally:
+            self._is_looking = False
+        self._look_seconds = LOOK_SECONDS_MIN if is_moving else min(self._look_seconds * 2, LOOK_SECONDS_MAX)
+        if self.is_holding:
+            self._await()
+
+    def _move(self, line: Line, pace: Pace) -> Work[bool]:
+        is_moving = False
+        while waiting := self._lines.get(line):
+            if pace.is_full(_DONE):
+                yield
+                continue
+            held = waiting[0]
+            if not held.is_gone:
+                try:
+                    if self._is_in_other_line(held, line):
+                        continue
+                    reason = yield from self._carry_out(held.client, held.command)
+                    if reason is not None:
+                        if reason.line == line:
+                            return is_moving
+                        self._change_line(held, line, reason)
+                        continue
+                except ClientError as error:
+                    self._fail(held, error)
+                except Exception:  # it must not stand before all others for ever
+                    hang_up(held.client.connection)
+                is_moving = True
+                self._end(held)
+            if waiting and waiting[0] is held:
+                waiting.popleft()
+        if line in self._lines and not self._lines[line]:
+            del self._lines[line]
+            del self._since[line]
+        self.is_holding = bool(self._lines)
+        return is_moving
+
+    def _is_in_other_line(self, held: _Held, line: Line) -> bool:
+        """Whether a destination that ``held`` goes to has a line of its own by now, or what its client sent before
+        stands in another, and it stands at the end of that: messages of one destination stay in order."""
+        blocked = self._blocked[held.client]
+        mine = self._mine_ahead(blocked, held.goes_to, held)
+        if mine is not None and mine.reason.line != line:
+            self._change_line(held, line, mine.reason)
+            return True
+        if (
+            len(self._lines) == 1
+            or line[1] is not None
+            or (isinstance(held.command, Send) and held.command.transaction is not None)
+        ):
+            return False
+        for other in self._lines_of(held.client, held.command):
+            if other[1] is not None and other in self._lines:
+                self._change_line(held, line, self._lines[other][-1].reason)
+                return True
+        return False
+
+    def _change_line(self, held: _Held, line: Line, reason: MustWait) -> None:
+        self._lines[line].popleft()
+        held.reason = reason
+        self._stand(held)
+
+    def _stand(self, held: _Held) -> None:
+        """``held`` is the last of the line that it needs."""
+        line = held.reason.line
+        if line not in self._lines:
+            self._lines[line] = deque()
+            self._since[line] = self._clock()
+            self._tell_full(held.reason)
+        self._lines[line].append(held)
+
+    def _expire(self, now: int, pace: Pace) -> Work[None]:
+        self._next_deadline = 0
+        late: list[_Held] = []
+        for blocked in list(self._blocked.values()):
+            if pace.is_full(1 + len(blocked.held) // 8):
+                yield
+            for held in blocked.held:
+                if held.deadline and held.deadline <= now:
+                    late.append(held)
+                elif held.deadline and (not self._next_deadline or held.deadline < self._next_deadline):
+                    self._next_deadline = held.deadline
+        for held in late:
+            if pace.is_full(_DONE):
+                yield
+            if held.is_gone:
+                continue
+            since = _time(self._since.get(held.reason.line, held.since))
+            error = refusal(
+                f"{held.reason.reason}: no room since {since}, waited for {now - held.since} ms "
+                "(send_fail_if_no_space_after_timeout)",
+                held.reason.advice,
+                ErrorKind.RESOURCE,
+            )
+            try:
+                self._fail(held, self._transactions.given_up(held.client, held.command, error))
+            except Exception:
+                hang_up(held.client.connection)
+            self._end(held)
+
+    def _fail(self, held: _Held, error: ClientError) -> None:
+        self.failed += 1
+        if held.client.is_open:
+            self._clients.refuse(held.client, held.command, error)
+
+    def _end(self, held: _Held) -> None:
+        """``held`` waits no more. It leaves its line when that comes to it."""
+        if held.is_gone:
+            return
+        held.is_gone = True
+        self._weight -= held.weight
+        client = held.client
+        client.holder.add(Kind.WAITING_SENDS, -held.weight)
+        blocked = self._blocked[client]
+        del blocked.held[held]
+        blocked.composites -= len(held.goes_to) > 1
+        blocked.weight -= held.weight
+        if blocked.is_unread and len(blocked.held) <= SENDS_MAX // 2 and blocked.weight <= BYTES_MAX // 2:
+            blocked.is_unread = False
+            if client.is_open:
+                client.connection.resume_reading()
+        if not blocked.held:
+            del self._blocked[client]
+            if blocked.disconnect is not None and client.is_open:
+                self._clients.disconnect(client, blocked.disconnect)
+
+    def _await(self) -> None:
+        if not self._is_awaited:
+            self._is_awaited = True
+            self._call_later(self._look_seconds, self._is_due)
+
+    def _is_due(self) -> None:
+        self._is_awaited = False
+        self.look(self._clock())
+
+    # ---- what is said of it
+
+    def tick(self, now: int) -> None:
+        """Once a second: whoever still waits is warned of, as often as its policy says."""
+        self.look(now)
+        for client, blocked in self._blocked.items():
+            interval = self._policies.of(_first(blocked).reason.destination).blocked_producer_warning_interval
+            if interval and now - blocked.warned >= interval:
+                blocked.warned = now
+                self._warn(client, blocked)
+
+    def _warn(self, client: Client, blocked: _Blocked) -> None:
+        log.warning("%s", sentence(self._figures(client, blocked)))
+
+    def _tell_full(self, reason: MustWait) -> None:
+        destination = reason.destination
+        if self._advising.has_listeners and self._policies.of(destination).advisory_when_full:
+            self._advising.tell(FullFact(destination, reason.limit, reason.used))
+
+    def _tell_fast(self, client: Client, reason: MustWait) -> None:
+        destination = reason.destination
+        if self._advising.has_listeners and self._policies.of(destination).advisory_when_full:
+            id = next((id for id, named in client.producers.items() if named == destination), "-1:-1")
+            self._advising.tell(FastProducerFact(name_of(client), id, destination))
+
+    def blocked(self) -> list[dict[str, Any]]:
+        """Who waits: for which limit, whose it is, and since when."""
+        return [self._figures(client, blocked) for client, blocked in self._blocked.items()]
+
+    def _figures(self, client: Client, blocked: _Blocked) -> dict[str, Any]:
+        reason = _first(blocked).reason
+        return {
+            "producer": name_of(client),
+            "client_id": client.id,
+            "peer": client.connection.peer,
+            "destination": str(reason.destination),
+            "limit": reason.limit,
+            "of": "the broker" if reason.of is None else str(reason.of),
+            "reason": reason.reason,
+            "since": _time(blocked.since),
+            "limit_reached_since": _time(self._since[reason.line]),
+            "sends": len(blocked.held),
+            "bytes": blocked.weight,
+            "is_read": not blocked.is_unread,
+        }
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {
+            "blocked_producers": len(self._blocked),
+            "sends_waiting": sum(len(blocked.held) for blocked in self._blocked.values()),
+            "sends_waiting_bytes": self._weight,
+            "sends_delayed_total": self.delayed,
+            "sends_delayed_failed_total": self.failed,
+        }
+
+
+def sentence(figures: dict[str, Any]) -> str:
+    """One of ``FlowControl.blocked`` for people."""
+    return (
+        f"producer {figures['producer']} ({figures['peer']}) waits since {figures['since']} to send to "
+        f"{figures['destination']}: {figures['reason']} ({figures['limit']} of {figures['of']}, reached since "
+        f"{figures['limit_reached_since']}; {figures['sends']} sends wait)"
+    )
+
+
+def _first(blocked: _Blocked) -> _Held:
+    return next(iter(blocked.held))
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")

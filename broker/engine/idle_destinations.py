@@ -1,0 +1,87 @@
+"""Destinations that nobody uses are deleted, where a policy says so (gc_inactive_destinations). Once a second.
+
+Unused is what holds no message, has no consumer and no producer, and was sent nothing for so long. Of a queue the store
+may have messages yet that nobody has been told of: so a mark is sent through the store first, which comes back behind
+all that was sent before. If the queue was named meanwhile (``Queue.is_leaving`` is taken back by that) it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.topics.topic import Topic
+from tandemmq.broker.engine.ports import Then
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.operations import Atomic
+from tandemmq.store.records.message import Destination, DestinationKind
+
+# So many go in one second.
+REMOVED_MAX = 100
+
+
+class IdleDestinations(Part):
+    """Deletes destinations that nobody uses. ``remove`` deletes one for good; while ``is_in_doubt`` (a branch of XA is
+    prepared, and may add to any queue) nothing is."""
+
+    def __init__(
+        self, shared: Shared, remove: Callable[[Queue | Topic], None], is_in_doubt: Callable[[], bool]
+    ) -> None:
+        super().__init__(shared)
+        self.removed = 0
+        self._remove = remove
+        self._is_in_doubt = is_in_doubt
+        self._is_asked_for = shared.policies.any(lambda policy: policy.gc_inactive_destinations)
+        # Since when each is unused, and what it had been sent by then.
+        self._idle: dict[Destination, tuple[int, int]] = {}
+
+    def tick(self, now: int, produced: Container[Destination | None]) -> Work[None]:
+        """Have go what was unused for long enough. ``produced``: to which there are producers."""
+        if not self._is_asked_for:
+            return
+        pace = Pace()
+        former, self._idle = self._idle, {}
+        room = REMOVED_MAX
+        for destination in self._destinations.names():
+            if pace.is_full():
+                yield
+            policy = self._policies.of(destination)
+            if not policy.gc_inactive_destinations or destination.kind > DestinationKind.TOPIC:
+                continue
+            target = self._destinations.by_name.get(destination)
+            is_unused = self._destinations.is_empty(destination) if target is None else _is_unused(target)
+            if destination in produced or not is_unused:
+                continue
+            sent = 0 if target is None else target.enqueued
+            since, sent_then = former.get(destination, (now, sent))
+            if sent != sent_then:
+                since = now
+            if room and now - since >= policy.inactive_timeout_before_gc and not self._is_in_doubt():
+                room -= 1
+                self._let_go(target or self._destinations.queue(destination))
+            else:
+                self._idle[destination] = (since, sent)
+
+    def _let_go(self, target: Queue | Topic) -> None:
+        if isinstance(target, Queue) and target.owner:
+            target.is_leaving = True
+            self._append(Atomic((), None, Then(None, lambda _: self._passed(target))))
+        else:
+            self._end(target)
+
+    def _passed(self, queue: Queue) -> None:
+        """The mark came back."""
+        if queue.is_leaving and not queue.is_dropped and _is_unused(queue) and not self._is_in_doubt():
+            self._end(queue)
+        queue.is_leaving = False
+
+    def _end(self, target: Queue | Topic) -> None:
+        self.removed += 1
+        self._remove(target)
+
+
+def _is_unused(target: Queue | Topic) -> bool:
+    if isinstance(target, Queue):
+        return not (target.consumers or target.count or target.expired)
+    return not (target.subscribers or target.durables)

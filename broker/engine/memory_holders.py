@@ -1,0 +1,149 @@
+"""Who holds the broker's memory: connections that are held back until they give some back, and the largest holders.
+
+See broker.core.memory for the rule. Whoever is held back is looked at every few milliseconds, and told of after a
+second: in the log once, in ``status`` as long as it lasts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from heapq import nlargest
+from itertools import islice
+from typing import Any
+
+from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.destinations import Destinations
+from tandemmq.broker.core.memory import Holder, Kind, Memory
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.slices import Work, pieces
+from tandemmq.broker.engine.advisories import name_of
+
+log = logging.getLogger(__name__)
+
+# Between two looks whether there is room for those who are held back.
+LOOK_SECONDS = 0.05
+# As many of them are named, and as many holders.
+NAMED_MAX = 20
+LARGEST_SHOWN = 10
+
+Figures = dict[str, Any]
+
+
+class MemoryHolders:
+    """Holds back connections that hold too much memory, and names the largest. ``clients`` are the engine's;
+    ``call_later(seconds, function)`` is the loop's."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        clients: Collection[Client],
+        destinations: Destinations,
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self._memory = memory
+        self._clients = clients
+        self._destinations = destinations
+        self._call_later = call_later
+        self._is_awaited = False
+        self._told: set[Holder] = set()
+        self.total = 0  # how often a connection was held back
+        memory.on_held_back = self._await
+
+    def _await(self) -> None:
+        self.total += 1
+        self._look_later()
+
+    def _look_later(self) -> None:
+        if not self._is_awaited:
+            self._is_awaited = True
+            self._call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._is_awaited = False
+        for holder in list(self._memory.held_back):
+            holder.retry()
+        if self._memory.held_back:
+            self._look_later()
+
+    def tick(self, now: int) -> None:
+        """Once a second."""
+        held_back = self._memory.held_back
+        if not held_back and not self._told:
+            return
+        self._told.intersection_update(held_back)
+        for client in self._held_back():
+            if client.holder not in self._told:
+                self._told.add(client.holder)
+                log.warning("%s", sentence(_figures(client), self._memory.limit))
+
+    def _held_back(self) -> list[Client]:
+        """Some of them."""
+        if not self._memory.held_back:
+            return []
+        return list(islice((client for client in self._clients if client.holder.is_held_back), NAMED_MAX))
+
+    def held_back(self) -> list[Figures]:
+        """Who is held back, NAMED_MAX of them: plain values."""
+        return [_figures(client) for client in self._held_back()]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Of all, for ``status``."""
+        return {"connections_held_back": len(self._memory.held_back), "connections_held_back_total": self.total}
+
+    def largest(self) -> Work[list[Figures]]:
+        """The largest holders, connections and destinations, the largest first; found in steps."""
+        found: list[Figures] = []
+        for clients in pieces(list(self._clients)):
+            largest = nlargest(LARGEST_SHOWN, clients, key=_bytes)
+            found = _most(found + [_figures(client) for client in largest])
+            yield
+        destinations = self._destinations
+        queues = [*destinations.by_owner.values(), *(each for each in destinations.queues() if not each.owner)]
+        for some in pieces(queues):
+            found = _most(found + [_figures_of(queue) for queue in some if queue.share.used])
+            yield
+        return found
+
+
+def _most(figures: list[Figures]) -> list[Figures]:
+    return nlargest(LARGEST_SHOWN, (each for each in figures if each["bytes"]), key=lambda each: int(each["bytes"]))
+
+
+def _bytes(client: Client) -> int:
+    holder = client.holder
+    own = holder.by_kind
+    return holder.bytes + sum(own.values()) - own[Kind.OUTPUT]
+
+
+def _figures(client: Client) -> Figures:
+    holder = client.holder
+    own = {str(kind): count for kind, count in holder.by_kind.items() if count}
+    delivered = holder.bytes - holder.by_kind[Kind.OUTPUT]
+    return {
+        "connection": name_of(client),
+        "client_id": client.id,
+        "user": client.principal.name,
+        "peer": client.connection.peer,
+        "bytes": _bytes(client),
+        "delivered": delivered,
+        **own,
+        "is_held_back": holder.is_held_back,
+    }
+
+
+def _figures_of(queue: Queue) -> Figures:
+    figures: Figures = {"destination": str(queue.destination), "bytes": queue.share.used}
+    if queue.subscription_key is not None:
+        figures["subscription"] = queue.subscription_key
+    return figures
+
+
+def sentence(figures: Figures, limit: int) -> str:
+    """One of ``MemoryHolders.held_back`` for people."""
+    return (
+        f"connection {figures['connection']} ({figures['peer']}, user {figures['user']}) is delivered nothing: "
+        f"it holds {figures['delivered']} bytes that it has not acknowledged and {figures.get('output', 0)} that it "
+        f"has not read, more than is left of broker.memory_limit ({limit} bytes)"
+    )

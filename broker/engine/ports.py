@@ -1,0 +1,86 @@
+"""What the parts of the engine ask of each other, of the store and of the loop: all their protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tandemmq.broker.core.advisor import MessageEvent
+from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.commands import ClientError, Commit, Prepare, Send
+from tandemmq.broker.core.delivery import Subscription
+from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.store.operations import AddMessage, Operation, Owner, PreparedTransaction, RemoveMessage
+from tandemmq.store.records.message import Destination, Message
+
+# (work, then): does ``work`` beside the loop, and calls ``then`` on it afterwards.
+InThread = Callable[[Callable[[], object], Callable[[], None]], object]
+# (seconds, function): the loop's.
+CallLater = Callable[[float, Callable[[], None]], object]
+# Has work that takes steps done in slices of the loop's time.
+Start = Callable[[Work[None]], object]
+
+
+class Store(Protocol):
+    """What the engine asks of a store (store.store.Store, tests have one in memory)."""
+
+    epoch: int
+    handed_over: int
+
+    @property
+    def is_congested(self) -> bool: ...
+
+    @property
+    def is_full(self) -> bool: ...
+
+    @property
+    def full_reason(self) -> str: ...
+
+    def may_speak(self) -> bool: ...
+
+    def check_fence_soon(self) -> None: ...
+
+    def queue(self, destination: Destination) -> int: ...
+
+    def subscription(self, client_id: str, name: str, destination: Destination) -> int: ...
+
+    def append(self, operation: Operation) -> None: ...
+
+    def owners(self) -> Iterable[Owner]: ...
+
+    def connections(self) -> list[tuple[str, str]]: ...
+
+    def prepared(self) -> list[PreparedTransaction]: ...
+
+
+class Completion(Protocol):
+    """The context of each operation that the engine hands to the store and that something follows from: made with the
+    operation, called when that holds."""
+
+    @property
+    def client(self) -> Client | None:
+        """Who waits for it."""
+
+    def durable(self, operation: Any) -> Work[None] | None:
+        """``operation`` holds. What is returned is to be done before the next one is looked at. What was put into
+        queues is in ``Dispatcher.touched``, and is given out at the end of the step."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Then:
+    """The Completion that calls ``durable``, for ``client`` if somebody waits."""
+
+    client: Client | None
+    durable: Callable[[Any], Work[None] | None]
+
+
+# What happened to a message of a destination, and which consumer had to do with it.
+Notify = Callable[[MessageEvent, Message, Destination, Subscription | None], None]
+# (message, parts, pace): has a message stored where it belongs in one Atomic with ``parts``, and shown once that holds,
+# in steps. ClientError if it cannot be sent; then nothing was handed to the store.
+SendDue = Callable[[Message, Sequence[AddMessage | RemoveMessage], Pace], Work[None]]
+# (client, consumer, error, ends_connection): ends a consumer, or the connection that it is on. ``error`` says why.
+AbortConsumer = Callable[[Client, Subscription, ClientError, bool], None]
+# What may have to wait for room.
+Waits = Send | Commit | Prepare

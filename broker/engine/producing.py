@@ -1,0 +1,120 @@
+"""SEND, COMMIT, PREPARE and ABORT: carried out now, or when there is room (broker.engine.flow_control)."""
+
+from __future__ import annotations
+
+from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.commands import Abort, Commit, Prepare, Send
+from tandemmq.broker.core.slices import Work
+from tandemmq.broker.engine.advisories import Advising
+from tandemmq.broker.engine.clients import Clients
+from tandemmq.broker.engine.fan_out import FanOut
+from tandemmq.broker.engine.flow_control import FlowControl
+from tandemmq.broker.engine.ports import Waits
+from tandemmq.broker.engine.publish import Sender
+from tandemmq.broker.engine.refusals import MustWait
+from tandemmq.broker.engine.shared import Shared
+from tandemmq.broker.engine.transactions import Transactions
+from tandemmq.store.records.altered import of_user
+
+
+class Producing:
+    """Carries out what producers ask for. ``flow`` holds what has to wait."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        sender: Sender,
+        transactions: Transactions,
+        clients: Clients,
+        advising: Advising,
+        fan_out: FanOut,
+    ) -> None:
+        self.flow = FlowControl(shared, sender, transactions, clients, advising, self._carry_out_held)
+        self._sender = sender
+        self._transactions = transactions
+        self._clients = clients
+        self._origins = fan_out.origins
+
+    def send(self, client: Client, command: Send) -> Work[None] | None:
+        """SEND."""
+        if command.message.user_id != client.user_id:
+            command.message = of_user(command.message, client.user_id)
+        if self.flow.is_holding and self.flow.follow(client, command):
+            return None
+        if command.transaction is None:
+            sent = self._sender.send(client, command)
+        else:
+            sent = self._transactions.send(client, command)
+        if sent is not None:
+            if not isinstance(sent, MustWait):
+                return self._send_on(client, command, sent)
+            self._wait(client, command, sent)
+        if self._origins:
+            self._clients.await_out(client)
+        return None
+
+    def _send_on(self, client: Client, command: Send, work: Work[MustWait | None]) -> Work[None]:
+        reason = yield from work
+        if reason is not None:
+            self._wait(client, command, reason)
+
+    def _wait(self, client: Client, command: Send, reason: MustWait) -> None:
+        """Or fail, if it is not to wait: what it belongs to can only be rolled back."""
+        if not self.flow.hold(client, command, reason):
+            self._sender.refused += reason.count
+            raise self._transactions.doomed(client, command.transaction, reason.error())
+
+    def decide(self, client: Client, command: Commit | Prepare) -> Work[None]:
+        """COMMIT or PREPARE: what is to be stored by it may have to wait for room."""
+        transaction = yield from self._transactions.make_ready(client, command)
+        try:
+            yield from self._decide(client, command)
+        finally:
+            if transaction is not None:
+                self._transactions.forget_made(transaction)
+
+    def _decide(self, client: Client, command: Commit | Prepare) -> Work[None]:
+        flow, transactions = self.flow, self._transactions
+        is_waiting = flow.is_holding and flow.follow(client, command)
+        if not is_waiting:
+            reason = transactions.must_wait(client, command.transaction)
+            is_waiting = reason is not None and flow.hold(client, command, reason)
+        if not is_waiting:
+            work = transactions.decide(client, command)
+            if work is not None:
+                yield from work
+        elif command.transaction in client.transactions:
+            former = command.transaction
+            flow.rename(client, former, transactions.put_aside(client, former))
+
+    def abort(self, client: Client, command: Abort) -> None:
+        """ABORT: what waits of the transaction need not be done."""
+        if self.flow.is_holding:
+            self.flow.release(client, command.transaction)
+        self._transactions.abort(client, command)
+
+    def _carry_out_held(self, client: Client, command: Waits) -> Work[MustWait | None]:
+        """What waited, in steps; None: it is done. The end of a transaction is made ready first, and nothing becomes of
+        it where it waits no more then."""
+        transactions = self._transactions
+        if isinstance(command, Send):
+            if command.transaction is not None:
+                return transactions.send(client, command)
+            sent = self._sender.send(client, command)
+            return sent if sent is None or isinstance(sent, MustWait) else (yield from sent)
+        reason = transactions.must_wait(client, command.transaction)
+        if reason is not None:
+            return reason
+        transaction = yield from transactions.make_ready(client, command)
+        try:
+            if transaction is None or self.flow.holds(client, command):
+                reason = transactions.must_wait(client, command.transaction)
+                if reason is not None:
+                    return reason
+                work = transactions.decide(client, command)
+                if work is not None:
+                    yield from work
+            return None
+        finally:
+            if transaction is not None:
+                transactions.forget_made(transaction)

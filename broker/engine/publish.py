@@ -1,0 +1,372 @@
+"""SEND: what a client sends is handed to the store, or shown at once; or it has to wait, for there is no room.
+
+A message to one queue, which most are, takes one look into a dictionary of its client.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TypeGuard
+
+from tandemmq.broker.core import names
+from tandemmq.broker.core.access import Operation
+from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Send, refusal
+from tandemmq.broker.core.fan_out import Made, Target
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.scheduling.scheduled_message import PENDING
+from tandemmq.broker.core.share import Share
+from tandemmq.broker.core.slices import ITEMS, Pace, Work
+from tandemmq.broker.core.topics.topic import Topic
+from tandemmq.broker.engine.arrivals import Arrivals, Commitment, Stored, origin_of
+from tandemmq.broker.engine.operations import encode_payload, unencodable, unmatched_acks
+from tandemmq.broker.engine.refusals import Line, MustWait
+from tandemmq.broker.engine.routing import COPIED_BYTES, Router
+from tandemmq.broker.engine.scheduler import Scheduler, is_management, may_be_scheduled
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.operations import AddMessage, Atomic, RemoveMessage
+from tandemmq.store.records.commands import encode_remove
+from tandemmq.store.records.errors import Unencodable
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.message_ids import is_made_by_broker
+from tandemmq.store.records.stored import encode_stored
+from tandemmq.store.records.transactions import TransactionId
+from tandemmq.store.writer.space import StoreFull
+
+log = logging.getLogger(__name__)
+
+FULL_ADVICE = "Nothing was stored. Send it later: consumers go on, and what they acknowledge gives space back."
+# Limits by the names under which a producer is told of them.
+STORE_LIMIT = "store"
+MEMORY_LIMIT = "memory_limit"
+
+
+class Sender(Part):
+    """Has stored what clients send, and what is not to be stored arrive at once. On the loop; raises ClientError."""
+
+    def __init__(self, shared: Shared, router: Router, arrivals: Arrivals) -> None:
+        super().__init__(shared)
+        self.refused = 0  # messages that a full store did not take
+        self.arrivals = arrivals
+        self.router = router
+        self._loop = shared.loop
+        self._untold = Stored(arrivals, None, None)  # of what goes to one queue, and asks for no receipt
+        pending = shared.destinations.pending
+        if pending is not None:
+            self._begin_scheduler(pending.id, pending.count)
+
+    def send(self, client: Client, command: Send) -> Work[MustWait | None] | MustWait | None:
+        """Outside of a transaction: the receipt is told when the message is durable, or visible if it is not stored.
+
+        None: it was accepted. A work that is returned is for the caller to make the steps of, before the client's next
+        command; it ends with the same. Where there is no room, or ClientError is raised, nothing was done."""
+        message = command.message
+        queue = client.targets.get(message.destination)
+        if (
+            queue is None
+            or queue.is_dropped
+            or not message.persistent
+            or ((message.raw is not None or message.properties is not None) and may_be_scheduled(message))
+        ):
+            return self._send_otherwise(client, message, command.receipt)
+        receipt = command.receipt
+        stored = self._untold if receipt is None else Stored(self.arrivals, client, receipt)
+        try:
+            payload = encode_stored(message)
+            is_audited = not is_made_by_broker(message.message_id)
+            self._append(AddMessage(message, queue.owners, payload, stored, is_audited=is_audited))
+        except StoreFull as error:
+            return store_full(str(error), message.destination)
+        except Unencodable as error:
+            raise unencodable(error) from error
+        return None
+
+    def _send_otherwise(
+        self, client: Client, message: Message, receipt: Receipt | None
+    ) -> Work[MustWait | None] | MustWait | None:
+        target = self.router.known_target(client, message)
+        if target is not None and not _is_wide(target):
+            return self._send_to(client, message, target, receipt)
+        if is_management(message.destination):
+            self._manage(client, message)
+            client.send_receipt(receipt)
+            return None
+        return self._send_routed(client, self.scheduled(client, message), receipt)
+
+    def _send_routed(self, client: Client, message: Message, receipt: Receipt | None) -> Work[MustWait | None]:
+        pace = Pace()
+        routed = yield from self.router.routes(client, message, pace)
+        if len(routed) == 1 and not _is_wide(routed[0][1]):
+            return self._send_to(client, *routed[0], receipt)
+        # Copies of one message: all or none.
+        made = Made(client.holder)
+        try:
+            yield from self._make(client, routed, None, pace, made)
+        except BaseException:
+            made.give_back()
+            raise
+        operations, volatile = self.settle(client, made, None)
+        if operations and self._store.is_full:
+            return store_full(self._store.full_reason, message.destination)
+        for copy, target in volatile:
+            reason = self._memory_full(copy, target)
+            if reason is not None:
+                return reason
+        yield from self._commit(operations, Commitment(self.arrivals, client, receipt, volatile), pace)
+        return None
+
+    def _commit(
+        self, operations: Sequence[AddMessage | RemoveMessage], commitment: Commitment, pace: Pace
+    ) -> Work[None]:
+        if operations:
+            self._append(Atomic(operations, None, commitment))
+        else:
+            yield from self.arrivals.committed(commitment, pace)
+
+    def _send_to(self, client: Client, message: Message, target: Target, receipt: Receipt | None) -> MustWait | None:
+        """To that alone."""
+        owners = self._stored_by(message, target, client)
+        if owners:
+            add = _add(client, message, target, owners)
+            add.context = Stored(self.arrivals, client, receipt)
+            try:
+                self._append(add)
+            except StoreFull as error:
+                return store_full(str(error), message.destination)
+            return None
+        reason = self._memory_full(message, target)
+        if reason is None:
+            self.arrivals.show(client, message, target)
+            client.send_receipt(receipt)
+        return reason
+
+    # ---- later
+
+    def scheduled(self, client: Client, message: Message) -> Message:
+        """What is to be stored in the place of a message that is to wait; any other one itself."""
+        if message.destination == PENDING:
+            raise refusal(
+                f"{PENDING} is the broker's own",
+                "Messages wait there for their time: send to where they belong, with AMQ_SCHEDULED_DELAY.",
+                ErrorKind.DESTINATION,
+            )
+        if not may_be_scheduled(message):
+            return message
+        self.router.check_may_send_all(client, message.destination)
+        self.router.check_size(message, names.count(message.destination))
+        return self._begun_scheduler().take(message, client.principal.owner) or message
+
+    def _begun_scheduler(self) -> Scheduler:
+        return self.arrivals.scheduler or self._begin_scheduler(self._store.queue(PENDING), 0)
+
+    def _begin_scheduler(self, owner: int, count: int) -> Scheduler:
+        settings = self._settings
+        self.arrivals.scheduler = scheduler = Scheduler(
+            self._append,
+            self._send_due,
+            owner,
+            count,
+            self._store.epoch,
+            self._loop,
+            repeat_max=settings.max_scheduler_repeat_allowed,
+        )
+        self.router.pending = Queue(PENDING, owner, settings, Share(self._memory))
+        return scheduler
+
+    def _manage(self, client: Client, message: Message) -> None:
+        self._access.check(client.principal, Operation.WRITE, message.destination)
+        user = None
+        try:
+            self._access.check(client.principal, Operation.REMOVE, message.destination)
+        except ClientError:
+            user = client.principal.owner
+            if user is None:
+                raise
+        if message.reply_to is not None:
+            # The broker answers there, in nobody's name.
+            self.router.check_may_send_all(client, message.reply_to)
+        self._begun_scheduler().manage(message, user)
+
+    def _send_due(self, message: Message, parts: Sequence[AddMessage | RemoveMessage], pace: Pace) -> Work[None]:
+        """The time of ``message`` has come: it goes where it belongs, together with ``parts``. See scheduler.Send."""
+        made = yield from self.make(None, (message,), None, pace)
+        operations, volatile = self.settle(None, made, None)
+        yield from self._commit([*operations, *parts], Commitment(self.arrivals, None, None, volatile), pace)
+
+    # ---- what the store is to do
+
+    def make(
+        self, client: Client | None, messages: Iterable[Message], transaction: TransactionId | None, pace: Pace
+    ) -> Work[Made]:
+        """What becomes of messages, in steps; ``settle`` ends it. ClientError when one may not go where it is to, or
+        the copies of one take more memory than the client may hold."""
+        made = Made(None if client is None else client.holder)
+        try:
+            for message in messages:
+                target = None if client is None else self.router.known_target(client, message)
+                if target is not None and not _is_wide(target):
+                    self._make_one(client, message, target, transaction, made)
+                    if pace.is_full(1 + message.size // COPIED_BYTES):
+                        yield
+                    continue
+                if client is not None:
+                    message = self.scheduled(client, message)
+                routed = yield from self.router.routes(client, message, pace)
+                yield from self._make(client, routed, transaction, pace, made)
+        except BaseException:
+            made.give_back()
+            raise
+        return made
+
+    def _make(
+        self,
+        client: Client | None,
+        routed: list[tuple[Message, Target]],
+        transaction: TransactionId | None,
+        pace: Pace,
+        made: Made,
+    ) -> Work[None]:
+        """The copies of one message."""
+        made.begin()
+        for message, target in routed:
+            if _is_wide(target):
+                known = target.owners
+                add = yield from self._add_in_steps(client, message, target, transaction, pace)
+                made.parts.append((message, target, known, add))
+            else:
+                self._make_one(client, message, target, transaction, made)
+            if pace.is_full(1 + message.size // COPIED_BYTES):
+                if len(routed) > ITEMS:
+                    made.count()
+                yield
+
+    def _make_one(
+        self, client: Client | None, message: Message, target: Target, transaction: TransactionId | None, made: Made
+    ) -> None:
+        owners = self._stored_by(message, target, client)
+        add = _add(client, message, target, owners, transaction) if owners else None
+        made.parts.append((message, target, target.owners, add))
+
+    def _add_in_steps(
+        self, client: Client | None, message: Message, topic: Topic, transaction: TransactionId | None, pace: Pace
+    ) -> Work[AddMessage | None]:
+        """For very many durable subscriptions."""
+        if not message.persistent:
+            return None
+        origin = origin_of(client)
+        owners = []
+        unmatched = []
+        for durable in list(topic.durables.values()):
+            if durable.wants(message, origin):
+                owners.append(durable.owner)
+            else:
+                key = durable.subscription_key
+                unmatched.append(encode_remove(message.destination, message.message_id, transaction, key, b""))
+            if pace.is_full():
+                yield
+        if not owners:
+            return None
+        return _add(client, message, topic, tuple(owners), transaction, tuple(unmatched))
+
+    def settle(
+        self, client: Client | None, made: Made, transaction: TransactionId | None
+    ) -> tuple[list[AddMessage], list[tuple[Message, Target]]]:
+        """What the store is to keep of what was made, and what only memory will: without queues that ended meanwhile,
+        and for the durable subscriptions that there are now. To be carried out in the same turn."""
+        made.give_back()
+        operations: list[AddMessage] = []
+        volatile: list[tuple[Message, Target]] = []
+        for message, target, known, add in made.parts:
+            if isinstance(target, Queue):
+                if target.is_dropped:
+                    continue
+            elif target.owners is not known:
+                owners = self._stored_by(message, target, client)
+                add = _add(client, message, target, owners, transaction) if owners else None
+            if add is None:
+                volatile.append((message, target))
+            else:
+                operations.append(add)
+        return operations, volatile
+
+    def _stored_by(self, message: Message, target: Target, client: Client | None) -> tuple[int, ...]:
+        """The owners for which the store must keep ``message``; none when it is not to be stored."""
+        if target is self.router.pending:
+            return target.owners  # whatever is to wait
+        if not message.persistent or target.destination.kind > DestinationKind.TOPIC:
+            return ()
+        return target.owners if isinstance(target, Queue) else target.takers(message, origin_of(client))
+
+    def is_stored(self, client: Client, message: Message) -> bool:
+        """Whether the store would have to keep the message, or a copy of it."""
+        return message.persistent and any(
+            self._stored_by(message, target, client) for target in self.router.targets(client, message)
+        )
+
+    # ---- room
+
+    def lines_of(self, client: Client, message: Message) -> set[Line]:
+        """The limits that ``message`` has to pass, each with whose it is (None: the broker's)."""
+        lines: set[Line] = set()
+        for target in self.router.targets(client, message):
+            if self._stored_by(message, target, client):
+                lines.add((STORE_LIMIT, None))
+            elif isinstance(target, Queue) or target.durables:
+                lines.add((MEMORY_LIMIT, target.destination))
+        return lines
+
+    def _memory_full(self, message: Message, target: Target) -> MustWait | None:
+        """Why a message that is not stored has to wait, if it has. ClientError when it can never have room."""
+        if isinstance(target, Topic) and not target.durables:
+            return None
+        memory = self._memory
+        destination = target.destination
+        for share in (target.share,) if isinstance(target, Queue) else target.shares:
+            if share.limit and share.used >= share.limit:
+                reason = f"Messages of {destination} fill its memory"
+                limit = f"memory_limit is {share.limit} bytes there"
+            elif share.not_persistent + message.size > memory.free_for_destinations:
+                reason = f"Non-persistent messages of {destination} fill the memory that is free"
+                limit = f"memory_limit of the broker is {memory.limit} bytes, of which {memory.used} are used"
+            else:
+                continue
+            if message.size > memory.limit:
+                reason = f"A message of {message.size} bytes that is not persistent never has room in {destination}"
+                log.warning("%s: memory_limit of the broker is %d bytes", reason, memory.limit)
+                advice = f"memory_limit of the broker is {memory.limit} bytes. Send it with persistent:true."
+                raise refusal(reason, advice, ErrorKind.RESOURCE)
+            advice = f"{limit}. Send with persistent:true, or later."
+            return MustWait(reason, advice, MEMORY_LIMIT, destination, of=destination, used=share.used)
+        return None
+
+
+# Destinations of which a client's rights are remembered; beyond it all are forgotten, and asked for again.
+MAY_SEND_REMEMBERED = 1000
+
+
+def _is_wide(target: Target) -> TypeGuard[Topic]:
+    """Whether so many hold what is sent there that it takes steps."""
+    return isinstance(target, Topic) and len(target.durables) > ITEMS
+
+
+def _add(
+    client: Client | None,
+    message: Message,
+    target: Target,
+    owners: tuple[int, ...],
+    transaction: TransactionId | None = None,
+    unmatched: tuple[bytes, ...] | None = None,
+) -> AddMessage:
+    """What a client sent. It may send it again after a failover, if the id is its own; no client: the id was known when
+    it came, and whoever sent it does not send it again."""
+    is_audited = client is not None and not is_made_by_broker(message.message_id)
+    add = AddMessage(message, owners, encode_payload(message, transaction), is_audited=is_audited)
+    if isinstance(target, Topic):
+        add.unmatched_acks = unmatched_acks(message, target, owners, transaction) if unmatched is None else unmatched
+    return add
+
+
+def store_full(reason: str, destination: Destination, count: int = 1) -> MustWait:
+    """Why messages wait that the store cannot take now."""
+    return MustWait(reason, FULL_ADVICE, STORE_LIMIT, destination, count=count)

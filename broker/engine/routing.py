@@ -1,0 +1,240 @@
+"""Where a message goes: to which queues and topics, as composites, virtual topics and policies have it, and for whom.
+
+What a client may do is looked at once for each of its destinations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tandemmq.broker.core import names
+from tandemmq.broker.core.access import Operation
+from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.commands import ErrorKind, refusal
+from tandemmq.broker.core.fan_out import Target
+from tandemmq.broker.core.policies import DestinationPolicy
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.scheduling.scheduled_message import PENDING
+from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.topics.topic import Topic
+from tandemmq.broker.core.virtual_destinations import FORWARDS_MAX
+from tandemmq.broker.engine.scheduler import is_management, may_be_scheduled
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.records.altered import altered
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+
+# Of a message, that take as long to copy as one more item of a step.
+COPIED_BYTES = 16 * 1024
+# Destinations of which a client's rights are remembered; beyond it all are forgotten, and asked for again.
+MAY_SEND_REMEMBERED = 1000
+
+
+class Router(Part):
+    """Finds the queues and topics that get a message. Raises ClientError. ``pending``: where messages wait for their
+    time; None until one does."""
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self.pending: Queue | None = None
+        self._virtual = shared.settings.virtual_destinations
+
+    def routes(self, client: Client | None, message: Message, pace: Pace) -> Work[list[tuple[Message, Target]]]:
+        """Each queue and topic that gets the message, with the copy that is for it. ClientError when one of them may
+        not. No client: the broker sends what it was given before."""
+        destination = message.destination
+        if destination == PENDING:
+            assert self.pending is not None, "only the scheduler makes such messages"
+            return [(message, self.pending)]
+        parts = names.split(destination)
+        if len(parts) == 1 and parts[0] == destination:
+            return (yield from self._routes_of_one(client, message, pace))
+        if len(parts) > names.COMPOSITE_PARTS_MAX:
+            raise refusal(
+                f"{destination} names {len(parts)} destinations", f"1 to {names.COMPOSITE_PARTS_MAX} may be named."
+            )
+        if client is not None:
+            self.check_size(message, len(parts))
+        copies = [altered(message, destination=part, original_destination=destination) for part in parts]
+        routed = []
+        for copy in copies:
+            routed += yield from self._routes_of_one(client, copy, pace)
+        return routed
+
+    def check_size(self, message: Message, parts: int) -> None:
+        """ClientError when its copies, which are stored together as those of a transaction, are more than one may
+        have."""
+        limit = self._settings.transaction_bytes_max
+        if parts > 1 and message.size * parts > limit:
+            raise refusal(
+                f"A message of {message.size} bytes to {parts} destinations is {message.size * parts} bytes",
+                f"Together they may have {limit} (transaction_bytes_max): send it to each by itself.",
+                ErrorKind.RESOURCE,
+            )
+
+    def _routes_of_one(
+        self, client: Client | None, message: Message, pace: Pace, forwards: int = 0
+    ) -> Work[list[tuple[Message, Target]]]:
+        destination = message.destination
+        policy = self._policies.of(destination)
+        if client is not None:
+            self.check_may_send(client, destination)
+        if policy.max_message_size is not None and message.size > policy.max_message_size:
+            raise refusal(
+                f"A message of {message.size} bytes is too large for {destination}",
+                f"max_message_size is {policy.max_message_size} bytes there.",
+                ErrorKind.RESOURCE,
+            )
+        message = self._aged(message, policy)
+        target = self._destinations.route(destination, None if client is None else client.principal.owner)
+        while isinstance(target, Topic) and target.beginning is not None:
+            next(target.beginning, None)
+            yield
+        composite, mirrored, is_virtual = self._virtual.of(destination)
+        if composite is None and mirrored is None and not is_virtual:
+            if isinstance(target, Queue) and client is not None and target.owner and _is_plain(policy):
+                client.targets[destination] = target
+            return [(message, target)]
+        routed: list[tuple[Message, Target]] = []
+        takers: list[Destination] = []
+        if composite is not None:
+            takers = composite.takers(message)
+            routed += yield from self._forwarded(client, message, takers, pace, forwards)
+        if composite is None or composite.keeps(takers):
+            if mirrored is not None:
+                routed += yield from self._forwarded(
+                    client, message, [mirrored.topic(destination.name)], pace, forwards
+                )
+            routed.append((message, target))
+            if is_virtual:
+                yield from self._add_virtual(message, routed, pace)
+        return routed
+
+    def _forwarded(
+        self, client: Client | None, message: Message, takers: list[Destination], pace: Pace, forwards: int
+    ) -> Work[list[tuple[Message, Target]]]:
+        """As ``routes``, of the copies for ``takers``."""
+        destination = message.destination
+        if forwards >= FORWARDS_MAX:
+            raise refusal(
+                f"{destination} is the end of {FORWARDS_MAX} virtual destinations that send on to each other",
+                "See [[virtual_destinations]] of the broker: they may lead in a circle.",
+                ErrorKind.DESTINATION,
+            )
+        if client is not None:
+            self.check_size(message, 1 + len(takers))
+        routed: list[tuple[Message, Target]] = []
+        for taker in takers:
+            copy = altered(message, destination=taker, original_destination=destination)
+            routed += yield from self._routes_of_one(client, copy, pace, forwards + 1)
+        return routed
+
+    def _add_virtual(self, message: Message, routed: list[tuple[Message, Target]], pace: Pace) -> Work[None]:
+        """The copies for the queues of a virtual topic."""
+        destination = message.destination
+        for each in list(self._destinations.virtual_queues(destination.name)):
+            if self._destinations.exists(each):  # it may have ended since the first step
+                queue = self._destinations.queue(each)
+                if self._is_wanted(queue, message, destination):
+                    routed.append((altered(message, destination=each, original_destination=destination), queue))
+            if pace.is_full(1 + message.size // COPIED_BYTES):
+                yield
+
+    def _is_wanted(self, queue: Queue, message: Message, topic: Destination) -> bool:
+        """Whether that queue of a virtual topic gets the message: any does, or what one of its consumers takes."""
+        return not self._destinations.is_selector_aware(queue.destination, topic.name) or any(
+            each.selector is None or each.selector.matches(message) for each in queue.consumers
+        )
+
+    def _aged(self, message: Message, policy: DestinationPolicy) -> Message:
+        """As old as the policy lets it become."""
+        if not (policy.ttl_ceiling or policy.zero_expiration_override):
+            return message
+        expiration = policy.expiration(message.timestamp, message.expiration)
+        return message if expiration == message.expiration else altered(message, expiration=expiration)
+
+    def targets(self, client: Client, message: Message) -> Iterator[Target]:
+        """As ``routes``, at once and without copies."""
+        destination = message.destination
+        for part in (destination,) if destination == PENDING else names.split(destination):
+            if part == PENDING:
+                assert self.pending is not None, "only the scheduler makes such messages"
+                yield self.pending
+                continue
+            yield from self._targets_of_one(client, message, part, 0)
+
+    def _targets_of_one(
+        self, client: Client, message: Message, destination: Destination, forwards: int
+    ) -> Iterator[Target]:
+        self.check_may_send(client, destination)
+        composite, mirrored, is_virtual = self._virtual.of(destination)
+        takers = [] if composite is None else composite.takers(message)
+        keeps = composite is None or composite.keeps(takers)
+        if mirrored is not None and keeps:
+            takers.append(mirrored.topic(destination.name))
+        for taker in takers if forwards < FORWARDS_MAX else ():
+            yield from self._targets_of_one(client, message, taker, forwards + 1)
+        if not keeps:
+            return
+        yield self._destinations.route(destination, client.principal.owner)
+        if is_virtual:
+            for queue in map(self._destinations.queue, list(self._destinations.virtual_queues(destination.name))):
+                if self._is_wanted(queue, message, destination):
+                    yield queue
+
+    def known_target(self, client: Client, message: Message) -> Target | None:
+        """The queue or topic that alone takes the message as it is, if all that ``routes`` asks was asked before."""
+        destination = message.destination
+        queue = client.targets.get(destination)
+        if queue is not None:
+            return None if queue.is_dropped or may_be_scheduled(message) else queue
+        if destination not in client.may_send or not self._virtual.is_plain(destination):
+            return None  # what may_send has is one name
+        topic = self._destinations.by_name.get(destination)
+        if not isinstance(topic, Topic) or is_management(destination) or may_be_scheduled(message):
+            return None
+        return topic if topic.beginning is None and _is_plain(self._policies.of(destination)) else None
+
+    def open(self, client: Client, destination: Destination) -> None:
+        """A producer begins: what it names begins with it. ClientError when it may not send there."""
+        for part in names.split(destination):
+            self.check_may_send(client, part)
+            self._destinations.route(part, client.principal.owner)
+
+    def check_may_send_all(self, client: Client, destination: Destination) -> None:
+        """ClientError when a part of it is closed to the client."""
+        for part in names.split(destination):
+            self.check_may_send(client, part)
+
+    def check_may_send(self, client: Client, destination: Destination) -> None:
+        """Once for each destination and client. ClientError when it may not, or nobody can."""
+        if destination in client.may_send:
+            return
+        if names.is_wildcard(destination.name):
+            raise refusal(
+                f"{destination} has wildcards",
+                "A message is sent to destinations by their names; a comma lists several.",
+                ErrorKind.DESTINATION,
+            )
+        if destination.kind is DestinationKind.TOPIC and destination.name.startswith(names.ADVISORY_TOPICS):
+            raise refusal(
+                f"{destination} is the broker's own",
+                "Clients act on what they hear there; nobody else is to tell them.",
+                ErrorKind.SECURITY,
+            )
+        if not self._destinations.exists(destination):
+            self._access.check(client.principal, Operation.CREATE, destination)
+        self._access.check(client.principal, Operation.WRITE, destination)
+        if len(client.may_send) >= MAY_SEND_REMEMBERED:
+            client.may_send.clear()
+            client.targets.clear()
+        client.may_send.add(destination)
+
+
+def _is_plain(policy: DestinationPolicy) -> bool:
+    """Whether nothing is to be looked at for each message."""
+    return (
+        policy.max_message_size is None
+        and not policy.ttl_ceiling
+        and not policy.zero_expiration_override
+        and not policy.gc_inactive_destinations  # a queue that is about to end has to be named to stay
+    )

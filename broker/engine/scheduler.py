@@ -1,0 +1,408 @@
+"""Messages that wait for their time: stored like any other, and sent when it has come.
+
+A pending message lies in a queue of the store that nobody sees (``core.pending``). In memory stands for each only when
+it is due and its order key, so that a million of them cost little; the message itself is read back when its time has
+come. Then one Atomic stores it where it belongs, forgets the pending copy and, if it is to come again, stores the next:
+whenever the broker dies, all of that happened or none of it. Nothing is sent twice, and nothing is lost.
+
+After a promotion the times are read from the store, page by page, while those known already are kept: a large number
+of pending messages does not delay the take-over, only (by the time it takes to read them) what fell due meanwhile.
+
+All methods are called on the event loop, and nothing in here waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sortedcontainers import SortedList
+
+from tandemmq.broker.core import names
+from tandemmq.broker.core.commands import ClientError, ErrorKind, refusal
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.core.scheduling.schedule import JOB_ID, REPEAT_MAX, Schedule
+from tandemmq.broker.core.scheduling.scheduled_message import (
+    PENDING,
+    Due,
+    again,
+    due_of,
+    occurrence,
+    pending,
+    run_of,
+    shown,
+)
+from tandemmq.broker.core.slices import Pace, Work, begin
+from tandemmq.broker.engine.operations import encode_payload
+from tandemmq.broker.engine.ports import SendDue, Then
+from tandemmq.broker.engine.shared import Loop
+from tandemmq.store.operations import AddMessage, Atomic, Operation, OrderKey, Page, PagedMessage, RemoveMessage
+from tandemmq.store.records.commands import encode_remove
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.message_ids import broker_producer
+
+log = logging.getLogger(__name__)
+
+# How often ``tick`` is called.
+TICK_SECONDS = 1.0
+PENDING_MESSAGES_MAX = 1_000_000
+# Read back, and on their way to where they belong, at the same time: with one sync.
+FIRING_MAX = 500
+# What it takes to send one, in items of a step.
+_FIRED = 8
+PAGE_MESSAGES = 500
+PAGE_BYTES = 2 << 20
+# What could not be sent (its destination cannot be made, say) is tried again after so long.
+PUT_OFF_MS = 60_000
+# Requests to ActiveMQ.Scheduler.Management that wait for their turn.
+REQUESTS_MAX = 16
+
+MANAGEMENT = "ActiveMQ.Scheduler.Management"
+ACTION = "AMQ_SCHEDULER_ACTION"
+START_TIME, END_TIME = "ACTION_START_TIME", "ACTION_END_TIME"
+_MARK = b"AMQ_SCHEDULED_"
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What a management message asks for."""
+
+    is_removal: bool
+    job: str | None
+    start: int | None
+    end: int | None
+    reply_to: Destination | None
+    user: str | None
+
+    def covers(self, due: Due) -> bool:
+        if self.user is not None and due.user != self.user:
+            return False
+        if self.job is not None and due.job != self.job:
+            return False
+        return self.start is None or self.end is None or self.start <= due.time <= self.end
+
+
+class Scheduler:
+    """Keeps messages that wait for their time, and sends them when it has come. ``owner`` is the id of the queue
+    PENDING in the store, ``count`` what it holds at promotion, ``epoch`` makes ids unique for ever."""
+
+    def __init__(
+        self,
+        append: Callable[[Operation], None],
+        send: SendDue,
+        owner: int,
+        count: int,
+        epoch: int,
+        loop: Loop,
+        *,
+        repeat_max: int = REPEAT_MAX,
+    ) -> None:
+        self.owner = owner
+        self.sent = 0
+        self._start = loop.start
+        self._append = append
+        self._call_later = loop.call_later
+        self._is_awaited = False  # a timer runs for what is due before the next tick
+        self._send = send
+        self._clock = loop.clock
+        self._zone = loop.zone
+        self._repeat_max = repeat_max
+        self._producer = broker_producer(f"ID:scheduler-{epoch}")
+        self._sequence = 0
+        self._dues: SortedList[tuple[int, OrderKey]] = SortedList()
+        self._firing = 0  # are on their way
+        # What was tried in vain: when it is tried again, in the place of when it was due.
+        self._put_off: dict[OrderKey, int] = {}
+        self._requests: deque[_Request] = deque()
+        self._is_request_begun = False
+        self._unread = count
+        self._is_begun = self.is_loaded = count == 0
+        # What comes from here on is told by ``durable``, and is not to be read as well.
+        self._first_new: OrderKey | None = None
+
+    @property
+    def count(self) -> int:
+        """How many messages wait for their time; while they are still being read, about."""
+        return len(self._dues) + self._firing + self._unread
+
+    @property
+    def next_due(self) -> int | None:
+        """When ``tick`` has something to do next; None: nothing is known to wait, or what is due is on its way, and
+        ``tick`` follows by itself."""
+        return self._dues[0][0] if self._dues and not self._firing else None
+
+    # ---- in
+
+    def take(self, message: Message, user: str | None = None) -> Message | None:
+        """What is to be stored in the place of ``message``, for ``owner``, if that is to wait; None: it is not.
+        ``user``: whose it is.
+
+        It is pending once ``durable`` says so. Raises a ClientError, not fatal, for a schedule that cannot be kept.
+        """
+        if not may_be_scheduled(message):
+            return None
+        schedule = Schedule.of(message.properties, self._repeat_max)
+        if schedule is None:
+            return None
+        schedule.check_copies(len(names.split(message.destination)), self._repeat_max)
+        if self.count >= PENDING_MESSAGES_MAX:
+            raise refusal(
+                f"{self.count} messages wait for their time already",
+                "No more are taken until some of them were sent, or removed.",
+                ErrorKind.RESOURCE,
+            )
+        time = schedule.first(self._clock(), self._zone)
+        return pending(message, Due(time, schedule.repeat, message.message_id, user))
+
+    def manage(self, message: Message, user: str | None) -> None:
+        """Do what a message to MANAGEMENT asks for, with what is that user's alone (None: with everybody's). It is not
+        given on to anybody.
+
+        BROWSE sends a copy of each pending message to its reply-to, REMOVE (of the job that the property scheduledJobId
+        names) and REMOVEALL remove; the properties ACTION_START_TIME and ACTION_END_TIME say which, by their times.
+        """
+        properties = message.properties or {}
+        action = properties.get(ACTION)
+        job = properties.get(JOB_ID)
+        understood = {"BROWSE": message.reply_to is not None, "REMOVE": isinstance(job, str), "REMOVEALL": True}
+        if not understood.get(str(action)):
+            raise refusal(
+                f"{MANAGEMENT} does not understand {str(action)[:40]!r}",
+                f"{ACTION} is BROWSE (with a reply-to), REMOVE (with {JOB_ID}) or REMOVEALL.",
+            )
+        if len(self._requests) >= REQUESTS_MAX:
+            raise refusal(f"{REQUESTS_MAX} requests to {MANAGEMENT} wait", "Send it again later.", ErrorKind.RESOURCE)
+        self._requests.append(
+            _Request(
+                is_removal=action != "BROWSE",
+                job=str(job) if action == "REMOVE" else None,
+                start=_time(START_TIME, properties.get(START_TIME)),
+                end=_time(END_TIME, properties.get(END_TIME)),
+                reply_to=message.reply_to,
+                user=user,
+            )
+        )
+        self._begin_request()
+
+    # ---- time
+
+    def tick(self, now: int) -> None:
+        """Send what is due at ``now``: FIRING_MAX at a time, the earliest first."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._load_after(0)
+        dues = self._dues
+        if self._firing or not dues or dues[0][0] > now:
+            self._await_next()
+            return
+        count = min(FIRING_MAX, dues.bisect_right((now, _LAST_KEY)))
+        due = {order_key: time for time, order_key in dues[:count]}
+        del dues[:count]
+        self._firing = count
+        fire = Then(None, lambda page: begin(self._fire_all(page, due), self._start))
+        self._append(Page(self.owner, 0, count, PAGE_BYTES, fire, keys=due.keys()))
+
+    # ---- back from the store
+
+    def durable(self, operation: AddMessage) -> None:
+        """A message is pending from now on."""
+        if not operation.is_duplicate:
+            self.added(operation.message, operation.order_key)
+            self._await_next()
+
+    def _both_pending(self, atomic: Atomic) -> None:
+        """What is to be sent in the place of a cron entry, and the next one."""
+        for part in atomic.operations:
+            if isinstance(part, AddMessage):
+                self.durable(part)
+
+    def _fire_all(self, page: Page, dues: dict[OrderKey, int]) -> Work[None]:
+        """Each of ``dues`` that is still there, the earliest first. What had no room in the page is due again."""
+        found = {each.order_key: each for each in page.messages}
+        behind = _LAST_KEY if page.is_end or not found else page.messages[-1].order_key
+        left = [(time, order_key) for order_key, time in dues.items() if order_key > behind]
+        self._dues.update(left)
+        self._firing -= len(left)
+        pace = Pace()
+        for order_key in dues:
+            if order_key > behind:
+                continue
+            # Not there: it was removed while it was asked for.
+            if order_key in found:
+                yield from self._fire(found[order_key], pace)
+            self._firing -= 1
+            if pace.is_full(_FIRED):
+                yield
+        self.tick(self._clock())
+
+    def _await_next(self) -> None:
+        """Come again when the next is due, if that is before the next tick."""
+        due = self.next_due
+        if due is None or self._is_awaited:
+            return
+        seconds = max(0, due - self._clock()) / 1000
+        if seconds < TICK_SECONDS:
+            self._is_awaited = True
+            self._call_later(seconds, self._is_due)
+
+    def _is_due(self) -> None:
+        self._is_awaited = False
+        self.tick(self._clock())
+
+    def added(self, waiting: Message, order_key: OrderKey) -> None:
+        """``waiting`` is pending from now on."""
+        if self._first_new is None:
+            self._first_new = order_key
+        self._dues.add((due_of(waiting).time, order_key))
+
+    def _load_after(self, after: OrderKey) -> None:
+        self._ask(after, Then(None, self._load))
+
+    def _load(self, page: Page) -> None:
+        """A piece of what was pending at promotion."""
+        is_end = page.is_end or not page.messages
+        for found in page.messages:
+            if self._first_new is not None and found.order_key >= self._first_new:
+                is_end = True
+                break
+            self._unread = max(0, self._unread - 1)
+            self._dues.add((due_of(found.message).time, found.order_key))
+        if not is_end:
+            self._load_after(page.messages[-1].order_key)
+            return
+        self._unread = 0
+        self.is_loaded = True
+        self._begin_request()
+        self.tick(self._clock())
+
+    def _ask(self, after: OrderKey, completion: Then) -> None:
+        self._append(Page(self.owner, after, PAGE_MESSAGES, PAGE_BYTES, completion))
+
+    def _fire(self, found: PagedMessage, pace: Pace) -> Work[None]:
+        """One pending message goes where it belongs, and its next copy into its place."""
+        now = self._clock()
+        waiting = found.message
+        due = due_of(waiting)
+        try:
+            schedule = Schedule.of(waiting.properties, self._repeat_max)
+        except ClientError:  # taken by a broker that allowed more: it comes this once
+            schedule = None
+        try:
+            parts: list[AddMessage | RemoveMessage] = [self._removal(found)]
+            run = None if schedule is None else schedule.run
+            if run is not None:
+                first = Due(run.first(due.time, self._zone), run.repeat, due.job, due.user)
+                parts.append(self._addition(run_of(waiting, first, self._new_id())))
+            following = None if schedule is None else schedule.next(due.time, now, due.left, self._zone)
+            if following is not None:
+                parts.append(self._addition(again(waiting, Due(*following, due.job, due.user), self._new_id())))
+            if run is not None:
+                self._append(Atomic(parts, None, Then(None, self._both_pending)))
+            elif waiting.original_destination is None:
+                log.error("%s waits for nothing: nobody said where it is to go, and it is removed", due.job)
+                self._append(parts[0])
+            else:
+                yield from self._send(occurrence(waiting, schedule, now, self._new_id()), parts, pace)
+                self.sent += 1
+        except ClientError as error:
+            log.warning(
+                "scheduled message %s for %s cannot be sent now, and is tried again in %d s: %s",
+                due.job,
+                waiting.original_destination,
+                PUT_OFF_MS // 1000,
+                error.message,
+            )
+            self._try_later(found, now)
+        except Exception:  # those behind it are due as well
+            log.exception("scheduled message %s for %s %s", due.job, waiting.original_destination, ERROR_OF_BROKER)
+            self._try_later(found, now)
+        else:
+            self._put_off.pop(found.order_key, None)
+
+    def _try_later(self, found: PagedMessage, now: int) -> None:
+        self._put_off[found.order_key] = now + PUT_OFF_MS
+        self._dues.add((now + PUT_OFF_MS, found.order_key))
+
+    def _new_id(self) -> str:
+        self._sequence += 1
+        return f"{self._producer}:{self._sequence}"
+
+    def _addition(self, message: Message) -> AddMessage:
+        return AddMessage(message, (self.owner,), encode_payload(message))
+
+    def _removal(self, found: PagedMessage) -> RemoveMessage:
+        message_id = found.message.message_id
+        payload = encode_remove(PENDING, message_id)
+        return RemoveMessage(self.owner, found.order_key, found.location, message_id, payload, None, found.size)
+
+    # ---- management
+
+    def _begin_request(self) -> None:
+        """One at a time, and only when everything pending is known."""
+        if self._requests and self.is_loaded and not self._is_request_begun:
+            self._is_request_begun = True
+            self._look_after(0, self._requests[0])
+
+    def _look_after(self, after: OrderKey, request: _Request) -> None:
+        self._ask(after, Then(None, lambda page: begin(self._look_through(page, request), self._start)))
+
+    def _look_through(self, page: Page, request: _Request) -> Work[None]:
+        """A piece of what is pending."""
+        pace = Pace()
+        for found in page.messages:
+            if pace.is_full(_FIRED):
+                yield
+            due = due_of(found.message)
+            if not request.covers(due):
+                continue
+            if request.is_removal:
+                self._forget(found, due.time)
+            elif request.reply_to is not None:
+                try:
+                    yield from self._send(shown(found.message, request.reply_to, self._new_id()), (), pace)
+                except ClientError as error:
+                    log.warning("what is pending cannot be shown to %s: %s", request.reply_to, error.message)
+                    page.is_end = True
+                    break
+        if page.messages and not page.is_end:
+            self._look_after(page.messages[-1].order_key, request)
+            return
+        self._requests.popleft()
+        self._is_request_begun = False
+        self._begin_request()
+        self._await_next()
+
+    def _forget(self, found: PagedMessage, time: int) -> None:
+        place = (self._put_off.pop(found.order_key, time), found.order_key)
+        if place in self._dues:  # else it is being sent at this moment, or was
+            self._dues.remove(place)
+            self._append(self._removal(found))
+
+
+def may_be_scheduled(message: Message) -> bool:
+    """Whether it is worth while to read the properties of ``message``, which may still be bytes: no false No."""
+    raw = message.raw
+    if raw is not None:
+        return message.may_have_properties and _MARK in raw
+    return message.properties is not None and any(name.startswith("AMQ_SCHEDULED_") for name in message.properties)
+
+
+def is_management(destination: Destination) -> bool:
+    """Whether what is sent there is a request to the scheduler: it is one topic, and rights are given for that.
+    SchedulerBroker.send takes destinations of any kind for it whose names begin so, in capitals or not."""
+    return destination.kind is DestinationKind.TOPIC and destination.name == MANAGEMENT
+
+
+def _time(name: str, value: object) -> int | None:
+    """A time among the properties of a request: a number, or a text that is one."""
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _DIGITS_MAX:
+        return int(value)
+    raise refusal(f"{name} is {str(value)[:40]!r}", "Milliseconds since 1970 are expected.")
+
+
+_DIGITS_MAX = 19
+_LAST_KEY: OrderKey = 1 << 96  # behind every order key

@@ -1,0 +1,61 @@
+"""What all parts of one engine have in common: its store and settings, and the loop that it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+
+from mypy_extensions import mypyc_attr
+
+from tandemmq.broker.core.access import Access
+from tandemmq.broker.core.destinations import Destinations
+from tandemmq.broker.core.policies import Policies
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.slices import at_once
+from tandemmq.broker.engine.deferred_delivery import at_once_on_the_loop
+from tandemmq.broker.engine.ports import CallLater, InThread, Start, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Time, and who does what takes some. ``clock`` gives milliseconds since 1970; ``call_later(seconds, function)`` is
+    the loop's; ``start`` has what is long done in slices; ``in_thread(work, then)`` does what takes too long for the
+    loop, and calls ``then`` on it afterwards, ``prepare_in_thread`` what takes very long; cron entries are meant in
+    ``zone``."""
+
+    clock: Callable[[], int]
+    call_later: CallLater = lambda seconds, function: None
+    start: Start = at_once
+    in_thread: InThread = at_once_on_the_loop
+    prepare_in_thread: InThread = at_once_on_the_loop
+    zone: tzinfo = UTC
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What each part of the engine is made with."""
+
+    store: Store
+    settings: EngineSettings
+    policies: Policies
+    access: Access
+    destinations: Destinations
+    loop: Loop
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # only some parts are compiled
+class Part:
+    """A part of the engine: what all have in common is at hand in each."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._store = shared.store
+        self._append = shared.store.append
+        self._settings = shared.settings
+        self._policies = shared.policies
+        self._access = shared.access
+        self._destinations = shared.destinations
+        self._memory = shared.destinations.memory
+        self._clock = shared.loop.clock
+        self._call_later = shared.loop.call_later
+        self._start = shared.loop.start

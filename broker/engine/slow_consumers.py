@@ -1,0 +1,154 @@
+"""Consumers that do not keep up: told of (advisory_for_slow_consumers), and cut off where a policy says so.
+
+Looked at once a second, and not at all when no policy asks for it. Slow is who has no room while something waits for
+it, and took nothing since the last look (AbortSlowConsumerStrategy); with ``max_time_since_last_ack`` who acknowledged
+nothing for so long (AbortSlowAckConsumerStrategy).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from tandemmq.broker.core.advisor import SlowConsumerFact
+from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.core.delivery import QueueBase, Subscription
+from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy, Policies
+from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.topics.topic import Topic, TopicSubscription
+from tandemmq.broker.engine.advisories import Advising, name_of
+from tandemmq.broker.engine.ports import AbortConsumer
+from tandemmq.store.records.message import Destination
+
+log = logging.getLogger(__name__)
+
+
+# What it takes to look at a consumer, in items of a step.
+_LOOKED_AT = 4
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Progress:
+    """How one consumer gets on. ``slow_since`` 0: it is not slow."""
+
+    acknowledged_at: int
+    acknowledged: int = 0
+    delivered: int = -1
+    slow_since: int = 0
+    slow_count: int = 0
+
+
+class SlowConsumers:
+    """Finds consumers that do not keep up, once a second."""
+
+    def __init__(self, policies: Policies, advising: Advising, abort: AbortConsumer) -> None:
+        self.aborted = 0
+        self._policies = policies
+        self._advising = advising
+        self._abort = abort
+        self._is_asked_for = policies.any(_concerns)
+        self._paces: dict[Subscription, _Progress] = {}
+
+    @property
+    def count(self) -> int:
+        """How many are slow now, of those that a policy asks for."""
+        return sum(pace.slow_since > 0 for pace in self._paces.values())
+
+    def tick(self, now: int, clients: Iterable[Client]) -> Work[None]:
+        """Once a second."""
+        if not self._is_asked_for:
+            return
+        step = Pace()
+        former, self._paces = self._paces, {}
+        for client in list(clients):
+            if client.is_busy:
+                continue
+            for subscription in list(client.subscriptions.values()):
+                if step.is_full(_LOOKED_AT + len(_sources(subscription)) // 64):
+                    yield
+                found = self._policy(subscription)
+                if found is None or not subscription.is_open:
+                    continue
+                pace = former.get(subscription) or _Progress(now)
+                self._paces[subscription] = pace
+                self._look(client, subscription, pace, *found, now)
+
+    def _policy(self, subscription: Subscription) -> tuple[Destination, DestinationPolicy] | None:
+        """Of the first destination that asks for it."""
+        for target in _sources(subscription):
+            policy = self._policies.of(target.destination)
+            if _concerns(policy):
+                return target.destination, policy
+        return None
+
+    def _look(
+        self,
+        client: Client,
+        subscription: Subscription,
+        pace: _Progress,
+        destination: Destination,
+        policy: DestinationPolicy,
+        now: int,
+    ) -> None:
+        strategy = policy.abort_slow
+        if not _is_slow(subscription, pace, strategy, now):
+            pace.slow_since = 0
+            return
+        if not pace.slow_since:
+            pace.slow_since = now
+            pace.slow_count += 1
+            if policy.advisory_for_slow_consumers and self._advising.has_listeners:
+                self._advising.tell(SlowConsumerFact(name_of(client), subscription.id, destination))
+        reason = None if strategy is None else _verdict(pace, strategy, now)
+        if strategy is not None and reason is not None:
+            self.aborted += 1
+            text = f"Consumer {subscription.id} of {destination} is cut off: {reason}"
+            log.warning("%s (%s, %s)", text, name_of(client), client.connection.peer)
+            error = ClientError(
+                text,
+                "What it did not acknowledge goes to others (slow_consumer_strategy).",
+                is_fatal=strategy.abort_connection,
+                kind=ErrorKind.RESOURCE,
+            )
+            self._abort(client, subscription, error, strategy.abort_connection)
+
+
+def _sources(subscription: Subscription) -> Collection[QueueBase | Topic]:
+    """Where its messages come from."""
+    return subscription.topics if isinstance(subscription, TopicSubscription) else subscription.queues
+
+
+def _concerns(policy: DestinationPolicy) -> bool:
+    return policy.abort_slow is not None or policy.advisory_for_slow_consumers
+
+
+def _is_slow(subscription: Subscription, pace: _Progress, strategy: AbortSlow | None, now: int) -> bool:
+    acknowledged = subscription.tag - len(subscription.unacked)
+    if acknowledged != pace.acknowledged:
+        pace.acknowledged, pace.acknowledged_at = acknowledged, now
+    has_moved = subscription.tag != pace.delivered
+    pace.delivered = subscription.tag
+    if strategy is not None and strategy.max_time_since_last_ack is not None:
+        if strategy.ignore_idle_consumers and not subscription.unacked:
+            pace.acknowledged_at = now
+            return False
+        return now - pace.acknowledged_at >= strategy.max_time_since_last_ack
+    if has_moved or subscription.is_pull or subscription.is_browser:
+        return False
+    if subscription.credit > 0 and subscription.outlet.is_writable:
+        return False
+    if isinstance(subscription, TopicSubscription):
+        return bool(subscription.pending)
+    return any(queue.has_work for queue in subscription.queues)
+
+
+def _verdict(pace: _Progress, strategy: AbortSlow, now: int) -> str | None:
+    """Why it is to be cut off now; None: it is not."""
+    duration, count = strategy.max_slow_duration, strategy.max_slow_count
+    if duration and now - pace.slow_since >= duration:
+        return f"slow for {now - pace.slow_since} ms (max_slow_duration {duration} ms)"
+    if count and pace.slow_count >= count:
+        return f"slow for the {pace.slow_count}. time (max_slow_count {count})"
+    return None

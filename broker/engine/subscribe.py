@@ -1,0 +1,327 @@
+"""SUBSCRIBE and UNSUBSCRIBE: what a subscription takes part in, and what the store must know of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
+
+from tandemmq.broker.core import names
+from tandemmq.broker.core.access import Operation
+from tandemmq.broker.core.advisor import MessageEvent
+from tandemmq.broker.core.client import Client, ReceiptDue
+from tandemmq.broker.core.commands import ClientError, ErrorKind, Receipt, Subscribe, Unsubscribe, refusal
+from tandemmq.broker.core.containment import tell
+from tandemmq.broker.core.delivery import Entry, QueueBase, Selector, Subscription, volatile_entry
+from tandemmq.broker.core.memory import SUBSCRIPTION_BYTES, Kind
+from tandemmq.broker.core.queue.ordering import run_of
+from tandemmq.broker.core.selector import compile_selector
+from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.topics.topic import DurableSubscription, TopicSubscription
+from tandemmq.broker.engine.advisories import Advising
+from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.durable_subscriptions import DurableSubscriptions
+from tandemmq.broker.engine.refusals import may
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.store.records.commands import subscription_key
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+
+_position = attrgetter("position")
+
+
+class Subscriber(Part):
+    """Begins and ends subscriptions. On the loop; raises ClientError."""
+
+    def __init__(self, shared: Shared, dispatcher: Dispatcher, advising: Advising) -> None:
+        super().__init__(shared)
+        self._dispatcher = dispatcher
+        self._keeps = shared.policies.any(lambda policy: policy.recovery is not None)
+        self._advising = advising
+        self._durables = DurableSubscriptions(shared, dispatcher)
+
+    def subscribe(self, client: Client, command: Subscribe) -> Work[None]:
+        """Open a subscription. A new durable one is served, and its receipt told, once the store has it."""
+        if command.id in client.subscriptions:
+            raise refusal(f"Subscription {command.id!r} exists already", "Each needs its own id.", ErrorKind.STATE)
+        limit = self._settings.subscriptions_max
+        if len(client.subscriptions) >= limit:
+            raise refusal(f"More than {limit} subscriptions (subscriptions_max)", kind=ErrorKind.RESOURCE)
+        memory = client.holder.memory
+        if client.holder.by_kind[Kind.STATE] > memory.held_max:
+            raise refusal(
+                "Subscriptions fill the memory that is free",
+                f"memory_limit of the broker is {memory.limit} bytes.",
+                ErrorKind.RESOURCE,
+            )
+        parts = names.split(command.destination)
+        if len(parts) > names.COMPOSITE_PARTS_MAX:
+            raise refusal(
+                f"{command.destination} names {len(parts)} destinations",
+                f"1 to {names.COMPOSITE_PARTS_MAX} may be named.",
+            )
+        for part in parts:
+            if part.is_topic != parts[0].is_topic:
+                raise refusal(
+                    f"{command.destination} names queues and topics",
+                    "A consumer has the one or the other.",
+                    ErrorKind.DESTINATION,
+                )
+            self._check_may_read(client, part)
+        selector = None if command.selector is None else compile_selector(command.selector)
+        if command.durable_name is not None:
+            yield from self._subscribe_durable(client, command, command.durable_name, parts)
+        elif parts[0].is_topic:
+            yield from self._subscribe_topics(client, command, parts, selector)
+        else:
+            yield from self._subscribe_queues(client, command, parts, selector)
+
+    def _check_may_read(self, client: Client, part: Destination) -> None:
+        """ClientError when the client may not, or when the destination belongs to another connection."""
+        if part.kind > DestinationKind.TOPIC and part not in client.temporaries:
+            is_there = self._destinations.exists(part)
+            raise refusal(
+                f"Subscribing to {part}, which another connection created, is not permitted"
+                if is_there
+                else f"There is no destination {part}",
+                "A temporary destination is read by the connection that made it.",
+                ErrorKind.DESTINATION,
+            )
+        if (not names.is_wildcard(part.name) or self._destinations.needs_queue(part)) and not self._destinations.exists(
+            part
+        ):
+            self._access.check(client.principal, Operation.CREATE, part)
+        self._access.check(client.principal, Operation.READ, part)
+
+    def _may_read(self, client: Client, destination: Destination) -> bool:
+        """Of what a pattern comes to, what is closed to its client is left out (AbstractRegion)."""
+        return may(self._access, client.principal, Operation.READ, destination)
+
+    def _subscribe_topics(
+        self, client: Client, command: Subscribe, parts: tuple[Destination, ...], selector: Selector | None
+    ) -> Work[None]:
+        policy = self._policies.of(parts[0])
+        prefetch_now = self._prefetch(client, command, parts[0], is_topic=True)
+        prefetch = prefetch_now()
+        limit = policy.pending_limit(prefetch)
+        plain = TopicSubscription(
+            command.id,
+            client.connection,
+            command.ack,
+            prefetch,
+            self._settings,
+            no_local=command.no_local,
+            selector=selector,
+            pending_limit=limit,
+            eviction=policy.eviction,
+        )
+        plain.has_extension = policy.use_prefetch_extension
+        plain.prefetch_now = prefetch_now
+        if policy.advisory_for_discarding_messages or limit is not None:
+            plain.on_drop = self._lost
+        user = client.principal.owner
+        named = [self._destinations.topic(part, user) for part in parts if not names.is_wildcard(part.name)]
+        _enter(client, command, plain)
+        for topic in named:
+            topic.open(plain)
+        for part in parts:
+            if names.is_wildcard(part.name):
+                yield from self._destinations.watch(plain, part, partial(self._may_read, client))
+        client.send_receipt(command.receipt)
+        if self._keeps:
+            yield from self._recover(client, command, plain, parts)
+        yield from self._advising.subscribed(client, command, plain, parts)
+
+    def _recover(
+        self, client: Client, command: Subscribe, plain: TopicSubscription, parts: tuple[Destination, ...]
+    ) -> Work[None]:
+        """What it missed, if it asks for that and its topics kept it."""
+        patterns = [names.Pattern(part.name) for part in parts]
+        pace = Pace()
+        for topic in self._destinations.topics():
+            destination = topic.destination
+            if pace.is_full():
+                yield
+            if topic.kept is None or destination.kind is not parts[0].kind:
+                continue
+            is_asked = command.is_retroactive or self._policies.of(destination).always_retroactive
+            if not is_asked or not any(each.matches(destination.name) for each in patterns):
+                continue
+            if not self._may_read(client, destination):
+                continue
+            for message in topic.kept.messages():
+                if plain.selector is None or plain.selector.matches(message):
+                    plain.hold(volatile_entry(message))
+        self._dispatcher.dispatch_pending(plain)
+
+    def _lost(self, subscription: TopicSubscription, message: Message) -> None:
+        """It did not keep up. Only where a policy says how far it may fall behind it leaves dead letters."""
+        self._advising.message(MessageEvent.DISCARDED, message, message.destination, subscription)
+        if self._policies.of(message.destination).pending_limit(subscription.prefetch) is not None:
+            self._dispatcher.dead_letters.bury_lost(message)
+
+    def _subscribe_queues(
+        self, client: Client, command: Subscribe, parts: tuple[Destination, ...], selector: Selector | None
+    ) -> Work[None]:
+        policy = self._policies.of(parts[0])
+        prefetch_now = self._prefetch(client, command, parts[0], is_topic=False, is_browser=command.is_browser)
+        subscription = Subscription(
+            command.id,
+            client.connection,
+            command.ack,
+            prefetch_now(),
+            selector=selector,
+            priority=command.priority if policy.use_consumer_priority else 0,
+            is_exclusive=command.is_exclusive or policy.all_consumers_exclusive_by_default,
+            is_browser=command.is_browser,
+        )
+        subscription.has_extension = policy.use_prefetch_extension
+        user = client.principal.owner
+        queues = [self._destinations.queue(part, user) for part in parts if not names.is_wildcard(part.name)]
+        for part in parts:
+            if self._destinations.needs_queue(part) and not command.is_browser:
+                self._destinations.queue(part, user)  # where its messages wait while it is away
+        _enter(client, command, subscription)
+        if command.is_browser:
+            subscription.prefetch_now = prefetch_now
+            client.send_receipt(command.receipt)
+            yield from self._dispatcher.browsing.begin(subscription, queues)
+            return
+        credit, subscription.credit = subscription.credit, 0  # until it takes part in all of them
+        for queue in queues:
+            queue.open(subscription)
+        for part in parts:
+            if names.is_wildcard(part.name):
+                yield from self._destinations.watch(subscription, part, partial(self._may_read, client))
+        if not subscription.is_open:
+            return
+        # The receipt precedes the first message (ActiveMQ).
+        client.send_receipt(command.receipt)
+        subscription.credit = credit
+        subscription.prefetch_now = prefetch_now
+        yield from self._advising.subscribed(client, command, subscription, parts)
+        yield from self._dispatcher.dispatch_all(list(subscription.queues), Pace())
+
+    def _subscribe_durable(
+        self, client: Client, command: Subscribe, name: str, parts: tuple[Destination, ...]
+    ) -> Work[None]:
+        durable = yield from self._durables.of(client, command, name, parts)
+        prefetch_now = self._prefetch(client, command, parts[0], is_topic=True, is_durable=True)
+        subscription = Subscription(
+            command.id, client.connection, command.ack, prefetch_now(), no_local=command.no_local
+        )
+        subscription.prefetch_now = prefetch_now
+        subscription.has_extension = self._policies.of(parts[0]).use_prefetch_extension
+        may_read = partial(self._may_read, client)
+        durable.reserve(subscription, may_read)
+        if durable.user is None:
+            durable.user = client.principal.owner
+        self._durables.claim(durable)
+        _enter(client, command, subscription)
+        yield from self._advising.subscribed(client, command, subscription, parts)
+        yield from self._durables.begin(durable, subscription, client, command, may_read)
+
+    def _prefetch(
+        self, client: Client, command: Subscribe, destination: Destination, **kind: bool
+    ) -> Callable[[], int]:
+        """How much it is given ahead, as policies are then: at most what a client may have. 0, one message for each
+        Pull, is for those who can pull."""
+        least = 0 if client.session.can_pull else 1
+        most = self._settings.prefetch_max
+        asked = command.prefetch
+        policies = self._policies
+        return lambda: max(least, min(policies.prefetch(destination, asked, **kind), most))
+
+    # ---- the end
+
+    def unsubscribe(self, client: Client, command: Unsubscribe) -> Work[None]:
+        """Close a subscription, delete a durable one, or both in one step (ActiveMQ's clients need two).
+        Where the second is refused the first holds: a session forgets what it asked to be closed."""
+        pace = Pace()
+        left: dict[QueueBase, None] = {}
+        refused: ClientError | None = None
+        if command.id is not None:
+            subscription = client.subscriptions.pop(command.id, None)
+            if subscription is None:
+                raise refusal(f"No subscription matched {command.id!r}", kind=ErrorKind.STATE)
+            yield from self.close(subscription, left, pace, command.seen)
+        try:
+            if command.durable_name is None:
+                client.send_receipt(command.receipt)
+            else:
+                yield from self._end_durable(client, command.durable_name, command.receipt)
+        except ClientError as error:
+            refused = error
+        yield from self._dispatcher.dispatch_all(left, pace)
+        if refused is not None:
+            raise refused
+
+    def _end_durable(self, client: Client, name: str, receipt: Receipt | None) -> Work[None]:
+        durable = self._destinations.durables.get(subscription_key(client.client_id(), name))
+        if durable is None:
+            raise refusal(
+                f"No durable subscription exists for: {name} of client {client.id}", kind=ErrorKind.DESTINATION
+            )
+        self._durables.check_is_its(client, durable)
+        consumer = durable.consumer
+        if consumer is not None:
+            if consumer.outlet is not client.connection or client.session.survives_errors:
+                durable.check_unused()
+            client.subscriptions.pop(consumer.id, None)
+            yield from self.close(consumer, {}, Pace())
+        yield from self._durables.delete(durable, ReceiptDue(client, receipt))
+        self._advising.durable_deleted(client, durable)
+
+    def close(
+        self, subscription: Subscription, left: dict[QueueBase, None], pace: Pace, seen: int | None = None
+    ) -> Work[None]:
+        """``subscription`` ends. ``left`` gets the queues that it left, with its unacknowledged messages, and that are
+        to be dispatched afterwards. Of each queue all come back at once, so that nobody overtakes them there.
+
+        ``seen``: see Unsubscribe.
+        """
+        subscription.end()
+        subscription.outlet.holder.add(Kind.STATE, -SUBSCRIPTION_BYTES)
+        self._destinations.unwatch(subscription)
+        if subscription.is_browser:
+            self._dispatcher.browsing.end(subscription)
+            subscription.clear()
+            return
+        unacked, subscription.unacked = subscription.unacked, {}
+        came_back: dict[QueueBase, list[Entry]] = {}
+        for tag, entry in unacked.items():
+            subscription.let_go(entry)
+            if entry.queue is not None:
+                entry.queue.comes_back(entry, is_seen=seen is None or tag <= seen)
+                came_back.setdefault(entry.queue, []).append(entry)
+            if pace.is_full():
+                yield
+        for queue in list(subscription.queues):
+            entries = came_back.pop(queue, None)
+            run = deque() if entries is None else (yield from run_of(entries, _position, pace))
+            freed = queue.close(subscription, run)
+            left[queue] = None
+            yield from freed
+            if pace.is_full(1 + len(queue.consumers) // 8 + queue.held // 8):
+                yield
+        for queue, entries in came_back.items():  # dropped meanwhile
+            yield from queue.close(subscription, deque(entries))
+        if isinstance(subscription, TopicSubscription):
+            for topic in list(subscription.topics):
+                topic.close(subscription)
+                if pace.is_full():
+                    yield
+            yield from subscription.let_go_of_all(pace)  # also what topics gave it that are gone
+        parts = [queue for queue in subscription.queues if isinstance(queue, DurableSubscription)]
+        if parts:  # what was there for it may be taken by now
+            self._durables.claim(self._destinations.durables[subscription_key(parts[0].client_id, parts[0].name)])
+        self._advising.unsubscribed(subscription)
+
+
+def _enter(client: Client, command: Subscribe, subscription: Subscription) -> None:
+    """It is open from now on, until ``close``."""
+    client.subscriptions[subscription.id] = subscription
+    client.holder.add(Kind.STATE, SUBSCRIPTION_BYTES)
+    prefetch = subscription.prefetch
+    if command.prefetch not in (None, prefetch) and client.session.can_pull:
+        tell(client.connection, client.session.tell_prefetch, subscription.id, prefetch)

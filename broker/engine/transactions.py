@@ -1,0 +1,228 @@
+"""Transactions: what clients sent and acknowledged in them, until they end; local ones, and branches of XA.
+
+A local transaction belongs to its connection and ends with it.
+"""
+
+from __future__ import annotations
+
+from tandemmq.broker.core import names
+from tandemmq.broker.core.client import Client
+from tandemmq.broker.core.commands import Abort, Ack, Begin, ClientError, Commit, ErrorKind, Prepare, Send, refusal
+from tandemmq.broker.core.delivery import Entry, QueueBase, Subscription
+from tandemmq.broker.core.fan_out import Target
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.slices import Pace, Work
+from tandemmq.broker.core.transaction import Transaction
+from tandemmq.broker.engine.branches import Branch, Branches, check_is_its
+from tandemmq.broker.engine.dispatch import Dispatcher
+from tandemmq.broker.engine.ports import Waits
+from tandemmq.broker.engine.publish import Sender, store_full
+from tandemmq.broker.engine.refusals import Line, MustWait
+from tandemmq.broker.engine.shared import Part, Shared
+from tandemmq.broker.engine.transaction_end import TransactionEnd
+from tandemmq.store.records.message import Destination, Message
+from tandemmq.store.records.transactions import LocalTransactionId, TransactionId
+
+
+class Transactions(Part):
+    """Collects transactions and branches until they end. On the loop; raises ClientError."""
+
+    def __init__(self, shared: Shared, dispatcher: Dispatcher, sender: Sender) -> None:
+        super().__init__(shared)
+        self._sender = sender
+        self._router = sender.router
+        self._ending = TransactionEnd(shared, dispatcher, sender)
+        self.forget_made = self._ending.forget_made
+        self.branches = Branches(shared, dispatcher, sender.arrivals, self._ending)
+        self._put_aside = 0
+
+    # ---- what belongs to one
+
+    def _open(self, client: Client, name: str) -> Transaction:
+        found = client.transactions.get(name) or self.branches.open(client, name)
+        if found is None:
+            raise refusal(f"Transaction {name!r} has not been started.", "BEGIN opens one.", ErrorKind.STATE)
+        return found
+
+    def send(self, client: Client, command: Send) -> MustWait | None:
+        """``command`` is to be carried out when its transaction is committed. What is returned: why it has to wait."""
+        assert command.transaction is not None, "only what is sent in a transaction"
+        transaction = self._open(client, command.transaction)
+        sender = self._sender
+        message = command.message
+        if self._store.is_full and transaction.rollback_reason is None and sender.is_stored(client, message):
+            return store_full(self._store.full_reason, message.destination)
+        try:
+            # A schedule that cannot be kept is told now; its delay begins with the commit (SchedulerBroker).
+            if self._router.known_target(client, message) is None and sender.scheduled(client, message) is message:
+                self._router.check_may_send_all(client, message.destination)
+        except ClientError as error:
+            transaction.rollback_reason = transaction.rollback_reason or error.message
+            raise
+        transaction.send(message)
+        client.send_receipt(command.receipt)
+        return None
+
+    def enlist(self, client: Client, name: str, subscription: Subscription, covered: list[tuple[int, Entry]]) -> None:
+        """Acknowledgements that count at COMMIT; until then they only give credit."""
+        try:
+            self._open(client, name).acknowledge(subscription, covered)
+        except ClientError:
+            subscription.restore(covered)
+            raise
+
+    def covers(self, client: Client, command: Ack, subscription: Subscription) -> bool:
+        """Whether the transaction of ``command``, if it has one, has that delivery of ``subscription`` already."""
+        if command.transaction is None or command.tag not in subscription.enlisted:
+            return False
+        acknowledged = self._open(client, command.transaction).acknowledged
+        return any(tag == command.tag and each is subscription for each, tag, _ in reversed(acknowledged))
+
+    def mark_rollback_only(self, client: Client, name: str, reason: str) -> None:
+        """Something of it was refused: it can only be rolled back. One that is not known is no matter."""
+        try:
+            transaction = self._open(client, name)
+        except ClientError:
+            return
+        transaction.rollback_reason = transaction.rollback_reason or reason
+
+    def doomed(self, client: Client, name: str | None, error: ClientError) -> ClientError:
+        """What its client is told of a command that was refused: the transaction that it belongs to, if any, can only
+        be rolled back."""
+        if name is not None:
+            self.mark_rollback_only(client, name, error.message)
+            error.message = f"Transaction {name!r} can only be aborted: {error.message}"
+        return error
+
+    def given_up(self, client: Client, command: Waits, error: ClientError) -> ClientError:
+        """As ``doomed``, of what waited too long. The end of a transaction rolls it back."""
+        error = self.doomed(client, command.transaction, error)
+        if not isinstance(command, Send):
+            try:
+                self.decide(client, command)
+            except ClientError as rolled_back:
+                return rolled_back
+        return error
+
+    # ---- begin
+
+    def begin(self, client: Client, command: Begin) -> None:
+        branches = self.branches.by_key
+        if command.xa is not None:
+            branch = branches.get(command.transaction)
+            if branch is not None:
+                check_is_its(client, branch)
+            else:
+                self._check_quota(client)
+                branches[command.transaction] = Branch(command.xa, client, self._new(client, command.transaction))
+        elif command.transaction in client.transactions:
+            if not client.session.survives_errors:
+                raise refusal(f"Transaction {command.transaction!r} was begun already")
+        else:
+            self._check_quota(client)
+            client.transactions[command.transaction] = self._new(client, command.transaction)
+        client.send_receipt(command.receipt)
+
+    def _check_quota(self, client: Client) -> None:
+        limit = self._settings.transactions_max
+        held = len(client.transactions) + sum(branch.client is client for branch in self.branches.by_key.values())
+        if held >= limit:
+            raise refusal(f"More than {limit} open transactions (transactions_max)", kind=ErrorKind.RESOURCE)
+
+    def _new(self, client: Client, name: str) -> Transaction:
+        client.transactions_begun += 1
+        return Transaction(name, client.transactions_begun, self._settings, client.holder)
+
+    # ---- the end
+
+    def make_ready(self, client: Client, command: Commit | Prepare) -> Work[Transaction | None]:
+        """As TransactionEnd.make_ready. Of which transaction; None: of none."""
+        try:
+            transaction = self._open(client, command.transaction)
+        except ClientError:
+            return None  # which is told when it is to end
+        identity: TransactionId = LocalTransactionId(client.connection.id, transaction.number)
+        if isinstance(command, Prepare):
+            identity = command.xa
+        yield from self._ending.make_ready(client, transaction, identity)
+        return transaction
+
+    def put_aside(self, client: Client, name: str) -> str:
+        """The end of a local transaction has to wait: its name is free for another one. Returns what it is called
+        until then; no client can say that."""
+        self._put_aside += 1
+        other = f"{name}\0{self._put_aside}"
+        client.transactions[other] = client.transactions.pop(name)
+        return other
+
+    def must_wait(self, client: Client, name: str) -> MustWait | None:
+        """Why the store cannot take now what a transaction would store."""
+        if self._store.is_full:
+            messages = self._to_be_stored(client, name)
+            for message in messages:
+                if self._sender.is_stored(client, message):
+                    return store_full(self._store.full_reason, message.destination, len(messages))
+        return None
+
+    def lines_of(self, client: Client, name: str) -> set[Line]:
+        """As Sender.lines_of, for what becomes visible with the end of a transaction."""
+        lines: set[Line] = set()
+        known: set[tuple[Target, bool]] = set()  # of very many messages for one queue, one is asked about
+        for message in self._to_be_stored(client, name):
+            target = self._router.known_target(client, message)
+            if isinstance(target, Queue):
+                kind = (target, message.persistent)
+                if kind in known:
+                    continue
+                known.add(kind)
+            lines |= self._sender.lines_of(client, message)
+        return lines
+
+    def goes_to(self, client: Client, name: str) -> frozenset[Destination]:
+        """Where that is to become visible."""
+        destinations = {message.destination for message in self._to_be_stored(client, name)}
+        return frozenset(part for destination in destinations for part in names.split(destination))
+
+    def _to_be_stored(self, client: Client, name: str) -> list[Message]:
+        """What was sent in a transaction that is neither prepared nor doomed."""
+        try:
+            transaction = self._open(client, name)
+        except ClientError:
+            return []
+        return [] if transaction.rollback_reason is not None else transaction.messages
+
+    def left(self, client: Client, left: dict[QueueBase, None], pace: Pace) -> Work[None]:
+        """The connection is over: what was not prepared is rolled back. ``left`` gets the queues to which something
+        went back, that are to be dispatched afterwards."""
+        transactions = [*client.transactions.values(), *self.branches.left(client)]
+        client.transactions = {}
+        ending = set(client.subscriptions.values())
+        transactions.reverse()
+        while transactions:
+            transaction = transactions.pop()  # what it holds is freed with it, not all at the end
+            transaction.undo(ending)
+            left.update((entry.queue, None) for _, _, entry in transaction.acknowledged if entry.queue is not None)
+            if pace.is_full(1 + len(transaction.acknowledged) // 8 + len(transaction.messages) // 64):
+                yield
+
+    def abort(self, client: Client, command: Abort) -> None:
+        if command.xa is not None:
+            self.branches.roll_back(client, command, command.xa)
+            return
+        self._ending.undo(self._take(client, command.transaction))
+        client.send_receipt(command.receipt)
+
+    def decide(self, client: Client, command: Commit | Prepare) -> Work[None] | None:
+        """It is decided, at once. What is returned: see TransactionEnd.commit."""
+        if isinstance(command, Prepare):
+            self.branches.prepare(client, command)
+            return None
+        if command.xa is not None:
+            return self.branches.commit(client, command, command.xa)
+        return self._ending.commit(client, self._take(client, command.transaction), command.receipt)
+
+    def _take(self, client: Client, name: str) -> Transaction:
+        """A local transaction ends."""
+        transaction = self._open(client, name)
+        del client.transactions[name]
+        return transaction

@@ -1,0 +1,1 @@
+"""Who is master: the life of a broker, its lock, its waits, and what watches over them."""

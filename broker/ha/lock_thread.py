@@ -1,0 +1,235 @@
+"""The thread that alone touches the lock: it polls, keeps alive, announces and releases.
+
+A volume or a database that hangs holds up this thread and nothing else; an event loop that is busy does not hold up a
+keep-alive. What is asked of it is answered by futures; what it notices by itself is reported on the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty
+from typing import Any, Protocol
+
+from tandemmq.locker.contract import Holder, Locker, LockError, LockLost, LockRefused, LockUnavailable
+from tandemmq.store.threads import Event, Threads
+
+log = logging.getLogger(__name__)
+
+# Who holds the lock and who waits for it is looked up this often.
+HOLDER_INTERVAL_SECONDS = 1.0
+# After a handover the lock is left to others; whether one has taken it is looked up this often.
+HANDS_OFF_INTERVAL_SECONDS = 0.1
+
+
+class Listener(Protocol):
+    """The listener; called on the loop."""
+
+    def lock_is_held_by(self, holder: Holder | None, waiters: list[Holder] | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    function: Callable[[], Any]
+    answer: Future[Any]
+
+
+class LockThread:
+    """The only thread that uses the locker. All methods return at once, from any thread; ``proof`` of the locker may be
+    asked meanwhile."""
+
+    def __init__(
+        self,
+        locker: Locker,
+        threads: Threads,
+        listener: Listener,
+        call_soon: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._locker = locker
+        self._listener = listener
+        self._call_soon = call_soon
+        self._threads = threads
+        self._stop_waiting = threads.event()
+        self._asked_at: float | None = None
+        self._requests = threads.inbox()
+        self._is_ours = False
+        self._keep_alive_at = 0.0
+        self._looked_at = float("-inf")
+        self._announcement: tuple[int, str | None] | None = None
+        self._silence = ""
+        self._on_lost: Callable[[LockLost], None] = lambda reason: None
+        self._thread = threads.thread(self._run, "tandemmq-lock")
+        self._thread.start()
+
+    # ---- from other threads
+
+    def acquire(self, hands_off_seconds: float, on_lost: Callable[[LockLost], None]) -> Future[bool]:
+        """Wait for the lock; True: ours, and kept alive from now on. False: ``stop_waiting`` was called.
+
+        For ``hands_off_seconds`` it is left to others, unless one takes it before. Raises what the locker raises at
+        its first poll. ``on_lost`` is called on the loop when what was had so is lost.
+        """
+        self._stop_waiting.clear()
+        return self._ask(lambda: self._acquire(hands_off_seconds, on_lost))
+
+    def stop_waiting(self) -> None:
+        """Let an ``acquire`` that still waits come back. It may have succeeded meanwhile."""
+        self._stop_waiting.set()
+
+    def announce(self, epoch: int, admin: str | None) -> None:
+        """Write our epoch and admin URL into the lock, now or as soon as it answers."""
+        self._ask(lambda: self._announce(epoch, admin))
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it was had, and is neither known to be lost nor let go."""
+        return self._is_ours
+
+    def seen_alive(self) -> float:
+        """When, on the monotonic clock, the lock was asked what it has not answered yet; now, when nothing is asked."""
+        asked_at = self._asked_at
+        return self._threads.monotonic() if asked_at is None else asked_at
+
+    def release(self) -> Future[None]:
+        """Let go; nothing is kept alive any more."""
+        self._stop_waiting.set()
+        return self._ask(self._release)
+
+    def end(self) -> None:
+        """Release, and end the thread when that is done."""
+        self.release()
+        self._requests.put(None)
+
+    def _ask(self, function: Callable[[], Any]) -> Future[Any]:
+        answer: Future[Any] = Future()
+        self._requests.put(_Request(function, answer))
+        return answer
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        while True:
+            try:
+                request = self._requests.get(timeout=self._patience())
+            except Empty:
+                if self._patience() == 0.0:
+                    self._asked_at = self._threads.monotonic()
+                    self._keep_alive_or_lose()
+                    self._asked_at = None
+                continue
+            if request is None:
+                return
+            if not request.answer.set_running_or_notify_cancel():
+                continue
+            self._asked_at = self._threads.monotonic()
+            try:
+                request.answer.set_result(request.function())
+            except BaseException as error:
+                request.answer.set_exception(error)
+            finally:
+                self._asked_at = None
+
+    def _patience(self) -> float | None:
+        """Seconds until the next keep-alive; None: none is due."""
+        if not self._is_ours or self._locker.settings.lock_keep_alive_period_seconds <= 0:
+            return None
+        return max(0.0, self._keep_alive_at - self._locker.clock.now())
+
+    def _acquire(self, hands_off_seconds: float, on_lost: Callable[[LockLost], None]) -> bool:
+        self._on_lost = on_lost
+        clock = self._locker.clock
+        between_polls = _BetweenPolls(self, self._stop_waiting)
+        until = clock.now() + hands_off_seconds
+        while clock.now() < until and self._look() is None:
+            if clock.wait(between_polls, HANDS_OFF_INTERVAL_SECONDS):
+                return False
+        self._looked_at = float("-inf")
+        self._is_ours = self._locker.acquire(between_polls, self._look_sometimes)
+        self._keep_alive_at = clock.now() + self._locker.settings.lock_keep_alive_period_seconds
+        return self._is_ours
+
+    def _look_sometimes(self) -> None:
+        if self._locker.clock.now() - self._looked_at >= HOLDER_INTERVAL_SECONDS:
+            self._look()
+
+    def _look(self) -> Holder | None:
+        """The holder of the lock; reported on the loop."""
+        self._looked_at = self._locker.clock.now()
+        try:
+            holder, waiters = self._locker.holder(), self._locker.waiters()
+        except LockError:  # the poll that comes next says so
+            return None
+        self._call_soon(lambda: self._listener.lock_is_held_by(holder, waiters))
+        return holder
+
+    def _keep_alive_or_lose(self) -> None:
+        """A fault of the locker must not end the thread: a lock without keep-alives is lost."""
+        try:
+            self._keep_alive()
+        except Exception as error:
+            log.exception("%s: its keep-alive fails", self._locker.where)
+            self._lost(LockLost(f"{self._locker.where}: its keep-alive fails: {error!r}"))
+
+    def _keep_alive(self) -> None:
+        """Unknown is not lost: then the proof grows old, and the store stops by it."""
+        period = self._locker.settings.lock_keep_alive_period_seconds
+        self._keep_alive_at = self._locker.clock.now() + period
+        try:
+            is_ours = self._locker.keep_alive()
+            self._silence = ""
+            if is_ours and self._announcement is not None:
+                self._announce(*self._announcement)
+        except (LockUnavailable, LockRefused) as reason:
+            if str(reason) != self._silence:
+                self._silence = str(reason)
+                log.warning("%s", reason)
+            return
+        except LockLost as reason:
+            self._lost(reason)
+            return
+        if not is_ours:
+            self._lost(LockLost(f"{self._locker.where} is not ours any more"))
+            return
+        self._look_sometimes()
+
+    def _announce(self, epoch: int, admin: str | None) -> None:
+        self._announcement = epoch, admin
+        try:
+            self._locker.announce(epoch, admin)
+        except (LockUnavailable, LockRefused) as reason:
+            log.warning("the epoch cannot be announced yet: %s", reason)
+            return
+        except LockLost as reason:
+            self._lost(reason)
+        self._announcement = None
+
+    def _lost(self, reason: LockLost) -> None:
+        self._is_ours = False
+        self._call_soon(partial(self._on_lost, reason))
+
+    def _release(self) -> None:
+        self._is_ours, self._announcement, self._silence = False, None, ""
+        self._locker.release()
+
+
+class _BetweenPolls:
+    """What a locker waits with between two polls (locker.contract.Event): meanwhile nothing is asked."""
+
+    __slots__ = ("_stop", "_thread")
+
+    def __init__(self, thread: LockThread, stop: Event) -> None:
+        self._thread = thread
+        self._stop = stop
+
+    def is_set(self) -> bool:
+        return self._stop.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._thread._asked_at = None
+        try:
+            return self._stop.wait(timeout)
+        finally:
+            self._thread._asked_at = self._thread._threads.monotonic()

@@ -1,0 +1,540 @@
+"""Lock, then store, then listeners; lock lost: stop at once, then stand by again, in the same process.
+
+    starting -> standing by -> (lock) -> promoting -> (fence, replay, header, ports) -> master
+    master -> (a trouble) -> demoted -> (a pause) -> starting
+    master -> (a handover) -> handing over -> starting; the lock is left to the others for a while
+    any -> (stop asked) -> ended; a master hands over first
+
+The phases, and what each kind of failure leads to in each, are tables in broker.ha.states; each wait and its bound is a
+row of broker.ha.waits. This module decides nothing about messages. It owns the order of things, and the role that
+everybody is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any, TypeVar
+
+from tandemmq.broker.ha.lock_thread import LockThread
+from tandemmq.broker.ha.service import AnyStandby, AnyStore, Record, Service, unrecorded
+from tandemmq.broker.ha.stall_detector import loop_watched
+from tandemmq.broker.ha.states import (
+    ANSWERS,
+    LEAVES_THE_LOCK,
+    TRANSITIONS,
+    Answer,
+    Event,
+    HandedOver,
+    LoopHung,
+    Moment,
+    NotMaster,
+    Phase,
+    Role,
+    ServiceHung,
+    StorageHung,
+    Trouble,
+    classify,
+)
+from tandemmq.broker.ha.volume_thread import VolumeThread
+from tandemmq.broker.ha.waits import BOUNDS, Bound, Wait
+from tandemmq.locker.contract import Holder, Locker, LockError, LockUnavailable
+from tandemmq.store.threads import OS_THREADS, Threads
+
+log = logging.getLogger(__name__)
+
+FOLLOW_INTERVAL_SECONDS = 0.1
+# After a demotion or a failed promotion: a moment for the other broker, longer each time, with jitter.
+BACK_OFF_SECONDS_MIN = 0.2
+BACK_OFF_SECONDS_MAX = 10.0
+# A lock that is free is had within this; only then it is said that this broker stands by.
+FIRST_POLL_SECONDS = 0.05
+# How often the signs of life are checked.
+LOOK_SECONDS = 0.5
+# After a handover the lock is the others' to take for so long.
+HANDS_OFF_SECONDS = 3.0
+
+T = TypeVar("T")
+
+
+class Mastership:
+    """One broker's life as standby and master. All on the loop, where its attributes may be read any time.
+
+    ``demotions`` counts by trouble. ``holder`` and ``waiters`` are what the lock said of them a moment ago.
+    """
+
+    def __init__(
+        self,
+        locker: Locker,
+        open_standby: Callable[[], AnyStandby],
+        service: Service,
+        *,
+        on_role: Callable[[Role, str], None],
+        record: Record = unrecorded,
+        threads: Threads = OS_THREADS,
+        chance: random.Random | None = None,
+        back_off_seconds_max: float = BACK_OFF_SECONDS_MAX,
+        hands_off_seconds: float = HANDS_OFF_SECONDS,
+        bounds: Mapping[Wait, Bound] = BOUNDS,
+    ) -> None:
+        self.phase = Phase.STARTING
+        self.reason = ""
+        self.store: AnyStore | None = None
+        self.standby: AnyStandby | None = None
+        self.holder: Holder | None = None
+        self.waiters: list[Holder] | None = None
+        self.epoch = 0
+        self.promotions = 0
+        self.handovers = 0
+        self.demotions: dict[Trouble, int] = {}
+        self._locker = locker
+        self._open_standby = open_standby
+        self._service = service
+        self._on_role = on_role
+        self._record = record
+        self._threads = threads
+        self._chance = chance or random.Random()
+        self._back_off_max = back_off_seconds_max
+        self._hands_off_seconds = hands_off_seconds
+        self._bounds = bounds
+        self._hands_off = 0.0  # for the next time that it stands by
+        self._has_stood = False
+        self._stop = asyncio.Event()
+        self._handover: asyncio.Future[None] | None = None  # set when one is asked for
+        self._asking: list[asyncio.Future[HandedOver]] = []
+        self._lost: asyncio.Future[BaseException] | None = None
+        self._back_off = BACK_OFF_SECONDS_MIN
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock: LockThread | None = None
+        self._life: VolumeThread | None = None
+        self._overdue: asyncio.Future[None] | None = None  # a release
+
+    @property
+    def role(self) -> Role:
+        return self.phase.role
+
+    # ---- is it well
+
+    def storage_seen_alive(self) -> float:
+        """When, on the monotonic clock, that of those who work on the volume which was silent longest showed life; now,
+        when nobody does."""
+        now = self._threads.monotonic()
+        store, life = self.store, self._life
+        return min(now if store is None else store.seen_alive(), now if life is None else life.seen_alive())
+
+    def lock_seen_alive(self) -> float:
+        """When the lock was asked what it has not answered yet; now, when nothing is asked."""
+        return self._threads.monotonic() if self._lock is None else self._lock.seen_alive()
+
+    @property
+    def is_release_overdue(self) -> bool:
+        """Whether the lock was let go, and did not answer in time: it may be ours as long as this process lives."""
+        return self._overdue is not None and not self._overdue.done()
+
+    def stop(self) -> None:
+        """Ask ``run`` to end in order: a master hands over. On the loop; at once."""
+        self._stop.set()
+        if self._lock is not None:
+            self._lock.stop_waiting()
+        if self.standby is not None:
+            self.standby.halt()
+
+    async def handover(self) -> HandedOver:
+        """Let another broker be master, as a planned stop does, and stand by. Returns when the lock is free.
+
+        What was promised is written and checkpointed before. For ``hands_off_seconds`` the lock is left to the others;
+        if none takes it, this broker does again. Raises NotMaster, and whatever trouble comes between.
+        """
+        if self.phase is not Phase.MASTER or self._handover is None:
+            raise NotMaster(f"this broker is {self.phase.value}: {self.reason}")
+        if not self._handover.done():
+            self._handover.set_result(None)
+        asked: asyncio.Future[HandedOver] = asyncio.get_running_loop().create_future()
+        self._asking.append(asked)
+        return await asked
+
+    async def run(self) -> None:
+        """Stand by, be master, stand by again, until ``stop``. Raises what the operator must mend
+        (broker.ha.states)."""
+        self._loop = asyncio.get_running_loop()
+        await self._service.bind()
+        self._lock = LockThread(self._locker, self._threads, self, self._call_soon)
+        self._record("started")
+        try:
+            while not self._stop.is_set():
+                try:
+                    await self._one_life(self._lock)
+                except Exception as error:
+                    await self._answer(error)
+            if self.phase is not Phase.ENDED:
+                self._move(Event.STOP_ASKED, "ended before it was master")
+        finally:
+            self._lock.end()
+            self._record("ended", reason=self.reason)
+
+    async def _one_life(self, lock: LockThread) -> None:
+        self._lost = asyncio.get_running_loop().create_future()
+        self._life = life = VolumeThread(self._threads, self._call_soon)
+        async with self._loop_watched(lock, life):
+            try:
+                self.standby = standby = await self._open(life)
+                if standby is None or not await self._stand_by(lock, life, standby):
+                    return
+                store = await self._promote(life, standby)
+                self.store, self.standby = store, None  # what the one had, the other has
+                began = await self._be_master(life, store)
+            finally:
+                await self._let_go(lock, life)
+        self._handed_over(store, began)
+
+    async def _open(self, life: VolumeThread) -> AnyStandby | None:
+        """None: a stop was asked for. Nothing is held meanwhile, so a volume that hangs may take its time."""
+        opening = life.do(self._open_standby, close_by=lambda standby: standby.close)
+        return opening.result() if await self._unless_stopped(opening) else None
+
+    async def _let_go(self, lock: LockThread, life: VolumeThread) -> None:
+        """Of the store, and then of the lock; who hangs is left behind."""
+        life.leave()
+        self.store = self.standby = None
+        if not await self._in_time(Wait.DROP, life.has_ended.wait()):
+            log.error("a call hangs in the volume: when it comes back, what is open is closed, and not before")
+        releasing = asyncio.wrap_future(lock.release())
+        if not await self._in_time(Wait.RELEASE, releasing):
+            self._overdue = releasing
+            log.error("%s does not answer: it is let go when it does, or when this process ends", self._locker.where)
+            self._record("lock-not-released")
+
+    async def _answer(self, error: Exception) -> None:
+        """Do what the table says; raises ``error`` when that is to end."""
+        if self._is_the_end(error):
+            raise error
+        if self.phase is not Phase.DEMOTED:
+            self._demote(error)
+        pause = self._back_off * self._chance.uniform(0.5, 1.5)
+        self._back_off = min(self._back_off * 2, self._back_off_max)
+        await self._unless_stopped(asyncio.sleep(pause))
+        # Two lives of one broker are never over one volume.
+        if self._life is not None:
+            await self._unless_stopped(self._life.has_ended.wait())
+        if not self._stop.is_set():
+            self._record("rested")
+            self._move(Event.RESTED, "opening the store to stand by")
+
+    def _is_the_end(self, error: BaseException) -> bool:
+        return ANSWERS[classify(error)][self._moment()] is Answer.END
+
+    def _demote(self, error: BaseException) -> None:
+        """Say that it is over, and why."""
+        trouble = classify(error)
+        self.demotions[trouble] = self.demotions.get(trouble, 0) + 1
+        if trouble in LEAVES_THE_LOCK:
+            self._hands_off = self._hands_off_seconds
+        self._record("demoted", trouble=trouble.name, reason=str(error))
+        self._move(Event.LOST, f"{trouble.value} ({type(error).__name__}: {error})")
+
+    def _moment(self) -> Moment:
+        match self.phase:
+            case Phase.STARTING | Phase.STANDBY | Phase.PROMOTING if not self._has_stood:
+                return Moment.START
+            case Phase.PROMOTING:
+                return Moment.PROMOTION
+            case Phase.MASTER:
+                return Moment.MASTER
+            case Phase.HANDING_OVER:
+                return Moment.HANDOVER
+            case _:
+                return Moment.STANDBY
+
+    # ---- standing by
+
+    async def _stand_by(self, lock: LockThread, life: VolumeThread, standby: AnyStandby) -> bool:
+        """Follow the journal until the lock is ours (True) or a stop is asked (False)."""
+        started = self._locker.clock.now()
+        hands_off, self._hands_off = self._hands_off, 0.0
+        acquiring = asyncio.wrap_future(lock.acquire(hands_off, partial(self._on_lost, life)))
+        if self._stop.is_set():
+            lock.stop_waiting()
+        await asyncio.wait([acquiring], timeout=FIRST_POLL_SECONDS)
+        if not acquiring.done():
+            await self._follow_until(acquiring, lock, life, standby)
+        try:
+            is_ours = await acquiring
+        except LockError:  # only a first poll raises: what it says is the operator's to mend, though it took a while
+            self._has_stood = False
+            raise
+        if not is_ours or self._stop.is_set():
+            return False
+        self._record(
+            "lock-taken",
+            waited_seconds=round(self._locker.clock.now() - started, 4),
+            refused_at_boot=self._locker.refused_at_seconds,
+        )
+        return True
+
+    async def _follow_until(
+        self, acquiring: asyncio.Future[bool], lock: LockThread, life: VolumeThread, standby: AnyStandby
+    ) -> None:
+        stop_following = self._threads.event()
+
+        def follow() -> None:
+            while not stop_following.is_set():
+                standby.follow()
+                stop_following.wait(FOLLOW_INTERVAL_SECONDS)
+
+        following = life.do(follow)
+        stopping = asyncio.create_task(self._stop.wait(), name="stop")
+        try:
+            waiting: list[asyncio.Future[Any]] = [acquiring, following, stopping]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            stop_following.set()
+            standby.halt()
+            if not acquiring.done():  # a standby that cannot follow must not become master by and by
+                lock.stop_waiting()
+                await self._in_time(Wait.RELEASE, acquiring)
+        if following.done() or not self._stop.is_set():
+            await self._within(Wait.FOLLOW, following, life.seen_alive, StorageHung)
+        if not acquiring.done():  # what it gets when it wakes up is released by the request that stands behind
+            raise LockUnavailable(f"{self._locker.where} does not answer")
+
+    def lock_is_held_by(self, holder: Holder | None, waiters: list[Holder] | None) -> None:
+        """What the lock thread saw (broker.ha.lock_thread.Listener)."""
+        self.waiters = waiters
+        if self.phase not in (Phase.STARTING, Phase.STANDBY) or self._stop.is_set():
+            return
+        if self.phase is Phase.STANDBY and holder == self.holder:
+            return
+        self.holder = holder
+        whom = f"for {holder}" if holder is not None else "while the lock changes hands"
+        self._record("standby", holder=None if holder is None else holder.name)
+        self._move(Event.LOCK_BUSY, f"standing by {whom}; the lock is {self._locker.where}")
+
+    # ---- being master
+
+    async def _promote(self, life: VolumeThread, standby: AnyStandby) -> AnyStore:
+        self.holder = None
+        self._move(Event.LOCK_TAKEN, "the lock is ours; fencing the journal and reading its end")
+        locker = self._locker
+        now = locker.clock.now
+        loop = asyncio.get_running_loop()
+
+        def has_proof() -> bool:
+            """What a life that is over shows is another's proof."""
+            return not life.is_over and locker.proof().holds_at(now())  # prove: proof-of-this-life
+
+        def promote() -> AnyStore:
+            return standby.promote(
+                has_proof=has_proof,
+                call_soon=self._call_soon,
+                call_later_this_turn=loop.call_soon,
+                on_lost=partial(self._on_lost, life),
+                on_step=self._record,
+            )
+
+        promoting = life.do(promote, close_by=lambda store: store.drop, seen_alive=standby.seen_busy)
+        # Who has the lock and does not get on keeps everybody from being master: a volume may hang for us alone.
+        store = await self._within(Wait.PROMOTE, promoting, life.seen_alive, StorageHung)
+        self.epoch = store.epoch
+        self._record(
+            "store-open",
+            epoch=store.epoch,
+            records=store.records_replayed,
+            recovery_seconds=round(store.recovery_seconds, 4),
+        )
+        return store
+
+    async def _be_master(self, life: VolumeThread, store: AnyStore) -> float:
+        """Until all is handed over but the lock; when that began. Raises what is lost before."""
+        self._handover = asyncio.get_running_loop().create_future()
+        try:
+            await self._serve(store)
+            await self._until_over(store, self._handover)
+            return await self._hand_over(life, store)
+        except BaseException as error:
+            self._record("lost", trouble=classify(error).name, reason=str(error))
+            life.halt()
+            store.halt()
+            if not self._is_the_end(error):
+                self._demote(error)  # said at once: letting everything go may take a while
+            try:
+                async with asyncio.timeout(self._bounds[Wait.ABORT].seconds):
+                    await self._service.abort()  # not by a task: it hangs up in this very turn of the loop
+            except TimeoutError:
+                log.error("clients are not hung up on in time")
+            self._answer_handovers(NotMaster(f"the handover came to nothing: {error}"))
+            raise
+        finally:
+            self._handover = None
+
+    async def _serve(self, store: AnyStore) -> None:
+        assert self._lock is not None, "a master has a lock"
+        # Not waited for: clients are, and a lock that is slow to take our name is ours all the same.
+        self._lock.announce(store.epoch, self._locker.request.holder.admin)
+        serving = asyncio.ensure_future(self._service.serve(store))
+        if not await self._in_time(Wait.SERVE, serving):
+            serving.cancel()
+            raise ServiceHung(f"not done in {self._bounds[Wait.SERVE].seconds:g} s: {Wait.SERVE.value}")
+        serving.result()
+        self.promotions += 1
+        self._back_off = BACK_OFF_SECONDS_MIN
+        self._record("master", epoch=store.epoch)
+        self._move(
+            Event.SERVING,
+            f"master of epoch {store.epoch}; {store.records_replayed} records read in {store.recovery_seconds:.3f} s",
+        )
+
+    async def _until_over(self, store: AnyStore, asked: asyncio.Future[None]) -> None:
+        """Serve until a handover or a stop is asked for, and a checkpoint is made; raises what is lost before."""
+
+        async def serve() -> None:
+            await self._unless_stopped(asked)
+            # While clients are still served: the last checkpoint, for which they wait, then has little to do.
+            self._record("handover-asked", reason="stop" if self._stop.is_set() else "asked for")
+            done = [asyncio.wrap_future(each) for each in store.checkpoint()]
+            await self._in_time(Wait.CHECKPOINT, asyncio.wait(done))
+
+        await self._within(Wait.STORAGE, serve(), store.seen_alive, StorageHung)
+
+    async def _hand_over(self, life: VolumeThread, store: AnyStore) -> float:
+        """Finish what was begun, make a checkpoint; the lock goes after that. When it began."""
+        began = self._threads.monotonic()
+        self._record("draining")
+        self._move(Event.HANDOVER_ASKED, "handing over")
+        await self._within(Wait.FINISH, self._service.finish(), None, ServiceHung)
+        self._record("drained")
+        closing = life.do(store.close, seen_alive=store.seen_alive)
+        await self._within(Wait.CLOSE, closing, store.seen_alive, StorageHung)
+        self._record("store-closed")
+        return began
+
+    def _handed_over(self, store: AnyStore, began: float) -> None:
+        """Say so, when the lock is let go."""
+        seconds = self._threads.monotonic() - began
+        if self.is_release_overdue:
+            self._answer_handovers(NotMaster(f"the store is handed over, but {self._locker.where} does not answer"))
+        else:
+            self._record("lock-released", seconds=round(seconds, 4))
+            self.handovers += 1
+            self._answer_handovers(HandedOver(store.epoch, seconds))
+        reason = f"handed over in {seconds:.3f} s"
+        if self._stop.is_set():
+            self._move(Event.STOP_ASKED, reason)
+        else:
+            self._hands_off = self._hands_off_seconds
+            self._move(Event.LET_GO, f"{reason}; the lock is left to the others for {self._hands_off:g} s")
+
+    def _answer_handovers(self, outcome: HandedOver | NotMaster) -> None:
+        asking, self._asking = self._asking, []
+        for asked in asking:
+            if asked.done():
+                continue  # who asked is gone
+            if isinstance(outcome, HandedOver):
+                asked.set_result(outcome)
+            else:
+                asked.set_exception(outcome)
+
+    def _on_lost(self, life: VolumeThread, reason: BaseException) -> None:
+        """The store of this life must not go on (on the loop). From this moment no client gets anything."""
+        if life is self._life and self._lost is not None and not self._lost.done():
+            if self.store is not None:
+                self.store.halt()  # prove: lost-store-is-halted
+            self._lost.set_result(reason)
+
+    # ---- waiting, and what hangs
+
+    async def _within(
+        self,
+        wait: Wait,
+        work: asyncio.Future[T] | Coroutine[Any, Any, T],
+        seen_alive: Callable[[], float] | None,
+        hung: Callable[[str], Exception],
+    ) -> T:
+        """The outcome of ``work``. Raises what is lost meanwhile, and ``hung`` at the bound of this wait.
+
+        ``seen_alive`` says when those who work last showed life; None: they are on the loop.
+        """
+        assert self._lost is not None, "whoever waits lives"
+        bound, lost = self._bounds[wait], self._lost
+        working = asyncio.ensure_future(work)
+        began = self._threads.monotonic()
+        try:
+            while not working.done() and not lost.done():
+                now = self._threads.monotonic()
+                silence_max = bound.silence_seconds(self._locker.proof().valid_for_seconds)
+                if bound.seconds is not None and now - began >= bound.seconds:
+                    raise hung(f"not done in {bound.seconds:g} s: {wait.value}")
+                if silence_max is not None and seen_alive is not None and now - seen_alive() >= silence_max:
+                    raise hung(f"no sign of life for {now - seen_alive():.1f} s: {wait.value}")
+                look = min([LOOK_SECONDS, *[limit / 4 for limit in (bound.seconds, silence_max) if limit is not None]])
+                waiting: list[asyncio.Future[Any]] = [working, lost]
+                await asyncio.wait(waiting, timeout=look, return_when=asyncio.FIRST_COMPLETED)
+            if lost.done():
+                raise lost.result()
+            return working.result()
+        finally:
+            working.cancel()
+
+    async def _in_time(self, wait: Wait, work: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
+        """Whether it was done, or failed, within the bound of this wait. A future goes on, a coroutine is cancelled."""
+        working = asyncio.ensure_future(work)
+        done, _ = await asyncio.wait([working], timeout=self._bounds[wait].seconds)
+        if not done and working is not work:
+            working.cancel()
+        return bool(done)
+
+    async def _unless_stopped(self, work: asyncio.Future[Any] | Coroutine[Any, Any, Any]) -> bool:
+        """Whether it was done, or failed, before a stop was asked for; as ``_in_time`` else."""
+        working = asyncio.ensure_future(work)
+        stopping = asyncio.create_task(self._stop.wait(), name="stop")
+        try:
+            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+            return working.done()
+        finally:
+            stopping.cancel()
+            if working is not work:
+                working.cancel()
+
+    def _loop_watched(self, lock: LockThread, life: VolumeThread) -> AbstractAsyncContextManager[None]:
+        """Somebody watches over the loop meanwhile."""
+
+        def on_hung(reason: LoopHung) -> None:
+            """On a thread of its own: what the loop cannot do is done without it."""
+            life.halt()
+            store = self.store
+            if store is not None:
+                store.halt()
+            self._service.cut()
+            lock.release()
+            self._record("cut", reason=str(reason))
+            log.error("%s: its clients are cut off and the lock is let go", reason)
+            self._call_soon(partial(self._on_lost, life, reason))
+
+        def silence_seconds_max() -> float:
+            proof_seconds = self._locker.proof().valid_for_seconds
+            wait = Wait.BEGIN if self.phase is Phase.PROMOTING else Wait.LOOP
+            return self._bounds[wait].silence_seconds(proof_seconds) or LOOK_SECONDS
+
+        return loop_watched(self._threads, silence_seconds_max, lambda: lock.is_ours, on_hung)
+
+    # ---- steps
+
+    def _move(self, event: Event, reason: str) -> None:
+        phase = TRANSITIONS.get((self.phase, event))
+        assert phase is not None, f"{event.name} cannot happen to a broker that is {self.phase.value}"
+        self.phase, self.reason = phase, reason
+        self._has_stood = self._has_stood or phase in (Phase.STANDBY, Phase.MASTER)
+        self._on_role(phase.role, reason)
+
+    def _call_soon(self, function: Callable[[], None]) -> None:
+        """Have a function called on the loop. Any thread."""
+        assert self._loop is not None, "nothing runs before the loop does"
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:  # a thread that hung in the volume woke up when the loop had ended: there is no listener
+            if not self._loop.is_closed():
+                raise

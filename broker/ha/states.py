@@ -1,0 +1,254 @@
+"""The life of a broker as two tables: what follows on what, and what each trouble leads to.
+
+`TRANSITIONS` says which phase an event leads to; there is no other way from one phase to another. `RECOGNISED` says by
+which type, errno or SQLSTATE a failure is known: never by the text of a message. `ANSWERS` says what each trouble leads
+to at each moment. Together they stand where ActiveMQ has IO exception handlers; docs/failures.md is printed from them.
+
+Pure: nothing here waits, logs or touches a disk.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from tandemmq.index.errors import IndexFailed, IndexTrouble
+from tandemmq.journal.errors import Deposed, FenceTaken, JournalError, JournalFailed
+from tandemmq.locker.contract import LockHeld, LockLost, LockRefused, LockUnavailable
+from tandemmq.store.damage.report import JournalLost
+from tandemmq.store.writer.journal_end import NoProof
+
+
+class Role(Enum):
+    """What a broker is to others; the values are those of ``tandemmq status``."""
+
+    STARTING = "starting"
+    STANDBY = "standby"
+    MASTER = "master"
+    DEMOTED = "demoted"
+
+
+class Phase(Enum):
+    """Where a broker is in its life; in ``status`` beside the role."""
+
+    STARTING = "starting"
+    STANDBY = "standby"
+    PROMOTING = "promoting"
+    MASTER = "master"
+    HANDING_OVER = "handing-over"
+    DEMOTED = "demoted"
+    ENDED = "ended"
+
+    @property
+    def role(self) -> Role:
+        return _ROLES[self]
+
+
+_ROLES: Final = {
+    Phase.STARTING: Role.STARTING,
+    Phase.STANDBY: Role.STANDBY,
+    Phase.PROMOTING: Role.STARTING,
+    Phase.MASTER: Role.MASTER,
+    Phase.HANDING_OVER: Role.DEMOTED,
+    Phase.DEMOTED: Role.DEMOTED,
+    Phase.ENDED: Role.DEMOTED,
+}
+
+
+class Event(Enum):
+    """What moves a broker from one phase to the next."""
+
+    LOCK_BUSY = "somebody else has the lock"
+    LOCK_TAKEN = "the lock is ours"
+    SERVING = "the ports answer"
+    HANDOVER_ASKED = "a handover was asked for"
+    LOST = "a trouble is answered with a demotion"
+    RESTED = "the pause after a demotion is over"
+    LET_GO = "everything is handed over"
+    STOP_ASKED = "the end was asked for"
+
+
+TRANSITIONS: Final[Mapping[tuple[Phase, Event], Phase]] = {
+    (Phase.STARTING, Event.LOCK_BUSY): Phase.STANDBY,
+    (Phase.STARTING, Event.LOCK_TAKEN): Phase.PROMOTING,
+    (Phase.STARTING, Event.LOST): Phase.DEMOTED,
+    (Phase.STARTING, Event.STOP_ASKED): Phase.ENDED,
+    (Phase.STANDBY, Event.LOCK_BUSY): Phase.STANDBY,
+    (Phase.STANDBY, Event.LOCK_TAKEN): Phase.PROMOTING,
+    (Phase.STANDBY, Event.LOST): Phase.DEMOTED,
+    (Phase.STANDBY, Event.STOP_ASKED): Phase.ENDED,
+    (Phase.PROMOTING, Event.SERVING): Phase.MASTER,
+    (Phase.PROMOTING, Event.LOST): Phase.DEMOTED,
+    (Phase.PROMOTING, Event.STOP_ASKED): Phase.ENDED,
+    (Phase.MASTER, Event.HANDOVER_ASKED): Phase.HANDING_OVER,
+    (Phase.MASTER, Event.LOST): Phase.DEMOTED,
+    (Phase.HANDING_OVER, Event.LET_GO): Phase.STARTING,
+    (Phase.HANDING_OVER, Event.LOST): Phase.DEMOTED,
+    (Phase.HANDING_OVER, Event.STOP_ASKED): Phase.ENDED,
+    (Phase.DEMOTED, Event.RESTED): Phase.STARTING,
+    (Phase.DEMOTED, Event.STOP_ASKED): Phase.ENDED,
+}
+
+
+class LoopHung(Exception):
+    """The event loop showed no life for longer than a proof of ownership lasts."""
+
+
+class StorageHung(Exception):
+    """Who works on the volume showed no life for too long, or was not done in time (broker.ha.waits): it may hang."""
+
+
+class ServiceHung(Exception):
+    """Clients could not be begun to serve, or let go, in time (broker.ha.waits)."""
+
+
+class Trouble(Enum):
+    """The classes of failures. The value is the text for operators."""
+
+    DEPOSED = "another broker has fenced us off"
+    LOCK_LOST = "the lock is not ours any more: changed, deleted, expired or taken"
+    PROOF_EXPIRED = "nobody could confirm for too long that the lock is ours"
+    LOOP_HUNG = "the event loop hung longer than a proof lasts"
+    STORAGE_HUNG = "who works on the volume hung, or was not done in time"
+    SERVICE_HUNG = "the ports did not open, or did not close, in time"
+    LOCK_HELD = "somebody else has the lock, and fail_if_locked is set"
+    LOCK_REFUSED = "the lock's server refuses us, or our name is another broker's too"
+    LOCK_SILENT = "the lock cannot be asked"
+    NO_SPACE = "the volume is full, its reserve too"
+    READ_ONLY = "the volume does not let us write"
+    GONE = "the store's directory, or a file of it, went away under us"
+    EXHAUSTED = "this process may open no more files, or get no more memory"
+    PORT_TAKEN = "another program has a port of ours"
+    DISK_FAILED = "the disk failed to read, write or sync"
+    DAMAGED = "the journal is damaged or incomplete"
+    INDEX = "this broker's own index cannot be used"
+    BUG = "a fault of ours"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """By what a trouble is known: a type of exception, and if given its errno or the beginning of its SQLSTATE."""
+
+    trouble: Trouble
+    types: tuple[type[BaseException], ...]
+    errnos: frozenset[int] = frozenset()
+
+    def is_seen_in(self, error: BaseException) -> bool:
+        return isinstance(error, self.types) and (not self.errnos or getattr(error, "errno", None) in self.errnos)
+
+
+# What carries an errno of the volume: the system's own error, the latched journal, the index.
+_DISK: Final = (OSError, JournalError, IndexTrouble)
+
+#: The first that is seen decides.
+RECOGNISED: Final[tuple[Sign, ...]] = (
+    Sign(Trouble.DEPOSED, (Deposed, FenceTaken)),
+    Sign(Trouble.LOCK_LOST, (LockLost,)),
+    Sign(Trouble.PROOF_EXPIRED, (NoProof,)),
+    Sign(Trouble.LOOP_HUNG, (LoopHung,)),
+    Sign(Trouble.STORAGE_HUNG, (StorageHung,)),
+    Sign(Trouble.SERVICE_HUNG, (ServiceHung,)),
+    Sign(Trouble.LOCK_HELD, (LockHeld,)),
+    Sign(Trouble.LOCK_REFUSED, (LockRefused,)),
+    Sign(Trouble.LOCK_SILENT, (LockUnavailable,)),
+    Sign(Trouble.NO_SPACE, _DISK, frozenset({errno.ENOSPC, errno.EDQUOT})),
+    Sign(Trouble.READ_ONLY, _DISK, frozenset({errno.EROFS, errno.EACCES, errno.EPERM})),
+    Sign(Trouble.GONE, _DISK, frozenset({errno.ESTALE, errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO})),
+    Sign(Trouble.EXHAUSTED, _DISK, frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})),
+    Sign(Trouble.EXHAUSTED, (MemoryError,)),
+    Sign(Trouble.PORT_TAKEN, (OSError,), frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL})),
+    Sign(Trouble.DISK_FAILED, (OSError, JournalFailed, IndexFailed)),
+    Sign(Trouble.DAMAGED, (JournalError, JournalLost)),
+    Sign(Trouble.INDEX, (IndexTrouble,)),
+)
+
+
+def classify(error: BaseException) -> Trouble:
+    """Which trouble an exception is; BUG when no sign of another is seen."""
+    return next((sign.trouble for sign in RECOGNISED if sign.is_seen_in(error)), Trouble.BUG)
+
+
+class Moment(Enum):
+    """When a trouble comes; the value is the heading of its column."""
+
+    START = "at the first start"
+    STANDBY = "while standing by"
+    PROMOTION = "while becoming master"
+    MASTER = "as master"
+    HANDOVER = "while handing over"
+
+
+class Answer(Enum):
+    """What a trouble leads to."""
+
+    GO_ON = "goes on, and asks again"
+    DEMOTE = "lets everything go, pauses, stands by again"
+    END = "ends with an error"
+
+
+_LATER: Final = {
+    Moment.STANDBY: Answer.DEMOTE,
+    Moment.PROMOTION: Answer.DEMOTE,
+    Moment.MASTER: Answer.DEMOTE,
+    Moment.HANDOVER: Answer.DEMOTE,
+}
+_ALWAYS: Final = {Moment.START: Answer.DEMOTE, **_LATER}
+# What is wrong at the first start is the operator's to mend, and he is looking.
+_NOT_AT_START: Final = {Moment.START: Answer.END, **_LATER}
+# Not to know is not to have lost: a master goes on as long as its last proof holds.
+_PATIENT: Final = {**_NOT_AT_START, Moment.STANDBY: Answer.GO_ON, Moment.MASTER: Answer.GO_ON}
+
+ANSWERS: Final[Mapping[Trouble, Mapping[Moment, Answer]]] = {
+    Trouble.DEPOSED: _ALWAYS,
+    Trouble.LOCK_LOST: _ALWAYS,
+    Trouble.PROOF_EXPIRED: _ALWAYS,
+    Trouble.LOOP_HUNG: _ALWAYS,
+    Trouble.STORAGE_HUNG: _ALWAYS,
+    Trouble.SERVICE_HUNG: _ALWAYS,
+    Trouble.LOCK_HELD: dict.fromkeys(Moment, Answer.END),
+    Trouble.LOCK_REFUSED: _PATIENT,
+    Trouble.LOCK_SILENT: _PATIENT,
+    Trouble.NO_SPACE: _NOT_AT_START,
+    Trouble.READ_ONLY: _NOT_AT_START,
+    Trouble.GONE: _NOT_AT_START,
+    Trouble.EXHAUSTED: _NOT_AT_START,
+    Trouble.PORT_TAKEN: _NOT_AT_START,
+    Trouble.DISK_FAILED: _NOT_AT_START,
+    Trouble.DAMAGED: _NOT_AT_START,
+    Trouble.INDEX: _NOT_AT_START,
+    Trouble.BUG: dict.fromkeys(Moment, Answer.END),
+}
+
+
+#: What ails this broker or its host alone, perhaps: after these the lock is left to the others for a while. After the
+#: rest another broker has it, or it is as good here as there.
+LEAVES_THE_LOCK: Final = frozenset(
+    {
+        Trouble.LOOP_HUNG,
+        Trouble.STORAGE_HUNG,
+        Trouble.SERVICE_HUNG,
+        Trouble.NO_SPACE,
+        Trouble.READ_ONLY,
+        Trouble.GONE,
+        Trouble.EXHAUSTED,
+        Trouble.PORT_TAKEN,
+        Trouble.DISK_FAILED,
+        Trouble.DAMAGED,
+        Trouble.INDEX,
+    }
+)
+
+
+class NotMaster(Exception):
+    """Only a master can hand over; the message says what this broker is."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """What a handover did. ``seconds``: from the last receipt that could be given to the lock's release."""
+
+    epoch: int
+    seconds: float

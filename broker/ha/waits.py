@@ -1,0 +1,136 @@
+"""Every wait between "lock granted" and "lock released": its bound, what happens at the bound, and who notices.
+
+Nothing may keep a lock that does not keep up with its work. So each wait has an end: a time, or a silence, which is a
+time without a sign of life from the thread that is waited for (store.writer.pulse: who computes is alive, who waits for
+a volume is not). Slow work is no silence. docs/failures.md prints this table, and a test hangs each row of it.
+
+Pure: what waits is in broker.ha.mastership, and who notices stands in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from tandemmq.broker.ha.states import Phase
+
+# A thread that serves clients may be silent as long as a proof of ownership holds, but for so long in any case,
+HUNG_SECONDS_MIN: Final = 5.0
+# and no longer than this: a proof may never end, or nobody renew it.
+HUNG_SECONDS_MAX: Final = 30.0
+# A lock that does not answer for so long may be ours without our knowing.
+LOCK_SILENCE_SECONDS_MAX: Final = 10.0
+
+
+class Wait(Enum):
+    """What is waited for."""
+
+    POLL = "the lock's answer to a poll, which may have made it ours"
+    FOLLOW = "the last call of `follow`, when the lock is granted"
+    PROMOTE = "fence, replay, header"
+    BEGIN = "the event loop, which takes up all queues and subscriptions in one turn"
+    SERVE = "the ports to open"
+    STORAGE = "the storage thread, and whom it waits for; of several stores each one"
+    KEEP_ALIVE = "the lock's answer to a keep-alive, or to our name and epoch"
+    LOOP = "the event loop"
+    CHECKPOINT = "a checkpoint while clients are still served"
+    FINISH = "the last receipts, and clients to take their last bytes"
+    CLOSE = "what waits to be written, the last checkpoint, the files to be closed"
+    ABORT = "clients to be hung up on"
+    DROP = "the thread of this life, to close what it has open"
+    RELEASE = "the lock's answer to being let go"
+    EXIT = "threads that still hang when the process ends"
+
+
+class Notices(Enum):
+    """Who notices that a bound is reached."""
+
+    LOOP = "the event loop"
+    DETECTOR = "the stall detector, a thread of its own"
+    PROOF = "each fence, fence check and answer: the proof is too old"
+    OUTSIDE = "`status`, `/health` and systemd's watchdog"
+    MAIN = "the main thread"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """``phases`` is empty for any. ``seconds`` bounds the whole wait, ``silence`` a silence in it: that may last as
+    long as a proof of ownership does, between (min, max). With neither, the last proof of ownership is the bound."""
+
+    phases: tuple[Phase, ...]
+    at_bound: str
+    notices: Notices
+    seconds: float | None = None
+    silence: tuple[float, float] | None = None
+
+    def silence_seconds(self, proof_seconds: float) -> float | None:
+        """How long a silence may be while a proof of ownership holds for so long."""
+        if self.silence is None:
+            return None
+        least, most = self.silence
+        return min(max(proof_seconds, least), most)
+
+    def __str__(self) -> str:
+        parts = []
+        if self.silence is not None:
+            least, most = self.silence
+            length = f"{least:g} s" if least == most else f"as long as a proof holds ({least:g} to {most:g} s)"
+            parts.append(f"no sign of life for {length}")
+        if self.seconds is not None:
+            parts.append(f"{self.seconds:g} s" + (" in all" if parts else ""))
+        return ", ".join(parts) or "as long as the last proof of ownership holds"
+
+
+_GIVE_UP: Final = "the thread is left behind, the lock let go, the broker demoted"
+_UNWELL: Final = "the broker says that it is not well; a supervisor ends it then, and with it a lock that hangs"
+
+BOUNDS: Final[Mapping[Wait, Bound]] = {
+    # Only the lock's own thread waits; it may have got a lock that lies on the volume that hangs.
+    Wait.POLL: Bound((Phase.STARTING, Phase.STANDBY), _UNWELL, Notices.OUTSIDE, seconds=LOCK_SILENCE_SECONDS_MAX),
+    Wait.FOLLOW: Bound((Phase.STARTING, Phase.STANDBY), _GIVE_UP, Notices.LOOP, silence=(30.0, 30.0)),
+    # It reads what is stored, once: that ends, however much there is.
+    Wait.PROMOTE: Bound((Phase.PROMOTING,), _GIVE_UP, Notices.LOOP, silence=(30.0, 30.0)),
+    Wait.BEGIN: Bound(
+        (Phase.PROMOTING,),
+        "nothing is confirmed, the lock let go; demoted when it wakes up",
+        Notices.DETECTOR,
+        silence=(HUNG_SECONDS_MAX, HUNG_SECONDS_MAX),
+    ),
+    Wait.SERVE: Bound(
+        (Phase.PROMOTING,), "what listens is closed, the lock let go, the broker demoted", Notices.LOOP, seconds=10.0
+    ),
+    Wait.STORAGE: Bound(
+        (Phase.MASTER,),
+        f"clients are cut off, {_GIVE_UP}",
+        Notices.LOOP,
+        silence=(HUNG_SECONDS_MIN, HUNG_SECONDS_MAX),
+    ),
+    Wait.KEEP_ALIVE: Bound(
+        (Phase.PROMOTING, Phase.MASTER, Phase.HANDING_OVER),
+        "nothing is confirmed any more, the broker demoted; the lock is let go when it answers",
+        Notices.PROOF,
+    ),
+    Wait.LOOP: Bound(
+        (Phase.STARTING, Phase.STANDBY, Phase.MASTER, Phase.HANDING_OVER, Phase.DEMOTED),
+        "nothing is confirmed any more, clients are cut off, the lock let go; demoted when it wakes up",
+        Notices.DETECTOR,
+        silence=(HUNG_SECONDS_MIN, HUNG_SECONDS_MAX),
+    ),
+    Wait.CHECKPOINT: Bound((Phase.MASTER,), "the handover goes on without it", Notices.LOOP, seconds=5.0),
+    Wait.FINISH: Bound(
+        (Phase.HANDING_OVER,), "clients are cut off, the lock let go, the broker demoted", Notices.LOOP, seconds=5.0
+    ),
+    # With the rest of a handover less than TimeoutStopSec in deploy/. What was promised is written long before.
+    Wait.CLOSE: Bound((Phase.HANDING_OVER,), _GIVE_UP, Notices.LOOP, seconds=15.0, silence=(10.0, 10.0)),
+    Wait.ABORT: Bound((Phase.DEMOTED,), "goes on without", Notices.LOOP, seconds=5.0),
+    Wait.DROP: Bound(
+        (),
+        "the thread is left behind, the lock let go; the broker stands by again when the thread has come back",
+        Notices.LOOP,
+        seconds=1.0,
+    ),
+    Wait.RELEASE: Bound((), _UNWELL, Notices.OUTSIDE, seconds=2.0),
+    Wait.EXIT: Bound((Phase.ENDED,), "the process ends without them", Notices.MAIN, seconds=3.0),
+}

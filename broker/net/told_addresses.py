@@ -1,0 +1,71 @@
+"""Where OpenWire clients find all brokers: as the operator said, else as the members of the set say of themselves."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from tandemmq.config.addresses import OPENWIRE, SCHEMES
+
+_LOOPBACK: Final = ("127.", "localhost", "::1")
+
+
+def is_everywhere(host: str) -> bool:
+    """Whether who listens there listens on all interfaces, so that it is no address to be told."""
+    try:
+        return not host or ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether somebody on another host would find himself there."""
+    return host.startswith(_LOOPBACK)
+
+
+class MemberConnectors(NamedTuple):
+    """What a member of a set says of itself: its host, and where its clients connect."""
+
+    host: str
+    connectors: tuple[str, ...]
+
+
+class ToldAddresses:
+    """``plain`` and ``tls`` are lists that connectors hold; they change in place. On the loop.
+
+    ``said``: broker.failover_uris; where there are some, they stay.
+    """
+
+    def __init__(self, said: Sequence[str]) -> None:
+        self.plain: list[str] = list(said)
+        self.tls: list[str] = list(said)
+        self._is_said = bool(said)
+        self._known: dict[str, MemberConnectors] = {}
+
+    def take(self, voters: Iterable[str], members: Mapping[str, MemberConnectors]) -> bool:
+        """The members that are there now, and who of all counts, by store id; whether that changes what clients are
+        told. A member that is away keeps its place: it comes back, and clients may try it meanwhile."""
+        if self._is_said:
+            return False
+        known = {**self._known, **members}
+        self._known = {store: known[store] for store in sorted(voters) if store in known}
+        if len(self._known) < 2:
+            return False
+        plain, tls = (list(_urls(self._known.values(), is_tls=is_tls)) for is_tls in (False, True))
+        if (plain, tls) == (self.plain, self.tls):
+            return False
+        self.plain[:], self.tls[:] = plain, tls
+        return True
+
+
+def _urls(members: Iterable[MemberConnectors], *, is_tls: bool) -> Iterable[str]:
+    for member in members:
+        is_on_loopback = is_loopback(member.host)
+        for connector in member.connectors:
+            parts = urlsplit(connector)
+            if SCHEMES.get(parts.scheme) != (OPENWIRE, is_tls):
+                continue
+            if is_on_loopback or not is_loopback(parts.hostname or ""):
+                yield f"{'ssl' if is_tls else 'tcp'}://{parts.netloc}"

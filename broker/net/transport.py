@@ -1,0 +1,671 @@
+"""A client's socket: bytes between the event loop and a session, commands from the session to the engine.
+
+Promises: one write of the socket for each connection and turn of the loop, however much was said in it; a silent or
+slow peer costs others no more than the bounds named in :class:`TransportLimits`, and a fast one no more than its part
+of each turn (``broker.net.turns``); the engine is told once that a connection opened and once that it is over, and is
+never asked anything after that. Refuses to know any protocol and any queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, cast
+
+from tandemmq.broker.core.commands import ClientError, Command
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.core.memory import Holder, Kind, Memory
+from tandemmq.broker.net.turns import TURN_BYTES_MAX, Turns
+from tandemmq.broker.net.unfinished_input import COUNTED_BYTES_MIN, FRAME_SECONDS_MAX, UnfinishedInput
+from tandemmq.broker.net.unread_output import UnreadOutput
+from tandemmq.broker.protocols.session import Session
+
+log = logging.getLogger(__name__)
+
+
+class TransportLimits(NamedTuple):
+    """The bounds of one connection."""
+
+    # Time to say CONNECT (ActiveMQ's connectAttemptTimeout).
+    connect_seconds_max: float = 30.0
+    # Time from the first greeting to the login, where these are two (OpenWire). Much longer: a client library may hold
+    # a connection that is not used yet, and a failover transport spare ones, which it makes anew.
+    login_seconds_max: float = 600.0
+    # How much silence the peer gets for the heart-beat it promised: 2 of its intervals (RabbitMQ, Artemis).
+    heart_beat_grace: float = 2.0
+    # Above the first the engine delivers nothing more, below the second it goes on.
+    write_bytes_high: int = 256 * 1024
+    write_bytes_low: int = 64 * 1024
+    # A peer that does not read: what may pile up while nothing is delivered (receipts, errors), and for how long.
+    unread_bytes_max: int = 64 * 1024 * 1024
+    unread_seconds_max: float = 60.0
+    # Time for the last bytes to be read and the peer to hang up, once we did.
+    close_seconds_max: float = 5.0
+    # Time for a peer that disconnected in order to close the socket itself (ActiveMQConnection's closeTimeout).
+    hang_up_seconds_max: float = 15.0
+    # How often a connection without heart-beats checks its clocks.
+    look_seconds: float = 10.0
+
+
+DEFAULT_LIMITS = TransportLimits()
+# So much is written in the pieces that it is made of, which are not copied: others may be getting the same ones.
+LONG_BYTES_MIN = 512 * 1024
+# So much is written in one turn of the loop, and what one connection has to say. The kernel takes 1 to 5 ms for it.
+FLUSH_BYTES_MAX = 1 << 20
+# Who has more to say than this lets those go first who have less.
+SHORT_BYTES_MAX = 64 * 1024
+# So much one connection may give the store to do between two of its reports: what others ask for waits behind it.
+# While one batch is on its way to the disk the next is made, so twice as much is under way of one that never pauses.
+OPERATIONS_PER_REPORT_MAX = 500
+# After such a part of its interval a heart-beat is sent: it comes in time also where the network takes its time.
+BEAT_PART = 0.8
+
+
+class Store(Protocol):
+    """What a connection asks of the engine's store."""
+
+    # How many operations it was given so far, for all connections.
+    handed_over: int
+
+    def may_speak(self) -> bool:
+        """Whether this broker may say anything at all: asked once a turn (``Store.may_speak``)."""
+
+    def check_fence_soon(self) -> None:
+        """Have it found out soon, when it may not."""
+
+
+class Engine(Protocol):
+    """What a connection asks of the engine, always on the loop."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def memory(self) -> Memory: ...
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether connections should stop reading until ``Outbox.resume_reading`` is called."""
+
+    @property
+    def reports(self) -> int:
+        """How often the store reported what is durable. ``Outbox.resume_reading`` is called each time."""
+
+    def opened(self, connection: Connection) -> None: ...
+
+    def handle(self, connection: Connection, command: Command) -> None:
+        """Carry out one command. What the peer did wrong is reported to its session, not raised."""
+
+    def writable(self, connection: Connection) -> None:
+        """``is_writable`` is true again: deliveries may go on."""
+
+    def closed(self, connection: Connection) -> None: ...
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Outbox:
+    """The connections of one server that have something to say in this turn of the loop, and those held back."""
+
+    _loop: asyncio.AbstractEventLoop
+    _engine: Engine
+    _dirty: list[Connection] = field(default_factory=list, init=False)
+    # Of the dirty ones, those that have much to say.
+    _long: deque[Connection] = field(default_factory=deque, init=False)
+    _is_called: bool = field(default=False, init=False)
+    _paused: set[Connection] = field(default_factory=set, init=False)
+
+    def add(self, connection: Connection) -> None:
+        """Flush ``connection`` at the end of this turn; call once a connection and turn (``Connection.touch``)."""
+        self._dirty.append(connection)
+        self._call()
+
+    def _call(self) -> None:
+        if not self._is_called:
+            self._is_called = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write the output of all touched connections, in turns of FLUSH_BYTES_MAX: first those with little, then at
+        least one of those with much, in turn. A connection that becomes writable meanwhile is flushed next turn.
+
+        A broker that does not know whether it is still the master says nothing until it does.
+        """
+        if not self._engine.store.may_speak():  # prove: outbox-asks-before-words
+            self._engine.store.check_fence_soon()
+            self._loop.call_later(_WITHHELD_SECONDS, self.flush)
+            return
+        self._is_called = False
+        dirty = self._dirty
+        self._dirty = []
+        long = self._long
+        now = self._loop.time()
+        left = FLUSH_BYTES_MAX
+        for number, connection in enumerate(dirty):
+            if connection.session.pending_bytes > SHORT_BYTES_MAX:
+                long.append(connection)
+                continue
+            left -= self._write(connection, now)
+            if left <= 0:
+                self._dirty = dirty[number + 1 :] + self._dirty
+                break
+        while long:
+            left -= self._write(long.popleft(), now)
+            if left <= 0:
+                break
+        if long or self._dirty:
+            self._call()
+
+    def _write(self, connection: Connection, now: float) -> int:
+        try:
+            return connection.flush(now)
+        except Exception:
+            log.exception("%s: hung up, for what it is told %s", connection, ERROR_OF_BROKER)
+            connection.abort()
+            return 0
+
+    def hold(self, connection: Connection) -> None:
+        """Remember that ``connection`` stopped reading."""
+        self._paused.add(connection)
+
+    def forget(self, connection: Connection) -> None:
+        self._paused.discard(connection)
+
+    def resume_reading(self) -> None:
+        """The store reported what is durable, or the engine took it in: all connections read again."""
+        paused = self._paused
+        self._paused = set()
+        for connection in paused:
+            connection.let_go()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Connection:
+    """One accepted connection, and the loop's protocol of it; not derived from ``asyncio.Protocol``, since a class that
+    is compiled has no interpreted base.
+
+    ``client`` belongs to the engine; ``holder`` is what is held in memory for it. ``subject`` makes a name of a
+    peer's certificate
+    (``getpeercert()``). ``close`` and ``abort`` may be called at any time and more than once.
+    """
+
+    id: str
+    session: Session
+    _engine: Engine
+    _outbox: Outbox
+    _turns: Turns
+    _unfinished: UnfinishedInput
+    _loop: asyncio.AbstractEventLoop
+    _on_lost: Callable[[Connection], None]
+    _limits: TransportLimits = DEFAULT_LIMITS
+    _subject: Callable[[Any], str | None] = lambda certificate: None
+    client: object | None = field(default=None, init=False)
+    holder: Holder = field(init=False)
+    _unread: UnreadOutput = field(init=False)
+    peer: str = field(default="?", init=False)
+    certificate: str | None = field(default=None, init=False)
+    is_closing: bool = field(default=False, init=False)
+    is_held: bool = field(default=False, init=False)
+    _turn_number: int = field(default=0, init=False)
+    _turn_bytes: int = field(default=0, init=False)
+    _share_report: int = field(default=0, init=False)
+    _share_used: int = field(default=0, init=False)
+    # What was read and is not understood yet, beside what the session has. None: there is nothing of either.
+    _rest: deque[bytes] | None = field(default=None, init=False)
+    _is_in_line: bool = field(default=False, init=False)  # for its turn
+    _reasons_not_to_read: int = field(default=0, init=False)  # that are the engine's
+    _is_read: bool = field(default=True, init=False)
+    _transport: asyncio.Transport | None = field(default=None, init=False)
+    _disconnect: Command | None = field(default=None, init=False)  # when what was read is carried out
+    _has_heart_beats: bool = field(default=False, init=False)
+    _has_hung_up: bool = field(default=False, init=False)
+    _is_dirty: bool = field(default=False, init=False)
+    _is_paused: bool = field(default=False, init=False)
+    _is_close_reported: bool = field(default=False, init=False)
+    _must_close: bool = field(default=False, init=False)
+    _last_received: float = field(default=0.0, init=False)
+    _last_sent: float = field(default=0.0, init=False)
+    _login_until: float = field(default=0.0, init=False)
+    _unread_bytes: int = field(default=0, init=False)
+    _unread_since: float = field(default=0.0, init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    _close_timer: asyncio.TimerHandle | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.holder = Holder(self._engine.memory)
+        self._unread = UnreadOutput(self.holder)
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.id} from {self.peer}>"
+
+    # ---- what the engine asks
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether more may be delivered. When it was false, ``Engine.writable`` follows, or ``closed``."""
+        return (
+            not self._is_paused
+            and not self.is_held
+            and not self.holder.is_held_back
+            and self.session.pending_bytes < self._limits.write_bytes_high
+        )
+
+    def touch(self) -> None:
+        """What the session has to say is written at the end of this turn of the loop."""
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._outbox.add(self)
+
+    def close(self, after_flush: bool = True) -> None:
+        """Write what is waiting, then hang up; or hang up at once. The engine gets ``closed`` in a later turn."""
+        if not after_flush:
+            self.abort()
+            return
+        if self.is_closing:
+            return
+        if not self._engine.store.may_speak():  # prove: last-words-ask-too
+            self._must_close = True
+            self.touch()
+            return
+        self._must_close = False
+        self._write(self._loop.time())
+        transport = self._transport
+        if self.is_closing or transport is None:
+            return
+        self._stop()
+        # Half a close: were the socket closed with bytes of the peer unread, the kernel would answer with a reset
+        # that may overtake our last words. The peer's own close, or the timer, ends it.
+        if transport.can_write_eof() and not self._has_hung_up:
+            transport.write_eof()
+            if not self._is_read:
+                transport.resume_reading()
+        else:
+            transport.close()
+        self._close_timer = self._loop.call_later(self._limits.close_seconds_max, transport.abort)
+        self._loop.call_soon(self._tell_closed)
+
+    def await_login(self) -> None:
+        """The peer left, and may come again on this socket: it has as much time for that as for its first login."""
+        self._login_until = self._loop.time() + self._limits.login_seconds_max
+
+    def await_hang_up(self) -> None:
+        """The peer is to hang up, soon: else we do."""
+        if not self.is_closing and self._close_timer is None:
+            self._close_timer = self._loop.call_later(self._limits.hang_up_seconds_max, self.abort)
+
+    def abort(self) -> None:
+        """Hang up at once; what was not written yet is never written."""
+        if not self.is_closing:
+            self._stop()
+            self._loop.call_soon(self._tell_closed)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def abandon(self) -> None:
+        """As ``abort``, but without a word to the engine, which is of no use any more."""
+        self._is_close_reported = True
+        self.abort()
+
+    @property
+    def is_flushed(self) -> bool:
+        """After ``close``: whether all that was to be said has left this process, or never will. What a broker has to
+        withhold, for it does not know whether it is the master, has not."""
+        if self._transport is None:
+            return True
+        return not self._must_close and self._transport.get_write_buffer_size() == 0
+
+    @property
+    def descriptor(self) -> int:
+        """The socket's number; -1 when there is none (any more)."""
+        transport = self._transport
+        transport_socket = None if transport is None else transport.get_extra_info("socket")
+        return -1 if transport_socket is None else int(transport_socket.fileno())
+
+    # ---- what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(self._limits.write_bytes_high, self._limits.write_bytes_low)
+        self.certificate = self._subject(transport.get_extra_info("peercert"))
+        address = transport.get_extra_info("peername")
+        if isinstance(address, tuple) and len(address) >= 2:
+            host = f"[{address[0]}]" if ":" in str(address[0]) else address[0]
+            self.peer = f"{host}:{address[1]}"
+        self._last_received = self._last_sent = self._loop.time()
+        self._timer = self._loop.call_later(self._limits.connect_seconds_max, self._look)
+        self._engine.opened(self)
+        if self.session.pending_bytes:  # some protocols greet first
+            self.touch()
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_closing:
+            return
+        self._last_received = self._loop.time()
+        if not self._has_heart_beats and data.startswith(_TLS_HELLO) and not self.session.is_connected:
+            log.warning("%s begins TLS, which this connector does not speak: hung up", self)
+            self.abort()
+            return
+        if self._turn_number != self._turns.number:
+            self._turn_number = self._turns.number
+            self._turn_bytes = 0
+        self._turn_bytes += len(data)
+        if self._rest is not None or self._reasons_not_to_read:
+            # What the loop had read before reading was paused.
+            self._keep(data)
+            return
+        until = self._turns.begin()
+        if until:
+            self._understand(data, until)
+        else:
+            self._keep(data)
+            self._settle(has_spent=False)
+
+    def _keep(self, data: bytes) -> None:
+        """For a later turn."""
+        if self._rest is None:
+            self._rest = deque()
+        self._rest.append(data)
+        self.holder.add(Kind.INPUT, len(data))
+
+    def go_on(self, until: float) -> None:
+        """As Turns says it."""
+        self._is_in_line = False
+        if self.is_closing or self._rest is None or self._reasons_not_to_read:
+            return
+        self._turn_number, self._turn_bytes = self._turns.number, 0
+        try:
+            self._understand(b"", until)
+        except Exception:
+            log.exception("%s: hung up, for what it sent %s", self, ERROR_OF_BROKER)
+            self.abort()
+
+    def _understand(self, data: bytes, until: float) -> None:
+        """Carry out what ``data`` asks for, and what waited before it; until the clock shows ``until``, then wait."""
+        engine = self._engine
+        handle = engine.handle
+        session = self.session
+        rest = self._rest
+        began = time.monotonic()
+        store = engine.store
+        handed_over = store.handed_over
+        while True:
+            commands = session.receive(data)
+            for command in commands:
+                handle(self, command)
+                if self.is_closing:
+                    return
+            ended = time.monotonic()
+            self._turns.took(ended - began, self, commands)
+            has_more = session.has_more or bool(rest)
+            if not has_more or ended >= until or self._reasons_not_to_read:
+                break
+            began = ended
+            data = b""
+            if rest and not session.has_more:
+                data = rest.popleft()
+                self.holder.add(Kind.INPUT, -len(data))
+        if session.pending_bytes:
+            self.touch()  # what it answers by itself
+        if not session.has_more and not self.is_closing:
+            unfinished_bytes = session.unfinished_bytes
+            if unfinished_bytes >= COUNTED_BYTES_MIN or self._unfinished.bytes:
+                self._unfinished.note(self, unfinished_bytes)
+        if not self._has_heart_beats and session.is_connected:
+            self._start_heart_beats()
+        if self._is_paused and self.holder.is_held_back:
+            self._reasons_not_to_read |= _UNREAD
+        is_beyond_share = self._take_of_share(store.handed_over - handed_over)
+        if (is_beyond_share or engine.is_congested) and not self._reasons_not_to_read & _CONGESTION:
+            self._reasons_not_to_read |= _CONGESTION
+            self._outbox.hold(self)
+        if not has_more and self._disconnect is not None:
+            self._handle_disconnect()
+        if not has_more and self._turn_bytes <= TURN_BYTES_MAX:
+            self._rest = None
+        elif rest is None:
+            self._rest = deque()
+        self._settle(has_spent=True)
+
+    def _take_of_share(self, operations: int) -> bool:
+        """It gave the store so many operations: whether it waits for the store's next report, which these bring."""
+        reports = self._engine.reports
+        if self._share_report != reports:
+            self._share_report = reports
+            self._share_used = 0
+        self._share_used += operations
+        return self._share_used > OPERATIONS_PER_REPORT_MAX
+
+    def _settle(self, *, has_spent: bool) -> None:
+        """Wait for a turn if there is a rest, and read if there is none, as far as the engine lets it."""
+        is_free = not self._reasons_not_to_read
+        if is_free and self._rest is not None and not self._is_in_line:
+            self._is_in_line = True
+            self._turns.wait(self, has_spent=has_spent)
+        is_to_be_read = is_free and self._rest is None
+        if is_to_be_read is self._is_read or self.is_closing or self._transport is None:
+            return
+        self._is_read = is_to_be_read
+        if is_to_be_read:
+            self._last_received = self._loop.time()
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """The peer says nothing more: False lets the loop close our side too."""
+        disconnect = None if self.is_closing else self.session.peer_disconnect()
+        if disconnect is None:
+            return False
+        self._disconnect = disconnect
+        self._has_hung_up = True
+        self.await_hang_up()
+        if self._rest is None:
+            self._handle_disconnect()
+        return True
+
+    def _handle_disconnect(self) -> None:
+        """All that the peer said was carried out."""
+        disconnect, self._disconnect = self._disconnect, None
+        if disconnect is not None:
+            self._engine.handle(self, disconnect)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._stop()
+        self._transport = None
+        self._unread.note(0, is_behind=False)
+        if self._close_timer is not None:
+            self._close_timer.cancel()
+        self._tell_closed()
+        self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+        self._unread_bytes = 0
+        self._unread_since = self._loop.time()
+        self.note_output()
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self.note_output()
+        if not self.is_closing:
+            self._reasons_not_to_read &= ~_UNREAD
+            self._settle(has_spent=False)
+            self._engine.writable(self)
+
+    def note_output(self) -> None:
+        """Count what the socket has not taken yet."""
+        if self._transport is not None:
+            self._unread.note(self._transport.get_write_buffer_size(), is_behind=self._is_paused)
+
+    # ---- what the server and its outbox call
+
+    def flush(self, now: float) -> int:
+        """Write what the session has to say, and how many bytes that is. ``now`` is the loop's time."""
+        self._is_dirty = False
+        if self._must_close:
+            self.close()
+        if self.is_closing:
+            return 0
+        written = self._write(now)
+        if written >= self._limits.write_bytes_high and (self.is_writable or self.is_held):
+            # is_writable was false for what the session held, and the socket took it all; or more was held for that.
+            self._engine.writable(self)
+        return written
+
+    def _write(self, now: float) -> int:
+        session = self.session
+        count = session.pending_bytes
+        if not count or self._transport is None:
+            return 0
+        was_paused = self._is_paused
+        is_behind = self._transport.get_write_buffer_size() > 0
+        if count < LONG_BYTES_MIN:
+            self._transport.write(session.take())
+            if was_paused:
+                self._unread.skip(count)
+        else:
+            self._write_parts(self._transport, session.take_parts())
+        if is_behind or self.holder.by_kind[Kind.OUTPUT]:
+            self.note_output()
+        self._last_sent = now
+        if was_paused:
+            self._unread_bytes += count
+            if self._unread_bytes > self._limits.unread_bytes_max:
+                log.warning("%s does not read: hung up with %d bytes unread", self, self._unread_bytes)
+                self.abort()
+        return count
+
+    def _write_parts(self, transport: asyncio.Transport, parts: Sequence[bytes | memoryview]) -> None:
+        if transport.get_extra_info("sslcontext") is not None:  # encrypted bytes are not shared
+            transport.writelines(parts)
+            return
+        self._unread.write(parts, transport.get_write_buffer_size())
+        transport.writelines(parts)
+        self.note_output()
+
+    def stop_reading(self) -> None:
+        """Nothing more is taken from the peer, until ``resume_reading`` or ``close``."""
+        self._reasons_not_to_read |= _STOPPED
+        self._settle(has_spent=False)
+
+    def resume_reading(self) -> None:
+        self._reasons_not_to_read &= ~_STOPPED
+        self._settle(has_spent=False)
+
+    def end_reading(self) -> None:
+        """Nothing more is taken from the peer, whoever else resumes reading."""
+        self._reasons_not_to_read |= _ENDED
+        self._settle(has_spent=False)
+
+    def hold_input(self, is_held: bool) -> None:
+        """As UnfinishedInput says it."""
+        reasons = self._reasons_not_to_read & ~_UNFINISHED | (_UNFINISHED if is_held else 0)
+        if reasons != self._reasons_not_to_read:
+            self._reasons_not_to_read = reasons
+            self._settle(has_spent=False)
+
+    def end_input(self) -> None:
+        """As UnfinishedInput says it."""
+        log.warning("%s: hung up, for others waited for the rest of its frame", self)
+        self._fail(
+            "Frames that are not whole fill their memory", f"This one was not whole within {FRAME_SECONDS_MAX:g} s."
+        )
+
+    def let_go(self) -> None:
+        """As Outbox.resume_reading says it."""
+        self._reasons_not_to_read &= ~_CONGESTION
+        self._settle(has_spent=False)
+
+    # ---- clocks
+
+    def _start_heart_beats(self) -> None:
+        self._has_heart_beats = True
+        self._login_until = self._loop.time() + self._limits.login_seconds_max
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._until_look(self._loop.time()), self._look)
+
+    def _until_look(self, now: float) -> float:
+        """Until a sign of life is due, which leaves a little before its time; and half of the peer's interval at most,
+        so that it is noticed in time when the peer is silent."""
+        session = self.session
+        seconds = [self._limits.look_seconds]
+        if session.receive_interval_ms:
+            seconds.append(session.receive_interval_ms / 2000)
+        if session.send_interval_ms:
+            seconds.append(self._last_sent + session.send_interval_ms * BEAT_PART / 1000 - now)
+        return max(min(seconds), _LOOK_SECONDS_MIN)
+
+    def _look(self) -> None:
+        """The one timer of a connection: nothing is scheduled or cancelled for a message."""
+        limits = self._limits
+        session = self.session
+        now = self._loop.time()
+        silence = now - self._last_received
+        if not session.is_connected:
+            self._fail("No CONNECT came", f"It must come within {limits.connect_seconds_max:g} seconds.")
+            return
+        if not session.is_logged_in and now >= self._login_until:
+            log.info("%s greeted and did not log in: hung up", self)
+            self._fail("No login came", f"It must come within {limits.login_seconds_max:g} seconds of the greeting.")
+            return
+        if self._is_paused and now - self._unread_since > limits.unread_seconds_max:
+            log.warning("%s does not read: hung up after %.0f seconds", self, now - self._unread_since)
+            self.abort()
+            return
+        allowed = session.receive_interval_ms * limits.heart_beat_grace / 1000
+        if allowed and self._is_read and silence > allowed:
+            log.info("%s is silent for %.1f seconds: hung up", self, silence)
+            self._fail(
+                f"No heart-beat for {silence:.1f} seconds",
+                f"The client promised one every {session.receive_interval_ms} ms.",
+            )
+            return
+        # A timer may be early by its resolution.
+        due = self._last_sent + session.send_interval_ms * BEAT_PART / 1000 - _LOOK_SECONDS_MIN
+        if session.send_interval_ms and now >= due and not self._is_paused:
+            is_all = session.pending_bytes == 0
+            session.heart_beat()
+            if is_all:
+                self._write(now)  # whoever may not speak may still breathe
+            else:
+                self.touch()
+        if self.holder.by_kind[Kind.OUTPUT]:
+            self.note_output()
+        self._timer = self._loop.call_later(self._until_look(now), self._look)
+
+    def _fail(self, message: str, detail: str) -> None:
+        self.session.fail(ClientError(message, detail))
+        self.close()
+
+    # ---- the end
+
+    def _stop(self) -> None:
+        self.is_closing = True
+        self._outbox.forget(self)
+        self._unfinished.forget(self)
+        self._rest = None
+        self.session.end()
+        self.holder.add(Kind.INPUT, -self.holder.by_kind[Kind.INPUT])
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tell_closed(self) -> None:
+        if not self._is_close_reported:
+            self._is_close_reported = True
+            self._engine.closed(self)
+
+
+# Why a connection is not to be read.
+_CONGESTION, _STOPPED, _UNFINISHED, _UNREAD, _ENDED = 1, 2, 4, 8, 16
+# The beginning of a handshake: type and version of its first record (RFC 8446, 5.1).
+_TLS_HELLO = b"\x16\x03"
+# Between two checks whether what is withheld may be sent; a fence check takes less than a millisecond on a healthy
+# volume.
+_WITHHELD_SECONDS = 0.005
+# A heart-beat below twice this is not worth a timer.
+_LOOK_SECONDS_MIN = 0.02

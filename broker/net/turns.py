@@ -1,0 +1,104 @@
+"""The turns of the event loop, shared fairly by the connections that were sent more than fits into one.
+
+A connection understands what it was sent for ``SLICE_SECONDS`` at most, and ``TURN_BYTES_MAX`` of it; all together do
+for ``TURN_SECONDS`` of each turn. Who has more, or finds the time used up, waits, and its peer is not read meanwhile:
+first those that came too late, so that who sends little hardly waits; then the others, one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+SLICE_SECONDS = 0.003
+TURN_SECONDS = 0.008
+TURN_BYTES_MAX = 1 << 20
+# What is longer is logged, but not oftener than this.
+OVERLONG_SECONDS = 0.05
+TELL_SECONDS = 5.0
+
+
+class Waiting(Protocol):
+    """What waits for its turn."""
+
+    def go_on(self, until: float) -> None:
+        """Understand more, until the clock shows ``until``; ``wait`` again if something is left."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Turns:
+    """Of the connections of one server. For the loop's thread. ``clock``: seconds, which go on within a turn."""
+
+    _loop: asyncio.AbstractEventLoop
+    _clock: Callable[[], float] = time.monotonic
+    _ends: float = field(default=0.0, init=False)  # of this turn's time; 0: none has begun
+    _is_called: bool = field(default=False, init=False)
+    _fresh: deque[Waiting] = field(default_factory=deque, init=False)
+    _spent: deque[Waiting] = field(default_factory=deque, init=False)
+    _told: float = field(default=-TELL_SECONDS, init=False)
+    number: int = field(default=0, init=False)  # of this turn
+    overlong: int = field(default=0, init=False)  # how many steps took longer than OVERLONG_SECONDS
+
+    @property
+    def waiting(self) -> int:
+        """How many connections wait."""
+        return len(self._fresh) + len(self._spent)
+
+    def begin(self) -> float:
+        """Until when the caller may go on in this turn, by the clock; 0: its time is used up."""
+        now = self._clock()
+        if not self._ends:
+            self._ends = now + TURN_SECONDS
+            self._call()
+        return min(now + SLICE_SECONDS, self._ends) if now < self._ends else 0.0
+
+    def wait(self, connection: Waiting, *, has_spent: bool) -> None:
+        """``connection`` gets ``go_on`` in a later turn; it does not wait already. ``has_spent``: it had its slice."""
+        (self._spent if has_spent else self._fresh).append(connection)
+        self._call()
+
+    def took(self, seconds: float, who: object, what: Iterable[object]) -> None:
+        """A step that cannot be interrupted was made; a long one is logged, with its connection and its work."""
+        if seconds < OVERLONG_SECONDS:
+            return
+        self.overlong += 1
+        now = self._clock()
+        if now - self._told >= TELL_SECONDS:
+            self._told = now
+            kinds = ", ".join(dict.fromkeys(type(each).__name__ for each in what)) or "nothing whole"
+            log.warning("the event loop was busy for %.0f ms with what %s sent: %s", seconds * 1000, who, kinds)
+
+    def _call(self) -> None:
+        if not self._is_called:
+            self._is_called = True
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        """The next turn begins."""
+        self._is_called = False
+        self._ends = 0.0
+        self.number += 1
+        if not self._fresh and not self._spent:
+            return
+        self.begin()
+        # However many came too late, one of the others has its turn: none waits for ever.
+        spent = self._spent.popleft() if self._spent else None
+        for _ in range(len(self._fresh)):
+            until = self.begin()
+            if not until:
+                break
+            self._fresh.popleft().go_on(until)
+        if spent is not None:
+            spent.go_on(self.begin() or self._clock() + SLICE_SECONDS)
+        for _ in range(len(self._spent)):
+            until = self.begin()
+            if not until:
+                break
+            self._spent.popleft().go_on(until)

@@ -1,0 +1,76 @@
+"""Frames that have begun and are not whole: the connections of a server hold no more of them together than what is left
+of the memory (broker.core.memory).
+
+Beyond that only the connection that began first is read, for a while; the others wait until its frame is whole or it is
+hung up on. So what is held stays below the bound and one frame of full length, and every frame gets its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tandemmq.broker.core.memory import Holder, Kind, Memory
+
+#: Less of a frame is not counted: what a socket gives at once.
+COUNTED_BYTES_MIN = 64 * 1024
+#: So long others wait for one frame.
+FRAME_SECONDS_MAX = 10.0
+
+
+class Reader(Protocol):
+    """A connection."""
+
+    @property
+    def holder(self) -> Holder: ...
+
+    def hold_input(self, is_held: bool) -> None:
+        """Read no more, or read on. Called again with the same, it changes nothing."""
+
+    def end_input(self) -> None:
+        """Others waited long enough for it: hang up. ``UnfinishedInput.forget`` is called by that."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class UnfinishedInput:
+    """Bounds the bytes of all unfinished frames together. For the loop's thread."""
+
+    _loop: asyncio.AbstractEventLoop
+    _memory: Memory
+    _held: dict[Reader, int] = field(default_factory=dict, init=False)  # who began first comes first
+    _first: Reader | None = field(default=None, init=False)  # for whom the others wait; None: there is room
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    bytes: int = field(default=0, init=False)
+
+    def note(self, reader: Reader, count: int) -> None:
+        """``reader`` holds ``count`` bytes of a frame that is not whole; 0: of none."""
+        if count < COUNTED_BYTES_MIN:
+            self.forget(reader)
+            return
+        more = count - self._held.get(reader, 0)
+        self.bytes += more
+        self._held[reader] = count
+        reader.holder.add(Kind.INPUT, more)
+        self._settle()
+
+    def forget(self, reader: Reader) -> None:
+        """It holds nothing any more."""
+        count = self._held.pop(reader, None)
+        if count is not None:
+            self.bytes -= count
+            reader.holder.add(Kind.INPUT, -count)
+            reader.hold_input(False)
+            self._settle()
+
+    def _settle(self) -> None:
+        first = next(iter(self._held)) if self.bytes > self._memory.free else None
+        if first is None and self._first is None:
+            return
+        if first is not self._first:
+            self._first = first
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None if first is None else self._loop.call_later(FRAME_SECONDS_MAX, first.end_input)
+        for reader in list(self._held):
+            reader.hold_input(first is not None and reader is not first)

@@ -1,0 +1,1 @@
+"""What the process asks of its machine: memory, descriptors, garbage collection, time zone, the loop's lag."""

@@ -1,0 +1,34 @@
+"""The time zone of this machine, with its rules: summer time begins and ends while a broker runs.
+
+``datetime.astimezone().tzinfo`` is only the offset that holds at that moment. Here the C library is asked each time,
+which knows the rules from TZ or /etc/localtime.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, tzinfo
+
+
+class LocalZone(tzinfo):
+    """The local zone, with its daylight saving rules. ``fold`` tells the two halves of a repeated hour apart (PEP
+    495)."""
+
+    def utcoffset(self, moment: datetime | None, /) -> timedelta | None:
+        return None if moment is None else _shown(moment).utcoffset()
+
+    def tzname(self, moment: datetime | None, /) -> str | None:
+        return None if moment is None else _shown(moment).tzname()
+
+    def dst(self, _moment: datetime | None, /) -> timedelta | None:
+        """Not known, as PEP 495 allows: only the sum of both offsets is."""
+        return None
+
+    def fromutc(self, moment: datetime, /) -> datetime:
+        utc = moment.replace(tzinfo=UTC)
+        shown = utc.astimezone().replace(tzinfo=None)
+        return shown.replace(tzinfo=self, fold=int(shown.astimezone() != utc))
+
+
+def _shown(moment: datetime) -> datetime:
+    """The same, with the offset that holds then. Of a datetime without a zone the C library's is assumed."""
+    return moment.replace(tzinfo=None).astimezone()

@@ -1,0 +1,192 @@
+"""Standing for election: ask all voters whether they would promise, then for their promises; or found the set.
+
+All on the replica's thread (docs/formats/replication.md, rules 1 and 3, and "Founding").
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from tandemmq.broker.replication.fields import ID_BYTES
+from tandemmq.broker.replication.follower import Follower
+from tandemmq.broker.replication.leader import Leader
+from tandemmq.broker.replication.links import Links
+from tandemmq.broker.replication.messages import Promise, PromiseAnswer, Resign, Would, WouldAnswer
+from tandemmq.broker.replication.network import Link
+from tandemmq.broker.replication.state import NodeState
+from tandemmq.broker.replication.voters import Founding, Voters
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Round:
+    """A question to all voters."""
+
+    message: Would | Promise
+    voters: Voters
+    asked_at: float
+    until: float
+    yes: set[str]
+    refused: set[str] = field(default_factory=set)
+
+    @property
+    def must_be_all(self) -> bool:
+        return isinstance(self.message, Promise) and self.message.founding is not None
+
+    @property
+    def is_won(self) -> bool:
+        return self.yes >= set(self.voters.ids) if self.must_be_all else self.voters.have_quorum(self.yes)
+
+
+class Candidate:
+    """``rounds``: so many questions were asked."""
+
+    def __init__(self, state: NodeState, links: Links, follower: Follower, leader: Leader) -> None:
+        self.rounds = 0
+        self._state = state
+        self._links = links
+        self._follower = follower
+        self._leader = leader
+        self._timeout = state.settings.timeout_seconds
+        self._round: Round | None = None
+        self._highest = 0  # epoch or file number that was heard of
+
+    @property
+    def is_asking(self) -> bool:
+        return self._round is not None
+
+    @property
+    def asks_until(self) -> float | None:
+        """When, by the clock, what is asked is answered too late; None: nothing is."""
+        return None if self._round is None else self._round.until
+
+    @property
+    def may_stand(self) -> bool:
+        state = self._state
+        return (
+            state.is_voter
+            and state.header is not None
+            and state.promise.is_whole
+            and not state.problem
+            and self._leader.is_wanted
+        )
+
+    def tick(self) -> None:
+        if self._round is not None:
+            if self._state.now() >= self._round.until:
+                self._lose("not enough answers in time")
+        elif self._follower.master is None and self._state.timer.may_stand:
+            if self.may_stand:
+                self._ask_would()
+            elif self._state.header is None:
+                self._try_founding()
+
+    # ---- would you promise me?
+
+    def _ask_would(self) -> None:
+        state = self._state
+        header, voters = state.header, state.voters
+        assert header is not None, "who may stand has one"
+        assert voters is not None, "who may stand is a voter"
+        self.rounds += 1
+        weight = state.settings.weight
+        self._ask(Would(self.rounds, header.id, state.promise.epoch, state.position, weight), voters)
+
+    def _ask(self, message: Would | Promise, voters: Voters) -> None:
+        now = self._state.now()
+        self._round = Round(message, voters, now, now + self._timeout / 4, {self._state.store})
+        for store in voters.ids:
+            link = self._links.ours.get(store)
+            if link is not None:
+                link.send(message)
+        self._go_on_when_won()
+
+    def would_answered(self, link: Link, message: WouldAnswer) -> None:
+        self._highest = max(self._highest, message.epoch)
+        self._note_answer(link, message.id, Would, message.yes, message.reason)
+
+    def promise_answered(self, link: Link, message: PromiseAnswer) -> None:
+        self._highest = max(self._highest, message.promised)
+        self._note_answer(link, message.id, Promise, message.granted, message.reason)
+
+    def _note_answer(self, link: Link, id: int, kind: type, is_yes: bool, reason: str) -> None:
+        asking = self._round
+        if asking is None or asking.message.id != id or type(asking.message) is not kind:
+            return
+        store = link.member.store
+        if is_yes:
+            asking.yes.add(store)
+            self._go_on_when_won()
+        else:
+            asking.refused.add(store)
+            if len(asking.refused) + len(asking.yes) >= len(asking.voters.ids) or asking.must_be_all:
+                self._lose(reason)
+
+    def _lose(self, reason: str) -> None:
+        self.give_up()
+        log.info("not elected: %s", reason)
+        self._state.timer.rest(0.05 * self._timeout)
+
+    def give_up(self) -> None:
+        """Who promised in this round is free to promise to others."""
+        lost, self._round = self._round, None
+        if lost is not None and isinstance(lost.message, Promise):
+            self._links.tell(Resign(lost.message.epoch, None))
+
+    def _go_on_when_won(self) -> None:
+        won = self._round
+        if won is None or not won.is_won:
+            return
+        self._round = None
+        message = won.message
+        if isinstance(message, Would):
+            self._stand(won.voters, None)
+            return
+        set_id = message.founding.set if message.founding is not None else message.set
+        assert set_id is not None, "who founds nothing is of a set"
+        self._leader.elected(message.epoch, set_id, won.voters, dict.fromkeys(won.yes, won.asked_at))
+
+    # ---- promise me
+
+    def _stand(self, voters: Voters, founding: Founding | None) -> None:
+        """Ask for promises: of an epoch above all that was heard."""
+        state = self._state
+        self._follower.leave("this node stands", ends_link=False)
+        state.copy.end_tail()
+        epoch = 1 + max(self._highest, state.highest)
+        state.promise_epoch(epoch, state.store, founding)
+        self.rounds += 1
+        set_id = None if founding else state.set
+        milliseconds = state.settings.timeout_milliseconds
+        self._ask(Promise(self.rounds, set_id, epoch, state.position, founding, milliseconds), voters)
+
+    # ---- founding
+
+    def _try_founding(self) -> None:
+        """The first of all epochs: when everybody is there, and one has to ask."""
+        state, links = self._state, self._links
+        if not self._leader.is_wanted or state.problem:
+            return
+        state.timer.rest()
+        mine = links.own_entry()
+        others = [each for each in links.entries() if each.store != mine.store and each.store in links.ours]
+        there = [mine, *others]
+        if any(each.set is not None for each in there):
+            return  # a set is there: this node follows as a learner
+        if len(there) != state.settings.replicas:
+            state.say_waiting(f"waits for {state.settings.replicas} nodes to found the set; there are {len(there)}")
+            return
+        with_journal = [each for each in there if each.has_journal]
+        if len(with_journal) > 1:
+            names = ", ".join(each.node for each in with_journal)
+            state.say_waiting(f"a set cannot be founded: {names} have a journal each; only one may")
+            return
+        if max(with_journal or there, key=lambda each: (each.weight, each.store)) is not mine:
+            return
+        voters = Voters(tuple(sorted(each.store for each in there)), {each.store: each.node for each in there})
+        founding = state.promise.founding
+        if founding is None or founding.voters != voters:
+            founding = Founding(state.files.disk.urandom(ID_BYTES).hex(), voters)
+        self._stand(voters, founding)

@@ -1,0 +1,381 @@
+"""A node's own copy of the journal, while another node writes it: what stands there, the cut, and the bytes that come.
+
+For one thread. What is written here is what the master wrote, byte for byte; the standby that follows this directory
+(store.standby) reads only what is final, so a cut never touches what it has applied (docs/formats/replication.md).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from tandemmq.broker.replication.positions import BEFORE_ALL, Lineage, Position
+from tandemmq.disk import Bytes, open_regular, read_fully, sync_directory, unlink_if_there, write_fully
+from tandemmq.journal.errors import JournalCorrupt
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import END_RECORD
+from tandemmq.journal.scan import scan
+from tandemmq.modes import NEW_FILE
+from tandemmq.store.records.headers import SetHeader
+from tandemmq.store.recovery.header_reader import HeaderReader
+from tandemmq.store.threads import Threads
+
+QUARANTINE = "quarantine"
+# A file before the common point has another name until all of it is there: nobody takes a part of it for the whole.
+PART_SUFFIX = ".part"
+# Of what is cut off so much is read at once.
+CHUNK_BYTES = 1 << 20
+# Of a file that comes in pieces so much is synced at a time, beside what is written next: a whole file at once would
+# hold up who else syncs on this disk.
+UNSYNCED_BYTES_MAX = 4 << 20
+# Who prepares the next file: beside the names of brokers, which prepare files as masters.
+PREPARER = "replica"
+BULK_PREPARER = "replica-bulk"
+
+
+class Forked(Exception):
+    """The master's journal parts from ours before what we know as final: one of us broke the rules."""
+
+
+class Gap(Exception):
+    """What came does not follow what came before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stands in a directory. ``lineage`` ends with the newest epoch and its present end; ``header`` is what the
+    newest header says of the set (None: there is none). ``damage`` is the first one met: the position is before it."""
+
+    position: Position = BEFORE_ALL
+    lineage: Lineage = ()
+    header: SetHeader | None = None
+    damage: JournalCorrupt | None = None
+
+
+class JournalCopy:
+    """``standing`` is what was found or written last; durable up to ``synced``, a (file, end).
+
+    OSError as the volume gives it: then ``scan`` anew.
+    """
+
+    def __init__(self, files: JournalFiles, threads: Threads) -> None:
+        self.standing = Standing()
+        self.is_forgotten = False
+        self.synced = (0, 0)
+        self.lacking: set[int] = set()  # files before the common point that the master sends first
+        self._files = files
+        self._threads = threads
+        self._headers = HeaderReader(files)
+        self._background = threads.executor(1, "tandemmq-prepare")
+        self._syncer = threads.executor(1, "tandemmq-copy-sync")
+        self._syncing: Future[None] | None = None  # what was written of the open file before the last pieces
+        self._prepared: Future[None] | None = None
+        self._length = 0
+        self._file = 0
+        self._fd = -1
+        self._dirty: set[int] = set()
+        self._unsynced_bytes = 0
+        self._began = (0, 0)  # the common point
+        self._filled = (0, 0)  # up to where bytes came, without a gap
+
+    @property
+    def position(self) -> Position:
+        return self.standing.position
+
+    # ---- what is there
+
+    def scan(self) -> Standing:
+        """Read what stands there, and make it durable: a process that died may have left it in memory only."""
+        self._close()
+        self.is_forgotten = False
+        self.lacking.clear()
+        self._files.sync_directory()  # prove: own-names-are-synced-before-they-count
+        self._headers = reader = HeaderReader(self._files)
+        # Files whose end no header names are synced, then read from the disk: after a sync that failed the kernel shows
+        # more than is there, and a later sync succeeds.
+        # prove: own-tail-is-synced-before-it-is-claimed "refresh_from_disk" -> "refresh"
+        reader.refresh_from_disk()
+        history = reader.epoch_history
+        file = next(
+            (each for each in reversed(reader.ids) if history.ends.get(each) != 0 and reader.has_batches(each)), 0
+        )
+        end = 0
+        damages: list[JournalCorrupt] = []
+        if file:
+            for batch in scan(self._files, file, end=history.ends.get(file), on_corrupt=damages.append):
+                if damages:
+                    break
+                end = batch.end
+        damage = damages[0] if damages else self._damage_behind(file)
+        header = history.headers.get(file)
+        newest = history.headers[max(history.headers)].set if history.headers else None
+        epoch = header.epoch if header is not None and header.set is not None else 0
+        position = Position(epoch, file, end) if file else BEFORE_ALL
+        former = () if newest is None else newest.lineage
+        lineage = (*(each for each in former if each[0] < epoch), (epoch, file, end)) if file else ()
+        self.standing = Standing(position, lineage, newest, damage)
+        self.synced = (file, end)
+        return self.standing
+
+    def _damage_behind(self, file: int) -> JournalCorrupt | None:
+        """A later file whose first batch is bad, and which has good ones, is no torn write."""
+        for later in (each for each in self._files.list() if each > file):
+            damages: list[JournalCorrupt] = []
+            for batch in scan(self._files, later, on_corrupt=damages.append):
+                return JournalCorrupt(later, 0, batch.offset, "its first batch is bad")
+            if damages:
+                return damages[0]
+        return None
+
+    def end_tail(self) -> None:
+        """Nothing stands behind the position; durable on return."""
+        _, file, end = self.position
+        if file:
+            self._close()
+            if self._files.exists(file):  # not if it was given up while it came
+                self._cut(file, end)  # prove: own-torn-tail-is-cut
+            for later in reversed(self._files.list()):
+                if later > file:
+                    self._files.remove([later])
+            self.synced = (file, end)
+
+    def forget(self) -> None:
+        """After a failure nothing is known of what stands there, until ``scan``."""
+        self._close()
+        self.is_forgotten = True
+
+    # ---- following
+
+    def is_forked(self, common: tuple[int, int], final: tuple[int, int]) -> bool:
+        """Whether the master's journal parts from this one before what is final here. Not so if the file of what is
+        final was given up and removed: then this node stands further back than it did, and lacks nothing."""
+        return common < final and final[0] in self._files.list()
+
+    def begin(self, common: tuple[int, int], files: Collection[int], lacking: Collection[int]) -> None:
+        """Let go of what the master does not have: what is behind ``common``, newest first, then files before it that
+        are not among ``files``, oldest first. Durable on return; what was cut off lies in ``quarantine/``. ``lacking``
+        come before anything else."""
+        self._close()
+        common_file, common_end = common
+        there = self._files.list()
+        position = self.position
+        if position[1:] > common or self.standing.damage is not None:
+            self._set_aside([file for file in there if file >= max(common_file, 1)], common)
+        for file in reversed(there):
+            if file > common_file:
+                self._files.remove([file])  # prove: cut-newest-first-each-synced
+        if common_file in there:  # also a torn batch behind the position, which what comes may not cover
+            self._cut(common_file, common_end)  # prove: nothing-stands-behind-the-common-point
+        for file in there:
+            if file <= common_file and file not in files:
+                self._files.remove([file])  # prove: delete-oldest-first-each-synced
+        self.lacking = set(lacking)
+        self._began = self._filled = common
+        epoch = next((each[0] for each in self.standing.lineage if each[1:] >= common), 0)
+        kept = tuple(each for each in self.standing.lineage if each[0] < epoch)
+        cut = Position(epoch, *common) if common_file else BEFORE_ALL
+        lineage = (*kept, (epoch, *common)) if common_file else ()
+        self._headers = HeaderReader(self._files)
+        self.standing = Standing(cut, lineage, self._newest_set())
+        self.synced = common
+
+    def set_aside(self, files: Collection[int]) -> None:
+        """Take files that are no use out of the journal, newest first, into ``quarantine/``. ``scan`` comes next."""
+        self._close()
+        there = [file for file in self._files.list() if file in files]
+        self._set_aside(there, (0, 0))
+        for file in reversed(there):
+            self._files.remove([file])
+
+    def _newest_set(self) -> SetHeader | None:
+        self._headers.refresh()
+        headers = self._headers.epoch_history.headers
+        return headers[max(headers)].set if headers else None
+
+    def _set_aside(self, files: Sequence[int], common: tuple[int, int]) -> None:
+        """Copy what is cut off, for people: it was confirmed to nobody."""
+        disk = self._files.disk
+        directory = os.path.join(self._files.directory, QUARANTINE)
+        disk.makedirs(directory, exist_ok=True)
+        for file in files:
+            start = common[1] if file == common[0] else 0
+            source = open_regular(disk, self._files.path(file), os.O_RDONLY)
+            try:
+                path = os.path.join(directory, f"db-{file}.{self.position.epoch}.{start}.cut")
+                unlink_if_there(disk, path)
+                target = open_regular(disk, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, NEW_FILE)
+                try:
+                    offset = start
+                    while chunk := read_fully(disk, source, CHUNK_BYTES, offset):
+                        write_fully(disk, target, chunk, offset - start)
+                        offset += len(chunk)
+                    disk.fsync(target)
+                finally:
+                    disk.close(target)
+            finally:
+                disk.close(source)
+        sync_directory(disk, directory)
+
+    def _cut(self, file: int, end: int) -> None:
+        disk = self._files.disk
+        fd = open_regular(disk, self._files.path(file), os.O_RDWR)
+        try:
+            length = disk.fstat(fd).st_size
+            disk.ftruncate(fd, end)
+            disk.ftruncate(fd, max(length, end + len(END_RECORD)))
+            write_fully(disk, fd, END_RECORD, end)
+            disk.fsync(fd)
+        finally:
+            disk.close(fd)
+
+    # ---- bytes
+
+    def write(self, file: int, offset: int, data: Bytes, end: int, length: int) -> None:
+        """Write what the master wrote there; durable by ``sync``. ``end``: where its batch ends, 0 in the middle;
+        ``length``: how long the master's file is made. Raises Gap for bytes that do not follow those before."""
+        is_next = offset <= self._filled[1] if file == self._filled[0] else offset == 0
+        if not is_next and not (file == self._began[0] and offset <= self._began[1]):
+            raise Gap(f"db-{file}.log from {offset} on")  # prove: no-gap-is-written
+        if file != self._file:
+            self._open(file, length, is_whole=not end)
+        disk = self._files.disk
+        self._dirty.add(file)
+        write_fully(disk, self._fd, data, offset)
+        self._filled = file, offset + len(data)
+        self._unsynced_bytes += len(data)
+        if not end:
+            # Begins to write it to the disk, and waits for nothing: the sync finds little left to do.
+            disk.posix_fadvise(self._fd, offset, len(data), os.POSIX_FADV_DONTNEED)
+            if self._unsynced_bytes >= UNSYNCED_BYTES_MAX:
+                self._await_sync()
+                self._syncing = self._syncer.submit(disk.fdatasync, self._fd)
+                self._unsynced_bytes = 0
+        if end and (file, end) > self.position[1:]:
+            self._reach(file, end)
+
+    def _reach(self, file: int, end: int) -> None:
+        standing = self.standing
+        epoch = standing.position.epoch
+        if file != standing.position.file:
+            self._headers.refresh()
+            header = self._headers.epoch_history.headers.get(file)
+            if header is not None:
+                if header.set is not None:
+                    epoch = header.epoch
+                    standing = replace(standing, header=header.set)
+                self._prepare_next(header.length)
+        position = Position(epoch, file, end)
+        former = standing.lineage[:-1] if standing.lineage and standing.lineage[-1][0] == epoch else standing.lineage
+        self.standing = replace(standing, position=position, lineage=(*former, (epoch, file, end)))
+
+    def sync(self) -> None:
+        """All that was written is durable on return."""
+        self._sync_file()
+        self.synced = self.position[1:]
+
+    def _ended_sync(self) -> Future[None] | None:
+        """What was being synced beside, when it is over; it uses the descriptor until then."""
+        syncing, self._syncing = self._syncing, None
+        if syncing is not None:
+            self._threads.wait([syncing])
+        return syncing
+
+    def _await_sync(self) -> None:
+        syncing = self._ended_sync()
+        if syncing is not None:
+            syncing.result()  # prove: failed-sync-beside-is-a-failure
+
+    def _sync_file(self) -> None:
+        self._await_sync()  # an error is told to one sync of a descriptor only: the next one would succeed
+        if self._file in self._dirty:
+            self._files.disk.fdatasync(self._fd)  # prove: have-disk-is-synced
+            self._dirty.discard(self._file)
+        self._unsynced_bytes = 0
+
+    def sealed(self, file: int, end: int | None) -> None:
+        """All of ``file`` was written, up to ``end``; None: it was given up meanwhile, and what came of it goes. Raises
+        Gap if its last bytes did not come."""
+        if end is None:
+            self._remove_skipped(file)
+        elif file == self._file:
+            if self._filled < (file, end):
+                raise Gap(f"db-{file}.log up to {end}")  # prove: sealed-where-it-was-filled
+            write_fully(self._files.disk, self._fd, END_RECORD, end)
+            self._dirty.add(file)
+            self.sync()
+            if file in self.lacking:  # prove: lacking-file-is-whole-under-its-name
+                self._files.disk.replace(self._part(file), self._files.path(file))
+                self._files.sync_directory()
+                self._close()
+        self.lacking.discard(file)
+
+    def _remove_skipped(self, file: int) -> None:
+        """A file without its end, and others behind it, would be damage to whoever reads it next."""
+        self.sync()
+        if file == self._file:
+            self._close()
+        if file in self.lacking:
+            unlink_if_there(self._files.disk, self._part(file))
+        elif self._files.exists(file):
+            self._files.remove([file])  # prove: skipped-file-goes
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._dirty)
+
+    def _open(self, file: int, length: int, *, is_whole: bool) -> None:
+        """``is_whole``: it comes in pieces, all that is in it."""
+        self.sync()  # prove: a-file-is-synced-before-the-next
+        self._close()
+        if file in self.lacking:
+            self._open_part(file, length)
+            return
+        if not self._files.exists(file):
+            self._make(file, length, is_whole=is_whole)
+        self._fd = open_regular(self._files.disk, self._files.path(file), os.O_RDWR)
+        self._file = file
+
+    def _open_part(self, file: int, length: int) -> None:
+        disk = self._files.disk
+        unlink_if_there(disk, self._part(file))
+        self._fd = open_regular(disk, self._part(file), os.O_RDWR | os.O_CREAT | os.O_EXCL, NEW_FILE)
+        self._file = file
+        disk.ftruncate(self._fd, length)
+
+    def _part(self, file: int) -> str:
+        return self._files.path(file) + PART_SUFFIX
+
+    def _make(self, file: int, length: int, *, is_whole: bool) -> None:
+        if is_whole:  # zeros would be written over at once
+            self._files.prepare(BULK_PREPARER, length, has_zeros=False)
+            self._files.publish(BULK_PREPARER, file)
+            return
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            self._threads.wait([prepared])
+        if prepared is None or length != self._length or prepared.exception() is not None:
+            self._files.prepare(PREPARER, length)
+        self._files.publish(PREPARER, file)
+
+    def _prepare_next(self, length: int) -> None:
+        """Ahead of need: to write a whole file of zeros takes its time."""
+        if self._prepared is None and length:
+            self._length = length
+            self._prepared = self._background.submit(self._files.prepare, PREPARER, length)
+
+    def _close(self) -> None:
+        self._ended_sync()
+        if self._fd >= 0:
+            self._files.disk.close(self._fd)
+        self._file, self._fd = 0, -1
+        self._dirty.clear()
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        self._close()
+        self._background.shutdown(wait=True)
+        self._syncer.shutdown(wait=True)
+        for preparer in (PREPARER, BULK_PREPARER):
+            self._files.abandon(preparer)

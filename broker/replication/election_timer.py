@@ -1,0 +1,104 @@
+"""When a node may stand: whose ALIVE it answers, until when that master may lead by it, and a random wait after that.
+
+The network's thread answers ALIVE, so that no disk holds it up; the replica's thread says whom.
+"""
+
+from __future__ import annotations
+
+import random
+
+from tandemmq.broker.replication import election
+from tandemmq.broker.replication.messages import Alive
+from tandemmq.broker.replication.network import Link
+from tandemmq.store.threads import Threads
+
+
+class ElectionTimer:
+    """``lease_until``: until then, by the clock, a master may lead by what this node answered."""
+
+    def __init__(self, timeout_seconds: float, threads: Threads, chance: random.Random) -> None:
+        self.lease_until = 0.0
+        self._timeout = timeout_seconds
+        self._now = threads.boottime
+        self._chance = chance
+        self._guard = threads.lock()
+        # Whose ALIVE is answered: by link, or by store of who was granted an epoch and has not begun it.
+        self._follows: tuple[Link, int] | None = None
+        self._granted: tuple[str, int] | None = None
+        self._stand_at = 0.0
+        self._rests_until = 0.0
+
+    @property
+    def over_at(self) -> float:
+        """When, by the clock, nothing will have been heard of a master for long enough."""
+        return self._stand_at
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing was heard of a master for long enough."""
+        return self._now() >= self._stand_at
+
+    @property
+    def may_stand(self) -> bool:
+        return self.is_over and self._now() >= self._rests_until
+
+    def answers(self, link: Link, message: Alive) -> bool:
+        """Whether this ALIVE is to be answered: then its master may lead for so long from now on."""
+        with self._guard:
+            is_followed = self._follows == (link, message.epoch)
+            is_granted = self._granted == (link.member.store, message.epoch)
+            if not (is_followed or is_granted):  # prove: alive-of-whom-we-follow
+                return False
+            self._hold(message.milliseconds)
+            return True
+
+    def _hold(self, milliseconds: int) -> None:
+        self.lease_until = max(self.lease_until, self._now() + max(milliseconds / 1000, self._timeout))
+        self._stand_at = self.lease_until + self._chance.uniform(0, election.WAIT) * self._timeout
+
+    def hold_after_start(self) -> None:
+        """What a former life answered last is not known: a master may lead by it."""
+        self.lease_until = self._now() + self._timeout  # prove: lease-outlives-a-restart
+
+    def grant(self, store: str, epoch: int, milliseconds: int) -> None:
+        with self._guard:
+            self._granted = store, epoch
+            self._hold(milliseconds)
+
+    def follow(self, link: Link, epoch: int) -> None:
+        with self._guard:
+            self._follows = link, epoch
+            self._hold(0)
+        self._rests_until = 0.0
+
+    def leave(self) -> None:
+        """The master that was followed is answered no more; what was answered holds."""
+        with self._guard:
+            self._follows = None
+
+    def answer_nobody(self) -> None:
+        with self._guard:
+            self._follows = self._granted = None
+
+    def rest(self, seconds: float = 0.0) -> None:
+        """Stand after a random moment, and not before ``seconds`` are over."""
+        with self._guard:
+            wait = self._chance.uniform(0, election.WAIT) * self._timeout
+            self._stand_at = max(self.lease_until, self._now() + seconds) + wait
+
+    def rest_after_leading(self, seconds: float) -> None:
+        """As ``rest``; for ``seconds`` somebody else is to stand, unless one leads or gives up meanwhile."""
+        self._rests_until = self._now() + seconds
+        self.rest()
+
+    def resigned(self, is_next: bool | None) -> None:
+        """Whom this node followed, or promised to, leads no more. ``is_next``: it named this node to stand at once;
+        False: another one; None: nobody."""
+        with self._guard:
+            self.lease_until = 0.0
+            self._granted = None
+            self._rests_until = 0.0
+            wait = 0.0 if is_next else self._chance.uniform(0, 0.1) * self._timeout
+            if is_next is False:
+                wait += self._timeout / 2
+            self._stand_at = self._now() + wait

@@ -1,0 +1,199 @@
+"""What a value in JSON may be that a peer or a file says: every number, text and list has a bound. Pure.
+
+A check takes what was parsed and returns it as the code wants it (lists as tuples), or raises FieldError.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tandemmq.broker.replication.positions import Lineage, Position, is_lineage
+from tandemmq.broker.replication.voters import Founding, Voters
+
+Check = Callable[[Any], Any]
+
+NUMBER_MAX: Final = (1 << 63) - 1
+FILE_MAX: Final = (1 << 31) - 1  # KahaDB's numbers of files are int
+TEXT_CHARACTERS_MAX: Final = 1_024
+NODE_CHARACTERS_MAX: Final = 255  # a host name is not longer; seven voters fit into a promise
+REASON_CHARACTERS_MAX: Final = 4_096
+VOTERS_MAX: Final = 99
+ID_BYTES: Final = 16
+
+
+class FieldError(ValueError):
+    """A value that cannot be meant. The message says which."""
+
+
+def parse_object(data: bytes | memoryview) -> dict[str, Any]:
+    """A JSON object in UTF-8; raises FieldError for anything else."""
+    try:
+        parsed = _decode_json(str(data, "utf-8"))
+    except RecursionError:
+        raise FieldError("is nested too deeply") from None
+    except ValueError as error:
+        raise FieldError(f"is no JSON: {error}") from None
+    return mapping(parsed)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+_decode_json: Final = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
+def number(value: Any) -> int:
+    if type(value) is int and 0 <= value <= NUMBER_MAX:
+        return value
+    raise FieldError(f"{_short(value)} is no number from 0 to 2^63 - 1")
+
+
+def signed(value: Any) -> int:
+    if type(value) is int and -NUMBER_MAX <= value <= NUMBER_MAX:
+        return value
+    raise FieldError(f"{_short(value)} is no number of 64 bits")
+
+
+def file_number(value: Any) -> int:
+    if type(value) is int and 0 <= value <= FILE_MAX:
+        return value
+    raise FieldError(f"{_short(value)} is no number of a file")
+
+
+def boolean(value: Any) -> bool:
+    if type(value) is bool:
+        return value
+    raise FieldError(f"{_short(value)} is neither true nor false")
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise FieldError(f"{_short(value)} is no object")
+
+
+def text(value: Any) -> str:
+    return _text(value, TEXT_CHARACTERS_MAX)
+
+
+def node(value: Any) -> str:
+    """What people call a member."""
+    return _text(value, NODE_CHARACTERS_MAX)
+
+
+def reason(value: Any) -> str:
+    return _text(value, REASON_CHARACTERS_MAX)
+
+
+def _text(value: Any, characters_max: int) -> str:
+    if not isinstance(value, str):
+        raise FieldError(f"{_short(value)} is no text")
+    if len(value) > characters_max:
+        raise FieldError(f"a text of {len(value)} characters; at most {characters_max} are allowed")
+    if not is_text(value):
+        raise FieldError(f"{_short(value)} has half of a surrogate pair")
+    return value
+
+
+def is_text(value: str) -> bool:
+    """Whether it can be written in UTF-8: JSON can name half of a surrogate pair."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def hex_of(count: int) -> Check:
+    """So many bytes in lower-case hexadecimal digits: the only spelling, so that ids can be compared as texts."""
+    is_hex = re.compile(rf"[0-9a-f]{{{2 * count}}}").fullmatch
+
+    def check(value: Any) -> str:
+        if isinstance(value, str) and is_hex(value):
+            return value
+        raise FieldError(f"{_short(value)} is not {count} bytes in hexadecimal digits")
+
+    return check
+
+
+identity: Final = hex_of(ID_BYTES)
+
+
+def one_of(*words: str) -> Check:
+    def check(value: Any) -> str:
+        if isinstance(value, str) and value in words:
+            return value
+        raise FieldError(f"{_short(value)} is not one of {', '.join(words)}")
+
+    return check
+
+
+def or_null(check: Check) -> Check:
+    return lambda value: None if value is None else check(value)
+
+
+def list_of(check: Check) -> Check:
+    def checked(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, list):
+            return tuple(map(check, value))
+        raise FieldError(f"{_short(value)} is no list")
+
+    return checked
+
+
+def row_of(*checks: Check) -> Check:
+    """A list of so many values, each of its kind."""
+
+    def checked(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, list) and len(value) == len(checks):
+            return tuple(check(part) for check, part in zip(checks, value, strict=True))
+        raise FieldError(f"{_short(value)} is no list of {len(checks)}")
+
+    return checked
+
+
+_place = row_of(number, file_number, number)
+
+
+def position(value: Any) -> Position:
+    return Position(*_place(value))
+
+
+def lineage(value: Any) -> Lineage:
+    entries: Lineage = list_of(_place)(value)
+    if is_lineage(entries):
+        return entries
+    raise FieldError(f"{_short(value)} does not ascend")
+
+
+def voters(ids: Any, names: Any) -> Voters:
+    """The two keys by which headers, promises and messages say who votes."""
+    stores: tuple[str, ...] = list_of(identity)(ids)
+    if not 0 < len(stores) <= VOTERS_MAX:
+        raise FieldError(f"{len(stores)} voters; from 1 to {VOTERS_MAX} are allowed")
+    if len(set(stores)) < len(stores):
+        raise FieldError(f"{_short(ids)} names a voter twice")
+    said = mapping(names)
+    if len(said) > VOTERS_MAX:
+        raise FieldError(f"{len(said)} names; at most {VOTERS_MAX} are allowed")
+    return Voters(stores, {identity(store): node(name) for store, name in said.items()})
+
+
+def founding(value: Any) -> Founding:
+    said = mapping(value)
+    missing = {"set", "voters", "names"} - said.keys()
+    if missing:
+        raise FieldError(f"a founding without {', '.join(sorted(missing))}")
+    return Founding(identity(said["set"]), voters(said["voters"], said["names"]))
+
+
+def founding_as_json(value: Founding) -> Mapping[str, Any]:
+    return {"set": value.set, "voters": list(value.voters.ids), "names": dict(value.voters.names)}
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:60]

@@ -1,0 +1,240 @@
+"""Following a master: find it, let it begin, write what it sends at the same place, say what is here.
+
+All on the replica's thread (docs/formats/replication.md, rules 6 and 7).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from tandemmq.broker.replication.copy import Forked, Gap
+from tandemmq.broker.replication.links import Links
+from tandemmq.broker.replication.marks import NOWHERE, Place
+from tandemmq.broker.replication.messages import Begin, Bytes, FinalUpTo, Follow, Have, Sealed, Skipped
+from tandemmq.broker.replication.network import Link
+from tandemmq.broker.replication.positions import BEFORE_ALL, Lineage
+from tandemmq.broker.replication.state import NodeState
+
+log = logging.getLogger(__name__)
+
+FOLLOW_SECONDS: Final = 0.1
+#: In memory mode what was received is synced at least this often.
+SYNC_SECONDS: Final = 0.1
+
+
+#: Of a FOLLOW: set, lineage and files.
+Here = tuple[str | None, Lineage, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """Whom this node follows. ``end``: where it stood when it began; ``wants_disk``: it waits for what is synced."""
+
+    link: Link
+    epoch: int
+    end: Place
+    wants_disk: bool
+
+
+class Follower:
+    """``final``: all up to there is final, and on the own disk. ``free_bytes`` is what the master is told."""
+
+    def __init__(self, state: NodeState, links: Links, free_bytes: Callable[[], int]) -> None:
+        self.master: Master | None = None
+        self.final = NOWHERE
+        self._state = state
+        self._copy = state.copy
+        self._links = links
+        self._free_bytes = free_bytes
+        self._told_final = NOWHERE
+        # What the master was told of: what was received, and what is on this disk.
+        self._told_memory = self._told_disk = NOWHERE
+        self._told_free = 0  # without anything else to say
+        self._asked_at = float("-inf")
+        self._asks = 0
+        # What was said to be here, and since which FOLLOW.
+        self._said_here: Here | None = None
+        self._said_since = 0
+        self._synced_at = 0.0
+
+    # ---- whom
+
+    def seek(self) -> None:
+        """Ask all for the master, now and then."""
+        state = self._state
+        now = state.now()
+        if now - self._asked_at >= FOLLOW_SECONDS:
+            self._asked_at = now
+            self._asks += 1
+            here = self._here()
+            if here != self._said_here:
+                self._said_here, self._said_since = here, self._asks
+            self._links.tell(Follow(self._asks, state.promise.epoch, *here))
+
+    def _here(self) -> Here:
+        state = self._state
+        return state.set, self._copy.standing.lineage, tuple(state.files.list())
+
+    @property
+    def seeks_at(self) -> float:
+        """When, by the clock, all are to be asked again."""
+        return self._asked_at + FOLLOW_SECONDS
+
+    def seek_soon(self) -> None:
+        self._asked_at = float("-inf")
+
+    def begin(self, link: Link, message: Begin) -> None:
+        """While nobody is followed. Raises Forked; then nothing has changed but what is promised."""
+        state, copy = self._state, self._copy
+        promise = state.promise
+        if message.epoch < promise.epoch:
+            link.close("a later epoch is promised")
+            return
+        # A FOLLOW may be long under way: what came since, and was acknowledged, would be cut off.
+        if message.follow < self._said_since or self._here() != self._said_here:  # prove: begin-answers-what-is-here
+            return
+        refusal = self._refusal(message)
+        if refusal is not None:
+            state.say_problem(refusal)
+            return
+        state.note(replace(promise, set=message.set))
+        if message.epoch > promise.epoch:
+            state.promise_epoch(message.epoch, None)  # prove: epoch-is-promised-before-its-first-byte
+        if copy.is_forked(message.common, self.final):
+            raise Forked(
+                f"db-{message.common[0]}.log parts from the master's at {message.common[1]}, before {self.final}"
+            )
+        if message.lacking or copy.standing.damage is not None:
+            state.set_whole(False)  # prove: not-whole-until-caught-up
+        cut = copy.position
+        copy.begin(message.common, message.files, message.lacking)
+        if cut[1:] > message.common:
+            log.warning("cut: %s, back to db-%d.log %d; it is in quarantine/", tuple(cut), *message.common)
+            state.record("cut", file=message.common[0], end=message.common[1], had=list(cut))
+        state.say_problem("")
+        state.timer.follow(link, message.epoch)
+        self.master = Master(link, message.epoch, message.end, message.wants_disk)
+        self._told_memory = self._told_disk = NOWHERE
+        self._synced_at = state.threads.monotonic()
+        self._see_final(message.final)
+        state.record("following", master=link.member.node, epoch=message.epoch)
+        log.info("following %s in epoch %d from db-%d.log %d", link.member.node, message.epoch, *message.common)
+        self._have("disk")
+
+    def _refusal(self, message: Begin) -> str | None:
+        state = self._state
+        if state.position > BEFORE_ALL and state.set not in (None, message.set):
+            return f"the master is of the set {message.set}, this node of {state.set}"
+        if state.position > BEFORE_ALL and state.set is None:  # prove: other-journal-is-no-copy
+            return "this directory has a journal that belongs to no set: empty it, or found a set with it"
+        return None
+
+    def leave(self, reason: str, *, ends_link: bool = True) -> None:
+        """Take nothing more from it. Its link ends where the same epoch may be followed again: what is under way on it
+        would be taken for what comes then."""
+        master = self._let_go()
+        if master is None:
+            return
+        log.info("no longer following %s: %s", master.link.member.node, reason)
+        self._copy.sync()
+        if ends_link:
+            master.link.close(reason)
+
+    def disk_failed(self, reason: str) -> None:
+        """Nothing is known of what stands in the copy, until it was scanned."""
+        master = self._let_go()
+        if master is not None:
+            master.link.close(reason)
+        self._copy.forget()
+
+    def _let_go(self) -> Master | None:
+        master, self.master = self.master, None
+        if master is not None:
+            self._state.timer.leave()
+        return master
+
+    # ---- what comes
+
+    def _is_of_master(self, link: Link, epoch: int) -> bool:
+        master = self.master
+        return master is not None and master.link is link and master.epoch == epoch
+
+    def bytes_came(self, link: Link, message: Bytes) -> None:
+        if self._is_of_master(link, message.epoch):  # prove: bytes-of-whom-we-follow
+            try:
+                self._copy.write(message.file, message.offset, message.data, message.end, message.length)
+            except Gap as error:
+                self.leave(f"bytes that do not follow: {error}")
+
+    def file_sealed(self, link: Link, message: Sealed | Skipped) -> None:
+        if self._is_of_master(link, message.epoch):
+            copy = self._copy
+            was_lacking = bool(copy.lacking)
+            try:
+                copy.sealed(message.file, message.end if isinstance(message, Sealed) else None)
+            except Gap as error:
+                self.leave(f"bytes that do not follow: {error}")
+                return
+            if copy.lacking:  # what it has counts for nothing yet
+                link.send(Have(message.epoch, *NOWHERE, "memory", self._free_bytes()))
+            elif was_lacking:
+                self._have("disk")  # it may be all for a long time: nothing else need come
+
+    def final_told(self, link: Link, message: FinalUpTo) -> None:
+        if self._is_of_master(link, message.epoch):
+            self._see_final((message.file, message.end))
+
+    def _see_final(self, place: Place) -> None:
+        """It never moves back, and never beyond what is on this disk.
+
+        Who is far behind gets all of the journal first: what its standby does with it would hold that up, and a copy
+        on one more disk is worth more than an index."""
+        self._told_final = place
+        copy, master = self._copy, self.master
+        known = min(place, copy.synced)
+        if known > self.final and not copy.lacking and (master is None or copy.synced >= master.end):
+            self.final = known
+
+    # ---- what is here
+
+    def tell_what_is_here(self) -> None:
+        """What this burst brought: nothing where no batch was ended, so a file that comes in pieces is synced once."""
+        master, copy = self.master, self._copy
+        if master is None:
+            return
+        place = copy.position[1:]
+        if not master.wants_disk and place > self._told_memory:
+            self._have("memory")
+        if place > copy.synced:
+            now = self._state.threads.monotonic()
+            if master.wants_disk or now - self._synced_at >= SYNC_SECONDS:
+                copy.sync()
+                self._synced_at = now
+        if copy.synced > self._told_disk:
+            self._have("disk")
+
+    def tell_of_room(self) -> None:
+        """Where producers wait for room on a quorum nothing is written, and no HAVE would tell that there is some."""
+        master, free = self.master, self._free_bytes()
+        if master is not None and free != self._told_free and self._told_disk > NOWHERE:
+            self._told_free = free
+            master.link.send(Have(master.epoch, *self._told_disk, "disk", free))
+
+    def _have(self, on: Literal["memory", "disk"]) -> None:
+        master, copy = self.master, self._copy
+        if master is None or copy.lacking:
+            return
+        if on == "disk":
+            self._see_final(self._told_final)
+        place = copy.synced if on == "disk" else copy.position[1:]
+        master.link.send(Have(master.epoch, *place, on, self._free_bytes()))
+        self._told_memory = place
+        if on == "memory":
+            return
+        self._told_disk = place
+        if place >= master.end and not self._state.promise.is_whole:
+            self._state.set_whole(True)
+            log.info("this node is whole again")

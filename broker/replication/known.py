@@ -1,0 +1,80 @@
+"""What a node knows of the others: what each said of itself last. It decides nothing.
+
+The file `replication.known` beside the promise file says the same to whoever looks when no process runs there
+(`tandemmq replication leave` and `forget`): JSON, replaced now and then, never synced. It may be old, or not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tandemmq.disk import open_regular, read_fully
+
+FILE_NAME: Final = "replication.known"
+FILE_BYTES_MAX: Final = 1 << 20
+#: What is written down of each member.
+WRITTEN: Final = ("node", "role", "epoch", "position", "final", "is_whole", "is_voter")
+
+Status = Mapping[str, Any]
+
+
+class Known:
+    """One thread notes, any thread asks. ``now`` is a clock in seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._heard: dict[str, tuple[float, Status]] = {}
+
+    def note(self, store: str, status: Status) -> None:
+        """``store`` says this of itself now."""
+        self._heard[store] = (self._now(), status)
+
+    def of(self, store: str) -> tuple[Status, float] | None:
+        """What it said last, and how many seconds ago. None: nothing was heard."""
+        heard = self._heard.get(store)
+        return None if heard is None else (heard[1], max(0.0, self._now() - heard[0]))
+
+    def written(self, own: Status) -> dict[str, Any]:
+        """What is to stand in the file: by store, this one included, which says ``own``."""
+        said = {store: status for store, (_, status) in list(self._heard.items())}
+        said[str(own["store"])] = own
+        return {store: {key: status.get(key) for key in WRITTEN} for store, status in said.items()}
+
+
+def write_known(directory: str) -> Callable[[Mapping[str, Any]], None]:
+    """Writes what is known into the file of this directory, when it has changed. A disk that cannot take it is told
+    nothing of: others tell of that disk."""
+    path = os.path.join(directory, FILE_NAME)
+    last: list[Mapping[str, Any]] = []
+
+    def write(members: Mapping[str, Any]) -> None:
+        if last == [members]:
+            return
+        try:
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump({"members": members}, file, ensure_ascii=False)
+            os.replace(f"{path}.new", path)
+        except OSError:
+            return
+        last[:] = [members]
+
+    return write
+
+
+def read_known(directory: str) -> tuple[dict[str, dict[str, Any]], float] | None:
+    """What was known by store, and when that was, in seconds since 1970. None: there is nothing that can be read."""
+    try:
+        fd = open_regular(os, os.path.join(directory, FILE_NAME), os.O_RDONLY)
+        try:
+            content = read_fully(os, fd, FILE_BYTES_MAX, 0)
+            at = os.fstat(fd).st_mtime
+        finally:
+            os.close(fd)
+        members = json.loads(content)["members"]
+        known = {str(store): {key: said.get(key) for key in WRITTEN} for store, said in members.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return known, at

@@ -1,0 +1,260 @@
+"""Leading: the term, followers that come, what to do when a quorum is silent, handing over, and resigning.
+
+The lock thread takes the mastership and lets it go; all else is done on the replica's thread, but where it says so
+(docs/formats/replication.md, rules 5 and 8 to 10).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from tandemmq.broker.replication.errors import NotMaster
+from tandemmq.broker.replication.known import Known
+from tandemmq.broker.replication.links import Links
+from tandemmq.broker.replication.marks import NOWHERE
+from tandemmq.broker.replication.messages import Begin, Follow, NotLeading, Resign
+from tandemmq.broker.replication.network import Link
+from tandemmq.broker.replication.positions import common_point
+from tandemmq.broker.replication.state import NodeState
+from tandemmq.broker.replication.stream import Stream
+from tandemmq.broker.replication.term import Term, header_of_term
+from tandemmq.broker.replication.voter_change import next_leader, with_voter, without_voter
+from tandemmq.broker.replication.voters import Voters
+
+log = logging.getLogger(__name__)
+
+#: Who asked for the mastership within this would take it.
+WANTED_SECONDS: Final = 1.0
+#: An elected node that nobody makes a master resigns.
+TAKE_SECONDS: Final = 5.0
+
+
+class Leader:
+    """``final``: of the last term that this node led. ``on_yield`` asks for a planned handover."""
+
+    def __init__(self, state: NodeState, links: Links, known: Known, on_yield: Callable[[], object]) -> None:
+        self.final = NOWHERE
+        self.elections = 0
+        self.quorum_losses = 0
+        self._state = state
+        self._links = links
+        self._known = known
+        self._on_yield = on_yield
+        self._timeout = state.settings.timeout_seconds
+        self._wanted_at = float("-inf")
+        self._taken: Term | None = None  # until ``release``
+        self._elected_at = 0.0
+        self._counted_loss_of = 0  # an epoch
+        self._heir: str | None = None
+        self._weighed_at = 0.0
+        # Voters that ask to follow and were promised a later epoch: since when.
+        self._promised_elsewhere: dict[str, float] = {}
+
+    # ---- the lock thread
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the mastership would be taken."""
+        return self._state.now() - self._wanted_at < WANTED_SECONDS
+
+    def try_acquire(self) -> bool:
+        """Whether this node is elected: then the mastership is taken. From now on, for a while, it would be."""
+        self._wanted_at = self._state.now()
+        term = self._state.term
+        if term is None or term.is_over or term.is_taken:
+            return False
+        term.is_taken = True
+        self._taken = term
+        return True
+
+    @property
+    def is_let_go(self) -> bool:
+        """The store ended the term that was taken last, in order; ``release`` comes next. Others may lead already."""
+        taken = self._taken
+        return taken is not None and taken.is_let_go
+
+    def release(self) -> Term | None:
+        """Lead no more. The term that is to be resigned from."""
+        self._wanted_at = float("-inf")
+        self._taken = None
+        term = self._state.term
+        if term is None or not term.is_taken:
+            return None
+        term.is_taken = False
+        term.end_unbegun()
+        return term
+
+    # ---- what operators ask; any thread
+
+    def propose(self, *, add: str | None = None, remove: str | None = None) -> Voters:
+        """The voters that the next file of the journal is to begin with; somebody has it begun. Raises ChangeRefused.
+
+        ``add`` and ``remove`` are store ids, or the names of nodes that are unique among those known.
+        """
+        term = self._led_term()
+        if add is not None:
+            changed = with_voter(term, add)
+        else:
+            assert remove is not None, "something is to change"
+            changed = without_voter(term, remove, self._state.store)
+        term.propose(changed)
+        return changed
+
+    def choose_successor(self, node: str) -> None:
+        """When this node lets the mastership go, that one stands first: a name or a store id. Raises ChangeRefused;
+        then nothing has changed."""
+        self._heir = next_leader(self._led_term(), node, self._known)
+
+    def give_up_change(self) -> None:
+        """The file that ``propose`` asked for does not begin."""
+        term = self._state.term
+        if term is not None:
+            term.give_up_change()
+
+    def _led_term(self) -> Term:
+        term = self._state.term
+        if term is None or not self._state.leads:
+            raise NotMaster("this node is not the master of the set")
+        return term
+
+    # ---- a thread that no disk holds up
+
+    def say_alive(self) -> None:
+        term = self._state.term
+        if term is not None and not term.is_over:
+            term.ask_alive(self._state.settings.timeout_milliseconds)
+
+    # ---- the replica's thread
+
+    def elected(self, epoch: int, set_id: str, voters: Voters, granted: dict[str, float]) -> None:
+        """``granted``: by whom, and when each was asked."""
+        state = self._state
+        self._elected_at = state.now()
+        state.term = Term(
+            state.store,
+            epoch,
+            header_of_term(set_id, voters, state.copy.standing.lineage),
+            state.files,
+            sync=state.settings.sync,
+            timeout_seconds=self._timeout,
+            granted=granted,
+            threads=state.threads,
+        )
+        self.elections += 1
+        log.info("elected for epoch %d by %d of %d voters", epoch, len(granted), len(voters.ids))
+        state.record("elected", epoch=epoch, by=sorted(voters.name(each) for each in granted))
+
+    def follow(self, link: Link, message: Follow) -> None:
+        """Somebody asks for the master."""
+        state, store = self._state, link.member.store
+        term = state.term
+        if term is None or term.is_over:
+            link.send(NotLeading(state.promise.epoch))
+            return
+        if term.marks.first is None:  # prove: followers-come-after-the-header
+            # What is there may take long to be read: who granted the epoch waits for it as long as this node lives.
+            link.send(term.alive(state.settings.timeout_milliseconds))
+            return
+        if message.epoch > term.epoch:
+            if store in term.marks.voters:
+                self._promised_elsewhere.setdefault(store, state.now())
+            return
+        self._promised_elsewhere.pop(store, None)
+        if message.set is not None and message.set != term.header.id:
+            return
+        common = NOWHERE if message.set is None else common_point(term.lineage(), message.lineage) or NOWHERE
+        needed = term.needed_files()
+        term.drop(store)
+        lacking = sorted({file for file in needed if file <= common[0]} - set(message.files))
+        link.send(
+            Begin(
+                message.id,
+                term.epoch,
+                term.header.id,
+                common,
+                tuple(sorted({*state.files.list(), *needed})),
+                needed,
+                tuple(lacking),
+                term.written,
+                term.marks.final,
+                state.settings.sync.remote == "disk",
+            )
+        )
+        term.add(Stream(link, term, common, lacking, state.threads, rate=state.settings.catch_up_rate))
+
+    def link_down(self, link: Link) -> None:
+        term = self._state.term
+        stream = None if term is None else term.stream(link.member.store)
+        if term is not None and stream is not None and stream.link is link:
+            term.remove(stream)
+
+    def tick(self, term: Term) -> None:
+        now = self._state.now()
+        if now - term.lease_from >= term.lease_seconds and self._counted_loss_of != term.epoch:
+            self._counted_loss_of = term.epoch
+            self.quorum_losses += 1
+            self._state.record("quorum-lost", silent=self._silent_voters(term))
+        prefers_weight = self._state.settings.prefer_weight
+        if prefers_weight and self._state.leads and now - self._weighed_at >= self._timeout:
+            self._weighed_at = now
+            self._yield_to_weight(term)
+        if not term.is_taken and not term.is_over and now - self._elected_at > TAKE_SECONDS:
+            term.end()
+        term.tell_final()
+        if term.is_over:
+            self.resign(term)
+        elif any(now - since > 2 * self._timeout for since in self._promised_elsewhere.values()):
+            # It cannot follow this epoch any more: only a later one brings it back.
+            log.warning("a voter was promised a later epoch: the set chooses anew")
+            self._promised_elsewhere.clear()
+            self._on_yield()
+
+    def _silent_voters(self, term: Term) -> list[str]:
+        """Who does not follow, by name."""
+        voters = term.marks.voters
+        return [voters.name(each) for each in voters.ids if each != self._state.store and each not in term.streams]
+
+    def _yield_to_weight(self, term: Term) -> None:
+        """Hand over, as planned, to a voter of a higher weight that has everything."""
+        own = self._state.settings.weight
+        for each in sorted(self._links.entries(), key=lambda each: -each.weight):
+            stream = term.stream(each.store)
+            if each.weight > own and each.store in term.marks.voters and stream and stream.is_live:
+                log.info("handing over to %s, whose weight is %d", each.node, each.weight)
+                self._heir = each.store
+                self._on_yield()
+                return
+
+    def resign(self, term: Term) -> None:
+        """Follow again, once the store writes no more."""
+        state = self._state
+        if state.term is not term:
+            return
+        if not term.has_ended.is_set():
+            return  # asked again at each tick
+        to, self._heir = self._heir or self._successor(term), None
+        term.depose()
+        self._links.tell(Resign(term.epoch, to))
+        self.final = term.marks.final
+        self._promised_elsewhere.clear()
+        state.end_term()
+        is_alone = state.voters is None or len(state.voters.ids) == 1
+        state.timer.rest_after_leading(0.0 if is_alone else 2 * self._timeout)
+
+    def _successor(self, term: Term) -> str | None:
+        """Who is to stand at once: of the voters that follow one that has most, so that no two stand at the same time.
+        None: nobody follows."""
+        weights = {each.store: each.weight for each in self._links.entries()}
+        places = term.marks.received()
+        there = [store for store in term.streams if store in term.marks.voters and store in self._links.ours]
+        return max(there, key=lambda store: (places.get(store, NOWHERE), weights.get(store, 0), store), default=None)
+
+    def end(self, *, resigns: bool) -> None:
+        """The process ends. A master has let go before."""
+        term = self._state.term
+        if term is not None:
+            term.depose()
+            if resigns:
+                self._links.tell(Resign(term.epoch, self._successor(term)))

@@ -1,0 +1,142 @@
+"""The end of a membership: the directory of a stopped node becomes that of a single broker.
+
+Nothing is converted: the promise file gets another name, and the journal counts as it stands. What the set had not
+made final by then counts here, too; what only other nodes have does not. Both are told before (`Leaver.standing`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tandemmq.broker.replication.copy import JournalCopy
+from tandemmq.broker.replication.known import read_known
+from tandemmq.broker.replication.marks import Place
+from tandemmq.broker.replication.positions import Position
+from tandemmq.broker.replication.promise import SLOT_BYTES, SLOT_COUNT, Promise, PromiseFileInUse, decode_slot
+from tandemmq.disk import open_regular, read_fully, sync_directory
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.membership import PROMISE_FILE
+from tandemmq.store.records.headers import SetHeader
+from tandemmq.store.threads import OS_THREADS
+
+LEFT: Final = f"{PROMISE_FILE}.left"
+
+
+class NotMember(Exception):
+    """There is no promise file in the directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastKnown:
+    """What this node heard of another one last."""
+
+    node: str
+    position: Position
+    is_voter: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a node has, and what it knew when it stopped. ``final``: at least so much was final; None: nothing is known.
+
+    ``promise`` is None where neither slot can be read, ``set`` where no header of a set stands in the journal.
+    ``known_at``: when the rest was known, in seconds since 1970; None: it is not.
+    """
+
+    promise: Promise | None
+    set: SetHeader | None
+    position: Position
+    damage: str | None
+    final: Place | None
+    others: Mapping[str, LastKnown]
+    known_at: float | None
+
+    @property
+    def has_all_final(self) -> bool:
+        """Whether all that stands here was known to be final."""
+        return self.final is not None and self.final >= self.position[1:]
+
+    def ahead(self) -> list[LastKnown]:
+        """Who had more, when it was last heard of."""
+        return [each for each in self.others.values() if each.position > self.position]
+
+    def unheard(self) -> list[str]:
+        """Voters of whom nothing is known, by name."""
+        if self.set is None:
+            return []
+        own = None if self.promise is None else self.promise.store
+        return [
+            self.set.names.get(each, each[:8]) for each in self.set.voters if each != own and each not in self.others
+        ]
+
+
+class Leaver:
+    """Of a directory whose promise file is locked (`leaver`)."""
+
+    def __init__(self, directory: str, promise: Promise | None) -> None:
+        self._directory = directory
+        self._promise = promise
+
+    def standing(self) -> Standing:
+        """Reads the end of the journal, and syncs it."""
+        copy = JournalCopy(JournalFiles(self._directory), OS_THREADS)
+        try:
+            found = copy.scan()
+        finally:
+            copy.close()
+        promise, known = self._promise, read_known(self._directory)
+        members, at = ({}, None) if known is None else known
+        own = members.pop(promise.store, {}) if promise is not None else {}
+        others = {store: _last_known(store, said) for store, said in members.items()}
+        damage = None if found.damage is None else str(found.damage)
+        if damage is None and promise is not None and not promise.is_whole:
+            damage = "it lacks files that it once had, or had not caught up"
+        return Standing(promise, found.header, found.position, damage, _place(own.get("final")), others, at)
+
+    def leave(self) -> str:
+        """The promise file gets another name; durable on return. Where it is now."""
+        left = os.path.join(self._directory, LEFT)
+        os.replace(os.path.join(self._directory, PROMISE_FILE), left)
+        sync_directory(os, self._directory)
+        return left
+
+
+@contextmanager
+def leaver(directory: str) -> Iterator[Leaver]:
+    """While this is open no node runs there. Raises NotMember, PromiseFileInUse, PromiseUnknown, OSError."""
+    try:
+        fd = open_regular(os, os.path.join(directory, PROMISE_FILE), os.O_RDWR)
+    except FileNotFoundError as error:
+        raise NotMember(f"{directory} belongs to no replicated set: there is no {PROMISE_FILE} in it") from error
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PromiseFileInUse(f"a process runs in {directory}: stop it first") from error
+        data = read_fully(os, fd, SLOT_BYTES * SLOT_COUNT, 0)
+        slots = [decode_slot(data[at : at + SLOT_BYTES]) for at in range(0, SLOT_BYTES * SLOT_COUNT, SLOT_BYTES)]
+        readable = [slot for slot in slots if slot is not None]
+        yield Leaver(directory, max(readable, key=lambda slot: slot[0])[1] if readable else None)
+    finally:
+        os.close(fd)
+
+
+def _last_known(store: str, said: Mapping[str, Any]) -> LastKnown:
+    position = said.get("position")
+    is_position = isinstance(position, list) and len(position) == 3 and all(type(each) is int for each in position)
+    return LastKnown(
+        str(said.get("node") or store[:8]),
+        Position(*position) if is_position and position is not None else Position(0, 0, 0),
+        bool(said.get("is_voter")),
+    )
+
+
+def _place(said: object) -> Place | None:
+    if isinstance(said, list) and len(said) == 2 and all(type(each) is int for each in said) and said != [0, 0]:
+        return said[0], said[1]
+    return None

@@ -1,0 +1,107 @@
+"""Who is there: members by the directory, by what they tell, and by the links to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tandemmq.broker.replication.directory import Directory, Entry
+from tandemmq.broker.replication.messages import Message
+from tandemmq.broker.replication.network import Link, Listener, Network
+from tandemmq.broker.replication.positions import BEFORE_ALL
+from tandemmq.broker.replication.state import NodeState
+
+#: What changes of an entry: set, has_journal, is_master, epoch.
+Changing = tuple[str | None, bool, bool, int]
+
+
+class Links:
+    """``ours``: those that this node dialed, by store; requests go out on them."""
+
+    def __init__(self, state: NodeState, network: Network, directory: Directory) -> None:
+        self.address = ""  # of this node, as others are told
+        self.ours: dict[str, Link] = {}
+        self._state = state
+        self._network = network
+        self._directory = directory
+        self._heard: dict[str, str] = {}  # where members said that they are, by store
+        self._published: Changing | None = None
+
+    def bind(self, listener: Listener) -> None:
+        """Raises OSError."""
+        self.address = self._network.start(listener)
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """``on_change`` is called on any thread; then ``dial`` is to be called."""
+        self._directory.start(on_change)
+
+    def end(self) -> None:
+        self._directory.end()
+        self._network.end()
+
+    def up(self, link: Link) -> None:
+        member = link.member
+        if link.is_ours:
+            self.ours[member.store] = link
+        if self._heard.get(member.store) != member.address:
+            self._heard[member.store] = member.address
+            self.dial()
+
+    def down(self, link: Link) -> None:
+        if self.ours.get(link.member.store) is link:
+            del self.ours[link.member.store]
+
+    def dial(self) -> None:
+        """Everybody who may be there."""
+        own, voters = self._state.store, self._state.voters
+        listed = {each.store: each.address for each in self.entries() if each.store != own}
+        # Whom the directory has forgotten, or cannot name now, may be there all the same: so voters say, and links.
+        kept = {*self.ours, *(() if voters is None else voters.ids)}
+        self._heard = {store: address for store, address in self._heard.items() if store in kept}
+        taken = set(listed.values())
+        heard = {store: address for store, address in self._heard.items() if store in listed or address not in taken}
+        self._network.dial({**listed, **heard} if self.problem else {**heard, **listed})
+
+    def tell(self, message: Message) -> None:
+        """Everybody."""
+        for link in self.ours.values():
+            link.send(message)
+
+    # ---- the directory
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Who is there, as the directory knows."""
+        return self._directory.entries()
+
+    @property
+    def problem(self) -> str | None:
+        """Why the directory cannot be asked now."""
+        return self._directory.problem
+
+    def _changing(self) -> Changing:
+        state = self._state
+        term, leads = state.term, state.leads
+        return state.set, state.position > BEFORE_ALL, leads, term.epoch if term is not None and leads else 0
+
+    def own_entry(self) -> Entry:
+        """What this node says of itself."""
+        state, settings = self._state, self._state.settings
+        set_id, has_journal, leads, epoch = self._changing()
+        return Entry(
+            state.store,
+            settings.node,
+            self.address,
+            settings.weight,
+            set_id,
+            has_journal,
+            settings.version,
+            leads,
+            epoch,
+            settings.admin,
+            settings.connectors,
+        )
+
+    def publish(self) -> None:
+        """Say it in the directory, if it is news."""
+        if (changing := self._changing()) != self._published:
+            self._published = changing
+            self._directory.publish(self.own_entry())

@@ -1,0 +1,114 @@
+"""A member of a set, made by its settings: its network, its directory, its promise file, its replica."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import tandemmq
+from tandemmq.broker.replication.known import write_known
+from tandemmq.broker.replication.promise import PromiseFile
+from tandemmq.broker.replication.replica import Replica
+from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.broker.replication.tcp import TcpNetwork, TcpSettings, Tls
+from tandemmq.broker.replication.zookeeper import ZooKeeperDirectory, ZooKeeperPlace
+from tandemmq.broker.settings.replication import security_token, zk_password
+from tandemmq.config.replication import ReplicationSettings, Sync
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.threads import OS_THREADS
+
+#: Where `sync` does not wait for the master's disk, it is synced this often all the same, so that what is final grows.
+SYNC_SECONDS = 0.1
+#: A follower tells the master what is free, and asks its volume so often.
+FREE_SECONDS = 0.5
+
+
+def make_replica(
+    options: ReplicationSettings,
+    directory: str,
+    broker: str,
+    *,
+    tls: tuple[ssl.SSLContext, ssl.SSLContext] | None,
+    connectors: Sequence[str],
+    admin: str | None,
+    record: Callable[..., object],
+) -> Replica:
+    """Of the store in ``directory``, which is made if it is not there. Nothing is begun. ``tls``: for those who dial
+    this node, and for those whom it dials; None: links are not encrypted.
+
+    Raises PromiseFileInUse when another process runs there, SettingsError for a secret that cannot be read, OSError.
+    """
+    os.makedirs(directory, exist_ok=True)
+    bind = options.bind_address
+    timeout_seconds = options.zk_session_timeout / 1000
+    return Replica(
+        JournalFiles(directory),
+        PromiseFile(directory, options.node_name),
+        ReplicaSettings(
+            broker,
+            options.node_name,
+            options.replicas,
+            options.sync_parts,
+            options.weight,
+            timeout_seconds,
+            options.catch_up_rate,
+            options.prefer_weight,
+            bool(security_token(options)),
+            _boot_id(),
+            tandemmq.__version__,
+            admin,
+            tuple(connectors),
+        ),
+        network=TcpNetwork(
+            TcpSettings(
+                bind.host,
+                bind.port,
+                options.told_hostname,
+                security_token(options).encode(),
+                None if tls is None else Tls(*tls),
+            )
+        ),
+        members=ZooKeeperDirectory(
+            ZooKeeperPlace(options.zk_address, options.zk_path, broker, timeout_seconds, zk_password(options))
+        ),
+        threads=OS_THREADS,
+        free_bytes=_FreeBytes(directory).now,
+        record=record,
+        remember=write_known(directory),
+    )
+
+
+def set_settings(settings: StoreSettings, sync: Sync) -> StoreSettings:
+    """Of a store whose set waits for disks as ``sync`` says."""
+    if sync.local_disk:
+        return settings
+    return replace(settings, journal_disk_sync_strategy="periodic", journal_disk_sync_interval=SYNC_SECONDS)
+
+
+def _boot_id() -> str:
+    """Which boot of this host this is (proc(5)). Where nobody knows, each start counts as one after a power loss."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return os.urandom(16).hex()
+
+
+class _FreeBytes:
+    """Of a volume, asked now and then. One thread."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._asked_at = float("-inf")
+        self._free = 0
+
+    def now(self) -> int:
+        now = OS_THREADS.monotonic()
+        if now - self._asked_at >= FREE_SECONDS:
+            self._asked_at = now
+            status = os.statvfs(self._directory)
+            self._free = status.f_bavail * status.f_frsize
+        return self._free

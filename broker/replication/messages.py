@@ -1,0 +1,595 @@
+"""What the members of a set say to each other, and its bytes. Pure: bytes in, messages out.
+
+    | length of what follows the CRC u32 | CRC-32 of what follows u32 | type u8 | content |
+
+The content is JSON in UTF-8; only BYTES has a head of fixed fields, and the bytes of the journal as they are. All
+numbers are big-endian. docs/formats/replication.md says what each message means and what it leads to.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from tandemmq.broker.replication.fields import (
+    FILE_MAX,
+    NUMBER_MAX,
+    REASON_CHARACTERS_MAX,
+    Check,
+    FieldError,
+    boolean,
+    file_number,
+    founding,
+    founding_as_json,
+    hex_of,
+    identity,
+    lineage,
+    list_of,
+    mapping,
+    node,
+    number,
+    one_of,
+    or_null,
+    parse_object,
+    position,
+    reason,
+    row_of,
+    signed,
+    text,
+)
+from tandemmq.broker.replication.positions import Lineage, Position
+from tandemmq.broker.replication.voters import Founding
+
+PROTOCOL: Final = 1
+FRAME_BYTES_MAX: Final = 4 << 20
+# Before a peer has proved that it knows the token it may make us hold no more than this.
+HANDSHAKE_BYTES_MAX: Final = 16 << 10
+# A frame from this on that is not whole has a buffer of its own, and its data stays in it.
+LONG_FRAME_BYTES_MIN: Final = 64 << 10
+NONCE_BYTES: Final = 32
+HMAC_BYTES: Final = 32
+
+_PREFIX: Final = struct.Struct(">II")
+_TYPE_BYTES: Final = 1
+# epoch, file, offset, end, length
+_BYTES_HEAD: Final = struct.Struct(">QIQQQ")
+DATA_BYTES_MAX: Final = FRAME_BYTES_MAX - _TYPE_BYTES - _BYTES_HEAD.size
+
+
+class FrameError(Exception):
+    """What a peer sent cannot be meant; the message says why. The stream is of no use from there on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who I am, and a number drawn for this connection alone. ``as_sent``: the content of the frame, if it was read."""
+
+    broker: str
+    set: str | None
+    node: str
+    store: str
+    life: int
+    address: str
+    nonce: str
+    protocol: int = PROTOCOL
+    as_sent: bytes | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    hmac: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The link ends."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Would:
+    """Would you promise me? Nothing is written."""
+
+    id: int
+    set: str
+    epoch: int
+    position: Position
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class WouldAnswer:
+    """``epoch``: the highest that the asked knows of promises, epochs and file numbers."""
+
+    id: int
+    yes: bool
+    reason: str
+    epoch: int
+    position: Position
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Promise me this epoch, and for ``milliseconds`` none to anybody else. ``founding``: of a set that is to be, which
+    has no ``set`` yet."""
+
+    id: int
+    set: str | None
+    epoch: int
+    position: Position
+    founding: Founding | None
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseAnswer:
+    """``promised``: the epoch that stands in the promise file of the asked."""
+
+    id: int
+    epoch: int
+    granted: bool
+    reason: str
+    promised: int
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Are you the master? Then begin from where I am. ``files`` are those that I have."""
+
+    id: int
+    epoch: int  # the promised one
+    set: str | None
+    lineage: Lineage
+    files: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """I am the master of this epoch. ``follow``: the FOLLOW that this answers; ``common``: up to where we are the same;
+    ``files``: what you may keep; ``needed``: what you have to have; ``lacking``: what of it you get, by the files that
+    you said you have; ``end``: up to where I have written. ``wants_disk``: I wait for your syncs."""
+
+    follow: int
+    epoch: int
+    set: str
+    common: tuple[int, int]
+    files: tuple[int, ...]
+    needed: tuple[int, ...]
+    lacking: tuple[int, ...]
+    end: tuple[int, int]
+    final: tuple[int, int]
+    wants_disk: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotLeading:
+    epoch: int  # the promised one
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Bytes of a journal file of ``length``. ``end``: where the next batch begins if one ends here, else 0."""
+
+    epoch: int
+    file: int
+    offset: int
+    end: int
+    length: int
+    data: bytes | bytearray | memoryview
+    # What goes before the data: made once, for all links. Two threads may make it, and make the same.
+    _head: bytes | None = field(default=None, init=False, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """All of this file was sent."""
+
+    epoch: int
+    file: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """This file was given up meanwhile."""
+
+    epoch: int
+    file: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinalUpTo:
+    """What is final: up to there."""
+
+    epoch: int
+    file: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """I lead. Who answers promises nothing to anybody else for ``milliseconds``."""
+
+    epoch: int
+    number: int
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class AliveAnswer:
+    epoch: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Have:
+    """I have everything of the master's files up to there. ``free``: bytes of my volume."""
+
+    epoch: int
+    file: int
+    end: int
+    on: Literal["memory", "disk"]
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """I lead no more; stand at once. ``to``: who is meant to."""
+
+    epoch: int
+    to: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What do you know?"""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusAnswer:
+    status: Mapping[str, Any]
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.status, sort_keys=True))
+
+
+Message = (
+    Hello
+    | Proof
+    | Refused
+    | Would
+    | WouldAnswer
+    | Promise
+    | PromiseAnswer
+    | Follow
+    | Begin
+    | NotLeading
+    | Bytes
+    | Sealed
+    | Skipped
+    | FinalUpTo
+    | Alive
+    | AliveAnswer
+    | Have
+    | Resign
+    | Status
+    | StatusAnswer
+)
+
+_pair: Final = row_of(file_number, number)
+
+_BYTES: Final = 23
+# Type, name on the wire, and what each key may be. What is not named here is left alone: a later version may say more.
+_TABLE: Final[tuple[tuple[int, str, type[Message], dict[str, Check]], ...]] = (
+    (
+        1,
+        "HELLO",
+        Hello,
+        {
+            "protocol": number,
+            "broker": text,
+            "set": or_null(identity),
+            "node": node,
+            "store": identity,
+            "life": number,
+            "address": text,
+            "nonce": hex_of(NONCE_BYTES),
+        },
+    ),
+    (2, "PROOF", Proof, {"hmac": hex_of(HMAC_BYTES)}),
+    (3, "REFUSED", Refused, {"reason": reason}),
+    (
+        10,
+        "WOULD",
+        Would,
+        {"id": number, "set": identity, "epoch": number, "position": position, "weight": signed},
+    ),
+    (
+        11,
+        "WOULD_ANSWER",
+        WouldAnswer,
+        {"id": number, "yes": boolean, "reason": reason, "epoch": number, "position": position, "weight": signed},
+    ),
+    (
+        12,
+        "PROMISE",
+        Promise,
+        {
+            "id": number,
+            "set": or_null(identity),
+            "epoch": number,
+            "position": position,
+            "founding": or_null(founding),
+            "milliseconds": number,
+        },
+    ),
+    (
+        13,
+        "PROMISE_ANSWER",
+        PromiseAnswer,
+        {"id": number, "epoch": number, "granted": boolean, "reason": reason, "promised": number},
+    ),
+    (
+        20,
+        "FOLLOW",
+        Follow,
+        {
+            "id": number,
+            "epoch": number,
+            "set": or_null(identity),
+            "lineage": lineage,
+            "files": list_of(file_number),
+        },
+    ),
+    (
+        21,
+        "BEGIN",
+        Begin,
+        {
+            "follow": number,
+            "epoch": number,
+            "set": identity,
+            "common": _pair,
+            "files": list_of(file_number),
+            "needed": list_of(file_number),
+            "lacking": list_of(file_number),
+            "end": _pair,
+            "final": _pair,
+            "wants_disk": boolean,
+        },
+    ),
+    (22, "NOT_LEADING", NotLeading, {"epoch": number}),
+    (_BYTES, "BYTES", Bytes, {}),
+    (24, "SEALED", Sealed, {"epoch": number, "file": file_number, "end": number}),
+    (25, "SKIPPED", Skipped, {"epoch": number, "file": file_number}),
+    (26, "FINAL", FinalUpTo, {"epoch": number, "file": file_number, "end": number}),
+    (27, "ALIVE", Alive, {"epoch": number, "number": number, "milliseconds": number}),
+    (28, "ALIVE_ANSWER", AliveAnswer, {"epoch": number, "number": number}),
+    (
+        29,
+        "HAVE",
+        Have,
+        {"epoch": number, "file": file_number, "end": number, "on": one_of("memory", "disk"), "free": number},
+    ),
+    (30, "RESIGN", Resign, {"epoch": number, "to": or_null(identity)}),
+    (40, "STATUS", Status, {}),
+    (41, "STATUS_ANSWER", StatusAnswer, {"status": mapping}),
+)
+_BY_TYPE: Final = {code: (name, kind, tuple(keys.items())) for code, name, kind, keys in _TABLE}
+_BY_CLASS: Final[dict[type[Message], tuple[int, tuple[str, ...]]]] = {
+    kind: (code, tuple(keys)) for code, _, kind, keys in _TABLE
+}
+_NAMES: Final = {kind: name for _, name, kind, _ in _TABLE}
+
+
+def name_of(message: Message) -> str:
+    """As the table of the protocol calls it, for logs."""
+    return _NAMES[type(message)]
+
+
+# ---- messages to bytes
+
+
+def encode(message: Message) -> bytes:
+    """The whole frame."""
+    head, data = encode_parts(message)
+    return head + data if data else head
+
+
+def encode_parts(message: Message) -> tuple[bytes, bytes | bytearray | memoryview]:
+    """The frame in two parts, to be sent one after the other; the second is the data of BYTES itself, not a copy.
+
+    Of a BYTES that goes to several members the first part, with the checksum, is made once.
+    """
+    if isinstance(message, Bytes):
+        return message._head or _encode_head(message), message.data
+    code, keys = _BY_CLASS[type(message)]
+    content = {key: getattr(message, key) for key in keys}
+    if "reason" in content:  # it may hold what an operating system said, and a path
+        content["reason"] = content["reason"][:REASON_CHARACTERS_MAX]
+    body = b"%c%b" % (code, _encode_json(content).encode())
+    assert len(body) <= FRAME_BYTES_MAX, f"{name_of(message)} of {len(body)} bytes"
+    return _PREFIX.pack(len(body), zlib.crc32(body)) + body, b""
+
+
+def content_of(hello: Hello) -> bytes:
+    """What a HELLO says, byte by byte as it was or will be sent: the proofs of both sides are over it."""
+    return hello.as_sent if hello.as_sent is not None else encode(hello)[_PREFIX.size + _TYPE_BYTES :]
+
+
+def _encode_head(message: Bytes) -> bytes:
+    data = message.data
+    assert len(data) <= DATA_BYTES_MAX, f"BYTES with {len(data)}"
+    fields = (message.epoch, message.file, message.offset, message.end, message.length)
+    covered = b"%c%b" % (_BYTES, _BYTES_HEAD.pack(*fields))
+    checksum = zlib.crc32(data, zlib.crc32(covered))
+    head = _PREFIX.pack(len(covered) + len(data), checksum) + covered
+    object.__setattr__(message, "_head", head)
+    return head
+
+
+def _as_json(value: object) -> Mapping[str, Any]:
+    if isinstance(value, Founding):
+        return founding_as_json(value)
+    raise AssertionError(f"{type(value).__name__} has no place in a message")
+
+
+_encode_json: Final = json.JSONEncoder(default=_as_json, separators=(",", ":")).encode
+
+
+# ---- bytes to messages
+
+
+class FrameReader:
+    """Takes bytes as they come, in pieces of any size, and gives out the messages in them.
+
+    It holds at most one frame that is not whole (``bytes_max``, which may be raised after the handshake), and what was
+    fed and not taken. What arrives of a long frame may be received in its place: no byte of it is copied then. After a
+    FrameError it gives out nothing but that.
+    """
+
+    __slots__ = ("_at", "_buffer", "_have", "_long", "_need", "_parts", "_wrong", "bytes_max")
+
+    def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self._buffer = b""
+        self._at = 0
+        self._parts: list[bytes] = []  # behind the buffer; joined to it when what is needed is there
+        self._long: memoryview | None = None  # a frame that is not whole, of which there is so much as is had
+        self._have = 0
+        self._need = _PREFIX.size
+        self._wrong: FrameError | None = None
+
+    def feed(self, data: bytes) -> None:
+        """While there is no ``place``, or it is not used."""
+        if self._wrong is not None:
+            return
+        if self._long is not None:
+            part = memoryview(data)[: self._need - self._have]
+            self._long[self._have : self._have + len(part)] = part
+            data = data[len(part) :]
+            self._have += len(part)
+        if data:
+            self._parts.append(data)
+            self._have += len(data)
+
+    @property
+    def place(self) -> memoryview | None:
+        """Where the rest of a long frame belongs: what comes next may be put there, and ``filled`` be told how much.
+        To be asked when ``next_message`` has given out all."""
+        return None if self._long is None else self._long[self._have :]
+
+    def filled(self, count: int) -> None:
+        """So many bytes came, and were put into ``place``."""
+        self._have += count
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Nothing of a next frame is there: the peer may end the stream here."""
+        return not self._have
+
+    def next_message(self) -> Message | None:
+        """None if it is not there yet. Raises FrameError."""
+        if self._wrong is not None:
+            raise self._wrong
+        try:
+            return self._next()
+        except FrameError as error:
+            self._wrong = error
+            self._buffer = b""
+            self._parts.clear()
+            self._long = None
+            raise
+
+    def _next(self) -> Message | None:
+        if self._have < self._need:
+            return None
+        if self._need == _PREFIX.size:
+            self._gather()
+            length: int = _PREFIX.unpack_from(self._buffer, self._at)[0]
+            if not _TYPE_BYTES <= length <= self.bytes_max:
+                raise FrameError(f"a frame of {length} bytes; from 1 to {self.bytes_max} are allowed here")
+            self._need += length
+            if self._have < self._need:
+                if self._need >= LONG_FRAME_BYTES_MIN:
+                    self._begin_long()
+                return None
+        long, self._long = self._long, None
+        if long is None:
+            self._gather()
+            frame = memoryview(self._buffer)[self._at : self._at + self._need]
+            self._at += self._need
+        else:
+            frame = long
+        self._have -= self._need
+        self._need = _PREFIX.size
+        return decode(frame, is_own=long is not None)
+
+    def _begin_long(self) -> None:
+        """All that is there is of one frame."""
+        frame = memoryview(bytearray(self._need))
+        at = 0
+        for part in (memoryview(self._buffer)[self._at :], *(memoryview(each) for each in self._parts)):
+            frame[at : at + len(part)] = part
+            at += len(part)
+        self._buffer, self._at = b"", 0
+        self._parts.clear()
+        self._long = frame
+
+    def _gather(self) -> None:
+        """What is needed lies in the buffer as one piece."""
+        if len(self._buffer) - self._at >= self._need:
+            return
+        if self._at < len(self._buffer):
+            self._parts.insert(0, self._buffer[self._at :])
+        self._buffer = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._at = 0
+        self._parts.clear()
+
+
+def decode(frame: memoryview | bytes, *, is_own: bool = False) -> Message:
+    """One whole frame. ``is_own``: nobody else uses its buffer, so data need not be copied. Raises FrameError."""
+    view = memoryview(frame)
+    length, checksum = _PREFIX.unpack_from(view)
+    body = view[_PREFIX.size :]
+    assert len(body) == length, "the frame is whole"
+    if zlib.crc32(body) != checksum:
+        raise FrameError(f"the checksum of a frame of {length} bytes is wrong")
+    code = body[0]
+    if code not in _BY_TYPE:
+        raise FrameError(f"a message of type {code}, which nobody knows")
+    if code == _BYTES:
+        return _decode_bytes(body, is_own)
+    name, kind, checks = _BY_TYPE[code]
+    content = body[_TYPE_BYTES:]
+    key = ""
+    try:
+        said = parse_object(content)
+        values = {}
+        for key, check in checks:
+            values[key] = check(said[key])
+    except KeyError:
+        raise FrameError(f"{name} without {key}") from None
+    except FieldError as error:
+        raise FrameError(f"{name}: {key}{': ' if key else ''}{error}") from None
+    if kind is Hello:
+        values["as_sent"] = bytes(content)
+    build: Callable[..., Message] = kind
+    return build(**values)
+
+
+def _decode_bytes(body: memoryview, is_own: bool) -> Bytes:
+    begin = _TYPE_BYTES + _BYTES_HEAD.size
+    if len(body) < begin:
+        raise FrameError(f"BYTES of {len(body)} bytes, less than its head")
+    epoch, file, offset, end, length = _BYTES_HEAD.unpack_from(body, _TYPE_BYTES)
+    if max(epoch, offset, end, length) > NUMBER_MAX or file > FILE_MAX:
+        raise FrameError(f"BYTES of epoch {epoch}, file {file}, offset {offset}, end {end}, length {length}")
+    data = body[begin:]
+    return Bytes(epoch, file, offset, end, length, data if is_own else bytes(data))

@@ -1,0 +1,305 @@
+"""The promise file: who this store is, and to whom it promised which epoch. What it says once it never takes back.
+
+    replication.promise   | slot 0, 4096 | slot 1, 4096 |
+
+    slot  | TMQPROM1 8 | CRC-32 of what follows u32 | sequence u64 | length u32 | JSON | zeros |
+
+All numbers are big-endian. The valid slot with the higher sequence counts. A change writes both slots, each synced
+before the next, so once it is done either slot alone says it, and at each moment one slot is whole and synced. The file
+has its length from the beginning: a full disk stops no promise.
+
+After a write or sync that failed nothing more is written: nobody knows what the disk has. To open the file again writes
+both slots anew, so that what is acted upon is on the disk, not only in the memory of the kernel. First comes a slot
+that is not whole. If both are whole and differ, a change was not done: the newer one may be in the kernel's memory
+alone, the older one is on the disk. So the newer one comes first; until it is synced the older one is not touched.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final
+
+from tandemmq.broker.replication.fields import (
+    ID_BYTES,
+    Check,
+    FieldError,
+    boolean,
+    founding,
+    founding_as_json,
+    identity,
+    mapping,
+    node,
+    number,
+    or_null,
+    parse_object,
+    text,
+)
+from tandemmq.broker.replication.voters import Founding
+from tandemmq.disk import Disk, open_regular, read_fully, sync_directory, write_fully
+from tandemmq.store.membership import PROMISE_FILE
+
+FILE_NAME: Final = PROMISE_FILE
+MAGIC: Final = b"TMQPROM1"
+SLOT_BYTES: Final = 4096
+SLOT_COUNT: Final = 2
+_CHECKSUM: Final = struct.Struct(">I")
+_HEAD: Final = struct.Struct(">QI")  # sequence, length of the JSON
+_CHECKED_AT: Final = len(MAGIC) + _CHECKSUM.size
+_JSON_AT: Final = _CHECKED_AT + _HEAD.size
+JSON_BYTES_MAX: Final = SLOT_BYTES - _JSON_AT
+# A life is a number of the start, and so many bits drawn for it.
+DRAWN_BITS: Final = 32
+# Of so many other stores the life is remembered; who was heard of longest ago is forgotten first.
+LIVES_MAX: Final = 20
+
+
+class PromiseFileInUse(Exception):
+    """Another process runs in this directory."""
+
+
+class PromiseUnknown(Exception):
+    """A slot is whole, but says what this version cannot read. To start anyway would forget a promise."""
+
+
+class PromiseTooLong(Exception):
+    """It does not fit into a slot; nothing was written."""
+
+
+class PromiseLost(Exception):
+    """A write or sync failed before: nobody knows what is on the disk. The file has to be opened again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a slot says."""
+
+    set: str | None  # None until a header of a set stands in this node's journal
+    store: str
+    node: str
+    life: int  # of this store: see ``next_life``
+    epoch: int  # promised: no older master is followed, no older candidate is elected with this store's vote
+    candidate: str | None  # to whom; None: to whoever leads it
+    founding: Founding | None  # of which set this store promised to be
+    lives: Mapping[str, int]  # the highest that were seen of other stores
+    boot: str = ""  # of the host, when this store ran last
+    is_whole: bool = True  # False: its journal lacks something that it once had, and it promises nothing
+    is_met: bool = False  # True: another member may have seen this life
+
+    def saw(self, store: str, life: int) -> Promise:
+        """With the life of another store that was heard of now. The same, if nothing is to be remembered."""
+        if self.lives.get(store, 0) >= life:
+            return self
+        lives = {other: known for other, known in self.lives.items() if other != store} | {store: life}
+        return replace(self, lives=dict(list(lives.items())[-LIVES_MAX:]))
+
+
+def next_life(life: int, drawn: bytes) -> int:
+    """Of the next start: a number higher, and other bits. A directory that was restored from a backup counts from an
+    older number on; its next life has the number of one that others have seen, and is another one all the same."""
+    return (start_of(life) + 1) << DRAWN_BITS | int.from_bytes(drawn, "big")
+
+
+def start_of(life: int) -> int:
+    """The number of the start."""
+    return life >> DRAWN_BITS
+
+
+def is_older(life: int, seen: int) -> bool:
+    """Whether ``life`` does not come after ``seen``, and is not the same."""
+    return life != seen and start_of(life) <= start_of(seen)  # prove: another-life-of-that-number " <= " -> " < "
+
+
+class Origin(Enum):
+    """Where the promise of a start comes from. But for READ the store has a new id: it is no voter of any set."""
+
+    READ = "the promise file"
+    NEW = "a new promise file"
+    UNREADABLE = "a new promise, as no slot of the file could be read"
+    COPIED = "a new promise, as the file is another node's"
+
+
+class PromiseFile:
+    """The promise file of a directory, open and locked until ``close``. One thread uses it.
+
+    The lock is flock(2): one of fcntl(2) would be lost as soon as this process closed another descriptor of the file.
+    Opening raises PromiseFileInUse, PromiseUnknown, or OSError as the disk does.
+    """
+
+    def __init__(self, directory: str, node: str, disk: Disk | None = None) -> None:
+        self._disk: Any = disk if disk is not None else os
+        self._node = node
+        self.path = os.path.join(directory, FILE_NAME)
+        self._fd = open_regular(self._disk, self.path, os.O_RDWR | os.O_CREAT)
+        self._is_lost = False
+        try:
+            self._lock()
+            self._promise, self.origin = self._read()
+            self._put()
+            sync_directory(self._disk, directory)
+        except BaseException:
+            self._disk.close(self._fd)
+            raise
+
+    @property
+    def promise(self) -> Promise:
+        """As it is on the disk."""
+        return self._promise
+
+    def write(self, promise: Promise) -> None:
+        """Durable in both slots on return. Raises PromiseTooLong, PromiseLost, or OSError; then it may be there or not,
+        the former one is there if it is not, and nothing may be answered."""
+        former = self._promise
+        assert (promise.store, promise.node, promise.life) == (former.store, former.node, former.life), "one life"
+        assert promise.epoch >= former.epoch, "a promise is not taken back"  # prove: epoch-never-falls
+        is_granted_again = promise.candidate == former.candidate
+        assert promise.epoch > former.epoch or is_granted_again, "once an epoch"  # prove: one-candidate-an-epoch
+        if self._is_lost:  # prove: nothing-after-a-failed-write
+            raise PromiseLost(f"{self.path} could not be written before")
+        encode_slot(promise, 0)
+        self._promise = promise
+        try:
+            self._put()
+        except BaseException:
+            self._promise = former
+            raise
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a write or sync failed: it is to be opened again."""
+        return self._is_lost
+
+    def open_again(self) -> None:
+        """After a write or sync that failed, as another start would: what is read counts, and both slots are written
+        anew. Another life of the same store. Raises PromiseLost if it cannot be read any more, or OSError; then it is
+        as lost as before."""
+        promise, origin = self._read()
+        if origin is not Origin.READ:
+            raise PromiseLost(f"{self.path} cannot be read any more")
+        former, self._promise = self._promise, promise
+        try:
+            self._put()
+        except BaseException:
+            self._promise = former  # nothing is answered by what may be in memory only
+            raise
+
+    def close(self) -> None:
+        """And let go of the lock."""
+        self._disk.close(self._fd)
+
+    def _lock(self) -> None:
+        try:
+            getattr(self._disk, "flock", fcntl.flock)(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise PromiseFileInUse(f"another process runs in {os.path.dirname(self.path)}") from error
+            raise
+
+    def _read(self) -> tuple[Promise, Origin]:
+        data = read_fully(self._disk, self._fd, SLOT_BYTES * SLOT_COUNT, 0)
+        found = [decode_slot(data[at : at + SLOT_BYTES]) for at in (0, SLOT_BYTES)]
+        sequences = [-1 if slot is None else slot[0] for slot in found]
+        self._sequence = max(*sequences, 0)
+        newest = sequences.index(max(sequences))  # prove: newest-slot-counts "max" -> "min"
+        self._first = newest  # prove: synced-slot-comes-last "newest" -> "1 - newest"
+        if None in found:
+            self._first = found.index(None)  # prove: whole-slot-comes-last
+        slot = found[newest]
+        node = self._node
+        if slot is not None and slot[1].node == node:
+            former = slot[1]
+            if not former.is_met:
+                # Or a directory that was restored, and is refused, would only have to be started often enough.
+                return former, Origin.READ  # prove: a-life-that-nobody-met-goes-on
+            return replace(former, life=self._next(former.life), is_met=False), Origin.READ  # prove: a-start-is-a-life
+        new = Promise(None, self._disk.urandom(ID_BYTES).hex(), node, self._next(0), 0, None, None, {})
+        if slot is not None:
+            return new, Origin.COPIED
+        return new, Origin.UNREADABLE if any(data) else Origin.NEW
+
+    def _next(self, life: int) -> int:
+        return next_life(life, self._disk.urandom(DRAWN_BITS // 8))
+
+    def _put(self) -> None:
+        self._is_lost = True
+        for slot in (self._first, 1 - self._first):
+            self._sequence += 1
+            write_fully(self._disk, self._fd, encode_slot(self._promise, self._sequence), slot * SLOT_BYTES)
+            self._disk.fsync(self._fd)  # prove: each-slot-is-synced
+        self._is_lost = False
+
+
+def encode_slot(promise: Promise, sequence: int) -> bytes:
+    """Raises PromiseTooLong."""
+    said = {
+        "set": promise.set,
+        "store": promise.store,
+        "node": promise.node,
+        "life": promise.life,
+        "epoch": promise.epoch,
+        "candidate": promise.candidate,
+        "founding": None if promise.founding is None else founding_as_json(promise.founding),
+        "lives": dict(promise.lives),
+        "boot": promise.boot,
+        "is_whole": promise.is_whole,
+        "is_met": promise.is_met,
+    }
+    content = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(content) > JSON_BYTES_MAX:
+        raise PromiseTooLong(f"a promise of {len(content)} bytes; {JSON_BYTES_MAX} fit into a slot")
+    checked = (_HEAD.pack(sequence, len(content)) + content).ljust(SLOT_BYTES - _CHECKED_AT, b"\0")
+    slot = MAGIC + _CHECKSUM.pack(zlib.crc32(checked)) + checked
+    assert decode_slot(slot) == (sequence, promise), "what is written can be read"
+    return slot
+
+
+def decode_slot(data: bytes) -> tuple[int, Promise] | None:
+    """Its sequence, and what it says. None: it is not whole. Raises PromiseUnknown."""
+    if len(data) != SLOT_BYTES or not data.startswith(MAGIC):
+        return None
+    checked = data[_CHECKED_AT:]
+    if _CHECKSUM.unpack_from(data, len(MAGIC))[0] != zlib.crc32(checked):  # prove: slot-checksum
+        return None
+    sequence, length = _HEAD.unpack_from(data, _CHECKED_AT)
+    key = ""
+    try:
+        said = parse_object(data[_JSON_AT : _JSON_AT + length])
+        values = {}
+        for key, check in _KEYS.items():
+            values[key] = check(said[key])
+    except KeyError:
+        raise PromiseUnknown(f"a promise without {key}") from None
+    except FieldError as error:
+        raise PromiseUnknown(f"a promise whose {key or 'JSON'} cannot be read: {error}") from None
+    return sequence, Promise(**values)
+
+
+def _lives(value: Any) -> dict[str, int]:
+    return {identity(store): number(life) for store, life in mapping(value).items()}
+
+
+def boot(value: Any) -> str:
+    """The id of a boot of the host; "" where none is known."""
+    return "" if value == "" else text(value)
+
+
+_KEYS: Final[Mapping[str, Check]] = {
+    "set": or_null(identity),
+    "store": identity,
+    "node": node,
+    "life": number,
+    "epoch": number,
+    "candidate": or_null(identity),
+    "founding": or_null(founding),
+    "lives": _lives,
+    "boot": boot,
+    "is_whole": boolean,
+    "is_met": boolean,
+}

@@ -1,0 +1,391 @@
+"""One node's part in a set: it stands, promises, follows and leads (docs/formats/replication.md).
+
+One thread, the replica's, owns position, promise and incoming stream: what comes in is done in its order. The network's
+thread does at once what no disk may hold up: it answers ALIVE, and notes answers and HAVEs for the term that leads.
+The lock thread asks for the mastership through ``try_acquire`` and lets it go with ``release``.
+
+    state        what the node is: promise, journal, term        election_timer   when it may stand
+    links        who is there                                    candidate        asks for votes, founds
+    follower     follows a master                                voter            gives votes
+    leader       leads; the lock thread takes it and lets go     status           what people are told
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from queue import Empty
+from typing import Any, Final
+
+from tandemmq.broker.replication.candidate import Candidate
+from tandemmq.broker.replication.copy import Forked
+from tandemmq.broker.replication.directory import Directory
+from tandemmq.broker.replication.election import ALIVE
+from tandemmq.broker.replication.follower import Follower
+from tandemmq.broker.replication.known import Known
+from tandemmq.broker.replication.leader import Leader
+from tandemmq.broker.replication.links import Links
+from tandemmq.broker.replication.marks import Place
+from tandemmq.broker.replication.messages import (
+    Alive,
+    AliveAnswer,
+    Begin,
+    Bytes,
+    FinalUpTo,
+    Follow,
+    Have,
+    Hello,
+    Message,
+    NotLeading,
+    Promise,
+    PromiseAnswer,
+    Resign,
+    Sealed,
+    Skipped,
+    Status,
+    StatusAnswer,
+    Would,
+    WouldAnswer,
+)
+from tandemmq.broker.replication.network import Link, Network
+from tandemmq.broker.replication.positions import Position
+from tandemmq.broker.replication.promise import PromiseFile, PromiseLost, is_older
+from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.broker.replication.state import PROMISE_LOST, NodeState
+from tandemmq.broker.replication.status import StatusReport
+from tandemmq.broker.replication.term import Term
+from tandemmq.broker.replication.voter import Voter
+from tandemmq.broker.replication.voters import Voters
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.threads import Threads
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS: Final = 0.02
+#: The others are asked so often what they know.
+STATUS_SECONDS: Final = 1.0
+#: After a failure of the disk.
+PAUSE_SECONDS: Final = 1.0
+#: So many messages are handled before what came with them is synced.
+BURST: Final = 256
+
+
+class Replica:
+    """Begins with ``start``, ends with ``end``. ``files`` are the journal's, on this node's own volume.
+
+    ``remember`` takes what is known of the members, for whoever looks when this process is gone.
+    """
+
+    def __init__(
+        self,
+        files: JournalFiles,
+        promises: PromiseFile,
+        settings: ReplicaSettings,
+        *,
+        network: Network,
+        members: Directory,
+        threads: Threads,
+        chance: random.Random | None = None,
+        free_bytes: Callable[[], int] = lambda: 0,
+        record: Callable[..., object] = lambda kind, **facts: None,
+        remember: Callable[[Mapping[str, Any]], object] = lambda members: None,
+    ) -> None:
+        self.on_yield: Callable[[], object] = lambda: None  # asks for a planned handover; any thread calls it
+        self.settings = settings
+        chance = chance or random.Random()
+        self.state = state = NodeState(files, promises, settings, threads=threads, chance=chance, record=record)
+        self._links = links = Links(state, network, members)
+        self._known = known = Known(threads.boottime)
+        self._follower = follower = Follower(state, links, free_bytes)
+        self._leader = leader = Leader(state, links, known, lambda: self.on_yield())
+        self.candidate = candidate = Candidate(state, links, follower, leader)
+        voter = Voter(state, follower, candidate)
+        self._report = report = StatusReport(state, links, follower, leader, known)
+        # Verbs of its roles that others call, on any thread.
+        self.try_acquire = leader.try_acquire
+        self.propose, self.give_up_change = leader.propose, leader.give_up_change
+        self.choose_successor = leader.choose_successor
+        self.members, self.leader, self.others = links.entries, report.leader, report.others
+        self.status, self.overview = report.status, report.overview
+        self._remember = remember
+        self._now = threads.boottime
+        self._status_at = float("-inf")
+        self._paused_until = 0.0
+        self._is_ended = False
+        self._end = threads.event()
+        self._inbox = threads.inbox()
+        self._thread = threads.thread(self._run, "tandemmq-replica")
+        self._alive_thread = threads.thread(self._say_alive, "tandemmq-alive")
+        self._handlers: Mapping[type, Callable[[Link, Any], object]] = {
+            Would: voter.would,
+            WouldAnswer: candidate.would_answered,
+            Promise: voter.promise,
+            PromiseAnswer: candidate.promise_answered,
+            Follow: leader.follow,
+            Begin: self._begin,
+            NotLeading: lambda link, message: None,
+            Bytes: follower.bytes_came,
+            Sealed: follower.file_sealed,
+            Skipped: follower.file_sealed,
+            FinalUpTo: follower.final_told,
+            Resign: voter.resigned,
+            Status: lambda link, message: link.send(StatusAnswer(self.status())),
+            StatusAnswer: lambda link, message: known.note(link.member.store, message.status),
+        }
+
+    # ---- life
+
+    def start(self) -> None:
+        """Bind, be known to the directory, begin. Raises OSError."""
+        self._links.bind(self)
+        self.state.start()
+        self._links.watch(lambda: self._inbox.put(self._links.dial))
+        self._thread.start()
+        self._alive_thread.start()
+
+    def end(self, *, resigns: bool = True) -> None:
+        """On return nothing goes on. A master has let go before (``release``), and says so, if it may."""
+        self._is_ended = True
+        self._inbox.put(None)
+        self._end.set()
+        self._thread.join()
+        self._alive_thread.join()
+        self._remember(self._known.written(self.status()))
+        self._leader.end(resigns=resigns)
+        self._links.end()
+        self.state.close()
+
+    # ---- what it is; any thread
+
+    @property
+    def term(self) -> Term | None:
+        """That this node leads, or was elected for."""
+        return self.state.term
+
+    @property
+    def final(self) -> Place:
+        """Up to there all is final, and on the own disk."""
+        return self._follower.final
+
+    @property
+    def store(self) -> str:
+        return self.state.store
+
+    @property
+    def voters(self) -> Voters | None:
+        """By the newest header in the own journal, final or not; else by the founding that was promised to."""
+        return self.state.voters
+
+    @property
+    def position(self) -> Position:
+        """All that was received or written, synced or not."""
+        return self.state.position
+
+    @property
+    def is_voter(self) -> bool:
+        return self.state.is_voter
+
+    @property
+    def is_ours(self) -> bool:
+        """Elected, and taken as master."""
+        return self.state.leads
+
+    @property
+    def is_let_go(self) -> bool:
+        """The store ended the mastership in order; ``release`` comes next."""
+        return self._leader.is_let_go
+
+    @property
+    def followed_epoch(self) -> int | None:
+        """Of the master that this node takes bytes from; None: it follows nobody."""
+        master = self._follower.master
+        return None if master is None else master.epoch
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether it would be elected if the others agreed: it votes, lacks nothing, and is wanted as master."""
+        return self.candidate.may_stand
+
+    def has_link_to(self, store: str) -> bool:
+        """Whether this node's own link to that one is up."""
+        return store in self._links.ours
+
+    def release(self) -> None:
+        """Lead no more. Followers are told when the store writes no more. The lock thread."""
+        term = self._leader.release()
+        if term is not None:
+            self._inbox.put(lambda: self._leader.resign(term))
+
+    def give_up_files(self, files: Sequence[int]) -> None:
+        """Some of the own journal is damaged or missing: until it was got from others this node neither stands nor
+        promises. Any thread; at once."""
+        self._inbox.put(lambda: self.state.give_up_files(files))
+
+    # ---- the network's thread (network.Listener)
+
+    def hello(self) -> Hello:
+        promise, settings = self.state.promise, self.settings
+        return Hello(
+            settings.broker,
+            self.state.set,
+            settings.node,
+            promise.store,
+            promise.life,
+            self._links.address,
+            nonce="",
+        )
+
+    def admits(self, hello: Hello) -> str | None:
+        header = self.state.header
+        if header is not None and hello.set is not None and hello.set != header.id:
+            return f"of the set {hello.set}; this node is of {header.id}"
+        if is_older(hello.life, self.state.promise.lives.get(hello.store, 0)):
+            return (
+                f"a later life of store {hello.store} was seen: its directory was restored from a backup. Remove "
+                "its promise file; then it follows as a learner"
+            )
+        return None
+
+    def link_up(self, link: Link) -> None:
+        self._inbox.put(lambda: self._link_up(link))
+
+    def link_down(self, link: Link, reason: str) -> None:
+        self._inbox.put(lambda: self._link_down(link, reason))
+
+    def received(self, link: Link, message: Message) -> None:
+        term = self.state.term
+        if isinstance(message, Alive):
+            if self.state.timer.answers(link, message):
+                link.send(AliveAnswer(message.epoch, message.number))
+        elif isinstance(message, AliveAnswer):
+            if term is not None and message.epoch == term.epoch:
+                term.alive_answered(link.member.store, message.number)
+        elif isinstance(message, Have):
+            if term is not None and message.epoch == term.epoch:  # prove: have-of-this-epoch
+                term.have(link, message)
+        else:
+            self._inbox.put((link, message))
+
+    # ---- a thread that no disk holds up
+
+    def _say_alive(self) -> None:
+        while not self._end.wait(ALIVE * self.settings.timeout_seconds):
+            self._leader.say_alive()
+
+    # ---- the replica's thread
+
+    def _run(self) -> None:
+        while not self._is_ended:
+            self._take(self._patience())
+            self._guarded(self._tick)
+
+    def _patience(self) -> float:
+        """Seconds until ``_tick`` may have something to do that nothing in the inbox tells of."""
+        state, now = self.state, self._now()
+        if (
+            state.term is not None
+            or state.is_promise_lost
+            or now < self._paused_until
+            or state.copy.position[1:] != state.copy.synced
+        ):
+            return TICK_SECONDS
+        due = min(self._status_at + STATUS_SECONDS, state.timer.over_at)
+        if self.candidate.asks_until is not None:
+            due = min(due, self.candidate.asks_until)
+        elif self._follower.master is None:
+            due = min(due, self._follower.seeks_at)
+        return max(TICK_SECONDS, due - now)
+
+    def _take(self, timeout: float) -> None:
+        """What has come, or comes in this time, and what is to be said about it."""
+        try:
+            item = self._inbox.get(timeout=timeout)
+            for _ in range(BURST):
+                self._handle(item)
+                item = self._inbox.get_nowait()
+            self._handle(item)
+        except Empty:
+            pass
+        self._guarded(self._follower.tell_what_is_here)
+
+    def _handle(self, item: Any) -> None:
+        if item is None:
+            return
+        if callable(item):
+            self._guarded(item)
+            return
+        link, message = item
+        self._guarded(lambda: self._handlers[type(message)](link, message))
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        """A disk that fails ends the stream, never the thread."""
+        state = self.state
+        try:
+            work()
+        except OSError as error:
+            log.error("the copy of the journal fails: %s", error)
+            state.record("replica-failed", reason=str(error))
+            self._paused_until = self._now() + PAUSE_SECONDS
+            self._follower.disk_failed(f"the disk fails: {error}")
+        except PromiseLost:
+            if not state.problem:
+                state.say_problem(PROMISE_LOST)
+        except Forked as error:
+            state.say_problem(f"FORK: {error}; nothing was touched, see docs/replication.md")
+            self._follower.leave("forked")
+        except Exception as error:  # a fault of ours: this node takes no part, and says so
+            log.exception("the replica fails")
+            state.say_problem(f"BUG: {error!r}")
+            self._follower.leave("a fault of its own")
+
+    def _tick(self) -> None:
+        now, state = self._now(), self.state
+        self._links.publish()
+        if now - self._status_at >= STATUS_SECONDS:
+            self._status_at = now
+            self._report.measure_lags()
+            self._links.tell(Status())
+            self._follower.tell_of_room()
+            self._remember(self._known.written(self.status()))
+        if state.is_promise_lost and now >= self._paused_until:
+            self._paused_until = now + PAUSE_SECONDS
+            state.open_promise_again()
+            self._paused_until = 0.0
+        if state.term is not None:
+            self._leader.tick(state.term)
+            return
+        if now < self._paused_until:
+            return
+        if state.copy.is_forgotten:
+            state.scan()
+        if self._follower.master is not None and state.timer.is_over:
+            self._follower.leave("it is silent")
+        if self._follower.master is None and not self.candidate.is_asking:
+            self._follower.seek()
+        self.candidate.tick()
+
+    def _link_up(self, link: Link) -> None:
+        promise = self.state.promise.saw(link.member.store, link.member.life)
+        # Before anything is answered in this life: others know it from now on.
+        try:
+            self.state.note(replace(promise, is_met=True))  # prove: a-life-is-met-before-it-answers
+        except (OSError, PromiseLost):
+            link.close("its life could not be noted")  # then it is dialed again, and nothing is answered on this one
+            raise
+        if link.is_ours:
+            self._follower.seek_soon()
+        self._links.up(link)
+
+    def _link_down(self, link: Link, reason: str) -> None:
+        self._links.down(link)
+        master = self._follower.master
+        if master is not None and master.link is link:
+            self._follower.leave(reason)
+        self._leader.link_down(link)
+
+    def _begin(self, link: Link, message: Begin) -> None:
+        is_free = self.state.term is None and self._follower.master is None and not self.candidate.is_asking
+        if is_free and self._now() >= self._paused_until:
+            self._follower.begin(link, message)

@@ -1,0 +1,30 @@
+"""What a replica is told when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tandemmq.config.replication import Sync
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    """``timeout_seconds``: T. ``catch_up_rate``: bytes a second, 0 for no bound."""
+
+    broker: str
+    node: str
+    replicas: int
+    sync: Sync
+    weight: int
+    timeout_seconds: float
+    catch_up_rate: int
+    prefer_weight: bool = False
+    has_token: bool = False
+    boot_id: str = ""
+    version: str = ""
+    admin: str | None = None
+    connectors: tuple[str, ...] = ()
+
+    @property
+    def timeout_milliseconds(self) -> int:
+        return round(self.timeout_seconds * 1000)

@@ -1,0 +1,203 @@
+"""What a node of a set is: its promise, its copy of the journal, the term that it leads. The roles share it.
+
+The replica's thread changes it; any thread reads a moment's picture.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tandemmq.broker.replication.copy import JournalCopy
+from tandemmq.broker.replication.election_timer import ElectionTimer
+from tandemmq.broker.replication.positions import BEFORE_ALL, Position
+from tandemmq.broker.replication.promise import Promise, PromiseFile
+from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.broker.replication.term import Term
+from tandemmq.broker.replication.voters import Founding, Voters
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.records.headers import SetHeader
+from tandemmq.store.threads import Threads
+
+log = logging.getLogger(__name__)
+
+PROMISE_LOST: Final = "the promise file could not be written: this node takes no part until it can be"
+
+
+class NodeState:
+    """``record`` takes what happened, a kind and facts."""
+
+    def __init__(
+        self,
+        files: JournalFiles,
+        promises: PromiseFile,
+        settings: ReplicaSettings,
+        *,
+        threads: Threads,
+        chance: random.Random,
+        record: Callable[..., object],
+    ) -> None:
+        self.files = files
+        self.settings = settings
+        self.threads = threads
+        self.record = record
+        self.now = threads.boottime
+        self.timer = ElectionTimer(settings.timeout_seconds, threads, chance)
+        self.copy = JournalCopy(files, threads)
+        self.term: Term | None = None  # that this node leads, or was elected for
+        self.problem = ""  # why this node does not take part as it should
+        self.waiting = ""  # why it founds no set
+        self._promises = promises
+        self._damaged: set[int] = set()  # files of the own journal that are no use
+
+    def start(self) -> None:
+        boot = self.settings.boot_id
+        self.scan(has_lost_power=self.promise.boot != boot)
+        self._promises.write(replace(self.promise, boot=boot))
+        if self.promise.epoch:
+            self.timer.hold_after_start()
+        self.timer.rest()
+
+    def close(self) -> None:
+        self.copy.close()
+        self._promises.close()
+
+    # ---- the promise
+
+    @property
+    def promise(self) -> Promise:
+        """As it is on the disk."""
+        return self._promises.promise
+
+    def note(self, promise: Promise) -> None:
+        """Durable on return, where it says something else than before."""
+        if promise != self.promise:
+            self._promises.write(promise)
+
+    def set_whole(self, is_whole: bool) -> None:
+        self.note(replace(self.promise, is_whole=is_whole))
+
+    def promise_epoch(self, epoch: int, candidate: str | None, founding: Founding | None = None) -> None:
+        """Durable on return. From now on nothing of an older epoch is answered or taken."""
+        self.timer.answer_nobody()  # prove: promise-ends-old-answers
+        promise = self.promise
+        self._promises.write(replace(promise, epoch=epoch, candidate=candidate, founding=founding or promise.founding))
+        self._depose_before(epoch)
+
+    def _depose_before(self, epoch: int) -> None:
+        term = self.term
+        if term is not None and term.epoch < epoch:
+            term.depose()
+
+    @property
+    def is_promise_lost(self) -> bool:
+        return self._promises.is_lost
+
+    def open_promise_again(self) -> None:
+        """After a failure of the disk. What was being promised then may stand there, or not."""
+        self._promises.open_again()
+        if self.problem == PROMISE_LOST:
+            self.say_problem("")
+        self._depose_before(self.promise.epoch)
+
+    # ---- what it is
+
+    @property
+    def store(self) -> str:
+        return self.promise.store
+
+    @property
+    def header(self) -> SetHeader | None:
+        """What the newest header in the own journal says of the set."""
+        term = self.term
+        return term.header if term is not None and term.marks.first is not None else self.copy.standing.header
+
+    @property
+    def voters(self) -> Voters | None:
+        """By the newest header, final or not; else by the founding that was promised to."""
+        header = self.header
+        if header is not None:
+            return Voters(header.voters, header.names)
+        founding = self.promise.founding
+        return None if founding is None else founding.voters
+
+    @property
+    def is_voter(self) -> bool:
+        voters = self.voters
+        return voters is not None and self.store in voters
+
+    @property
+    def set(self) -> str | None:
+        """That of the newest header, or that whose journal is being copied and whose first header is still to come."""
+        header = self.header
+        if header is not None:
+            return str(header.id)
+        return self.promise.set if self.position > BEFORE_ALL else None
+
+    @property
+    def position(self) -> Position:
+        """All that was received or written, synced or not."""
+        term = self.term
+        if term is not None and term.marks.first is not None:
+            return Position(term.epoch, *term.marks.written)
+        return self.copy.position
+
+    @property
+    def highest(self) -> int:
+        """Of the epochs and file numbers that it has or promised."""
+        return max(self.promise.epoch, self.position.epoch, *self.files.list(), 0)
+
+    @property
+    def leads(self) -> bool:
+        """Elected, and made master."""
+        term = self.term
+        return term is not None and not term.is_over and term.is_taken
+
+    def say_problem(self, problem: str) -> None:
+        """``problem``: "" when there is none any more."""
+        if problem != self.problem:
+            self.problem = problem
+            if problem:
+                log.error("%s", problem)
+            self.record("replica-problem", reason=problem)
+
+    def say_waiting(self, reason: str) -> None:
+        if reason != self.waiting:
+            self.waiting = reason
+            log.warning("%s", reason)
+
+    # ---- the journal
+
+    def scan(self, *, has_lost_power: bool = False) -> None:
+        """Read what stands in the own journal. ``has_lost_power``: since this store ran last."""
+        standing = self.copy.scan()
+        if standing.damage is not None and has_lost_power:
+            # Of batches that were written and not synced one may be there without that before it: only in the last
+            # file, for each is synced before the next is begun.
+            log.warning("not all was on the disk at the power loss: %s; what stands behind it goes", standing.damage)
+            self.copy.end_tail()
+            standing = self.copy.scan()
+        promise = self.promise
+        if standing.header is not None and promise.founding is not None:
+            self.note(replace(promise, set=standing.header.id, founding=None))
+        if standing.damage is not None:
+            self.set_whole(False)
+            self.say_problem(f"the copy of the journal is damaged, and is fetched again: {standing.damage}")
+
+    def give_up_files(self, files: Sequence[int]) -> None:
+        """Some of the own journal is damaged or missing: until it was got from others this node neither stands nor
+        promises."""
+        self._damaged.update(files)
+        self.set_whole(False)
+        self.say_problem(f"files {', '.join(map(str, files))} are damaged: they are fetched from another node")
+
+    def end_term(self) -> None:
+        """Be a follower again. The store writes no more."""
+        self.term = None
+        if self._damaged:
+            self.copy.set_aside(self._damaged)
+            self._damaged.clear()
+        self.scan()

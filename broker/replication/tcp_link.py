@@ -1,0 +1,215 @@
+"""One connection to a member over TCP: bytes that wait to be sent, TLS, and the messages in what arrives.
+
+``send`` writes at once when nothing waits, on the thread that calls it: a batch does not wait for another thread. What
+the socket does not take waits in order, and the network's thread sends it on. Data is not copied on its way: a message
+is a head and its data, given to the socket together.
+
+With TLS one thread at a time uses the socket, for reading, too: OpenSSL asks for it.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from itertools import islice
+from typing import Final
+
+from tandemmq.broker.replication.handshake import Handshake
+from tandemmq.broker.replication.messages import HANDSHAKE_BYTES_MAX, FrameReader, Message, encode_parts
+from tandemmq.broker.replication.network import Member
+
+RECEIVED_BYTES_MAX: Final = 256 << 10  # by one call
+BUFFERS_MAX: Final = 64  # of one call that sends
+# What OpenSSL did not take it has to be given again, so pieces are always cut at the same places.
+TLS_PIECE_BYTES: Final = 64 << 10
+
+
+class Stage(Enum):
+    CONNECTING = auto()
+    ENCRYPTING = auto()  # TLS has its own handshake
+    GREETING = auto()
+    UP = auto()
+    DOWN = auto()
+
+
+class TcpLink:
+    """``attend``: have the network's thread look at this link; from any thread.
+
+    ``member`` is there when it is up. What other modules than the network use is in ``network.Link``; the rest is used
+    on the network's thread.
+    """
+
+    member: Member
+
+    def __init__(
+        self, sock: socket.socket, *, target: str | None, peer: str, attend: Callable[[TcpLink], object]
+    ) -> None:
+        self.sock = sock
+        self.target = target  # the store that was dialed; None: it dialed us
+        self.peer = peer  # for logs: where it is
+        self.stage = Stage.CONNECTING
+        self.deadline: float | None = None  # it is up by then
+        self.up_at = 0.0
+        self.handshake: Handshake | None = None
+        self.reader = FrameReader(HANDSHAKE_BYTES_MAX)
+        self.ended_by: str | None = None  # why: somebody closed it, or the socket failed
+        self._attend = attend
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._is_waited_for = 0
+        self._waiting: deque[memoryview] = deque()
+        self._unsent = 0
+        self._must_read_first = False
+
+    def __str__(self) -> str:
+        return f"{self.member.node} at {self.peer}" if self.stage is Stage.UP else self.peer
+
+    @property
+    def is_ours(self) -> bool:
+        return self.target is not None
+
+    # ---- any thread
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._unsent
+
+    def send(self, message: Message) -> None:
+        head, rest = encode_parts(message)
+        size = len(head) + len(rest)
+        with self._lock:
+            if self.ended_by is not None:
+                return
+            sent = 0
+            is_first = not self._waiting
+            if is_first and not isinstance(self.sock, ssl.SSLSocket):
+                sent = self._transmit([head, rest] if rest else [head])
+                if sent == size:
+                    return
+            if self.ended_by is None:
+                self._put((head, rest), sent)
+                if is_first and isinstance(self.sock, ssl.SSLSocket):
+                    self._flush()
+                    if not self._waiting and self.ended_by is None:
+                        return
+        if is_first:  # else the network's thread waits for the socket anyway
+            self._attend(self)
+
+    def wait_sent(self, below: int, timeout: float) -> bool:
+        with self._changed:
+            self._is_waited_for += 1
+            try:
+                self._changed.wait_for(lambda: self._unsent < below or self.ended_by is not None, timeout)
+                return self._unsent < below and self.ended_by is None
+            finally:
+                self._is_waited_for -= 1
+
+    def close(self, reason: str) -> None:
+        with self._lock:
+            self._end(reason)
+        self._attend(self)
+
+    # ---- the network's thread
+
+    @property
+    def wants_to_write(self) -> bool:
+        """Bytes wait for the socket to take them."""
+        return bool(self._waiting) and not self._must_read_first
+
+    def flush(self) -> None:
+        """Send what waits, as far as the socket takes it."""
+        with self._lock:
+            if self.ended_by is None:
+                self._flush()
+
+    def receive(self) -> int | None:
+        """Have ``reader`` take what has arrived: how many bytes, 0 at the end, None if nothing has. Raises OSError."""
+        reader = self.reader
+        try:
+            if isinstance(self.sock, ssl.SSLSocket):
+                data = self._decrypt(self.sock)
+            elif (place := reader.place) is not None:
+                count = self.sock.recv_into(place)
+                reader.filled(count)
+                return count
+            else:
+                data = self.sock.recv(RECEIVED_BYTES_MAX)
+            reader.feed(data)
+            return len(data)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        finally:
+            self._must_read_first = False
+
+    def _decrypt(self, sock: ssl.SSLSocket) -> bytes:
+        """One call gives out one record of TLS at most, which is little."""
+        parts: list[bytes] = []
+        have = 0
+        with self._lock:
+            try:
+                while have < RECEIVED_BYTES_MAX and (data := sock.recv(RECEIVED_BYTES_MAX)):
+                    parts.append(data)
+                    have += len(data)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                if not parts:
+                    raise
+        return b"".join(parts)
+
+    def shut(self, reason: str) -> None:
+        """No byte moves any more."""
+        with self._lock:
+            self._end(reason)
+            self.stage = Stage.DOWN
+            self.sock.close()
+
+    # ---- under the lock
+
+    def _end(self, reason: str) -> None:
+        if self.ended_by is None:
+            self.ended_by = reason
+        self._waiting.clear()
+        self._unsent = 0
+        self._changed.notify_all()
+
+    def _put(self, parts: tuple[bytes | bytearray | memoryview, ...], sent: int) -> None:
+        """Behind what waits: these, but for so many bytes of them."""
+        for part in parts:
+            if sent < len(part):
+                self._waiting.append(memoryview(part)[sent:])
+                self._unsent += len(part) - sent
+            sent = max(0, sent - len(part))
+
+    def _transmit(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        """How much of it the socket took."""
+        try:
+            if isinstance(self.sock, ssl.SSLSocket):
+                return self.sock.send(buffers[0][:TLS_PIECE_BYTES])
+            return self.sock.sendmsg(buffers)
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            return 0
+        except ssl.SSLWantReadError:
+            self._must_read_first = True
+            return 0
+        except OSError as error:
+            self._end(error.strerror or str(error))
+            return 0
+
+    def _flush(self) -> None:
+        while self._waiting:
+            sent = self._transmit(list(islice(self._waiting, BUFFERS_MAX)))
+            if not sent:
+                return
+            self._unsent -= sent
+            while sent:
+                first = self._waiting[0]
+                if sent < len(first):
+                    self._waiting[0] = first[sent:]
+                    break
+                sent -= len(first)
+                self._waiting.popleft()
+            if self._is_waited_for:
+                self._changed.notify_all()

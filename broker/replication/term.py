@@ -1,0 +1,377 @@
+"""One term of one master of a set: what it writes, who has it, who still answers (docs/formats/replication.md).
+
+The storage thread writes and waits; the network's thread tells of HAVEs and ALIVE answers; the replica's thread begins
+streams. One guard is held for moments only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from tandemmq.broker.replication.election import LEASE
+from tandemmq.broker.replication.errors import ChangeRefused
+from tandemmq.broker.replication.marks import NOWHERE, Marks, Place
+from tandemmq.broker.replication.messages import Alive, Bytes, FinalUpTo, Have, Message
+from tandemmq.broker.replication.network import Link
+from tandemmq.broker.replication.pace import Pace
+from tandemmq.broker.replication.positions import Lineage
+from tandemmq.broker.replication.stream import CHUNK_BYTES, Stream
+from tandemmq.broker.replication.voters import Voters, quorum_th
+from tandemmq.config.replication import Sync
+from tandemmq.journal.errors import Deposed, JournalMissing
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.scan import scan
+from tandemmq.store.records.headers import SetHeader
+from tandemmq.store.recovery.header_reader import HeaderReader
+from tandemmq.store.threads import Threads
+from tandemmq.store.writer.journal_end import NoProof
+
+log = logging.getLogger(__name__)
+
+#: Who waits for followers shows this often that it lives.
+PATIENCE_SECONDS: Final = 0.1
+LINEAGE_MAX: Final = 1_000
+DEPOSED: Final = "this node leads no more"
+
+
+class Term:
+    """``epoch`` is the number of its first file. ``header``: what its headers say of the set.
+
+    ``granted`` is when, by the clock, the promises were asked for that elected it, by store.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        epoch: int,
+        header: SetHeader,
+        files: JournalFiles,
+        *,
+        sync: Sync,
+        timeout_seconds: float,
+        granted: dict[str, float],
+        threads: Threads,
+    ) -> None:
+        self.epoch = epoch
+        self.header = header
+        self.files = files
+        self.marks = Marks(store, Voters(header.voters, header.names), sync)
+        self.lease_seconds = LEASE * timeout_seconds
+        self.pace = Pace(threads.monotonic)
+        self.is_over = False
+        self.is_taken = False  # by the lock thread, until it lets go
+        self.has_begun = False
+        self.has_ended = threads.event()
+        self.is_let_go = False  # the store ended it by itself: nobody lost it
+        self.streams: dict[str, Stream] = {}
+        self._store = store
+        self._threads = threads
+        self._answered = granted
+        self._asked: dict[int, float] = {}
+        self._numbers = itertools.count(1)
+        self._guard = threads.lock()
+        self._changed = threads.event()
+        self._wanted: tuple[Place, bool] | None = None
+        self._free: dict[str, int] = {}  # what others said is free on their volumes
+        self._wrote_at = 0.0
+        self._told = NOWHERE
+        self._changed_at = NOWHERE  # where the header of the last change ends
+        self._ends: dict[int, int] = {}
+        self._headers = HeaderReader(files)
+        self._reading = threads.lock()
+        self._needed: Callable[[], tuple[int, ...]] = tuple
+        self._next: SetHeader | None = None  # with other voters, once a file begins with it
+        self._said = header  # by the newest header, which may not be written yet
+
+    # ---- the lease
+
+    @property
+    def lease_from(self) -> float:
+        """Since when, by the clock, a quorum is known to follow: it was asked then, and has answered."""
+        now = self._threads.boottime()
+        voters = self.marks.voters
+        answered = [now if each == self._store else self._answered.get(each, -1e9) for each in voters.ids]
+        since = quorum_th(answered, voters.quorum)  # prove: lease-by-a-quorum "voters.quorum" -> "1"
+        return -1e9 if since is None else since
+
+    @property
+    def has_lease(self) -> bool:
+        return not self.is_over and self._threads.boottime() - self.lease_from < self.lease_seconds
+
+    def ask_alive(self, milliseconds: int) -> None:
+        """Ask all followers whether they still follow, and for so long will follow nobody else."""
+        self.tell(self.alive(milliseconds))
+
+    def alive(self, milliseconds: int) -> Alive:
+        """The question. Any thread."""
+        number = next(self._numbers)
+        self._asked[number] = self._threads.boottime()  # prove: lease-from-before-asking
+        self._asked.pop(number - 1_000, None)
+        return Alive(self.epoch, number, milliseconds)
+
+    def alive_answered(self, store: str, number: int) -> None:
+        asked_at = self._asked.get(number)
+        if asked_at is not None:
+            self._answered[store] = max(asked_at, self._answered.get(store, asked_at))
+
+    def tell(self, message: Message) -> None:
+        """All followers."""
+        for stream in list(self.streams.values()):
+            stream.link.send(message)
+
+    def lag(self, place: Place) -> int:
+        """How many bytes of the journal lie behind ``place``, at most: of a file whose end is not known, all count."""
+        file, end = place
+        last, written = self.marks.written
+        lag = -end if file else 0
+        for each in self.files.list():
+            if file <= each < last:
+                known = self._ends.get(each)
+                lag += self._size(each) if known is None else known
+        return max(0, lag + written)
+
+    def _size(self, file: int) -> int:
+        try:
+            return self.files.size(file)
+        except FileNotFoundError:
+            return 0
+
+    # ---- followers
+
+    def lineage(self) -> Lineage:
+        """Where each epoch ended, this one so far."""
+        return (*self.header.lineage, (self.epoch, *self.marks.written))
+
+    def add(self, stream: Stream) -> None:
+        """After ``drop`` of an older one of that store."""
+        self.streams[stream.link.member.store] = stream
+        stream.start()
+
+    def remove(self, stream: Stream) -> None:
+        if self.streams.get(stream.link.member.store) is stream:
+            self.drop(stream.link.member.store)
+
+    def drop(self, store: str) -> None:
+        """Nothing more is sent to that follower, and what it had in memory does not count: it may have been started
+        again."""
+        stream = self.streams.pop(store, None)
+        if stream is not None:
+            stream.end()
+        with self._guard:
+            self.marks.lost(store)
+
+    def stream(self, link_store: str) -> Stream | None:
+        return self.streams.get(link_store)
+
+    def have(self, link: Link, message: Have) -> None:
+        """A follower has more. The network's thread."""
+        store = link.member.store
+        stream = self.streams.get(store)
+        if stream is None or stream.link is not link:  # prove: have-of-this-life
+            return
+        stream.had((message.file, message.end))
+        self._free[store] = message.free
+        if not message.file:
+            return
+        with self._guard:
+            self.marks.have(store, (message.file, message.end), on_disk=message.on == "disk")
+            self._after_change()
+
+    def _after_change(self) -> None:
+        if self._wanted is not None and self._is_reached(*self._wanted):
+            self._changed.set()
+
+    def tell_final(self) -> None:
+        """Tell followers what is final, if that is news. The replica's thread, now and then: only their standbys wait
+        for it, and a frame for each batch would wake every one of them twice."""
+        final = self.marks.final
+        if final > self._told:
+            self._told = final
+            self.tell(FinalUpTo(self.epoch, *final))
+
+    def _is_reached(self, place: Place, must_be_final: bool) -> bool:
+        return (self.marks.final if must_be_final else self.marks.confirmed) >= place
+
+    @property
+    def free_bytes(self) -> int | None:
+        """A quorum has so much free, this node not counted; None: it is the only voter."""
+        voters = self.marks.voters
+        if len(voters.ids) == 1:
+            return None
+        free = [1 << 62 if each == self._store else self._free.get(each, 0) for each in voters.ids]
+        return quorum_th(free, voters.quorum)
+
+    # ---- the storage thread
+
+    def begin(self, needed: Callable[[], tuple[int, ...]]) -> None:
+        """All that was there is read; the header comes next. ``needed``: the files that the state needs."""
+        with self._guard:
+            if self.is_over:  # prove: deposed-begins-nothing
+                raise Deposed(self.epoch, DEPOSED)
+            self._needed = needed
+            self.has_begun = True
+
+    def needed_files(self) -> tuple[int, ...]:
+        """What the state needs."""
+        return self._needed()
+
+    def wrote(self, file: int, offset: int, data: bytes | bytearray, end: int) -> None:
+        self._wrote_at = self._threads.monotonic()
+        messages = self._messages(file, offset, data, end)
+        with self._guard:
+            if self.is_over:  # prove: deposed-writes-nothing-that-counts
+                raise Deposed(self.epoch, DEPOSED)
+            if file > self.marks.written[0] and self._said is not self.header:
+                self.header = self._said
+                self.marks.change(Voters(self.header.voters, self.header.names))  # prove: new-voters-count-from-header
+                self._changed_at = (file, end)  # prove: one-change-at-a-time
+                if self._next is self.header:
+                    self._next = None
+            self.marks.wrote((file, end))
+            self._after_change()
+            streams = list(self.streams.values())
+        for stream in streams:
+            stream.wrote(messages, (file, end))
+
+    def _messages(self, file: int, offset: int, data: bytes | bytearray, end: int) -> list[Bytes]:
+        length = self._length(file)
+        if len(data) <= CHUNK_BYTES:
+            return [Bytes(self.epoch, file, offset, end, length, data)]
+        starts = range(0, len(data), CHUNK_BYTES)
+        return [
+            Bytes(
+                self.epoch,
+                file,
+                offset + start,
+                end if start == starts[-1] else 0,
+                length,
+                data[start : start + CHUNK_BYTES],
+            )
+            for start in starts
+        ]
+
+    def _length(self, file: int) -> int:
+        try:
+            return self.files.size(file)
+        except FileNotFoundError as error:
+            raise Deposed(file, "its name is gone") from error
+
+    def sealed(self, file: int, end: int) -> None:
+        self._ends[file] = end
+        for stream in list(self.streams.values()):
+            stream.sealed(file, end)
+
+    def synced(self, file: int, end: int) -> None:
+        with self._guard:
+            self.marks.sync((file, end))
+            self._after_change()
+
+    def settle(self, place: Place, *, must_be_final: bool, alive: Callable[[], object]) -> None:
+        """Returns when all up to there is confirmed, or final. Raises Deposed, and NoProof without a lease."""
+        while True:
+            with self._guard:
+                if self.is_over:  # prove: deposed-confirms-nothing
+                    raise Deposed(self.epoch, DEPOSED)
+                if not self.has_lease:  # prove: no-lease-no-receipt
+                    raise NoProof("no quorum answers")
+                if self._is_reached(place, must_be_final):
+                    self._wanted = None
+                    if not must_be_final:
+                        self.pace.settled(self._threads.monotonic() - self._wrote_at)
+                    return
+                self._wanted = place, must_be_final
+                self._changed.clear()
+            alive()
+            self._changed.wait(PATIENCE_SECONDS)
+
+    def said_next(self) -> SetHeader:
+        """What the header of the next file says, which is made now. The storage thread."""
+        with self._guard:
+            self._said = self._next or self.header
+            return self._said
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the list of voters is final, and so is the first batch of this epoch."""
+        before = max(self._changed_at, self.marks.first or (self.epoch, 1))
+        is_changing = self._next is not None or self._said is not self.header
+        # prove: change-waits-for-the-one-before "self.marks.final >= before" -> "True"
+        return not is_changing and self.marks.final >= before
+
+    def propose(self, voters: Voters) -> None:
+        """The next file begins with these. Raises ChangeRefused while what was there before is not final."""
+        with self._guard:
+            if not self.is_settled:
+                raise ChangeRefused("the change before it, or the first batch of this epoch, is not final yet")
+            self._next = SetHeader(self.header.id, voters.ids, voters.names, self.header.lineage)
+
+    def give_up_change(self) -> None:
+        """The file with the proposed voters did not come about."""
+        with self._guard:
+            if self._next is not None:
+                self._next, self._changed_at = None, NOWHERE
+
+    def end_unbegun(self) -> None:
+        """Nobody is to begin it; who has begun ends it himself."""
+        with self._guard:
+            if self.has_begun:
+                return
+            self.is_over = True
+        self.end()
+
+    def depose(self) -> None:
+        """Nothing is confirmed any more once this has returned. Any thread."""
+        with self._guard:
+            self.is_over = True
+        self._changed.set()
+
+    def end(self) -> None:
+        """The store writes no more."""
+        with self._guard:
+            self.is_let_go = self.is_let_go or not self.is_over
+        self.depose()
+        for stream in list(self.streams.values()):
+            stream.end()
+        self.has_ended.set()
+
+    # ---- what streams read (stream.Journal)
+
+    @property
+    def written(self) -> Place:
+        return self.marks.written
+
+    def end_of(self, file: int) -> int | None:
+        """As ``stream.Journal``."""
+        if file == self.marks.written[0]:
+            return None
+        end = self._ends.get(file)
+        if end is None:
+            with self._reading:
+                self._headers.refresh()
+                end = self._headers.epoch_history.ends.get(file)
+                if end is None:
+                    end = self._scanned_end(file)
+                self._ends[file] = end
+        return end
+
+    def _scanned_end(self, file: int) -> int:
+        end = 0
+        try:
+            for batch in scan(self.files, file):
+                end = batch.end
+        except JournalMissing as error:
+            raise FileNotFoundError(str(error)) from error
+        return end
+
+    def after(self, file: int) -> int | None:
+        """As ``stream.Journal``."""
+        last = self.marks.written[0]
+        return next((each for each in self.files.list() if file < each <= last), None)
+
+
+def header_of_term(set_id: str, voters: Voters, lineage: Iterable[tuple[int, int, int]]) -> SetHeader:
+    """What the headers of a new epoch say of the set. ``lineage``: where each former epoch ended."""
+    return SetHeader(set_id, voters.ids, voters.names, tuple(lineage)[-LINEAGE_MAX:])

@@ -1,0 +1,59 @@
+"""What an operator may ask of a master: one voter more or less, and who is to lead next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tandemmq.broker.replication.errors import ChangeRefused
+from tandemmq.broker.replication.known import Known
+from tandemmq.broker.replication.stream import Stream
+from tandemmq.broker.replication.term import Term
+from tandemmq.broker.replication.voters import Voters
+
+
+def with_voter(term: Term, wanted: str) -> Voters:
+    """``wanted``, here and below: a store id, or the name of a node that is unique among those known. Raises
+    ChangeRefused."""
+    voters = term.marks.voters
+    learners = {store: each for store, each in list(term.streams.items()) if store not in voters}
+    stream = _only_one(wanted, learners, "learner that follows")
+    _refuse_behind(stream)
+    return voters.add(stream.link.member.store, stream.link.member.node)
+
+
+def without_voter(term: Term, wanted: str, own: str) -> Voters:
+    """``own``: the master. Raises ChangeRefused."""
+    voters = term.marks.voters
+    known = {store: voters.name(store) for store in voters.ids}
+    store = next((each for each, node in known.items() if wanted in (each, node)), None)
+    if store is None:
+        raise ChangeRefused(f"{wanted} is no voter; there are {', '.join(known.values())}")
+    if store == own:
+        raise ChangeRefused("the master does not remove itself: hand over first")
+    return voters.remove(store)
+
+
+def next_leader(term: Term, wanted: str, known: Known) -> str:
+    """A follower that can be elected when this node leads no more; its store id. Raises ChangeRefused."""
+    stream = _only_one(wanted, dict(term.streams), "follower")
+    store, name = stream.link.member.store, stream.link.member.node
+    if store not in term.marks.voters:
+        raise ChangeRefused(f"{name} has no vote, so it cannot be elected")
+    _refuse_behind(stream)
+    heard = known.of(store)
+    if heard is not None and (heard[0].get("problem") or not heard[0].get("is_whole", True)):
+        raise ChangeRefused(f"{name} cannot be elected: {heard[0].get('problem') or 'it lacks files'}")
+    return store
+
+
+def _only_one(wanted: str, streams: Mapping[str, Stream], kind: str) -> Stream:
+    found = [each for store, each in streams.items() if wanted in (store, each.link.member.node)]
+    if len(found) != 1:
+        there = ", ".join(f"{each.link.member.node} ({store})" for store, each in streams.items()) or "nobody"
+        raise ChangeRefused(f"{wanted} is no {kind}; there is {there}")
+    return found[0]
+
+
+def _refuse_behind(stream: Stream) -> None:
+    if not stream.is_live:
+        raise ChangeRefused(f"{stream.link.member.node} has not caught up")

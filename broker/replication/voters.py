@@ -1,0 +1,73 @@
+"""Whose promises and disks count, and how many of them are enough. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+
+@dataclass(frozen=True, slots=True)
+class Voters:
+    """The stores that count, and what people call their nodes."""
+
+    ids: tuple[str, ...]
+    names: Mapping[str, str]  # store id -> node; for people, it decides nothing
+
+    def __post_init__(self) -> None:
+        assert len(set(self.ids)) == len(self.ids), "a voter counts once"
+
+    def __hash__(self) -> int:
+        return hash(self.ids)
+
+    def __contains__(self, store: object) -> bool:
+        return store in self.ids
+
+    @property
+    def quorum(self) -> int:
+        """More than half. Two quorums of these voters share a store, and so do a quorum of these and one of a list
+        that has one store more or one less."""
+        return len(self.ids) // 2 + 1  # prove: more-than-half " + 1"
+
+    def have_quorum(self, stores: Collection[str]) -> bool:
+        """Whether enough voters are among ``stores``; who is no voter does not count."""
+        return sum(store in stores for store in self.ids) >= self.quorum
+
+    def name(self, store: str) -> str:
+        """What people call it: its node, or the beginning of its id."""
+        return self.names.get(store, store[:8])
+
+    def add(self, store: str, node: str) -> Voters:
+        """These and one more, who was none."""
+        assert store not in self.ids, "who is a voter is not added"
+        return Voters((*self.ids, store), {**self.names, store: node})
+
+    def remove(self, store: str) -> Voters:
+        """These without one, who was one and not the last."""
+        assert store in self.ids, "who is no voter is not removed"
+        assert len(self.ids) > 1, "somebody has to vote"
+        return Voters(
+            tuple(voter for voter in self.ids if voter != store),
+            {voter: node for voter, node in self.names.items() if voter != store},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Founding:
+    """A set that is to be: its id and its first voters."""
+
+    set: str
+    voters: Voters
+
+
+class Ordered(Protocol):
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+T = TypeVar("T", bound=Ordered)
+
+
+def quorum_th(values: Iterable[T], quorum: int) -> T | None:
+    """The greatest value that at least ``quorum`` of them reach. None if there are not so many."""
+    ordered = sorted(values, reverse=True)  # prove: reached-by-a-quorum ", reverse=True"
+    return ordered[quorum - 1] if len(ordered) >= quorum else None

@@ -1,0 +1,276 @@
+"""The directory of a set in ZooKeeper.
+
+    /default/orders                    `zk_path` and the broker's name; stays
+    /default/orders/nodes              stays
+    /default/orders/nodes/<store id>   JSON of an Entry and a nonce; goes with the session of the node that made it
+
+One thread watches: it lists all entries, writes our own where it is missing or old, and waits for the next watch.
+Each turn is whole in itself, so whatever was missed meanwhile, by a lost session or a server set back, is found then.
+
+A node of our store id that we did not make is either from our former process, which has ended, or from a copy of our
+store directory, which runs. It is replaced once; if it comes back, its owner lives, and that is told as a problem.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from tandemmq.broker.replication.directory import Entry
+from tandemmq.locker.contract import BootClock, LockRefused, LockUnavailable
+from tandemmq.locker.zookeeper.session import ZooKeeperSession
+from tandemmq.store.threads import OS_THREADS, Threads
+
+#: Who proves the password to the servers; an ACL names a user and a password.
+USER: Final = "tandemmq"
+#: Every call ends by then.
+CALL_SECONDS_MAX: Final = 2.0
+CONNECT_SECONDS_MAX: Final = 2.0
+#: What `end` waits for: the call that is under way, and the end of the session.
+END_SECONDS_MAX: Final = 4.0
+#: Between attempts while the servers cannot be asked.
+RETRY_SECONDS: Final = 0.2
+#: Everything is listed so often at least, though nothing was heard.
+LIST_SECONDS_MAX: Final = 10.0
+#: A session that is not heard of for its length is given up for a new one; then after twice as long, up to this.
+PATIENCE_SECONDS_MAX: Final = 60.0
+#: A directory of more members, or one larger entry, is not ours.
+ENTRIES_MAX: Final = 64
+ENTRY_BYTES_MAX: Final = 64 << 10
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperPlace:
+    """`[replication]`: HOST:PORT,…; where the sets of these servers lie; the broker's name; what is asked for."""
+
+    hosts: str
+    path: str
+    broker: str
+    session_timeout_seconds: float
+    password: str = ""
+
+    @property
+    def nodes(self) -> str:
+        return f"{self.path}/{self.broker}/nodes"
+
+    @property
+    def digest(self) -> str | None:
+        return f"{USER}:{self.password}" if self.password else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A node as it was read. ``entry`` is None for what no member wrote."""
+
+    entry: Entry | None
+    nonce: str
+    content: bytes
+    version: int
+    owner: int
+
+
+class ZooKeeperDirectory:
+    """A `Directory`. Needs the extra `zookeeper`; raises UnknownLocker without."""
+
+    def __init__(self, place: ZooKeeperPlace, threads: Threads = OS_THREADS) -> None:
+        self._place = place
+        self._threads = threads
+        self._nonce = os.urandom(8).hex()
+        self._guard = threads.lock()
+        self._wake = threads.event()
+        self._ended = threads.event()
+        self._session = self._new_session()
+        self._timeout_seconds = place.session_timeout_seconds
+        self._own: Entry | None = None
+        self._others: tuple[Entry, ...] = ()
+        self._problem: str | None = "nobody was asked yet"
+        self._told: tuple[Entry, ...] = ()
+        self._replaced: set[str] = set()  # nonces, a few in the life of a process
+        self._failing_since: float | None = None
+        self._patience_seconds = place.session_timeout_seconds
+        self._on_change: Callable[[], None] = lambda: None
+        self._thread = threads.thread(self._run, "tandemmq-directory")
+
+    @property
+    def where(self) -> str:
+        return f"the ZooKeeper node {self._place.nodes} at {self._place.hosts}"
+
+    # Any thread
+
+    def start(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self._thread.start()
+
+    def publish(self, entry: Entry) -> None:
+        with self._guard:
+            self._own = entry
+        self._wake.set()
+
+    def entries(self) -> tuple[Entry, ...]:
+        with self._guard:
+            own = () if self._own is None else (self._own,)
+            others = (entry for entry in self._others if self._own is None or entry.store != self._own.store)
+            return tuple(sorted((*others, *own), key=lambda entry: entry.store))
+
+    @property
+    def session_timeout_seconds(self) -> float:
+        return self._timeout_seconds
+
+    @property
+    def problem(self) -> str | None:
+        return self._problem
+
+    def end(self) -> None:
+        self._ended.set()
+        self._wake.set()
+        if self._thread.native_id is None:
+            return  # it was never started
+        if self._thread.native_id != self._threads.native_id():
+            self._thread.join(END_SECONDS_MAX)
+
+    # The directory's own thread
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._wake.clear()
+            pause = LIST_SECONDS_MAX
+            try:
+                self._problem = self._turn()
+                self._failing_since, self._patience_seconds = None, self._timeout_seconds
+            except (LockUnavailable, LockRefused) as error:
+                self._failed(str(error))
+                pause = RETRY_SECONDS
+            except Exception as error:  # kazoo's own mistakes: who does not see the directory goes on without
+                log.exception("%s", self.where)
+                self._failed(f"{self.where} cannot be asked: {error!r}")
+                pause = RETRY_SECONDS
+            self._tell()
+            self._wake.wait(pause)
+        self._session.close()
+
+    def _turn(self) -> str | None:
+        """Read everything, and write our own entry if it is not there as it should be. Returns the problem, if any."""
+        self._session.connect(CONNECT_SECONDS_MAX)
+        self._timeout_seconds = round(self._session.timeout_seconds, 3)
+        found = self._list()
+        entries = [each.entry for each in found.values() if each.entry is not None]
+        with self._guard:
+            self._others = tuple(entries)
+            own = self._own
+        return None if own is None else self._write(own, found.get(own.store))
+
+    def _list(self) -> dict[str, _Found]:
+        """All nodes by store id. From here on a change of any wakes us."""
+        from kazoo.exceptions import NoNodeError
+
+        try:
+            names = self._call("get_children", self._place.nodes, watch=self._changed)
+        except NoNodeError:
+            self._make_parents()
+            names = self._call("get_children", self._place.nodes, watch=self._changed)
+        found: dict[str, _Found] = {}
+        for name in sorted(names)[:ENTRIES_MAX]:
+            try:
+                content, status = self._call("get", f"{self._place.nodes}/{name}", watch=self._changed)
+            except NoNodeError:
+                continue  # it went: the watch on its parent has woken us
+            entry, nonce = decode(content)
+            if entry is not None and entry.store != name:
+                entry = None
+            found[name] = _Found(entry, nonce, content, status.version, status.ephemeralOwner)
+        return found
+
+    def _make_parents(self) -> None:
+        """`zk_path` belongs to all sets that share it, so anybody may add to it; what lies below our name is ours."""
+        from kazoo.security import OPEN_ACL_UNSAFE
+
+        self._call("ensure_path", self._place.path, OPEN_ACL_UNSAFE)
+        self._call("ensure_path", self._place.nodes)
+
+    def _write(self, own: Entry, found: _Found | None) -> str | None:
+        """What is written now is read, and compared, by the next turn: the watch wakes us."""
+        from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+        path, content = f"{self._place.nodes}/{own.store}", encode(own, self._nonce)
+        try:
+            if found is not None and found.owner == self._session.number:
+                if found.content != content:
+                    self._call("set", path, content, version=found.version)
+                return None
+            if found is not None:
+                if found.nonce != self._nonce and found.nonce in self._replaced:
+                    address = "an unknown address" if found.entry is None else found.entry.address
+                    return (
+                        f"{self.where} has our store id from another process, at {address}: one of the two store "
+                        "directories is a copy. Stop the broker that uses the copy"
+                    )
+                self._replaced.add(found.nonce)
+                self._call("delete", path, version=found.version)
+            self._call("create", path, content, ephemeral=True)
+        except (NodeExistsError, NoNodeError, BadVersionError):
+            self._wake.set()  # it changed since it was read
+        return None
+
+    def _call(self, verb: str, *arguments: object, **options: object) -> Any:
+        return self._session.call(verb, *arguments, seconds_max=CALL_SECONDS_MAX, **options)
+
+    def _changed(self, event: object) -> None:
+        """On kazoo's thread: a node, the list of nodes or the connection is not what it was."""
+        self._wake.set()
+
+    def _failed(self, problem: str) -> None:
+        self._problem = problem
+        now = self._threads.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        elif now - self._failing_since > self._patience_seconds:
+            # Servers that were set back refuse a client that has seen more than they have, for as long as it lives.
+            session, self._session = self._session, self._new_session()
+            session.close()
+            self._failing_since = now
+            self._patience_seconds = min(2 * self._patience_seconds, PATIENCE_SECONDS_MAX)
+
+    def _new_session(self) -> ZooKeeperSession:
+        place = self._place
+        return ZooKeeperSession(self.where, place.hosts, place.session_timeout_seconds, place.digest, BootClock())
+
+    def _tell(self) -> None:
+        entries = self.entries()
+        if entries != self._told and not self._ended.is_set():
+            self._told = entries
+            self._on_change()
+
+
+def encode(entry: Entry, nonce: str) -> bytes:
+    """The content of a node. ``nonce`` tells one life of one process from all others."""
+    return json.dumps({**asdict(entry), "nonce": nonce}, ensure_ascii=False, sort_keys=True).encode()
+
+
+def decode(content: bytes | None) -> tuple[Entry | None, str]:
+    """Who wrote this, and the nonce. Never fails: what cannot be read, no member wrote. Keys that are not known come
+    from a newer member, and are passed over."""
+    if content is None or len(content) > ENTRY_BYTES_MAX:
+        return None, ""
+    try:
+        line = json.loads(content)
+        values = {name: line[name] for name in Entry.__dataclass_fields__}
+        nonce = line["nonce"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None, ""
+    connectors = values["connectors"]
+    is_right = (
+        all(isinstance(values[key], str) for key in ("store", "node", "address", "version"))
+        and all(values[key] is None or isinstance(values[key], str) for key in ("set", "admin"))
+        and all(type(values[key]) is int for key in ("weight", "epoch"))
+        and all(isinstance(values[key], bool) for key in ("has_journal", "is_master"))
+        and isinstance(connectors, list)
+        and all(isinstance(uri, str) for uri in connectors)
+        and isinstance(nonce, str)
+    )
+    return (Entry(**{**values, "connectors": tuple(connectors)}), nonce) if is_right else (None, "")

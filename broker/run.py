@@ -1,0 +1,297 @@
+"""The life of a broker process: it stands by, is master, and ends in order when asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from itertools import islice
+
+import uvloop
+
+from tandemmq import __version__, compiled
+from tandemmq.broker.admin.notify import Watchdog, watchdog_period_seconds
+from tandemmq.broker.core import selector
+from tandemmq.broker.core.clock import milliseconds
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.slicing import Slices
+from tandemmq.broker.ha.hung_threads import hung_threads
+from tandemmq.broker.ha.service import AnyStore
+from tandemmq.broker.ha.states import Phase, Role
+from tandemmq.broker.process.allocator import give_back_long_blocks
+from tandemmq.broker.process.garbage import LongLived
+from tandemmq.broker.settings.policies import policies_of
+from tandemmq.broker.wiring import Parts
+from tandemmq.config.changes import changed_for_the_next_start
+from tandemmq.config.errors import SettingsError
+from tandemmq.config.settings import Settings
+from tandemmq.locker.shared_file import SharedFileLocker
+from tandemmq.modes import narrowing, umask_of, wider
+from tandemmq.store.membership import demand_no_set
+from tandemmq.store.volume import Concern, demand_safe
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+LIFE_SECONDS = 0.05
+# At a handover receipts that are on their way are waited for, so long at most.
+PENDING_SECONDS_MAX = 1.0
+# Of so many files of the store it is looked at, at the start, who may read them.
+LOOKED_AT_MAX = 1_000
+
+# Messages and what goes with them make no cycles: reference counts free them, and the collector only has to be rare
+# enough not to look through a full window for nothing.
+GC_ALLOCATIONS = 10_000
+# The middle generation is looked through often, for that holds up the loop by what came since; the old one seldom.
+GC_MIDDLE_ROUNDS, GC_OLD_ROUNDS = 2, 200
+# How long the loop waits for the interpreter while the storage thread works on a large batch, each time that it comes
+# back from a call of the system (Python's own: 5 ms). docs/decisions/0020.
+SWITCH_SECONDS = 0.001
+
+
+def run_broker(settings: Settings, read_again: Callable[[], Settings] | None = None) -> None:
+    """Run a broker until SIGTERM or SIGINT; returns after the handover. Raises what the operator must mend. At SIGHUP
+    ``read_again`` has the settings as they are then, or raises SettingsError.
+
+    Threads that hang may be left (broker.ha.hung_threads).
+    """
+    os.umask(umask_of(int(settings.store.file_mode, 8)))
+    give_back_long_blocks()
+    selector.prepare()
+    # What is there before the first message stays, and need not be looked through again and again.
+    gc.freeze()
+    gc.set_threshold(GC_ALLOCATIONS, GC_MIDDLE_ROUNDS, GC_OLD_ROUNDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    try:
+        runner.run(Broker(settings, read_again).run())
+    finally:
+        if not hung_threads():  # else it would wait for them
+            runner.close()
+
+
+class Broker:
+    """One broker process. Everything on the loop's thread."""
+
+    def __init__(self, settings: Settings, read_again: Callable[[], Settings] | None = None) -> None:
+        self._parts = parts = Parts(settings)
+        self._read_again = read_again
+        self._engine: Engine | None = None
+        self._last_life = time.monotonic()
+        self._awaited: set[str] = set()  # what is noted once a term
+        self._mastership = parts.mastership(self, self._on_role)
+        self._report = parts.report(self._mastership, lambda: self._engine)
+        self._admin = parts.admin(self._report, self._mastership)
+
+    async def run(self) -> None:
+        """Start, stand by or be master, and end in order when asked to."""
+        os.makedirs(self._parts.directory, exist_ok=True)
+        if self._parts.replica is None:
+            demand_no_set(self._parts.directory)
+        self._report.warnings = self._objections()
+        self._parts.ring.start()
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(self._parts.asking)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_stop, signal.Signals(number).name)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        version = f"{__version__} ({compiled.description()})"
+        log.info("%s starts, %s, pid %d, store %s", self._parts.name, version, os.getpid(), self._parts.directory)
+        for warning in self._report.warnings:
+            log.warning("%s", warning)
+        if self._admin is not None:
+            server, guard = self._admin
+            server.bind()
+            guard.start()
+            await server.start()
+        replica = self._parts.replica
+        if replica is not None:
+            replica.on_yield = lambda: loop.call_soon_threadsafe(self._yield)
+            await loop.run_in_executor(None, replica.start)
+        helpers = [asyncio.create_task(self._live(), name="life")]
+        period = watchdog_period_seconds()
+        if period is not None:
+            signs = {
+                "event loop": lambda: self._last_life,
+                "storage thread": self._mastership.storage_seen_alive,
+                "lock": self._mastership.lock_seen_alive,
+            }
+            helpers.append(asyncio.create_task(Watchdog(self._parts.notifier, period, signs).run(), name="watchdog"))
+        try:
+            await self._mastership.run()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            if replica is not None:
+                await loop.run_in_executor(None, replica.end)
+            await self._parts.server.lingered()
+            if self._admin is not None:
+                await self._admin[0].stop()
+            self._parts.server.unbind()
+            self._parts.notifier.close()
+            self._parts.ring.close()
+            self._parts.access.close()
+            for threads in (self._parts.asking, self._parts.working, self._parts.preparing):
+                threads.shutdown(wait=False, cancel_futures=True)
+        log.info("%s ended", self._parts.name)
+
+    def _asked_to_stop(self, name: str) -> None:
+        log.info("%s: %s", name, "handing over" if self._mastership.role is Role.MASTER else "ending")
+        self._parts.notifier.stopping()
+        self._mastership.stop()
+
+    def _yield(self) -> None:
+        """Another node of the set is to be preferred."""
+        yielding = asyncio.ensure_future(self._mastership.handover())
+        yielding.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _reload(self) -> None:
+        """SIGHUP: read settings, users and certificates again, whether their files look changed or not."""
+        log.info("SIGHUP: settings, users and certificates are read again")
+        if self._read_again is not None:
+            reading = asyncio.get_running_loop().run_in_executor(self._parts.asking, self._read_again)
+            reading.add_done_callback(self._take_over)
+        self._parts.access.reload()
+        for tls in self._parts.tls:
+            if tls is not None:
+                tls.reload()
+
+    def _take_over(self, reading: asyncio.Future[Settings]) -> None:
+        """Of the settings that were read what can change while a broker runs holds from now on."""
+        if reading.cancelled():
+            return
+        try:
+            settings = reading.result()
+            policies = policies_of(settings)
+        except SettingsError as error:
+            log.error("SIGHUP: the settings stay as they were: %s", error)
+            return
+        for key in changed_for_the_next_start(self._parts.settings, settings):
+            log.warning("SIGHUP: %s was changed, and holds from the next start", key)
+        self._parts.policies.take_prefetches(policies)
+        log.info("SIGHUP: prefetches are as the settings say")
+        if self._engine is not None:
+            self._engine.take_prefetches()
+
+    def _look_at_files(self) -> None:
+        """Users and certificates that have changed hold from now on."""
+        self._parts.access.look()
+        for tls in self._parts.tls:
+            if tls is not None:
+                tls.look()
+
+    def _objections(self) -> list[str]:
+        """What is unsafe and was chosen all the same. Raises UnsafeVolume."""
+        lines = [] if self._parts.locker.unsafe is None else [f"unsafe: {self._parts.locker.unsafe}"]
+        places = {self._parts.directory: {Concern.FENCE, Concern.DURABILITY}}
+        if self._parts.settings.locker.type == SharedFileLocker.kind:
+            places.setdefault(self._parts.settings.locker.directory or self._parts.directory, set()).add(Concern.LOCK)
+        for place, concerns in places.items():
+            lines += demand_safe(place, self._parts.settings.store.ignore_unsafe_volume, concerns=concerns)
+        return lines + self._open_to_others()
+
+    def _open_to_others(self) -> list[str]:
+        """What was there before and is open to more than ``file_mode`` says, in a sentence."""
+        mode = self._parts.settings.store.file_mode
+        with os.scandir(self._parts.directory) as entries:
+            names = [
+                self._parts.directory,
+                self._parts.index_root,
+                *(each.path for each in islice(entries, LOOKED_AT_MAX)),
+            ]
+        found = list(dict.fromkeys(wider(names, int(mode, 8))))
+        if not found:
+            return []
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        mending = f"chmod -R {narrowing(int(mode, 8))} {names[0]}"
+        return [f"{found[0]}{more}: open to more users than store.file_mode {mode} says; to mend it: {mending}"]
+
+    async def _live(self) -> None:
+        """The loop's sign of life, and the engine's clock for what expires."""
+        last_tick = time.monotonic()
+        lag = self._report.loop_lag
+        while True:
+            await asyncio.sleep(LIFE_SECONDS)
+            now = time.monotonic()
+            lag.note(now - self._last_life - LIFE_SECONDS)
+            self._last_life = now
+            store = self._mastership.store
+            confirmed = 0 if store is None else store.figures.confirmed
+            self._parts.ring.alive(confirmed)
+            self._note_firsts(confirmed)
+            if now - last_tick >= TICK_SECONDS:
+                last_tick = now
+                self._look_at_files()
+                self._parts.look_at_members()
+                if self._engine is not None:
+                    self._engine.tick(milliseconds())
+            if self._engine is not None:
+                self._long_lived.look(self._engine.memory.used)
+
+    def _note_firsts(self, confirmed: int) -> None:
+        """An outage is over for clients when the first is back, and when the first has an answer."""
+        if "first-client" in self._awaited and self._parts.server.connections:
+            self._awaited.discard("first-client")
+            self._parts.ring.record("first-client")
+        if "first-receipt" in self._awaited and confirmed:
+            self._awaited.discard("first-receipt")
+            self._parts.ring.record("first-receipt")
+
+    # ---- what mastership asks (broker.ha.mastership.Service)
+
+    async def bind(self) -> None:
+        self._parts.server.bind()
+
+    async def serve(self, store: AnyStore) -> None:
+        self._slices = Slices(asyncio.get_running_loop())
+        self._long_lived = LongLived()
+        self._engine = engine = await self._parts.engine(store, self._slices)
+        store.start(engine)
+        await self._parts.server.listen(engine, f"ID:{self._parts.name}-{store.epoch}")
+        self._parts.ring.record("listening")
+        self._awaited = {"first-client", "first-receipt"}
+
+    async def abort(self) -> None:
+        engine, self._engine = self._engine, None
+        await self._parts.server.abort()
+        self._end(engine)
+
+    def _end(self, engine: Engine | None) -> None:
+        """The term is over."""
+        self._engine = None
+        if engine is not None:
+            self._slices.end()
+            engine.end()
+            self._long_lived.end()
+
+    def cut(self) -> None:
+        self._parts.server.cut()
+
+    async def finish(self) -> None:
+        self._parts.server.stop_reading()
+        store = self._mastership.store
+        deadline = time.monotonic() + PENDING_SECONDS_MAX
+        # Polled: an Event would cost every batch what only the last one needs
+        while store is not None and time.monotonic() < deadline:
+            if not store.has_pending and self._slices.is_idle:
+                break
+            await asyncio.sleep(0.002)
+        await self._parts.server.close()
+        self._end(self._engine)
+
+    # ---- what it says of itself
+
+    def _on_role(self, role: Role, reason: str) -> None:
+        phase = self._mastership.phase
+        level = logging.WARNING if phase is Phase.DEMOTED else logging.INFO
+        log.log(level, "%s (%s): %s", self._parts.name, phase.value, reason)
+        line = f"{phase.value}: {reason}"
+        if role in (Role.MASTER, Role.STANDBY):
+            self._parts.notifier.ready(line)
+        else:
+            self._parts.notifier.status(line)

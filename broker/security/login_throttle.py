@@ -1,0 +1,94 @@
+"""Slows down password guessing: failures are counted by the address they come from and the name they are for.
+
+So a guesser, or a program with an old password, does not lock out others behind the same address, this machine's own
+among them. Only a guesser of very many names is stopped by the address alone. Of IPv6 the network of 64 bits counts as
+one address: that much anybody has. Pure; time is passed in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict, deque
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+WINDOW_SECONDS: Final = 60.0
+#: Addresses, and names at addresses, that are remembered; what failed longest ago is forgotten first.
+REMEMBERED_MAX: Final = 20_000
+#: Of one address so many times as many may fail as of one name there.
+NAMES_FACTOR: Final = 20
+#: Logins of one address, and of one name there, that may be looked into at the same time.
+TRIES_MAX: Final = 100
+TRIES_OF_NAME_MAX: Final = 10
+
+_Place = tuple[str, bytes | None]
+
+
+class LoginThrottle:
+    """Failed logins and logins under way: of a name at an address, and of an address."""
+
+    def __init__(self, failures_max: int) -> None:
+        self._failures_max = failures_max
+        self._failures: OrderedDict[_Place, deque[float]] = OrderedDict()
+        self._tries: dict[_Place, int] = {}
+
+    def holds(self, host: str, login: str, now: float) -> bool:
+        """Whether logins of that name from there are refused unread."""
+        for place in _places(host, login):
+            is_name = place[1] is not None
+            if self._tries.get(place, 0) >= (TRIES_OF_NAME_MAX if is_name else TRIES_MAX):
+                return True
+            if self._failed_lately(place, now) >= self._failures_max * (1 if is_name else NAMES_FACTOR):
+                return True
+        return False
+
+    def _failed_lately(self, place: _Place, now: float) -> int:
+        failures = self._failures.get(place)
+        if failures is None:
+            return 0
+        while failures and now - failures[0] >= WINDOW_SECONDS:
+            failures.popleft()
+        if not failures:
+            del self._failures[place]
+        return len(failures)
+
+    def begun(self, host: str, login: str) -> None:
+        """A login from there is looked into; ``ended`` is to follow."""
+        for place in _places(host, login):
+            self._tries[place] = self._tries.get(place, 0) + 1
+
+    def ended(self, host: str, login: str) -> None:
+        for place in _places(host, login):
+            tries = self._tries[place] - 1
+            if tries:
+                self._tries[place] = tries
+            else:
+                del self._tries[place]
+
+    def failed(self, host: str, login: str, now: float) -> None:
+        for place in _places(host, login):
+            # More than that many are not needed to know that it is too many.
+            most = self._failures_max * (1 if place[1] is not None else NAMES_FACTOR)
+            self._failures.setdefault(place, deque(maxlen=most)).append(now)
+            self._failures.move_to_end(place)
+            if len(self._failures) > REMEMBERED_MAX:
+                self._failures.popitem(last=False)
+
+
+def _places(host: str, login: str) -> tuple[_Place, _Place]:
+    """The name at its address, as a digest, for it may be long; and the address."""
+    address = network(host)
+    return (address, hashlib.blake2b(login.encode("utf-8", "surrogatepass"), digest_size=16).digest()), (address, None)
+
+
+def network(host: str) -> str:
+    """What counts as one address."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return f"{IPv6Address(int(address) >> 64 << 64)}/64"

@@ -1,0 +1,123 @@
+"""A question to a running broker's admin server about its store."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any
+
+import click
+
+from tandemmq.broker.admin.token import SUFFIX, read_token
+from tandemmq.cli.status import ANSWER_BYTES_MAX, EXIT_NO_BROKER, answer_to, json_object, without_user
+
+
+class NoMaster(click.ClickException):
+    """No broker answers at that address, or one that is not master."""
+
+    exit_code = EXIT_NO_BROKER
+
+
+def call(
+    admin: str,
+    page: str,
+    query: Mapping[str, str | None],
+    *,
+    is_post: bool = False,
+    body: Mapping[str, Any] | None = None,
+    seconds_max: float,
+) -> dict[str, Any]:
+    """The JSON of a page; otherwise ends the command, with 3 when there is no broker or no master there.
+
+    What is None in ``query`` is left out. A POST proves that it may: by the user in ``admin``, by the variable
+    TANDEMMQ_ADMIN_TOKEN, or by the token in the file that the broker names, if that may be read here.
+    """
+    asked = urllib.parse.urlencode({name: value for name, value in query.items() if value is not None})
+    place, authorization = _authority(admin)
+    request = urllib.request.Request(
+        f"{place}/{page}{'?' if asked else ''}{asked}",
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Accept": "application/json", "Content-Type": "application/json"},
+        method="POST" if is_post else "GET",
+    )
+    if is_post and authorization is not None:
+        request.add_header("Authorization", authorization)
+    try:
+        try:
+            answer = answer_to(request, seconds_max)
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.UNAUTHORIZED or authorization is not None:
+                raise _refusal(place, page, error) from error
+            request.add_header("Authorization", f"Bearer {_token_of(place, error)}")
+            answer = answer_to(request, seconds_max)
+    except urllib.error.HTTPError as error:
+        raise _refusal(place, page, error) from error
+    except (OSError, ValueError) as error:
+        raise NoMaster(f"no broker answers at {place}: {getattr(error, 'reason', None) or error}") from error
+    if answer is None:
+        raise click.ClickException(f"{place} answers, but not as a broker does")
+    return answer
+
+
+@contextmanager
+def answer_understood(admin: str) -> Iterator[None]:
+    """Ends the command where what is read here of an answer is not there."""
+    try:
+        yield
+    except (KeyError, TypeError) as error:
+        raise click.ClickException(f"{admin} answers in words of another version: {error}") from error
+
+
+def _authority(admin: str) -> tuple[str, str | None]:
+    """The address without user and password, and what is shown there; None: nothing yet."""
+    parts = urllib.parse.urlsplit(admin.rstrip("/"))
+    token = os.environ.get("TANDEMMQ_ADMIN_TOKEN")
+    if parts.username is None:
+        return without_user(admin), None if token is None else f"Bearer {token}"
+    user = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+    return without_user(admin), f"Basic {base64.b64encode(user.encode()).decode()}"
+
+
+def _token_of(admin: str, error: urllib.error.HTTPError) -> str:
+    """The token in the file that the broker names. Whatever else answers there: only a token is ever sent."""
+    path = str(_answer_of(error).get("token_file") or "")
+    try:
+        token = read_token(path) if path.endswith(SUFFIX) else None
+        reason = "there is no token in it"
+    except (OSError, ValueError) as problem:
+        token, reason = None, getattr(problem, "strerror", None) or str(problem)
+    if token is None:
+        raise click.ClickException(
+            f"{admin} wants its admin token, in {path or 'no file that it names'}: {reason}. Run this as the broker's "
+            "user, set TANDEMMQ_ADMIN_TOKEN, or name a user with admin rights: --admin http://USER:PASSWORD@HOST:PORT"
+        )
+    return token
+
+
+def _refusal(admin: str, page: str, error: urllib.error.HTTPError) -> click.ClickException:
+    answer = _answer_of(error)
+    if "error" not in answer:
+        return click.ClickException(f"{admin} answers {error.code} {error.reason} for /{page}: is that a broker?")
+    if answer.get("stores"):
+        return click.UsageError(f"that broker has several stores; --store says which: {', '.join(answer['stores'])}")
+    if error.code != 409:
+        return click.ClickException(str(answer["error"]))
+    holder = answer.get("holder") or {}
+    at = f"; the master is {holder['name']}" if holder.get("name") else ""
+    at += f" at {holder['admin']}" if holder.get("admin") else ""
+    return NoMaster(f"{answer['error']}{at}")
+
+
+def _answer_of(error: urllib.error.HTTPError) -> dict[str, Any]:
+    """What came with a refusal; empty: nothing that a broker would say."""
+    try:
+        return json_object(error.read(ANSWER_BYTES_MAX)) or {}
+    except OSError:
+        return {}

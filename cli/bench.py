@@ -1,0 +1,117 @@
+"""``tandemmq bench``: persistent STOMP load against any broker, from processes of its own."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tandemmq.bench.backlog import run_backlog
+from tandemmq.bench.connection import BenchError, Endpoint
+from tandemmq.bench.load import run_load
+from tandemmq.bench.outage import endpoints_of, run_outage
+from tandemmq.bench.plan import LoadPlan
+from tandemmq.bench.report import backlog_lines, load_lines, outage_lines
+from tandemmq.client.failover_url import FailoverUrl, UrlError
+
+EXIT_FAILED = 1
+DEFAULT_BACKLOG = 1_000_000
+# Of a scenario, where they are other than LoadPlan's.
+DEFAULTS: dict[str, dict[str, Any]] = {"waiting": {"producers": 16, "window": 1}, "backlog": {"queues": 1}}
+
+
+@click.command("bench")
+@click.argument("scenario", type=click.Choice(["windowed", "waiting", "backlog", "outage"]), default="windowed")
+@click.option("--url", help="stomp://host:port, or failover:(...): the first address, or for outage all of them.")
+@click.option("--host", default="127.0.0.1")
+@click.option("--port", default=61613)
+@click.option("--login", default="guest")
+@click.option("--passcode", default="guest")
+@click.option("--stomp-version", type=click.Choice(["1.1", "1.2"]), default="1.2")
+@click.option("--producers", type=click.IntRange(0), help="Default: 4; waiting: 16.")
+@click.option("--consumers", type=click.IntRange(0), default=4)
+@click.option("--queues", type=click.IntRange(1), help="Default: 4; backlog: 1.")
+@click.option("--destination", help="Queues are <this>.0, .1, ...  Default: /queue/bench.<pid>.")
+@click.option("--size", "body_bytes", type=click.IntRange(40), default=1024, help="Bytes of a body.")
+@click.option("--window", type=click.IntRange(1), help="Receipts outstanding per producer. Default: 200; waiting: 1.")
+@click.option("--count", type=click.IntRange(1), help="Messages in all, instead of --seconds.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=10.0)
+@click.option("--warmup", "warmup_seconds", type=click.FloatRange(0), default=2.0, help="Seconds before --seconds.")
+@click.option(
+    "--ack",
+    "acknowledgement",
+    type=click.Choice(["client-individual", "client", "auto"]),
+    default="client-individual",
+)
+@click.option("--persistent/--no-persistent", "is_persistent", default=True)
+@click.option("--prefetch", type=click.IntRange(1), default=1000)
+@click.option("--processes", type=click.IntRange(1), default=1, help="Processes of the driver.")
+@click.option("--turn-ms", type=click.FloatRange(0), help="Least length of a turn of the driver's loop.")
+@click.option(
+    "--pid", "server_pid", type=int, help="The server's process, to measure (with its children); outage: to kill."
+)
+@click.option("--admin", "admin_url", help="http://host:port of a TandemMQ broker, for messages per sync.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
+def bench(
+    scenario: str,
+    url: str | None,
+    host: str,
+    port: int,
+    login: str,
+    passcode: str,
+    stomp_version: str,
+    turn_ms: float | None,
+    as_json: bool,
+    report: Path | None,
+    **load: Any,
+) -> None:
+    """Measure a STOMP broker.
+
+    \b
+    windowed: producers keep a window of receipts outstanding, consumers acknowledge each message.
+    waiting: 16 producers that wait for each receipt.
+    backlog: --count messages with nobody reading, then a drain that checks each message and its place.
+    outage: kill -9 of --pid while a client sends; --url names both brokers.
+    """
+    endpoint = Endpoint(host, port, login, passcode, version=stomp_version)
+    addresses = [(host, port)]
+    if url is not None:
+        try:
+            addresses = [(address.host, address.port) for address in FailoverUrl.parse(url).addresses]
+        except UrlError as error:
+            raise click.BadParameter(str(error), param_hint="--url") from None
+        endpoint = endpoints_of(endpoint, addresses)[0]
+    is_backlog = scenario == "backlog"
+    given = {name: value for name, value in load.items() if value is not None}
+    if turn_ms is not None:
+        given["turn_seconds"] = turn_ms / 1000
+    plan = LoadPlan(endpoint, **{"destination": f"/queue/bench.{os.getpid()}"} | DEFAULTS.get(scenario, {}) | given)
+    if plan.producers == 0 and plan.consumers == 0:
+        raise click.UsageError("nothing to do: no producers and no consumers")
+    try:
+        if scenario == "outage":
+            if plan.server_pid is None:
+                raise click.UsageError("outage needs --pid, the process to kill")
+            both = endpoints_of(endpoint, addresses)
+            outage = run_outage(
+                both, plan.server_pid, plan.queue(0), seconds_before=plan.seconds, body_bytes=plan.body_bytes
+            )
+            figures, lines = outage.figures(), outage_lines(outage)
+        elif is_backlog:
+            backlog = run_backlog(replace(plan, count=plan.count or DEFAULT_BACKLOG))
+            figures, lines = backlog.figures(), backlog_lines(backlog)
+        else:
+            done = run_load(plan)
+            figures, lines = done.figures(), load_lines(done)
+    except (BenchError, OSError) as error:
+        click.echo(f"bench: {error}", err=True)
+        raise SystemExit(EXIT_FAILED) from None
+    text = json.dumps({"scenario": scenario, **figures}, indent=2)
+    if report is not None:
+        report.write_text(text + "\n")
+    click.echo(text if as_json else "\n".join(lines))
+    if is_backlog and not backlog.is_complete:
+        raise SystemExit(EXIT_FAILED)

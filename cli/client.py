@@ -1,0 +1,318 @@
+"""``tandemmq send`` and ``tandemmq receive``: messages from and to a terminal, through failovers.
+
+Bodies go to stdout and come from arguments, files or stdin; what happens to the connection goes to stderr.
+"""
+
+import asyncio
+import functools
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NoReturn, TypeVar
+
+import click
+import uvloop
+
+from tandemmq.broker.protocols.stomp.messages import SEND_ID
+from tandemmq.client import PREFETCH_DEFAULT, WINDOW_DEFAULT, Client, ClientError, NoBroker, Received
+from tandemmq.client.failover_url import FailoverUrl, UrlError
+from tandemmq.client.frames import RESERVED
+
+DEFAULT_URL = "failover:(stomp://127.0.0.1:61613)"
+EXIT_FAILED = 1
+EXIT_NO_BROKER = 3
+# Few are asked for: take one at a time, so that none but these is marked as delivered.
+ONE_BY_ONE_MAX = 100
+# Lines are read in pieces of this size, one ahead: what waits is not read, and a pipe's writer waits with it.
+READ_BYTES = 1 << 16
+
+Result = TypeVar("Result")
+
+_CONNECTION = (
+    click.option(
+        "--url",
+        default=DEFAULT_URL,
+        metavar="URL",
+        help="stomp://host:port or failover:(stomp://a:61613,stomp://b:61613)?maxReconnectAttempts=5",
+    ),
+    click.option("--login", help="Who we say we are."),
+    click.option("--passcode", help="The password for --login."),
+    click.option("--quiet", is_flag=True, help="Say nothing about connections."),
+)
+
+
+def _with_client(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a connection; it is called with the client that they make."""
+
+    @functools.wraps(command)
+    def with_client(
+        url: str, login: str | None, passcode: str | None, window: int = WINDOW_DEFAULT, **rest: Any
+    ) -> None:
+        try:
+            parsed = FailoverUrl.parse(url)
+        except UrlError as problem:
+            raise click.BadParameter(str(problem), param_hint="--url") from None
+        notice: Callable[[str], None] = (lambda _: None) if rest["quiet"] else _say
+        command(Client(parsed, login=login, passcode=passcode, window=window, notice=notice), **rest)
+
+    for option in reversed(_CONNECTION):
+        with_client = option(with_client)
+    return with_client
+
+
+@click.command("send")
+@click.argument("destination", metavar="DEST")
+@click.argument("body", required=False)
+@_with_client
+@click.option("--count", type=click.IntRange(1), help="Send so many, with a number behind each body.")
+@click.option("--file", "source", type=click.File("rb"), help="One message a line; - is stdin.")
+@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="Any number of times.")
+@click.option("--priority", type=click.IntRange(0, 9))
+@click.option("--persistent/--no-persistent", default=True)
+@click.option("--window", type=click.IntRange(1), default=WINDOW_DEFAULT, help="Receipts waited for.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+def send(
+    client: Client,
+    destination: str,
+    body: str | None,
+    quiet: bool,
+    count: int | None,
+    source: BinaryIO | None,
+    headers: tuple[str, ...],
+    priority: int | None,
+    persistent: bool,
+    rate: float | None,
+    as_json: bool,
+) -> None:
+    """Send messages to DEST (/queue/orders, /topic/news; a bare name is a queue) and wait for their receipts.
+
+    The messages are BODY, or the lines of --file, or without both the lines of stdin. What has to be sent again after a
+    failover is stored once. So is a BODY sent by several runs with the same --header tandemmq-send-id:NAME:NUMBER.
+    """
+    if body is not None and source is not None:
+        raise click.UsageError("give BODY or --file, not both")
+    if count is not None and source is not None:
+        raise click.UsageError("--count goes with BODY, not with --file")
+    given = dict(map(_header, headers))
+    if SEND_ID in given and (body is None or count is not None):
+        raise click.UsageError(f"--header {SEND_ID} is the number of one message: give BODY, without --count")
+    if not persistent:
+        given["persistent"] = "false"
+    if priority is not None:
+        given["priority"] = str(priority)
+    started_at = time.monotonic()
+    done = _run(_send_all(client, _destination(destination), given, _paced(_bodies(body, count, source), rate)))
+    if done.is_interrupted:
+        _say(f"interrupted: {done.count} sent, {client.unconfirmed} without a receipt")
+    if done.problem is not None:
+        _fail(done.problem, f" – {done.count} sent, {client.unconfirmed} without a receipt")
+    if as_json:
+        told = {"sent": done.count, "unconfirmed": client.unconfirmed, "resent": client.resent}
+        click.echo(json.dumps({**told, "seconds": round(time.monotonic() - started_at, 3)}))
+    elif not quiet:
+        _say(f"{done.count - client.unconfirmed} sent and confirmed in {time.monotonic() - started_at:.2f} s")
+    if client.unconfirmed:
+        raise SystemExit(EXIT_FAILED)
+
+
+@click.command("receive")
+@click.argument("destination", metavar="DEST")
+@_with_client
+@click.option("--count", type=click.IntRange(1), help="End after so many messages.")
+@click.option("--timeout", type=click.FloatRange(0), help="End when none came for so many seconds.")
+@click.option("--ack/--no-ack", default=True, help="--no-ack: look, and leave them where they are.")
+@click.option("--selector", help="Only messages whose headers fit.")
+@click.option("--json", "as_json", is_flag=True, help="Print headers and body as one line of JSON each.")
+def receive(client: Client, destination: str, quiet: bool, count: int | None, as_json: bool, **how: Any) -> None:
+    """Print the messages of DEST, one a line, and acknowledge each after it is printed. Ends with Ctrl-C.
+
+    A message whose acknowledgement was lost with a connection comes again.
+    """
+    show = _print_json if as_json else _print_body
+    done = _run(_receive_all(client, _destination(destination), count=count, show=show, **how))
+    if not done.is_confirmed:
+        _say("the connection was lost before the acknowledgements were confirmed: some messages may come again")
+    if done.problem is not None:
+        _fail(done.problem, f" – {done.count} received")
+    if count is not None and done.count < count:
+        raise SystemExit(EXIT_FAILED)
+
+
+@dataclass(slots=True)
+class _Done:
+    """What became of a `send` or a `receive`: how many messages were sent or printed."""
+
+    count: int = 0
+    is_interrupted: bool = False
+    is_confirmed: bool = False
+    problem: ClientError | None = None
+
+
+async def _send_all(client: Client, destination: str, headers: dict[str, str], bodies: AsyncIterator[bytes]) -> _Done:
+    done = _Done()
+    try:
+        await client.connect()
+        async for each in bodies:
+            await client.send(destination, each, headers)
+            done.count += 1
+        await client.flush()
+    except asyncio.CancelledError:  # Ctrl-C
+        done.is_interrupted = True
+        _go_on()
+    except ClientError as problem:
+        done.problem = problem
+    await client.close()
+    return done
+
+
+async def _receive_all(
+    client: Client,
+    destination: str,
+    *,
+    selector: str | None,
+    count: int | None,
+    timeout: float | None,
+    ack: bool,
+    show: Callable[[Received], None],
+) -> _Done:
+    done = _Done()
+    prefetch = 1 if ack and count is not None and count <= ONE_BY_ONE_MAX else PREFETCH_DEFAULT
+    if not ack and count is not None:
+        prefetch = count
+    try:
+        await client.connect()
+        headers = {"selector": selector} if selector else {}
+        subscription = await client.subscribe(destination, headers=headers, prefetch=prefetch)
+        while count is None or done.count < count:
+            message = await subscription.receive(timeout)
+            if message is None:
+                break
+            show(message)
+            done.count += 1
+            if ack:
+                await client.acknowledge(message)
+    except asyncio.CancelledError:  # Ctrl-C is the way to end it
+        _go_on()
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away, `head` for one; nothing more to say to it
+    except ClientError as problem:
+        done.problem = problem
+    done.is_confirmed = await client.close()
+    return done
+
+
+def _run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run on a loop of its own; Ctrl-C cancels the work, a second one ends it at once."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+def _go_on() -> None:
+    """The cancellation was understood; what is awaited from here on is not cancelled."""
+    task = asyncio.current_task()
+    assert task is not None, "commands run as a task"
+    task.uncancel()
+
+
+def _print_json(message: Received) -> None:
+    click.echo(json.dumps({"headers": dict(message.headers), "body": message.text}))
+
+
+def _print_body(message: Received) -> None:
+    sys.stdout.buffer.write(message.body + b"\n")
+    sys.stdout.buffer.flush()
+
+
+async def _bodies(body: str | None, count: int | None, source: BinaryIO | None) -> AsyncIterator[bytes]:
+    if count is not None:
+        text = body if body is not None else "message"
+        for number in range(1, count + 1):
+            yield f"{text} {number}".encode()
+    elif body is not None:
+        yield body.encode()
+    else:
+        async for line in _lines(source if source is not None else sys.stdin.buffer):
+            yield line.removesuffix(b"\r")
+
+
+async def _lines(source: BinaryIO) -> AsyncIterator[bytes]:
+    """The lines of a file, pipe or terminal as they come; the loop goes on meanwhile."""
+    rest = b""
+    async for piece in _pieces(source.fileno()):
+        lines = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
+        rest = lines.pop()
+        for line in lines:
+            yield line
+    if rest:
+        yield rest
+
+
+async def _pieces(descriptor: int) -> AsyncIterator[bytes]:
+    """What can be read, piece by piece, one ahead.
+
+    A thread of its own, that nobody waits for at the end: nothing else ends a read of a silent terminal. It reads the
+    descriptor, since a buffered reader's lock, held at exit, would abort the interpreter.
+    """
+    loop = asyncio.get_running_loop()
+    pieces: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    wanted = threading.Semaphore(2)
+
+    def read() -> None:
+        piece: bytes | OSError = b"-"
+        while piece and isinstance(piece, bytes):
+            wanted.acquire()
+            try:
+                piece = os.read(descriptor, READ_BYTES)
+            except OSError as problem:
+                piece = problem
+            try:
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
+            except RuntimeError:
+                return  # the loop is closed, nobody reads any more
+
+    threading.Thread(target=read, name="tandemmq-send-input", daemon=True).start()
+    while piece := await pieces.get():
+        if isinstance(piece, OSError):
+            raise click.ClickException(f"the input cannot be read: {piece.strerror}")
+        yield piece
+        wanted.release()
+
+
+async def _paced(bodies: AsyncIterator[bytes], rate: float | None) -> AsyncIterator[bytes]:
+    started_at = time.monotonic()
+    number = 0
+    async for body in bodies:
+        if rate is not None and (ahead := started_at + number / rate - time.monotonic()) > 0:
+            await asyncio.sleep(ahead)
+        number += 1
+        yield body
+
+
+def _destination(name: str) -> str:
+    for scheme in ("queue", "topic"):  # as ActiveMQ's tools write it
+        if name.startswith(f"{scheme}://"):
+            return f"/{scheme}/{name.removeprefix(f'{scheme}://')}"
+    return name if name.startswith("/") else f"/queue/{name}"
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise click.BadParameter(f"{text!r}: expected NAME:VALUE", param_hint="--header")
+    if name.strip() in RESERVED:
+        raise click.BadParameter(f"{text!r}: send writes {name.strip()} itself", param_hint="--header")
+    return name.strip(), value.strip()
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _fail(problem: ClientError, detail: str) -> NoReturn:
+    _say(f"{problem}{detail}")
+    raise SystemExit(EXIT_NO_BROKER if isinstance(problem, NoBroker) else EXIT_FAILED) from None

@@ -1,0 +1,146 @@
+"""Names: is link(2) decided for one alone, and does the other see at once what appeared, went, or was written?
+
+The fence check of a master (docs/architecture.md) is right only if its stat sees a name that was linked before. So one
+check that comes too late is a failure, whatever the delay.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tandemmq.cli.doctor.probe_pair import ProbePair
+from tandemmq.cli.doctor.report import Finding, fail, ok, warn
+
+RACES = 300
+ROUNDS = 25
+#: Longer than caches of names and attributes usually live (NFS: 60 s at most by default). Waited once, in the first
+#: round that is late, for then the volume has failed and only the figure is wanted.
+LATE_SECONDS_MAX = 65.0
+
+
+def link_race(pair: ProbePair) -> Finding:
+    """link(2) makes a name for exactly one: this is the fence."""
+    return _race("link", "race_links", pair)
+
+
+def create_race(pair: ProbePair) -> Finding:
+    """O_EXCL creates a name for exactly one."""
+    return _race("create", "race_creates", pair)
+
+
+def _race(prefix: str, verb: str, pair: ProbePair) -> Finding:
+    finish = pair.remote.begin(verb, prefix=f"{prefix}-", rounds=RACES)
+    ours: list[int] = getattr(pair.local, verb)(f"{prefix}-", RACES)
+    theirs: list[int] = finish()
+    both, nobody = set(ours) & set(theirs), set(range(RACES)) - set(ours) - set(theirs)
+    figures = {"races": RACES, "won": len(ours), "won_by_the_second": len(theirs)}
+    if both:
+        return fail(f"in {len(both)} of {RACES} races both won: no fence holds here", **figures)
+    if nobody:
+        return fail(f"in {len(nobody)} of {RACES} races nobody won", **figures)
+    return ok(f"{RACES} races, each won by one alone ({len(ours)} : {len(theirs)})", **figures)
+
+
+def appearance(pair: ProbePair) -> Finding:
+    """A name that was missing a moment ago is linked: does the first check of the other see it?"""
+    return _seen_at_once(
+        pair,
+        True,
+        "a file that one links is there at the other's first look",
+        "a file that {one} linked was missing for {other} for {late}: a master could not see its successor",
+        fail,
+    )
+
+
+def removal(pair: ProbePair) -> Finding:
+    """A name that was there a moment ago is removed: does the first check of the other miss it?"""
+    return _seen_at_once(
+        pair,
+        False,
+        "a file that one removes is gone at the other's first look",
+        "a file that {one} removed was there for {other} for {late}: a master that slept may not see that it was "
+        "replaced (on NFS: lookupcache=none)",
+        warn,
+    )
+
+
+def _seen_at_once(pair: ProbePair, is_linked: bool, good: str, bad: str, say_late: Callable[..., Finding]) -> Finding:
+    """A name is linked, or else removed, and looked for."""
+    for direction, (one, other, who_does, who_watches) in enumerate(pair.directions):
+        for number in range(ROUNDS):
+            name = f"{'new' if is_linked else 'old'}-{direction}-{number}"
+            source = f"source-{direction}-{number}"
+            one.write(source if is_linked else name, name)
+            for _ in range(2):  # the second answer may come from a memory of the first
+                other.look(name, not is_linked, 0)
+            if is_linked:
+                one.link(source, name)
+            else:
+                one.unlink(name)
+            started = time.monotonic()
+            if other.look(name, is_linked, LATE_SECONDS_MAX)["is_first"]:
+                continue
+            late = time.monotonic() - started
+            text = f"{late * 1000:.0f} ms" if late < LATE_SECONDS_MAX else f"more than {LATE_SECONDS_MAX:g} s"
+            sentence = bad.format(one=who_does, other=who_watches, late=text)
+            return say_late(sentence, late_ms=round(late * 1000, 1))
+    return ok(f"{good}, {2 * ROUNDS} times of {2 * ROUNDS}", late_ms=0)
+
+
+def contents(pair: ProbePair) -> Finding:
+    """What one wrote and synced: does the other read it, opened afresh, and through a descriptor that was open?"""
+    is_old_descriptor_late = False
+    for direction, (one, other, writer, reader) in enumerate(pair.directions):
+        name = f"text-{direction}"
+        one.write(name, f"{0:08}")
+        other.keep(name)
+        for text in (f"{number:08}" for number in range(1, ROUNDS)):
+            one.write(name, text)
+            is_old_descriptor_late |= other.read_kept(name) != text
+            if other.read(name) != text:
+                return fail(f"{reader} opened a file and missed what {writer} had synced: a successor would lose it")
+    if is_old_descriptor_late:
+        return warn("synced bytes are read by who opens the file, but late by who has it open: a standby lags behind")
+    return ok("what one synced the other reads at once")
+
+
+def rename_over(pair: ProbePair) -> Finding:
+    """A rename over an open file: the old bytes for who has it open, the new ones for who opens it."""
+    for direction, (one, other, _, reader) in enumerate(pair.directions):
+        name, fresh = f"renamed-{direction}", f"fresh-{direction}"
+        one.write(name, "old")
+        other.keep(name)
+        one.write(fresh, "new")
+        one.rename(fresh, name)
+        if (found := other.read(name)) != "new":
+            return fail(f"{reader} read {found!r} after a rename that says 'new'")
+        try:
+            kept = other.read_kept(name)
+        except OSError as error:
+            return warn(
+                f"{reader} had a file open that was replaced: {error.strerror}, as on NFS; a broker opens it anew"
+            )
+        if kept != "old":
+            return fail(f"{reader} had a file open, and reads the one that replaced it")
+    return ok("a rename over an open file leaves it to who has it open")
+
+
+def inodes(pair: ProbePair) -> Finding:
+    """The number of a file tells it from another: stable, and not given out again while it is open."""
+    if not pair.local.is_inode_stable("stable"):
+        return fail("an open file changes its number: a broker would take its own files for somebody else's")
+    if pair.local.is_inode_reused("reused"):
+        return fail("the number of an open file is given to another: a replaced file would go unnoticed")
+    return ok("a file keeps its number, and no other gets it while it is open")
+
+
+CHECKS = (
+    ("link is atomic", link_race),
+    ("O_EXCL is atomic", create_race),
+    ("new names are seen", appearance),
+    ("removed names are missed", removal),
+    ("synced bytes are read", contents),
+    ("rename replaces", rename_over),
+    ("inode numbers hold", inodes),
+)

@@ -1,0 +1,42 @@
+"""``tandemmq doctor replication``: whether the settings of a node of a set lead where they should."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from tandemmq.cli.doctor.report import Report, Verdict, as_lines
+from tandemmq.cli.doctor.set_checks import examine
+from tandemmq.cli.options import WrongSettings, load_settings
+from tandemmq.cli.status import EXIT_FAILED
+from tandemmq.config.errors import SettingsError
+
+
+@click.command()
+@click.option("--config", metavar="FILE", envvar="TANDEMMQ_CONFIG", help="The node's settings file (TOML).")
+@click.option("--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+def replication(config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Examine the settings of a node of a replicated set, on its host: token, bind, hostname, ZooKeeper, members.
+
+    Best before the node is started; beside a running one its address is in use, and is only said to be. Nothing is
+    changed, and no set is joined. Exits with 1 when a check fails; a warning is none.
+    """
+    settings = load_settings(config, overrides)
+    options = settings.replication
+    if options is None:
+        raise click.UsageError("these settings have no table [replication]: there is no set")
+    try:
+        checks = list(examine(options, settings.broker.name))
+    except SettingsError as error:
+        raise WrongSettings(str(error)) from error
+    node, of = options.node_name, settings.broker.name
+    report = Report(settings.store.directory, "", checks)
+    if as_json:
+        shown = report.as_json()
+        click.echo(json.dumps({"node": node, "set": of, "verdict": shown["verdict"], "checks": shown["checks"]}))
+    else:
+        click.echo("\n".join([f"{node}, of the set {of}", "", *as_lines(checks)]))
+    sys.exit(EXIT_FAILED if report.verdict is Verdict.FAIL else 0)

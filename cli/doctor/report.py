@@ -1,0 +1,78 @@
+"""What an examination found: one verdict, one sentence and a few figures for each check."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+
+class Verdict(enum.IntEnum):
+    """Ordered: the verdict of a report is that of its worst check."""
+
+    OK = 0
+    WARN = 1
+    FAIL = 2
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+class Finding(NamedTuple):
+    """What one check comes to. ``figures`` are numbers or words with their unit in the name, for machines."""
+
+    verdict: Verdict
+    sentence: str
+    figures: Mapping[str, Any] = MappingProxyType({})
+
+
+def ok(sentence: str, **figures: Any) -> Finding:
+    return Finding(Verdict.OK, sentence, figures)
+
+
+def warn(sentence: str, **figures: Any) -> Finding:
+    return Finding(Verdict.WARN, sentence, figures)
+
+
+def fail(sentence: str, **figures: Any) -> Finding:
+    return Finding(Verdict.FAIL, sentence, figures)
+
+
+class Check(NamedTuple):
+    """A finding under the name of its check."""
+
+    name: str
+    finding: Finding
+
+
+def as_lines(checks: Sequence[Check]) -> list[str]:
+    """One a check."""
+    wide = max((len(check.name) for check in checks), default=0)
+    return [f"{finding.verdict.word:<4}  {name:<{wide}}  {finding.sentence}" for name, finding in checks]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``second`` says who the other one was: "another process here", or the name of another host."""
+
+    directory: str
+    remote_probe: str
+    checks: Sequence[Check]
+
+    @property
+    def verdict(self) -> Verdict:
+        return max((check.finding.verdict for check in self.checks), default=Verdict.OK)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "directory": self.directory,
+            "second": self.remote_probe,
+            "verdict": self.verdict.word,
+            "checks": [
+                {"name": name, "verdict": verdict.word, "sentence": sentence, "figures": dict(figures)}
+                for name, (verdict, sentence, figures) in self.checks
+            ],
+        }

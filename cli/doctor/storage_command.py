@@ -1,0 +1,87 @@
+"""``tandemmq doctor storage``: whether a volume keeps what a pair relies on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+import click
+
+from tandemmq.cli.doctor.remote_probe import NoRemoteProbe, connect, listen
+from tandemmq.cli.doctor.report import Report, Verdict, as_lines
+from tandemmq.cli.doctor.storage import UNTESTED, examine
+
+EXIT_FAILED = 1
+EXIT_TERMINATED = 128 + signal.SIGTERM
+PORT_MAX = 65535
+
+
+def address(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    """HOST:PORT, with brackets around an IPv6 address."""
+    if value is None:
+        return None
+    host, colon, port = value.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= PORT_MAX):
+        raise click.BadParameter(f"{value!r} is not an address like storage-two:7777")
+    return host.strip("[]"), int(port)
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, writable=True))
+@click.option(
+    "--peer", metavar="HOST:PORT", callback=address, help="Examine together with the host that listens there."
+)
+@click.option(
+    "--listen",
+    "listens",
+    metavar="HOST:PORT",
+    callback=address,
+    help="Be the other host for one examination with --peer.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+def storage(directory: str, peer: tuple[str, int] | None, listens: tuple[str, int] | None, as_json: bool) -> None:
+    """Examine the volume that DIRECTORY is on: may a pair of brokers have its store there?
+
+    Works in a directory of its own below DIRECTORY, which is gone afterwards, and touches nothing else there; a broker
+    may be running. For a pair on two hosts start it with --listen on one host, then with --peer on the other.
+
+    Exits with 1 when a check fails; a warning is none.
+    """
+    if peer is not None and listens is not None:
+        raise click.UsageError("--peer and --listen are for two hosts: give one of them")
+    # As Ctrl-C: whatever ends it politely, the scratch directory goes.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(EXIT_TERMINATED))
+    try:
+        if listens is not None:
+            _listen(directory, *listens)
+            return
+        remote_probe = None if peer is None else connect(*peer)
+        report = examine(directory, remote_probe, _progress if sys.stderr.isatty() else lambda name: None)
+    except (NoRemoteProbe, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(json.dumps(report.as_json()) if as_json else as_text(report))
+    sys.exit(EXIT_FAILED if report.verdict is Verdict.FAIL else 0)
+
+
+def _listen(directory: str, host: str, port: int) -> None:
+    def say(port: int) -> None:
+        click.echo(f"listening on {host}:{port}; on the other host: tandemmq doctor storage DIR --peer HOST:{port}")
+
+    examiner = listen(directory, host, port, say)
+    click.echo(f"examined together with {examiner}; the report is there")
+
+
+def _progress(name: str) -> None:
+    click.echo(f"{name} ...", err=True)
+
+
+def as_text(report: Report) -> str:
+    """One line a check, and what it comes to."""
+    conclusion = {
+        Verdict.OK: "nothing speaks against this volume",
+        Verdict.WARN: "usable; read the warnings",
+        Verdict.FAIL: "a pair must not have its store here",
+    }[report.verdict]
+    title = f"{report.directory}, together with {report.remote_probe}"
+    return "\n".join([title, "", *as_lines(report.checks), "", conclusion, f"Not tested: {UNTESTED}."])

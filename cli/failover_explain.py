@@ -1,0 +1,229 @@
+"""``tandemmq failover explain``: what happened at the last change of masters, and where the time went."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from tandemmq.broker.admin.events import SUFFIX, Clock, Event, Moment, event_of, moment_of, read_ring, rings_in
+from tandemmq.cli.failover_timeline import MEANING, PHASES, Happening, Outage, Reading, merge, outages
+from tandemmq.cli.lines import say_each
+from tandemmq.cli.status import DEFAULT_ADMIN, EXIT_NO_BROKER, NoBroker, NotABroker, admins_option, ask, ask_around
+from tandemmq.config.units import milliseconds
+
+#: Requests that compare a broker's clock with ours; the shortest round trip counts.
+CLOCK_QUESTIONS: Final = 3
+#: Clocks of two machines that are known to no better than this are said to be so.
+DOUBT_SECONDS: Final = 0.02
+
+
+def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Seconds ago."""
+    if value is None:
+        return None
+    try:
+        return milliseconds(value) / 1000
+    except ValueError:
+        pass
+    try:
+        return max(0.0, (datetime.now().astimezone() - datetime.fromisoformat(value).astimezone()).total_seconds())
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither a time like 10min nor one like 2026-11-21T18:40") from None
+
+
+@click.group()
+def failover() -> None:
+    """Look at changes of masters."""
+
+
+@failover.command()
+@admins_option(f"A broker's admin address; may be repeated. Default: {DEFAULT_ADMIN}, unless --data is given.")
+@click.option(
+    "--data",
+    "directories",
+    metavar="DIR",
+    multiple=True,
+    help="A data or index directory: the events of brokers that do not answer are read there.",
+)
+@click.option("--last", type=click.IntRange(1), default=1, help="So many outages, the latest.")
+@click.option("--since", callback=_since, metavar="TIME", help="All since then: 10min (ago), or 2026-11-21T18:40.")
+@click.option("--json", "as_json", is_flag=True, help="For a machine.")
+def explain(
+    admins: tuple[str, ...], directories: tuple[str, ...], last: int, since: float | None, as_json: bool
+) -> None:
+    """Tell the last outage: who went, why, who came, and how long each phase took.
+
+    The events of all brokers named are merged into one timeline; whom one of them stands by for is asked, too, and all
+    members of its replicated set. Clocks that differ are seen through. Ends with 3 when no broker answers and no events
+    are found.
+    """
+    if not admins and not directories:
+        admins = (DEFAULT_ADMIN,)
+    readings, complaints = _ask_all(admins)
+    readings += _from_files(directories, {reading.name for reading in readings}, complaints)
+    say_each("", complaints, is_error=True)
+    if not readings:
+        if not complaints:
+            click.echo(f"no events of a broker in {', '.join(directories)}", err=True)
+        sys.exit(EXIT_NO_BROKER)
+    here = Clock().now()
+    happenings, notes = merge(readings, here)
+    found = outages(happenings)
+    found = found[-last:] if since is None else [one for one in found if here.boot_seconds - one.began <= since]
+    doubtful = (reading for reading in readings if reading.doubt > DOUBT_SECONDS)
+    notes += [f"the clock of {reading.name} is known to {reading.doubt:.3f} s" for reading in doubtful]
+    if as_json:
+        brokers = [{"name": reading.name, "source": reading.source} for reading in readings]
+        shown = [_as_json(one, here) for one in found]
+        click.echo(json.dumps({"outages": shown, "brokers": brokers, "notes": notes}, indent=2, default=str))
+        return
+    for one in found:
+        click.echo("\n".join(_lines(one, here)))
+        click.echo()
+    if not found:
+        names = " and ".join(reading.name for reading in readings)
+        click.echo(f"the events of {names} show no change of masters{' since then' if since is not None else ''}")
+    say_each("note: ", notes)
+
+
+# ---- where events come from
+
+
+def _ask_all(admins: Sequence[str]) -> tuple[list[Reading], list[str]]:
+    """The rings of all who answer, and of those whom they stand by for; and who does not answer."""
+    answers, complaints = ask_around([*admins, *_members(admins)], _ask)
+    readings: dict[str, Reading] = {}
+    for _, reading in answers:
+        readings.setdefault(reading.name, reading)  # one broker by two addresses is one
+    return list(readings.values()), complaints
+
+
+def _members(admins: Sequence[str]) -> list[str]:
+    """Where the other members of a set answer; of brokers that have none, nothing."""
+    found: list[str] = []
+    for admin in admins:
+        try:
+            members = ask(admin, "replication").get("members", ())
+        except (NoBroker, NotABroker):
+            continue  # it says why when it is asked for its events
+        found += [each["admin"] for each in members if each.get("admin") and each.get("is_linked")]
+    return [admin for admin in dict.fromkeys(found) if admin not in admins]
+
+
+def _ask(admin: str) -> tuple[Reading, str | None]:
+    clock = Clock()
+    answer = ask(admin, "events")
+    asked: list[tuple[float, float, Moment]] = []
+    for _ in range(CLOCK_QUESTIONS):
+        before = clock.now().boot_seconds
+        now = moment_of(ask(admin, "events?last=0").get("now"))
+        if now is None:
+            raise NotABroker(f"{admin} answers without its clocks: is that a broker's admin address?")
+        asked.append((before, clock.now().boot_seconds, now))
+    before, after, now = min(asked, key=lambda times: times[1] - times[0])
+    events = tuple(event for entry in answer.get("events", ()) if (event := event_of(entry)) is not None)
+    master = answer.get("holder")
+    further = master.get("admin") if isinstance(master, dict) else None
+    return Reading(str(answer.get("name", admin)), admin, events, now, before, after), further
+
+
+def _from_files(directories: Sequence[str], known: set[str], complaints: list[str]) -> list[Reading]:
+    """The rings of brokers that did not answer."""
+    readings: list[Reading] = []
+    for directory in directories:
+        for path in rings_in(directory):
+            if os.path.basename(path).removesuffix(SUFFIX) in known:
+                continue
+            try:
+                ring = read_ring(path)
+            except OSError as error:
+                complaints.append(f"{path}: {error.strerror} (errno {error.errno})")
+                continue
+            if ring is not None and ring.name not in known:
+                known.add(ring.name)
+                events: tuple[Event, ...] = ring.events if ring.end is None else (*ring.events, ring.end)
+                readings.append(Reading(ring.name, path, events))
+    return readings
+
+
+# ---- words
+
+
+def _wall(time: float, here: Moment) -> datetime:
+    return datetime.fromtimestamp(here.wall_ms / 1000 + (time - here.boot_seconds)).astimezone()
+
+
+def _clock_time(time: float, here: Moment) -> str:
+    return _wall(time, here).strftime("%H:%M:%S.%f")[:-3]
+
+
+def _lines(outage: Outage, here: Moment) -> Iterator[str]:
+    day = _wall(outage.began, here).strftime("%Y-%m-%d")
+    former = "?" if outage.former is None else f"{outage.former} (epoch {outage.former_epoch})"
+    yield (
+        f"outage of {outage.seconds:.3f} s on {day} at {_clock_time(outage.began, here)}: "
+        f"{former} -> {outage.successor} (epoch {outage.epoch})"
+    )
+    yield f"  {outage.cause}"
+    for phase in PHASES:
+        seconds = outage.phases[phase]
+        shown = "      –  " if seconds is None else f"{seconds:9.3f}"
+        yield f"  {phase:<14}{shown} s  {MEANING[phase]}"
+    whole = outage.seconds_until_receipt
+    if whole is not None:
+        yield f"  {whole:.3f} s until a message was confirmed, the time that clients took included"
+    if outage.last_receipt is not None and outage.first_receipt is not None:
+        yield (
+            f"  last receipt at {_clock_time(outage.last_receipt, here)}, "
+            f"the next {outage.first_receipt - outage.last_receipt:.3f} s later"
+        )
+    yield ""
+    width = max((len(happening.broker) for happening in outage.happenings), default=0)
+    for happening in outage.happenings:
+        yield f"  {_line(happening, outage, here, width)}"
+
+
+def _line(happening: Happening, outage: Outage, here: Moment, width: int) -> str:
+    facts = ", ".join(
+        f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in happening.event.facts.items()
+        if value not in (None, "") and not name.endswith(("_at_boot", "_boot_seconds"))
+    )
+    mark = " " if happening.is_certain else "~"
+    at = f"{_clock_time(happening.time, here)} {mark}{happening.time - outage.began:+9.3f}"
+    return f"{at}  {happening.broker:<{width}}  {happening.event.kind:<15}{facts}".rstrip()
+
+
+def _as_json(outage: Outage, here: Moment) -> dict[str, Any]:
+    def at(time: float | None) -> str | None:
+        return None if time is None else _wall(time, here).isoformat(timespec="milliseconds")
+
+    whole = outage.seconds_until_receipt
+    names = ("former", "former_epoch", "successor", "epoch")
+    return {name: getattr(outage, name) for name in names} | {
+        "began": at(outage.began),
+        "seconds": round(outage.seconds, 4),
+        "seconds_until_receipt": None if whole is None else round(whole, 4),
+        "phases": {phase: None if seconds is None else round(seconds, 4) for phase, seconds in outage.phases.items()},
+        "cause": outage.cause,
+        "last_receipt": at(outage.last_receipt),
+        "first_receipt": at(outage.first_receipt),
+        "events": [
+            {
+                "at": at(happening.time),
+                "seconds": round(happening.time - outage.began, 4),
+                "broker": happening.broker,
+                "kind": happening.event.kind,
+                "epoch": happening.event.epoch,
+                "is_certain": happening.is_certain,
+                "facts": dict(happening.event.facts),
+            }
+            for happening in outage.happenings
+        ],
+    }

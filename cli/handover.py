@@ -1,0 +1,97 @@
+"""``tandemmq handover``: let the other broker be master, as planned."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any, Final, NamedTuple
+
+import click
+
+from tandemmq.cli.admin_call import call
+from tandemmq.cli.status import EXIT_FAILED, NoBroker, NotABroker, admin_option, ask
+
+#: The broker itself gives up after 30 s; its answer is to come before ours is given up.
+HANDOVER_SECONDS_MAX: Final = 35.0
+POLL_SECONDS: Final = 0.02
+WAIT_SECONDS: Final = 10.0
+
+
+class Successor(NamedTuple):
+    """Who is master now."""
+
+    successor: str
+    epoch: int
+    admin: str
+
+
+@click.command()
+@admin_option("The master's address.")
+@click.option(
+    "--to", metavar="NODE", help="In a replicated set: who is to be master; it has to be there and caught up."
+)
+@click.option(
+    "--wait",
+    "wait_seconds",
+    type=click.FloatRange(0),
+    default=WAIT_SECONDS,
+    metavar="SECONDS",
+    help="For the next master; 0: only until the lock is free.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For a machine.")
+def handover(admin: str, to: str | None, wait_seconds: float, as_json: bool) -> None:
+    """Have the master hand over, and tell who took over and how long it took.
+
+    The master writes what it was given, answers it, makes a checkpoint and lets the lock go; then it stands by. For a
+    while it leaves the lock to others; when nobody takes it, it is master again, and this ends with 1. Asked of a
+    broker that is not master it ends with 3 and names the one that is.
+    """
+    began = time.monotonic()
+    done = call(admin, "handover", {"to": to}, is_post=True, seconds_max=HANDOVER_SECONDS_MAX)
+    answer: dict[str, Any] = {
+        "former": done["name"],
+        "former_epoch": done["epoch"],
+        "released_after_seconds": round(done["seconds"], 4),
+    }
+    successor = _await(admin, str(done["name"]), int(done["epoch"]), began, wait_seconds) if wait_seconds else None
+    if successor is not None:
+        answer |= successor._asdict() | {"seconds": round(time.monotonic() - began, 4)}
+    click.echo(json.dumps(answer, indent=2) if as_json else _sentence(answer, wait_seconds))
+    if wait_seconds and (successor is None or successor.successor == done["name"]):
+        sys.exit(EXIT_FAILED)
+
+
+def _sentence(answer: dict[str, Any], wait_seconds: float) -> str:
+    former = answer["former"]
+    released = f"{former} let the lock go after {answer['released_after_seconds']:.3f} s"
+    if "successor" not in answer:
+        return f"{released}; no master was seen in {wait_seconds:g} s" if wait_seconds else released
+    if answer["successor"] == former:
+        return f"{released}; nobody took it, so {former} is master again, of epoch {answer['epoch']}"
+    return (
+        f"{released}; {answer['successor']} is master of epoch {answer['epoch']} {answer['seconds']:.3f} s after the "
+        f"handover was asked for, at {answer['admin']}"
+    )
+
+
+def _await(admin: str, former: str, epoch: int, began: float, wait_seconds: float) -> Successor | None:
+    """The next master, wherever the former one sees it; None when there is none in time."""
+    while time.monotonic() - began < wait_seconds:
+        seen = {admin: _status(admin)}
+        holder = seen[admin].get("holder")
+        if isinstance(holder, dict) and holder.get("name") != former and (place := holder.get("admin")):
+            seen[place] = _status(place)
+        for place, status in seen.items():
+            if status.get("role") == "master" and status["epoch"] > epoch:
+                return Successor(str(status["name"]), int(status["epoch"]), place)
+        time.sleep(POLL_SECONDS)
+    return None
+
+
+def _status(admin: str) -> dict[str, Any]:
+    """Empty: none answers."""
+    try:
+        return ask(admin)
+    except (NoBroker, NotABroker):
+        return {}

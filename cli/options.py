@@ -1,0 +1,85 @@
+"""The options that stand for settings, the same for every command that needs the settings of a broker."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Final, TypeVar
+
+import click
+
+from tandemmq.config.errors import SettingsError
+from tandemmq.config.load import Flags, load
+from tandemmq.config.settings import Settings
+from tandemmq.locker.contract import UnknownLocker
+from tandemmq.locker.kinds import factory
+
+EXIT_WRONG_SETTINGS: Final = 2
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class WrongSettings(click.ClickException):
+    """Said on stderr in one line, and the exit code that goes with it."""
+
+    exit_code = EXIT_WRONG_SETTINGS
+
+
+def settings_options(command: Command) -> Command:
+    """Give a command the options of `run` for settings; it is called with `settings: Settings`, complete and right.
+
+    Wrong settings never reach the command: they end it with exit code 2.
+    """
+
+    @functools.wraps(command)
+    def with_settings(
+        *arguments: Any,
+        config: str | None,
+        overrides: tuple[str, ...],
+        **others: Any,
+    ) -> Any:
+        flags = Flags(**{name: others.pop(name) for name in _FLAGS})
+        return command(*arguments, settings=load_settings(config, overrides, flags), **others)
+
+    decorated: Any = with_settings
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def load_settings(config: str | None, overrides: tuple[str, ...] = (), flags: Flags | None = None) -> Settings:
+    """The settings of file, environment and options; WrongSettings, not SettingsError, when they are none."""
+    try:
+        settings = load(config, None, overrides, flags)
+        # config/ knows no kinds of lock; better now than when the ports are bound.
+        factory(settings.locker.type)
+    except (SettingsError, UnknownLocker) as error:
+        raise WrongSettings(str(error)) from error
+    return settings
+
+
+def read_again() -> Callable[[], Settings]:
+    """Reads what the running command's options say, file and all, as it is then. It raises SettingsError."""
+    text = click.get_current_context().params
+    flags = Flags(**{name: text[name] for name in _FLAGS})
+    return functools.partial(load, text["config"], None, text["overrides"], flags)
+
+
+_FLAGS: Final = tuple(field.name for field in fields(Flags))
+_OPTIONS: Final = (
+    click.option(
+        "--config",
+        metavar="FILE",
+        envvar="TANDEMMQ_CONFIG",
+        help="Settings file (TOML). Without: defaults for everything.",
+    ),
+    click.option("--data", metavar="DIR", help="Data directory, shared by the pair (store.directory)."),
+    click.option("--name", metavar="NAME", help="This broker's name, unique in its pair (broker.name)."),
+    click.option("--stomp", metavar="HOST:PORT|off", help="Where STOMP clients connect."),
+    click.option("--openwire", metavar="HOST:PORT|off", help="Where OpenWire clients (JMS) connect."),
+    click.option("--admin", metavar="HOST:PORT|off", help="Where status and health are served."),
+    click.option(
+        "--set", "overrides", metavar="SECTION.KEY=VALUE", multiple=True, help="Any other setting; may be repeated."
+    ),
+)

@@ -1,0 +1,54 @@
+"""``tandemmq pipeline archive``: journals into a message lake, once or for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tandemmq.cli.pipeline.common_options import answer, common_options, journals_there, whole_seconds
+from tandemmq.pipeline.jobs.tables import Sources
+from tandemmq.pipeline.lake import BY_DATE, BY_DESTINATION, LEDGER, Layout
+from tandemmq.pipeline.stopping import Stopped, stop_on_sigterm
+
+
+@click.command
+@common_options
+@click.option("--every", callback=whole_seconds, metavar="10s", help="Go on until SIGTERM, and look so often.")
+@click.option("--destination", "destinations", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
+@click.option(
+    "--by",
+    type=click.Choice([BY_DESTINATION, BY_DATE]),
+    default=BY_DESTINATION,
+    help="Directories of messages: by date and destination, or by date only, for thousands of destinations.",
+)
+@click.option("--raw", is_flag=True, help="With the OpenWire frames of messages, as they were stored.")
+@click.option("--skip-lost", is_flag=True, help="Go on without files that were deleted before their turn.")
+def archive(
+    every: int | None, destinations: tuple[str, ...], by: str, raw: bool, skip_lost: bool, **common: Any
+) -> None:
+    """Add the closed files of SOURCES to the message lake --out: Parquet, each file once, also when it is killed.
+
+    Exit code 1 when files were deleted before they were added.
+    """
+    if common["tail"]:
+        raise click.UsageError("the lake takes closed files only: --tail is not for it")
+    own = {
+        "every": every,
+        "layout": Layout(by, tuple(sorted(set(destinations))), raw),
+        "is_lost_skipped": skip_lost,
+        "report": lambda text: click.echo(text, err=True),
+    }
+    out: Path = common["out"]
+    stop_on_sigterm()  # it may end anywhere: the lake is whole at each moment
+    try:
+        answer("archive", own, check=_check_of(every), report_in=out / LEDGER, **common)
+    except Stopped:
+        click.echo("stopped before it began", err=True)
+
+
+def _check_of(every: int | None) -> Callable[[Sources], None]:
+    """Who goes on for ever may begin before its stores do."""
+    return journals_there if every is None else lambda sources: None

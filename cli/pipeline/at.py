@@ -1,0 +1,30 @@
+"""``tandemmq pipeline at``: what stood in queues and durable subscriptions at a moment."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from tandemmq.cli.pipeline.common_options import answer, common_options, moment, whole_stores
+
+
+@click.command
+@common_options
+@click.option("--time", callback=moment, metavar="TIME", help="The moment, such as 2026-11-20T02:14:00Z.")
+@click.option("--file", "file", type=click.IntRange(1), metavar="N", help="Before what stands in db-N.log: exact.")
+@click.option("--offset", type=click.IntRange(0), default=0, metavar="BYTES", help="With --file: before this offset.")
+@click.option("--destination", "destinations", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
+@click.option("--bodies", "with_bodies", is_flag=True, help="The bodies of the messages, too.")
+@click.option("--prioritized", "is_prioritized", is_flag=True, help="The highest priority first (prioritizedMessages).")
+def at(time: datetime | None, file: int | None, **common: Any) -> None:
+    """What stood in the queues and durable subscriptions of SOURCES at a moment: a time, or a place in the journal.
+
+    The newest file of each store is read, too, whatever --tail says. Exit code 1 when files are missing that were
+    there then, or a journal is damaged: then something is not known.
+    """
+    if (time is None) == (file is None):
+        raise click.UsageError("name the moment: either --time, or --file and --offset")
+    own = {name: common.pop(name) for name in ("offset", "destinations", "with_bodies", "is_prioritized")}
+    answer("at", {"time": time, "file": file, **own}, check=whole_stores, **common)

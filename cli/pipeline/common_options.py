@@ -1,0 +1,219 @@
+"""What every job of ``tandemmq pipeline`` is asked: where from, where to, and how Spark is to run.
+
+A job with options of its own takes them beside the common ones, and hands them on:
+
+    @click.command
+    @common_options
+    @click.option("--rate", type=click.IntRange(1))
+    def replay(rate: int | None, **common: Any) -> None:
+        answer("replay", {"rate": rate}, check=parquet_or_journals, **common)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tandemmq.config.units import milliseconds
+from tandemmq.pipeline.failures import cause, expected
+from tandemmq.pipeline.jobs import JOBS
+from tandemmq.pipeline.jobs.summary import Summary
+from tandemmq.pipeline.jobs.tables import Sources, refuse_store, refuse_unwritable
+from tandemmq.pipeline.places import access_of
+from tandemmq.pipeline.report import page
+from tandemmq.pipeline.session import DEFAULT_MASTER, PROGRESS, NoSpark, session, silence
+from tandemmq.pipeline.stores import NoJournal
+from tandemmq.pipeline.table import terminal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def _there(ctx: click.Context, parameter: click.Parameter, places: tuple[str, ...]) -> tuple[str, ...]:
+    """Paths that are there; whether a URL is, whoever reads it says."""
+    for place in places:
+        if not _URL.match(place):
+            click.Path(exists=True).convert(place, parameter, ctx)
+    return places
+
+
+def _local(ctx: click.Context, parameter: click.Parameter, out: Path) -> Path:
+    if _URL.match(str(out)):
+        raise click.BadParameter(f"{out}: results are written to a directory, of a mounted file system if need be")
+    return out
+
+
+_COMMON = (
+    click.argument("sources", nargs=-1, required=True, callback=_there),
+    click.option(
+        "--out",
+        required=True,
+        type=click.Path(file_okay=False, path_type=Path),
+        callback=_local,
+        help="Where the results go, as Parquet and as a page of HTML; what an earlier run left there is replaced.",
+    ),
+    click.option("--master", help=f"Where Spark runs: {DEFAULT_MASTER} (the default), spark://host:port, yarn."),
+    click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; may be repeated."),
+    click.option("--tail", is_flag=True, help="Read the newest file, too, up to its last complete batch."),
+    click.option("--from-file", type=click.IntRange(0), help="Leave out files with lower numbers."),
+    click.option("--to-file", type=click.IntRange(0), help="Leave out files with higher numbers."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
+)
+
+
+def common_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a click command what ``answer`` wants: it hands its keywords on."""
+    for option in reversed(_COMMON):
+        command = option(command)
+    return command
+
+
+def journals_there(sources: Sources) -> None:
+    """Raises NoJournal, ValueError or a UsageError unless there are journal files to read."""
+    if not sources.files(sources.access):
+        raise click.UsageError("no file to read: the newest one of a store is read with --tail only")
+
+
+def whole_stores(sources: Sources) -> None:
+    """Raises ValueError where files are left out, and as journals_there does."""
+    journals_there(sources.whole())
+
+
+def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """A time as ISO 8601 has it, such as 2026-11-20T02:14:00Z; UTC where it says no zone."""
+    if value is None:
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no time such as 2026-11-20T02:14:00Z", ctx, param) from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def time_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """A length of time, in milliseconds."""
+    try:
+        return None if value is None else milliseconds(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}, not {value!r}", ctx, param) from None
+
+
+def whole_seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """A length of time, in seconds."""
+    length = time_ms(ctx, param, value)
+    if length is not None and (length < 1000 or length % 1000):
+        raise click.BadParameter(f"whole seconds, one at least, not {value!r}", ctx, param)
+    return None if length is None else length // 1000
+
+
+def answer(
+    job: str,
+    own: dict[str, Any] | None = None,
+    *,
+    check: Callable[[Sources], None] = journals_there,
+    report_in: Path | None = None,
+    sources: tuple[str, ...],
+    out: Path,
+    master: str | None,
+    settings: tuple[str, ...],
+    tail: bool,
+    from_file: int | None,
+    to_file: int | None,
+    as_json: bool,
+) -> None:
+    """Run the job, whose own keywords are ``own``; print what it found and write its report. Ends the process with
+    EXIT_FAILED where somebody must look.
+
+    Spark takes seconds to start: what ``check`` can tell of the sources (NoJournal, ValueError, a click exception) is
+    told before. The page and the JSON go to the directory ``report_in``, by default to ``out``.
+    """
+    conf = ({PROGRESS: "false"} if as_json else {}) | dict(_setting(setting) for setting in settings)
+    meant = Sources(sources, tail, from_file, to_file, access_of(conf))
+    try:
+        check(meant)
+        refuse_store(str(out), meant)
+        refuse_unwritable(str(out))
+    except (NoJournal, ValueError) as error:
+        raise click.ClickException(str(error)) from None
+    with described():
+        spark = session(master, conf, name=f"tandemmq {job}")
+        with interruptible(spark):
+            summary = import_module(JOBS[job]).run(spark, meant, str(out), **(own or {}))
+        tell(summary, sources, report_in or out, as_json=as_json)
+    if not summary.is_clean:
+        sys.exit(EXIT_FAILED)
+
+
+class Interrupted(BaseException):
+    """Ctrl-C while Spark runs. PySpark would ask Java, which is busy, to cancel, and py4j would log a traceback."""
+
+
+@contextmanager
+def described() -> Iterator[None]:
+    """What fails within ends the process with a sentence and EXIT_FAILED, Ctrl-C with EXIT_INTERRUPTED.
+
+    The session ends with the process, and Java with it; one that was there before is not ours to stop.
+    """
+    failures: tuple[type[Exception], ...] = (NoSpark, *expected())
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    except failures as error:
+        raise click.ClickException(cause(error)) from None
+
+
+@contextmanager
+def interruptible(spark: SparkSession) -> Iterator[None]:
+    """Ctrl-C raises Interrupted; on the main thread only, to which signals come."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except Interrupted:
+        silence(spark)  # that tasks fail while Java ends is no news
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def tell(summary: Summary, sources: tuple[str, ...], directory: Path, *, as_json: bool) -> None:
+    """Write the summary's page and JSON into ``directory``, which is made if need be, and print it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    report = directory / f"{summary.job}.html"
+    report.write_text(page(summary, sources), encoding="utf-8")
+    figures = json.dumps({**summary.figures(), "report": str(report)}, indent=2, default=str)
+    (directory / f"{summary.job}.json").write_text(figures + "\n", encoding="utf-8")
+    if as_json:
+        click.echo(figures)
+    else:
+        click.echo(terminal(summary.findings, summary.tables, shutil.get_terminal_size((120, 24)).columns), nl=False)
+        click.echo(f"report: {report}")
+
+
+def _setting(setting: str) -> tuple[str, str]:
+    key, separator, value = setting.partition("=")
+    if not separator or not key:
+        raise click.BadParameter(f"{setting!r} is not of the form KEY=VALUE", param_hint="--conf")
+    return key, value

@@ -1,0 +1,28 @@
+"""``tandemmq pipeline latency``: how long messages waited, and how many wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tandemmq.cli.pipeline.common_options import answer, common_options, time_ms, whole_seconds
+
+
+@click.command
+@common_options
+@click.option("--window", metavar="TIME", default="1h", callback=whole_seconds, help="Figures for each.")
+@click.option(
+    "--mark-interval",
+    metavar="TIME",
+    callback=time_ms,
+    help="The brokers' clock_mark_interval, if it was the same for all of SOURCES. Narrows the times of "
+    "acknowledgements where little happened; too short a one makes them wrong.",
+)
+def latency(window: int, mark_interval: int | None, **common: Any) -> None:
+    """How long messages of SOURCES waited from when they were stored to when they were acknowledged, and how many
+    wait, by destination and hour; with how far each figure may be from the truth.
+
+    Times are known from clock marks, which this broker writes; without, from the messages around.
+    """
+    answer("latency", {"window_seconds": window, "mark_interval_ms": mark_interval}, **common)

@@ -1,0 +1,119 @@
+"""``tandemmq pipeline replay``: messages of journals, or of Parquet made of them, back to a broker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from tandemmq.cli.pipeline.common_options import answer, common_options, journals_there, moment
+from tandemmq.client.failover_url import FailoverUrl
+from tandemmq.pipeline.jobs.tables import Sources
+from tandemmq.pipeline.parquet import are_parquet
+from tandemmq.pipeline.sending.ledger import STATE, Ledger
+from tandemmq.pipeline.sending.request import ALL, TASKS_DEFAULT, TASKS_MAX, UNACKNOWLEDGED, ReplayRequest, Target
+from tandemmq.pipeline.sending.sends import destination_of
+
+
+def _checked(parse: Callable[[str], object]) -> Callable[..., Any]:
+    """A callback: what is given stays text, which ``parse`` must understand."""
+
+    def check(ctx: click.Context, parameter: click.Parameter, given: Any) -> Any:
+        for text in given if isinstance(given, tuple) else (given,):
+            try:
+                if text is not None:
+                    parse(text)
+            except ValueError as error:
+                raise click.BadParameter(str(error)) from None
+        return given
+
+    return check
+
+
+_OF_REQUEST: Final = tuple(each.name for each in fields(ReplayRequest))
+
+
+def _there(sources: Sources) -> None:
+    if not are_parquet(sources.paths):
+        journals_there(sources)
+
+
+@click.command
+@common_options
+@click.option(
+    "--to",
+    "url",
+    metavar="URL",
+    callback=_checked(FailoverUrl.parse),
+    help="failover:(stomp://a:61613,stomp://b:61613)",
+)
+@click.option("--login", help="Who we say we are.")
+@click.option(
+    "--passcode-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The password for --login is its first line. Read where Spark's tasks run.",
+)
+@click.option(
+    "--destination",
+    "destinations",
+    multiple=True,
+    metavar="DEST",
+    callback=_checked(destination_of),
+    help="Only messages of this one: queue://NAME, topic://NAME; a bare name is a queue. May be repeated.",
+)
+@click.option("--as", "new", metavar="DEST", callback=_checked(destination_of), help="Send all of them there.")
+@click.option("--since", metavar="TIME", callback=moment, help="Only what the broker took then or later; UTC.")
+@click.option("--until", metavar="TIME", callback=moment, help="Only what it took before.")
+@click.option("--where", metavar="SQL", help="Only rows of the table messages of which this is true: type = 'order'")
+@click.option("--only", type=click.Choice((ALL, UNACKNOWLEDGED)), default=ALL)
+@click.option(
+    "--expired",
+    "is_expired_sent",
+    type=click.Choice(("skip", "keep")),
+    default="skip",
+    callback=lambda context, parameter, value: value == "keep",
+    help="keep: send what has expired, too. Then no message has an end.",
+)
+@click.option("--ordered/--unordered", "is_ordered", default=True, help="Each destination in one piece, in order.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many messages a second, in all.")
+@click.option(
+    "--tasks",
+    type=click.IntRange(1, TASKS_MAX),
+    default=TASKS_DEFAULT,
+    help="So many connections, where Spark runs so many tasks at once.",
+)
+@click.option("--dry-run", "is_dry", is_flag=True, help="Say what would be sent. Connects to no broker.")
+def replay(url: str | None, passcode_file: Path | None, rate: float | None, is_dry: bool, **others: Any) -> None:
+    """Send the messages of SOURCES to a broker, each once, whatever is killed meanwhile: run it again with the same
+    --out, and it goes on.
+
+    SOURCES are journals, Parquet of the table messages, or the lake of the job archive. The messages get new ids; the
+    property originalMessageId has the old one.
+
+    Exit code 1 while a message that was asked for is not at the broker.
+    """
+    if url is None and not is_dry:
+        raise click.UsageError("--to says where to; or give --dry-run")
+    request = ReplayRequest(**{name: others.pop(name) for name in _OF_REQUEST})
+    login, new, tasks = (others.pop(name) for name in ("login", "new", "tasks"))
+    own: dict[str, Any] = {"request": request, "rate": rate}
+    if not is_dry:
+        assert url is not None, "asked above"
+        passcode = None if passcode_file is None else str(passcode_file)
+        own["target"] = Target(url, login, passcode, new, rate, tasks)
+        if sys.stderr.isatty():
+            own["progress"] = _progress
+    begun = Ledger(others["out"] / STATE).run() is not None
+    answer("replay", own, check=_nothing if begun else _there, **others)
+
+
+def _nothing(sources: Sources) -> None:
+    """What is left is sent from the plan: the sources may be gone."""
+
+
+def _progress(sent: int, total: int) -> None:
+    click.echo(f"\rconfirmed: {sent:,} of {total:,}", nl=sent >= total, err=True)

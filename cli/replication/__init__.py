@@ -1,0 +1,28 @@
+"""``tandemmq replication``: look at a replicated set, say who belongs to it, take a directory out of it.
+
+status       what each member says of itself, and why nobody is master
+reasons      that why, from what they say                                 pure
+voters       add and remove, at the master
+leave        leave and forget, on the directory of a node that is stopped
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from tandemmq.cli.lazy import Commands, LazyGroup
+
+COMMANDS: Final[Commands] = {
+    "status": ("tandemmq.cli.replication.status", "Each member, how far it is, and why nobody is master."),
+    "add": ("tandemmq.cli.replication.voters", "Give a node that follows a vote."),
+    "remove": ("tandemmq.cli.replication.voters", "Take a node's vote away."),
+    "leave": ("tandemmq.cli.replication.leave", "End the membership of a directory."),
+    "forget": ("tandemmq.cli.replication.leave", "The same, when the set's quorum is gone for ever."),
+}
+
+
+@click.group(cls=LazyGroup, table=COMMANDS)
+def replication() -> None:
+    """Look at a replicated set of brokers, and say who belongs to it."""

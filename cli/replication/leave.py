@@ -1,0 +1,121 @@
+"""``tandemmq replication leave`` and ``forget``: a directory of a set becomes that of a single broker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+import click
+
+from tandemmq.broker.replication.leaving import Leaver, NotMember, Standing, leaver
+from tandemmq.broker.replication.promise import PromiseFileInUse, PromiseUnknown
+from tandemmq.cli.status import EXIT_FAILED
+from tandemmq.journal.errors import JournalError
+
+DIRECTORY = click.Path(exists=True, file_okay=False)
+
+
+@click.command()
+@click.argument("directory", type=DIRECTORY)
+def leave(directory: str) -> None:
+    """End the membership of DIRECTORY, whose node is stopped. A broker without [replication] may then have it.
+
+    Tells what was not known to be final: it counts from now on, though the set may not have confirmed it. Refused when
+    this node lacks something, or had less than another one when it was last heard of: that one's directory has it.
+    `forget` does it all the same.
+    """
+    with _stopped(directory) as stopped:
+        standing = stopped.standing()
+        ahead = standing.ahead()
+        if standing.damage is not None or ahead:
+            _tell(_lacks(standing))
+            click.echo(f"not left; to do it all the same: tandemmq replication forget {directory} --yes", err=True)
+            sys.exit(EXIT_FAILED)
+        _tell([*_has(standing), *_not_final(standing)])
+        click.echo(f"left: the promise is in {stopped.leave()}")
+
+
+@click.command()
+@click.argument("directory", type=DIRECTORY)
+@click.option("--yes", "is_sure", is_flag=True, help="What is said to be lost may be lost.")
+def forget(directory: str, is_sure: bool) -> None:
+    """Go on with what DIRECTORY has, when the quorum of its set is gone for ever.
+
+    What other nodes had confirmed beyond it is lost: it says who had more, as far as this node knew. Without --yes it
+    only says so, and ends with 1. The other nodes' directories must not be started again.
+    """
+    with _stopped(directory) as stopped:
+        standing = stopped.standing()
+        _tell([*_has(standing), *_not_final(standing), *_lacks(standing), *_unknown(standing)])
+        if not is_sure:
+            click.echo("nothing was done; with --yes it goes on with this", err=True)
+            sys.exit(EXIT_FAILED)
+        click.echo(f"forgotten: the promise is in {stopped.leave()}")
+
+
+@contextmanager
+def _stopped(directory: str) -> Iterator[Leaver]:
+    """`leaver`; what it refuses ends the command with 1."""
+    try:
+        with leaver(directory) as stopped:
+            yield stopped
+    except (NotMember, PromiseFileInUse, PromiseUnknown, JournalError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _tell(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        click.echo(sentence)
+
+
+def _has(standing: Standing) -> Iterator[str]:
+    promise, header = standing.promise, standing.set
+    node = "this node, whose promise cannot be read," if promise is None else f"{promise.node} (store {promise.store})"
+    if header is None:
+        yield f"{node} belongs to no set yet: none stands in its journal"
+    else:
+        voters = ", ".join(header.names.get(each, each[:8]) for each in header.voters)
+        yield f"{node} is of the set {header.id}; its voters by this journal: {voters}"
+    yield f"the journal ends in epoch {standing.position.epoch} at {_at(*standing.position[1:])}"
+
+
+def _not_final(standing: Standing) -> Iterator[str]:
+    if standing.set is None or standing.position[1:] == (0, 0):
+        return
+    if standing.has_all_final:
+        yield "all of it was final: on the disks of a quorum"
+    elif standing.final is None:
+        yield "how much of it was final is not known; what was not counts from now on"
+    else:
+        yield f"up to {_at(*standing.final)} it was known to be final; what comes behind counts from now on, too"
+
+
+def _lacks(standing: Standing) -> list[str]:
+    sentences = [] if standing.damage is None else [f"it is not whole: {standing.damage}"]
+    for each in standing.ahead():
+        at = _at(*each.position[1:])
+        sentences.append(f"{each.node} had more: it was in epoch {each.position.epoch} at {at}{_when(standing)}")
+    return sentences
+
+
+def _unknown(standing: Standing) -> Iterator[str]:
+    if standing.set is None:
+        return
+    for each in standing.others.values():
+        if each.position <= standing.position and each.is_voter:
+            yield f"{each.node} had no more{_when(standing)}; what it got later is not known here"
+    unheard = standing.unheard()
+    if unheard:
+        yield f"what {', '.join(unheard)} had is not known here: whatever that is more than this is lost"
+
+
+def _at(file: int, end: int) -> str:
+    return f"db-{file}.log {end}" if file else "nothing"
+
+
+def _when(standing: Standing) -> str:
+    if standing.known_at is None:
+        return ""
+    return datetime.fromtimestamp(standing.known_at).astimezone().strftime(", known on %Y-%m-%d at %H:%M:%S")

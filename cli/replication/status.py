@@ -1,0 +1,179 @@
+"""``tandemmq replication status``: what each member of a set says of itself, and why nobody is master."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from tandemmq.cli.replication.reasons import SILENT_SECONDS, Seen, master_of, why_no_master
+from tandemmq.cli.status import DEFAULT_ADMIN, EXIT_FAILED, EXIT_NO_BROKER, NoBroker, NotABroker, admins_option, ask
+
+Answer = dict[str, Any]
+COLUMNS = ("node", "role", "epoch", "position", "final", "behind", "vote", "whole", "weight", "store", "admin")
+
+
+@click.command()
+@admins_option(f"A member's admin address; may be repeated. Default: {DEFAULT_ADMIN}.")
+@click.option("--json", "as_json", is_flag=True, help="For a machine.")
+def status(admins: tuple[str, ...], as_json: bool) -> None:
+    """Show each member of a set: role, epoch, position, how far it is behind, whether it counts.
+
+    One member is enough: it tells what it heard of the others, and those of whom it heard nothing are asked where they
+    say that they answer. Ends with 0 when there is a master with a quorum, with 1 when there is none, and says why;
+    with 3 when no member answers.
+    """
+    answers, complaints = ask_members(admins or (DEFAULT_ADMIN,))
+    for complaint in complaints:
+        click.echo(complaint, err=True)
+    if not answers:
+        sys.exit(EXIT_NO_BROKER)
+    members = seen(answers)
+    master = master_of(members)
+    why = why_no_master(members)
+    if as_json:
+        click.echo(json.dumps(_as_json(answers, members, master, why), indent=2))
+    else:
+        _print(answers, members, master, why)
+    sys.exit(EXIT_FAILED if why else 0)
+
+
+def ask_members(admins: Sequence[str]) -> tuple[list[Answer], list[str]]:
+    """What those at ``admins`` say, and those of whom they heard nothing; and who does not answer."""
+    answers: list[Answer] = []
+    complaints: list[str] = []
+    asked: set[str] = set()
+    waiting = list(admins)
+    while waiting:
+        admin = waiting.pop(0)
+        if admin in asked:
+            continue
+        asked.add(admin)
+        try:
+            answers.append(ask(admin, "replication"))
+        except (NoBroker, NotABroker) as error:
+            is_single = isinstance(error, NotABroker) and "answers 404" in str(error)
+            complaints.append(
+                f"the broker at {admin} is of no set: it has no [replication]" if is_single else str(error)
+            )
+        if not waiting and answers:
+            heard = {each.store for each in seen(answers) if each.said is not None}
+            further = [each for answer in answers for each in answer["members"] if each["store"] not in heard]
+            waiting = [each["admin"] for each in further if each["admin"] and each["admin"] not in asked]
+    return answers, complaints
+
+
+def seen(answers: Sequence[Answer]) -> list[Seen]:
+    """Each member once, as it was heard of last. Whoever is asked itself knows best."""
+    direct = {answer["store"]: answer for answer in answers}
+    # Of two voter lists the one of the later epoch counts.
+    newest = max(answers, key=lambda answer: (answer["epoch"], answer["position"]))
+    found: dict[str, Seen] = {}
+    for answer in answers:
+        for each in answer["members"]:
+            store = str(each["store"])
+            said, ago = (direct[store], 0.0) if store in direct else (each["said"], each["said_seconds_ago"])
+            if ago is not None and ago > SILENT_SECONDS:
+                said = None
+            former = found.get(store)
+            if former is not None and (former.said is not None or said is None):
+                continue
+            found[store] = Seen(store, str(each["node"]), store in newest["voters"], said, ago)
+    return sorted(found.values(), key=lambda each: each.node)
+
+
+def _behind(member: Seen, master: Seen | None) -> str:
+    """By how many bytes, as the master says."""
+    if master is None or member is master:
+        return ""
+    follower = ((master.said or {}).get("followers") or {}).get(member.store)
+    if follower is None:
+        return "does not follow"
+    lag = follower.get("lag_bytes")
+    return "?" if lag is None else f"{lag:,} bytes"
+
+
+def _row(member: Seen, master: Seen | None, admins: dict[str, str]) -> list[str]:
+    said = member.said
+    vote = "yes" if member.is_voter else "learner"
+    admin = admins.get(member.store, "")
+    if said is None:
+        ago = member.said_seconds_ago
+        role = "away" if ago is None else f"away for {ago:.0f} s"
+        return [member.node, role, "", "", "", "", vote, "", "", member.store, admin]
+    file, end = said["final"]
+    epoch, at, to = said["position"]
+    return [
+        member.node,
+        str(said["role"]),
+        str(said["epoch"] or epoch),
+        f"db-{at}.log {to:,}" if at else "nothing",
+        f"db-{file}.log {end:,}" if file else "",
+        _behind(member, master),
+        vote,
+        "yes" if said["is_whole"] else "NO",
+        str(said.get("weight", "")),
+        member.store,
+        admin,
+    ]
+
+
+def _admins(answers: Sequence[Answer]) -> dict[str, str]:
+    return {each["store"]: each["admin"] for answer in answers for each in answer["members"] if each["admin"]}
+
+
+def _print(answers: Sequence[Answer], members: Sequence[Seen], master: Seen | None, why: Sequence[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    sets = sorted({answer["set"] for answer in answers if answer["set"]})
+    console.print(f"set {answers[0]['broker']} {', '.join(sets) or '(not founded yet)'}")
+    console.print(f"master: {'nobody' if master is None else master.node}")
+    for reason in why:
+        console.print(f"  {reason}")
+    rows = [_row(member, master, _admins(answers)) for member in members]
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    shown = [number for number in range(len(COLUMNS)) if any(row[number] for row in rows)]
+    for number in shown:
+        table.add_column(COLUMNS[number], no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[number] for number in shown))
+    console.print()
+    # Whole, also where it is wider than the screen: a store id is there to be copied.
+    wide = Console(highlight=False, markup=False, width=max(console.width, 220))
+    wide.print(table)
+    for member in members:
+        said = member.said or {}
+        for key in ("problem", "zookeeper"):
+            if said.get(key):
+                console.print(f"{member.node}: {said[key]}")
+
+
+def _as_json(answers: Sequence[Answer], members: Sequence[Seen], master: Seen | None, why: Sequence[str]) -> Answer:
+    followers = {} if master is None else (master.said or {}).get("followers") or {}
+    admins = _admins(answers)
+    return {
+        "broker": answers[0]["broker"],
+        "set": next((answer["set"] for answer in answers if answer["set"]), None),
+        "master": None if master is None else master.node,
+        "why_no_master": list(why),
+        "members": [
+            {
+                "node": member.node,
+                "store": member.store,
+                "admin": admins.get(member.store),
+                "is_voter": member.is_voter,
+                "is_there": member.said is not None,
+                "said_seconds_ago": member.said_seconds_ago,
+                "lag_bytes": (followers.get(member.store) or {}).get("lag_bytes"),
+                "said": None
+                if member.said is None
+                else {key: value for key, value in member.said.items() if key not in ("members", "followers")},
+            }
+            for member in members
+        ],
+    }

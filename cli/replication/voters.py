@@ -1,0 +1,80 @@
+"""``tandemmq replication add`` and ``remove``: who votes, changed at the master by one."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+from typing import Any, Final
+
+import click
+
+from tandemmq.cli.admin_call import NoMaster, call
+from tandemmq.cli.status import NoBroker, NotABroker, admin_option, ask
+
+#: The broker itself gives up after 30 s.
+CHANGE_SECONDS_MAX: Final = 35.0
+
+_admin = admin_option("A member's admin address; the master is found from there.")
+_json = click.option("--json", "as_json", is_flag=True, help="For a machine.")
+
+
+@click.command()
+@click.argument("who", metavar="NODE|STORE")
+@_admin
+@_json
+def add(who: str, admin: str, as_json: bool) -> None:
+    """Have the node NODE, or the store STORE, vote from now on.
+
+    It follows as a learner and has caught up, else it is refused. Returns when the change is on the disks of a quorum.
+    """
+    _change("add", who, admin, as_json)
+
+
+@click.command()
+@click.argument("who", metavar="NODE|STORE")
+@_admin
+@_json
+def remove(who: str, admin: str, as_json: bool) -> None:
+    """Take the vote of the node NODE, or the store STORE, away. Where two stores have one node's name, say the store.
+
+    It need not be there. The master does not remove itself: hand over first. Returns when the change is on the disks
+    of a quorum.
+    """
+    _change("remove", who, admin, as_json)
+
+
+def _change(verb: str, who: str, admin: str, as_json: bool) -> None:
+    answer = call(
+        master_at(admin), "replication/voters", {}, is_post=True, body={verb: who}, seconds_max=CHANGE_SECONDS_MAX
+    )
+    voters: dict[str, Any] = answer["voters"]
+    if as_json:
+        click.echo(json.dumps(answer))
+        return
+    count = len(voters)
+    click.echo(f"{count} {'voter' if count == 1 else 'voters'}: {', '.join(map(str, voters.values()))}")
+
+
+def master_at(admin: str) -> str:
+    """Where the master answers, as the member at ``admin`` knows. Raises NoMaster."""
+    try:
+        answer = ask(admin, "replication")
+    except NoBroker as error:
+        raise NoMaster(str(error)) from error
+    except NotABroker as error:
+        raise click.ClickException(f"{error}: is that a broker with [replication]?") from error
+    if answer["role"] == "master":
+        return admin
+    if answer["master"] is None:
+        raise NoMaster(f"{answer['node']} knows no master; tandemmq replication status says why")
+    for member in answer["members"]:
+        if member["node"] == answer["master"] and member["admin"]:
+            return _as_same_user(admin, str(member["admin"]))
+    raise NoMaster(f"the master is {answer['master']}, and tells no admin address: ask there")
+
+
+def _as_same_user(admin: str, other: str) -> str:
+    """The address of another member, with the user and password that were given for the first."""
+    user, at, _ = urllib.parse.urlsplit(admin).netloc.rpartition("@")
+    parts = urllib.parse.urlsplit(other)
+    return urllib.parse.urlunsplit(parts._replace(netloc=f"{user}{at}{parts.netloc}"))

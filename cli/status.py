@@ -1,0 +1,258 @@
+"""``tandemmq status``: what a running broker says of itself, master or standby."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEFAULT_ADMIN = "http://127.0.0.1:8161"
+ANSWER_SECONDS_MAX = 5.0
+ANSWER_BYTES_MAX = 64 << 20
+
+EXIT_FAILED = 1
+EXIT_NO_BROKER = 3
+
+# The columns of the queue table. A column that no queue fills is left out.
+QUEUE_COLUMNS = ("messages", "unacknowledged", "consumers", "enqueued", "dequeued")
+
+
+class NoBroker(Exception):
+    """Nothing listens at the address, or it does not answer in time."""
+
+
+class NotABroker(Exception):
+    """Something answers, but it is not a broker's admin server."""
+
+
+def ask(admin: str, page: str = "status") -> dict[str, Any]:
+    """The JSON of one page of the admin server at ``admin``; NoBroker or Stranger when there is none to be had."""
+    admin = without_user(admin)
+    request = urllib.request.Request(f"{admin}/{page}", headers={"Accept": "application/json"})
+    try:
+        answer = answer_to(request, ANSWER_SECONDS_MAX)
+    except urllib.error.HTTPError as error:
+        raise NotABroker(f"{admin} answers {error.code} {error.reason} for /{page}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise NoBroker(f"no broker answers at {admin}: {reason}") from error
+    if answer is None:
+        raise NotABroker(f"{admin} answers, but not with JSON: is that a broker's admin address?")
+    if "role" not in answer:
+        raise NotABroker(f"{admin} answers, but not as a broker does: its answer names no role")
+    return answer
+
+
+def answer_to(request: urllib.request.Request, seconds_max: float) -> dict[str, Any] | None:
+    """The JSON of a page; None: it is none. OSError as it comes, HTTPError for a refusal."""
+    # The admin server is near: no proxy of the environment is asked.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=seconds_max) as response:
+        return json_object(response.read(ANSWER_BYTES_MAX))
+
+
+def json_object(text: bytes) -> dict[str, Any] | None:
+    """None: that is no object."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def without_user(admin: str) -> str:
+    """The address of an admin server without user and password, which are shown where they are asked for only."""
+    parts = urllib.parse.urlsplit(admin.rstrip("/"))
+    return urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def ask_around(
+    admins: Sequence[str], ask_one: Callable[[str], tuple[T, str | None]]
+) -> tuple[list[tuple[str, T]], list[str]]:
+    """What is said at each of ``admins`` and wherever an answer leads, each address asked once; who does not answer.
+
+    ``ask_one`` gives an answer and the address of somebody to be asked as well, if it names one.
+    """
+    answers: list[tuple[str, T]] = []
+    complaints: list[str] = []
+    waiting = list(admins)
+    seen: set[str] = set()
+    while waiting:
+        admin = waiting.pop(0)
+        if admin in seen:
+            continue
+        seen.add(admin)
+        try:
+            answer, further = ask_one(admin)
+        except (NoBroker, NotABroker) as error:
+            complaints.append(str(error))
+            continue
+        answers.append((admin, answer))
+        if further is not None:
+            waiting.append(further)
+    return answers, complaints
+
+
+def admin_urls(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(url for each in value if (url := admin_url(context, parameter, each)) is not None))
+
+
+def admin_url(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """The address as a URL; HOST:PORT alone is understood, as ``run --admin`` takes it."""
+    if value is None:
+        return None
+    url = value if "://" in value else f"http://{value}"
+    parts = urllib.parse.urlsplit(url)
+    try:
+        is_usable = parts.scheme == "http" and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise click.BadParameter(f"{value!r} is not an address like {DEFAULT_ADMIN} or 127.0.0.1:8161")
+    return url
+
+
+def admins_option(help: str) -> Callable[[Command], Command]:
+    """The option that says which brokers are asked."""
+    return click.option("--admin", "admins", metavar="URL", multiple=True, callback=admin_urls, help=help)
+
+
+def admin_option(help: str) -> Callable[[Command], Command]:
+    """The option that says which broker is asked, by default the one on this host."""
+    return click.option("--admin", metavar="URL", default=DEFAULT_ADMIN, callback=admin_url, help=help)
+
+
+@click.command()
+@admin_option("The broker's admin address.")
+@click.option("--json", "as_json", is_flag=True, help="Print what the broker says as JSON.")
+def status(admin: str, as_json: bool) -> None:
+    """Show the role, epoch, store and queues of a running broker.
+
+    Ends with 0 whenever a broker answers, master or standby, and with 3 when none does.
+    """
+    try:
+        answer = ask(admin)
+    except (NoBroker, NotABroker) as error:
+        click.echo(str(error), err=True)
+        sys.exit(EXIT_NO_BROKER if isinstance(error, NoBroker) else EXIT_FAILED)
+    if as_json:
+        click.echo(json.dumps(answer, indent=2))
+    else:
+        _print(answer)
+
+
+def _print(answer: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False)
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column()
+    facts.add_column(overflow="fold")
+    for heading, text in _facts(answer):
+        facts.add_row(heading, text)
+    console.print(facts)
+
+    queues = answer.get("queues") or []
+    if not queues:
+        return
+    columns = [key for key in QUEUE_COLUMNS if any(key in queue for queue in queues)]
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("queue", overflow="fold")
+    for key in columns:
+        table.add_column(key, justify="right")
+    for queue in queues:
+        table.add_row(str(queue.get("name", "?")), *(_figure(queue.get(key)) for key in columns))
+    console.print()
+    console.print(table)
+
+
+def _facts(answer: dict[str, Any]) -> list[tuple[str, str]]:
+    role, holder, standby = answer["role"], answer.get("holder"), _object(answer, "standby")
+    is_standby = role == "standby"
+    facts = [
+        ("name", answer.get("name", "?")),
+        ("role", role),
+        ("epoch", answer.get("epoch", "?")),
+        ("phase", None if answer.get("phase") == role else answer.get("phase")),
+        *_lock(answer),
+        ("stands by for", (holder_in_words(holder) or "nobody known") if is_standby else None),
+        *(_lag(standby) if standby is not None else ()),
+        *_part_in_set(_object(answer, "replication") or {}),
+        ("store", answer.get("store", "?")),
+        ("serves" if role == "master" else "will serve", ", ".join(map(str, answer.get("connectors") or ()))),
+        ("because", None if is_standby else answer.get("reason")),
+        # What is 0 says little to people; --json has it.
+        *(
+            (name.replace("_", " "), _figure(value) if value else None)
+            for name, value in (answer.get("counts") or {}).items()
+        ),
+        *(("problem", problem) for problem in answer.get("problems") or ()),
+        *(("warning", warning) for warning in answer.get("warnings") or ()),
+    ]
+    return [(heading, str(text)) for heading, text in facts if text not in (None, "")]
+
+
+def _object(answer: dict[str, Any], key: str) -> dict[str, Any] | None:
+    found = answer.get(key)
+    return found if isinstance(found, dict) else None
+
+
+def _part_in_set(said: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a member of a replicated set is there; `tandemmq replication status` has the whole."""
+    if said:
+        vote = f"one of {len(said.get('voters') or ())} voters" if said.get("is_voter") else "a learner"
+        yield "in its set", f"{said.get('role', '?')}, {vote}, {'whole' if said.get('is_whole') else 'NOT whole'}"
+    for follower in (said.get("followers") or {}).values():
+        if follower.get("lag_bytes"):
+            yield "behind", f"{follower.get('node')} by {_figure(follower['lag_bytes'])} bytes"
+
+
+def _lock(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The lock, how well a master can prove that it is its own, and how often that came to an end."""
+    if (lock := _object(answer, "lock")) is not None:
+        age, holds = lock.get("proof_age_seconds"), lock.get("proof_holds_seconds")
+        proof = "" if age is None else f"; proved {age:.1f} s ago"
+        proof += "" if holds is None else f", holds for {holds:.1f} s"
+        yield "lock", f"{lock.get('type', '?')}{proof}"
+    demotions = _object(answer, "demotions") or {}
+    yield "demotions", ", ".join(f"{trouble} {_figure(times)}" for trouble, times in demotions.items())
+    takeover = answer.get("last_takeover_seconds")
+    if isinstance(takeover, int | float):
+        yield "took over in", f"{takeover:.3f} s"
+
+
+def _lag(standby: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """How far a standby is behind, and how long it would take to take over, where it tells."""
+    caught_up = "yes" if standby.get("has_caught_up") else "not yet"
+    yield "caught up", f"{caught_up}, {_figure(standby.get('messages'))} messages"
+    if (lag := _object(standby, "lag")) is not None:
+        yield "behind by", f"{_figure(lag.get('bytes'))} bytes, {_figure(lag.get('records'))} records"
+    if (takeover := _object(standby, "takeover")) is not None:
+        parts = ", ".join(f"{part} {takeover.get(f'{part}_seconds', 0):.3f}" for part in ("lock", "replay", "load"))
+        over = "" if takeover.get("is_within_budget", True) else "; more than failover_budget"
+        yield "takes over in", f"{takeover.get('total_seconds', 0):.3f} s ({parts}){over}"
+
+
+def holder_in_words(holder: Any, facts: Sequence[str] = ("epoch", "host", "pid", "admin")) -> str:
+    """One line for the broker that holds the lock, in which ActiveMQ leaves no name; empty: there is none."""
+    if not isinstance(holder, dict):
+        return str(holder) if holder else ""
+    name = str(holder.get("name") or holder.get("holder") or "an unnamed broker")
+    details = [f"{key} {holder[key]}" for key in facts if holder.get(key) is not None]
+    return f"{name} ({', '.join(details)})" if details else name
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "" if value is None else str(value)

@@ -1,0 +1,26 @@
+"""``tandemmq store``: what is in a data directory, why it is there, and how it gets smaller.
+
+A command stands in a file of its own, with its name, and is put into the table below.
+"""
+
+from __future__ import annotations
+
+import click
+
+from tandemmq.cli.store.check import check
+from tandemmq.cli.store.compact import compact
+from tandemmq.cli.store.export import export
+from tandemmq.cli.store.handback import handback
+from tandemmq.cli.store.import_ import import_
+from tandemmq.cli.store.inspect import inspect
+from tandemmq.cli.store.rebuild_index import rebuild_index
+from tandemmq.cli.store.why import why
+
+
+@click.group()
+def store() -> None:
+    """Look into a data directory, and put it in order."""
+
+
+for command in (check, compact, export, handback, import_, inspect, rebuild_index, why):
+    store.add_command(command)

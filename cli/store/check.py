@@ -1,0 +1,50 @@
+"""``tandemmq store check``: does everything in a data directory agree?"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+
+import click
+
+from tandemmq.cli.lines import say_each
+from tandemmq.cli.store.directory import DIRECTORY, demand_names, demand_unheld
+from tandemmq.cli.store.progress import progress
+from tandemmq.store.several.layout import has_several
+from tandemmq.store.tools.check import check as check_store
+from tandemmq.store.tools.check_several import check_all
+from tandemmq.store.tools.why.words import bytes_of
+
+
+@click.command()
+@click.argument("directory", type=DIRECTORY)
+@click.option("--index", "index_root", type=click.Path(file_okay=False), help="The indexes, if not in index/.")
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+def check(directory: str, index_root: str | None, as_json: bool) -> None:
+    """Read everything in DIRECTORY and say what does not agree. Exit code 1 if anything does not.
+
+    Where there are several stores, all of them are checked, and what they say of each other. Reads only. While a
+    broker is master there the answer would mean nothing, so it is refused.
+    """
+    is_several = has_several(directory)
+    if not is_several:
+        demand_names(directory)
+    demand_unheld(directory, "stop it, or check a copy")
+    started = time.monotonic()
+    with progress("checking", 0) as advance:
+        check_it = check_all if is_several else check_store
+        report = check_it(directory, index_root, progress=lambda done, total: advance(done, total_bytes=total))
+    seconds = time.monotonic() - started
+    if as_json:
+        click.echo(json.dumps({"clean": report.is_clean} | asdict(report) | {"seconds": round(seconds, 3)}))
+    else:
+        say_each("problem: ", report.problems)
+        say_each("note: ", report.notes)
+        click.echo(
+            f"{'clean' if report.is_clean else 'NOT clean'}: {report.files} journal files, {report.records} records, "
+            f"{report.messages} messages in {report.owners} queues and subscriptions, {seconds:.1f} s "
+            f"({bytes_of(int(report.bytes / max(seconds, 1e-6)))}/s)"
+        )
+    sys.exit(0 if report.is_clean else 1)

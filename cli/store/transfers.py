@@ -1,0 +1,64 @@
+"""How ``import`` and ``export`` show what they did: counts and hashes of both sides, side by side."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from tandemmq.cli.lines import say_each
+from tandemmq.store.migration.proof import Proof, Sum
+from tandemmq.store.migration.transfer import Carried
+
+HASH_CHARS = 16  # of the hash, in a table; JSON has all of it
+
+
+_COUNTED = ("copied", "skipped", "subscriptions", "transactions", "left_aside")
+
+
+def show(carried: Carried, notes: list[str], as_json: bool) -> None:
+    """The outcome of a transfer, for people or for programs."""
+    done = carried.transfer
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "proved": not carried.differences,
+                    **{name: getattr(done, name) for name in _COUNTED},
+                    "notes": notes,
+                    "destinations": [
+                        {"name": name, "source": described(sum), "target": described(carried.target.get(name))}
+                        for name, sum in done.source.items()
+                    ],
+                    "differences": carried.differences,
+                }
+            )
+        )
+        return
+    for name, sum in done.source.items():
+        click.echo(name)
+        click.echo(f"  source  {in_words(sum)}")
+        click.echo(f"  target  {in_words(carried.target.get(name))}")
+    say_each("left aside: ", (*done.left_aside, *notes))
+    say_each("DIFFERENT: ", carried.differences)
+    click.echo(
+        f"{'NOT proved' if carried.differences else 'proved'}: {done.copied} messages copied, "
+        f"{done.skipped} were there already, {done.subscriptions} subscriptions and "
+        f"{done.transactions} prepared transactions begun"
+    )
+
+
+def described(sum: Sum | None) -> dict[str, Any] | None:
+    """A Sum for a program."""
+    return None if sum is None else {"messages": sum.count, "bytes": sum.bytes, "sha256": sum.digest}
+
+
+def in_words(sum: Sum | None) -> str:
+    """A Sum for a person."""
+    return "nothing" if sum is None else f"{sum.count:>10} messages {sum.bytes:>14} bytes  {sum.digest[:HASH_CHARS]}"
+
+
+def proof_as_json(proof: Proof) -> list[dict[str, Any]]:
+    """One entry for each queue, subscription and prepared transaction."""
+    return [{"name": name, **(described(sum) or {})} for name, sum in proof.items()]

@@ -1,0 +1,176 @@
+"""``tandemmq user``: the file of users, written by a tool. The broker reads it again by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from typing import Final, NoReturn
+
+import click
+
+from tandemmq.broker.security import users
+from tandemmq.broker.security.users import User, Users, UsersError
+from tandemmq.cli.status import EXIT_FAILED
+
+WORD_BYTES_MAX: Final = 4096
+
+_file = click.option(
+    "--file", "path", metavar="FILE", required=True, envvar="TANDEMMQ_SECURITY__USERS_FILE", help="The file of users."
+)
+_groups = click.option("--groups", metavar="GROUP,GROUP", help="The groups that rights are given to.")
+_certificate = click.option("--certificate", metavar="SUBJECT", help="As in CN=orders,O=Example.")
+_stdin = click.option("--stdin", "is_read", is_flag=True, help="The password is the first line of standard input.")
+
+
+@click.group()
+def user() -> None:
+    """Users of the broker: in the file that security.users_file names."""
+
+
+@user.command()
+@click.argument("name")
+@_file
+@_groups
+@_certificate
+@_stdin
+@click.option("--no-password", is_flag=True, help="Known by its certificate alone.")
+def add(name: str, path: str, groups: str | None, certificate: str | None, is_read: bool, no_password: bool) -> None:
+    """Add a user; the file is made if there is none."""
+    there = os.path.exists(path)
+    text, known = _read(path) if there else ("", Users({}))
+    if name in known.by_name:
+        _fail(f"{path}: there is {name} already; `tandemmq user passwd` gives another password")
+    if no_password and not certificate:
+        raise click.UsageError("--no-password needs --certificate: nobody could come as that user")
+    made = User(name, None, _groups_of(groups or ""), certificate)
+    _write(path, text, _checked(made if no_password else _with_password(made, is_read)))
+    click.echo(f"{name} added to {path}")
+
+
+@user.command()
+@click.argument("name")
+@_file
+@_stdin
+def passwd(name: str, path: str, is_read: bool) -> None:
+    """Give a user another password."""
+    text, known = _read(path)
+    _write(path, text, _with_password(_one(known, name, path), is_read))
+    click.echo(f"{name} has another password")
+
+
+@user.command(name="set")
+@click.argument("name")
+@_file
+@_groups
+@_certificate
+def set_command(name: str, path: str, groups: str | None, certificate: str | None) -> None:
+    """Change a user's groups or certificate."""
+    text, known = _read(path)
+    changed = _one(known, name, path)
+    if groups is not None:
+        changed = replace(changed, groups=_groups_of(groups))
+    if certificate is not None:
+        changed = replace(changed, certificate=certificate or None)
+    _write(path, text, _checked(changed))
+    click.echo(f"{name} is changed")
+
+
+@user.command()
+@click.argument("name")
+@_file
+def remove(name: str, path: str) -> None:
+    """Remove a user. Connections that it has stay."""
+    text, known = _read(path)
+    _one(known, name, path)
+    _save(path, users.without_user(text, name))
+    click.echo(f"{name} removed from {path}")
+
+
+@user.command(name="list")
+@_file
+@click.option("--json", "as_json", is_flag=True, help="For a machine.")
+def list_command(path: str, as_json: bool) -> None:
+    """Show who there is, with groups and certificates."""
+    _, known = _read(path)
+    found = list(known.by_name.values())
+    if as_json:
+        facts = [
+            {
+                "name": one.name,
+                "groups": sorted(one.groups),
+                "certificate": one.certificate,
+                "has_password": one.hash is not None,
+            }
+            for one in found
+        ]
+        click.echo(json.dumps(facts, indent=2))
+        return
+    width = max((len(one.name) for one in found), default=0)
+    for one in found:
+        marks = [",".join(sorted(one.groups)) or "no groups"]
+        marks += [one.certificate] if one.certificate else []
+        marks += ["no password"] if one.hash is None else []
+        click.echo(f"{one.name:<{width}}  {'  '.join(marks)}")
+
+
+def _fail(text: str) -> NoReturn:
+    click.echo(text, err=True)
+    sys.exit(EXIT_FAILED)
+
+
+def _with_password(one: User, is_read: bool) -> User:
+    if is_read:
+        password = sys.stdin.readline(WORD_BYTES_MAX).rstrip("\r\n")
+    else:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+    try:
+        return users.with_password(one, password)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _checked(one: User) -> User:
+    try:
+        users.checked_name(one.name)
+    except ValueError as error:
+        raise click.UsageError(f"{one.name!r}: expected {error}") from error
+    if one.certificate and any(ord(each) < 32 for each in one.certificate):
+        raise click.UsageError("a certificate's subject is one line")
+    return one
+
+
+def _groups_of(text: str) -> frozenset[str]:
+    try:
+        return users.groups(text)
+    except ValueError as error:
+        raise click.UsageError(f"--groups {text!r}: expected {error}") from error
+
+
+def _one(known: Users, name: str, path: str) -> User:
+    found = known.by_name.get(name)
+    if found is None:
+        _fail(f"{path}: there is no {name}")
+    return found
+
+
+def _read(path: str) -> tuple[str, Users]:
+    try:
+        text = users.read_text(path)
+        return text, users.parse(text, path)
+    except UsersError as error:
+        _fail(str(error))
+
+
+def _write(path: str, text: str, one: User) -> None:
+    _save(path, users.with_user(text, one))
+
+
+def _save(path: str, text: str) -> None:
+    try:
+        users.write(path, text)
+    except UsersError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{path}: cannot be written: {error.strerror}")

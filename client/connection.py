@@ -1,0 +1,254 @@
+"""One STOMP connection to one broker: frames in and out, heart-beats, one write to the socket a turn of the loop.
+
+Promises: what is written is sent in order, or the connection is lost, and its owner is called once. Whatever arrives
+that is no STOMP ends the connection, never the loop. Knows nothing of other brokers and keeps nothing for a next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from tandemmq.broker.core.commands import ClientError as Malformed
+from tandemmq.broker.protocols.stomp.frames import V12, FrameParser, Headers
+from tandemmq.client.errors import BrokerError, NoBroker
+from tandemmq.client.failover_url import Address
+from tandemmq.client.frames import BODIED, HEART_BEAT, LIMITS, connect_frame
+
+if TYPE_CHECKING:
+    from tandemmq.client.link import Link
+
+VERSION = "1.2"
+# Unsent bytes above which a producer waits; it goes on when a quarter is left.
+UNSENT_BYTES_MAX = 1 << 20
+# How many of the peer's promised intervals may pass in silence.
+HEART_BEAT_GRACE = 1.5
+# How often the clocks are checked in one heart-beat interval; our own beat goes out after half of one.
+TICKS_PER_INTERVAL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What CONNECT says. ``heart_beat_ms`` both ways, 0: none."""
+
+    host: str = "/"
+    login: str | None = None
+    passcode: str | None = None
+    client_id: str | None = None
+    heart_beat_ms: int = 0
+
+    def headers(self) -> dict[str, str]:
+        optional = {"login": self.login, "passcode": self.passcode, "client-id": self.client_id}
+        return {
+            "accept-version": VERSION,
+            "host": self.host,
+            "heart-beat": f"{self.heart_beat_ms},{self.heart_beat_ms}",
+            **{name: value for name, value in optional.items() if value is not None},
+        }
+
+
+class Connection(asyncio.Protocol):
+    """A connection that ``open_connection`` made; ``number`` tells it from all others of its client."""
+
+    def __init__(self, address: Address, number: int, greeting: Greeting) -> None:
+        self.address = address
+        self.number = number
+        self.server = ""
+        self.owner: Link | None = None  # is called with what comes; all on the loop, nothing after ``lost``
+        self.is_open = False
+        self._greeting = greeting
+        self._loop = asyncio.get_running_loop()
+        self._parser = FrameParser(LIMITS, BODIED)
+        self._transport: asyncio.Transport | None = None
+        # Done when CONNECTED came; NoBroker or BrokerError when something else did.
+        self.answer: asyncio.Future[None] = self._loop.create_future()
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._is_paused = False
+        self._reason: str | None = None
+        self._heard_at = self._wrote_at = self._loop.time()
+        self._send_seconds = self._receive_seconds = 0.0
+        self._tick_due_at = 0.0
+        self._ticker: asyncio.TimerHandle | None = None
+
+    @property
+    def is_congested(self) -> bool:
+        """More is waiting to be sent than the peer takes; who produces should wait."""
+        return self._is_paused or self._out_bytes > UNSENT_BYTES_MAX
+
+    def write(self, data: bytes) -> None:
+        """Send ``data`` with all else that is written in this turn; dropped when the connection is lost."""
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(data)
+        self._out_bytes += len(data)
+
+    def drop(self, reason: str) -> None:
+        """Hang up at once. ``lost`` follows in a later turn with the first reason given."""
+        if self._reason is None:
+            self._reason = reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ---- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do not derive from asyncio.Transport.
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+        self.write(connect_frame(self._greeting.headers()))
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
+        next_frame = self._parser.next_frame
+        try:
+            self._parser.feed(data)
+            while (frame := next_frame()) is not None:
+                command, headers, body = frame
+                if self.owner is not None:
+                    self._tell(self.owner, command, headers, body)
+                else:
+                    self._handshake(command, headers, body)
+        except Malformed as problem:
+            self.drop(f"it sent what is no STOMP: {problem.message}")
+        if self.owner is not None:
+            self.owner.turn_over(self)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        if self.owner is not None:
+            self.owner.turn_over(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_open = False
+        if self._ticker is not None:
+            self._ticker.cancel()
+        reason = self._reason or (reason_of(error) if error is not None else "connection closed")
+        if not self.answer.done():
+            self.answer.set_exception(NoBroker(reason))
+            self.answer.exception()  # whoever opened it may have gone away
+        owner, self.owner = self.owner, None
+        if owner is not None:
+            owner.lost(self, reason)
+
+    # ---- inside
+
+    def _flush(self) -> None:
+        out = self._out
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self._wrote_at = self._loop.time()
+        out.clear()
+        was_congested = self._out_bytes > UNSENT_BYTES_MAX
+        self._out_bytes = 0
+        if was_congested and self.owner is not None:
+            self.owner.turn_over(self)
+
+    def _tell(self, owner: Link, command: str, headers: Headers, body: bytes) -> None:
+        if command == "RECEIPT":
+            owner.receipt(self, headers.get("receipt-id", ""))
+        elif command == "MESSAGE":
+            owner.message(self, headers, body)
+        elif command == "ERROR":
+            owner.error(self, headers, body)
+        else:
+            raise Malformed(f"a frame {command[:40]!r}", "MESSAGE, RECEIPT and ERROR are expected.")
+
+    def _handshake(self, command: str, headers: Headers, body: bytes) -> None:
+        if self.answer.done():
+            raise Malformed(f"a frame {command[:40]!r} before anything was asked for", "Nothing is expected.")
+        if command == "ERROR":
+            self.answer.set_exception(
+                BrokerError(f"{self.address} refused the connection: {error_text(headers, body)}")
+            )
+            return
+        if command != "CONNECTED":
+            raise Malformed(f"a frame {command[:40]!r} instead of CONNECTED", "CONNECTED is expected.")
+        if headers.get("version") != VERSION:
+            spoken = headers.get("version", "1.0")
+            self.answer.set_exception(BrokerError(f"{self.address} speaks STOMP {spoken}, expected {VERSION}"))
+            return
+        # Here and not with the first write after it: the next frame may be in this very piece of bytes.
+        self._parser.dialect = V12
+        self.server = headers.get("server", "")
+        self._start_heart_beats(headers.get("heart-beat", "0,0"))
+        self.is_open = True
+        self.answer.set_result(None)
+
+    def _start_heart_beats(self, header: str) -> None:
+        """STOMP 1.2, Heart-beating: each direction by the slower of what one offers and the other wants; 0 is never."""
+        try:
+            offered, wanted = (int(part) for part in header.split(","))
+        except ValueError:
+            raise Malformed(f"the heart-beat {header[:40]!r}", "Two numbers are expected.") from None
+        ours = self._greeting.heart_beat_ms
+        self._send_seconds = max(ours, wanted) / 1000 if ours and wanted > 0 else 0.0
+        self._receive_seconds = max(ours, offered) / 1000 if ours and offered > 0 else 0.0
+        self._tick_seconds = (
+            min(filter(None, (self._send_seconds, self._receive_seconds)), default=0.0) / TICKS_PER_INTERVAL
+        )
+        if self._tick_seconds:
+            self._schedule_tick()
+
+    def _schedule_tick(self) -> None:
+        self._tick_due_at = self._loop.time() + self._tick_seconds
+        self._ticker = self._loop.call_at(self._tick_due_at, self._tick)
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        # A tick that comes late means that our own loop was held up: what the peer sent may lie unread.
+        is_late = now - self._tick_due_at > self._tick_seconds
+        silence = now - self._heard_at
+        if self._receive_seconds and silence > self._receive_seconds * HEART_BEAT_GRACE and not is_late:
+            self.drop(f"no sign of life for {silence:.1f} s")
+            return
+        if self._send_seconds and now - self._wrote_at >= self._send_seconds / 2 and not self._out:
+            self.write(HEART_BEAT)
+        self._schedule_tick()
+
+
+async def open_connection(address: Address, number: int, greeting: Greeting, timeout_seconds: float) -> Connection:
+    """Connect and say hello; NoBroker with the reason when there is no answer, BrokerError when the broker says no."""
+    connection: Connection | None = None
+    is_made = False
+
+    def make() -> Connection:
+        nonlocal connection
+        connection = Connection(address, number, greeting)
+        return connection
+
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await asyncio.get_running_loop().create_connection(make, address.host, address.port)
+            assert connection is not None, "the factory was called"
+            await connection.answer
+        is_made = True
+        return connection
+    except TimeoutError:
+        raise NoBroker(f"no answer within {timeout_seconds:g} s") from None
+    except (OSError, UnicodeError) as problem:  # UnicodeError: a host name that cannot be one
+        raise NoBroker(reason_of(problem)) from problem
+    finally:
+        if not is_made and connection is not None:
+            connection.drop("given up")
+
+
+def error_text(headers: Mapping[str, str], body: bytes) -> str:
+    """What an ERROR frame says, in one line."""
+    lines = body.decode(errors="replace").strip().splitlines()
+    return headers.get("message") or (lines[0] if lines else "no reason given")
+
+
+def reason_of(problem: Exception) -> str:
+    """The system's word for what went wrong, without the address that asyncio adds."""
+    number = problem.errno if isinstance(problem, OSError) else None
+    if number is not None and number in errno.errorcode:
+        return os.strerror(number)
+    return str(problem) or type(problem).__name__

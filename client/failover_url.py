@@ -1,0 +1,306 @@
+"""The URL of one broker, or of a pair: what it says and which addresses to try when. Pure.
+
+    stomp://host:port
+    failover:(stomp://a:61613,stomp://b:61613)?initialReconnectDelay=10&randomize=false
+
+Option names, defaults and meanings are those of ActiveMQ's failover transport (FailoverTransport.java, 5.17).
+``OPTIONS`` is the one table of them: each is done, ignored with its reason in ``FailoverUrl.remarks``, or refused with
+its reason; docs/clients.md shows the same table. Knows neither sockets nor clocks.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+__all__ = ["OPTIONS", "Address", "FailoverUrl", "Fate", "Option", "UrlError"]
+
+DEFAULT_STOMP_PORT = 61613
+UNLIMITED = -1
+_SCHEMES = ("stomp", "tcp")
+_ENCRYPTED_SCHEMES = ("stomp+ssl", "stomp+nio+ssl", "ssl", "nio+ssl")
+_FAILOVER = re.compile(r"failover:(?://)?(?:\((?P<listed>[^()]*)\)|(?P<bare>[^?()]*))(?:\?(?P<options>.*))?", re.DOTALL)
+# Beyond these a number of milliseconds is a mistake, and would overflow what waits for it.
+_MILLISECONDS_MAX = 2**31 - 1
+
+
+class UrlError(ValueError):
+    """The URL cannot be understood; the message names the part and what was expected."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Address:
+    """One broker's STOMP port. Prints as the URL it was read from."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"stomp://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverUrl:
+    """Addresses to try, and how patient to be. Times are milliseconds.
+
+    A *round* is one attempt at each address. ``max_reconnect_attempts``: so many rounds after a loss, -1 for ever, 0
+    none; at the first connection ``startup_max_reconnect_attempts`` counts instead unless it is -1, and one round is
+    always made. ``timeout_ms``: a send that finds no broker for so long gives up; -1 waits as long as the rounds last.
+    ``heart_beat_ms``: how often either side shows life; 0 is never. ``remarks``: options that do nothing here, each
+    with the reason.
+    """
+
+    addresses: tuple[Address, ...]
+    initial_reconnect_delay_ms: int = 10
+    max_reconnect_delay_ms: int = 30_000
+    use_exponential_back_off: bool = True
+    back_off_multiplier: float = 2.0
+    max_reconnect_attempts: int = UNLIMITED
+    startup_max_reconnect_attempts: int = UNLIMITED
+    randomize: bool = True
+    timeout_ms: int = UNLIMITED
+    warn_after_reconnect_attempts: int = 10
+    connect_timeout_ms: int = 5_000
+    heart_beat_ms: int = 10_000
+    remarks: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def parse(cls, text: str) -> FailoverUrl:
+        """Read a ``stomp://`` or a ``failover:`` URL; raises UrlError for all else.
+
+        A plain ``stomp://`` URL is one address tried once: for reconnects use ``failover:``.
+        """
+        text = text.strip()
+        if not text.startswith("failover:"):
+            return cls((_address(text),), max_reconnect_attempts=0, randomize=False)
+        matched = _FAILOVER.fullmatch(text)
+        if matched is None:
+            raise UrlError(f"{text!r}: expected failover:(stomp://host:port,...)?option=value")
+        listed = matched["listed"] if matched["listed"] is not None else matched["bare"]
+        addresses = tuple(dict.fromkeys(_address(part.strip()) for part in listed.split(",") if part.strip()))
+        if not addresses:
+            raise UrlError(f"{text!r}: failover needs at least one address")
+        settings: dict[str, int | float | bool] = {}
+        remarks: list[str] = []
+        for name, value in parse_qsl(matched["options"] or "", keep_blank_values=True):
+            option = _option(name)
+            if option.fate is Fate.IGNORED:
+                remarks.append(f"{name} does nothing here: {option.meaning}")
+            else:
+                settings[option.field] = _value(name, option, value)
+        # OPTIONS pairs each field with its reader.
+        return cls(addresses, **settings, remarks=tuple(remarks))  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        options = "&".join(
+            f"{name}={_written(getattr(self, option.field))}"
+            for name, option in OPTIONS.items()
+            if option.fate is Fate.DONE
+            and name not in _SYNONYMS
+            and getattr(self, option.field) != getattr(_DEFAULTS, option.field)
+        )
+        return f"failover:({','.join(map(str, self.addresses))})" + (f"?{options}" if options else "")
+
+    def pauses_seconds(self, *, is_first: bool) -> Iterator[float]:
+        """How long to wait before each round; ends when the rounds are used up.
+
+        The first connection is tried at once, one that was lost after ``initial_reconnect_delay_ms``; from then on the
+        pause grows by the multiplier.
+        """
+        limit = self.max_reconnect_attempts
+        if is_first:
+            if self.startup_max_reconnect_attempts != UNLIMITED:
+                limit = self.startup_max_reconnect_attempts
+            limit = limit if limit == UNLIMITED else max(1, limit)
+        delay = float(self.initial_reconnect_delay_ms)
+        made = 0
+        while limit == UNLIMITED or made < limit:
+            if is_first and made == 0:
+                yield 0.0
+            else:
+                yield min(delay, self.max_reconnect_delay_ms) / 1000
+                # Stops growing at the limit: a client that waits for days must not overflow a float.
+                if self.use_exponential_back_off and delay < self.max_reconnect_delay_ms:
+                    delay *= self.back_off_multiplier
+            made += 1
+
+    def order(self, failed: Address | None, chance: random.Random) -> list[Address]:
+        """The addresses in the order in which to try them: shuffled if so wished, and the one that just failed last."""
+        addresses = [address for address in self.addresses if address != failed]
+        if self.randomize:
+            chance.shuffle(addresses)
+        if failed in self.addresses:
+            addresses.append(failed)
+        return addresses
+
+
+class Fate(Enum):
+    """What becomes of an option."""
+
+    DONE = "done"
+    IGNORED = "ignored"
+    REFUSED = "refused"
+
+
+Read = Callable[[str], int | float | bool]
+
+
+class Reader(NamedTuple):
+    """How a value is read, and what to say was expected when it cannot be."""
+
+    read: Read
+    expected: str
+
+
+class Option(NamedTuple):
+    """One option: ``meaning`` says what it does, or why it does nothing, or why it is refused."""
+
+    fate: Fate
+    meaning: str
+    field: str = ""
+    reader: Reader | None = None
+
+
+def _done(meaning: str, field: str, reader: Reader) -> Option:
+    return Option(Fate.DONE, meaning, field, reader)
+
+
+def _ignored(meaning: str) -> Option:
+    return Option(Fate.IGNORED, meaning)
+
+
+def _refused(meaning: str) -> Option:
+    return Option(Fate.REFUSED, meaning)
+
+
+def _address(text: str) -> Address:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as problem:
+        raise UrlError(f"{text!r}: {problem}") from None
+    if parts.scheme in _ENCRYPTED_SCHEMES:
+        raise UrlError(f"{text!r}: TLS ({parts.scheme}) is not there yet; expected stomp://host:port")
+    if parts.scheme not in _SCHEMES or not parts.hostname:
+        raise UrlError(f"{text!r}: expected stomp://host:port")
+    if parts.username or parts.path.strip("/"):
+        raise UrlError(f"{text!r}: expected nothing but host and port; give login and passcode as options")
+    if parts.query or parts.fragment:
+        raise UrlError(f"{text!r}: options of one address are not read; for all of them say ?nested.<option>=")
+    if port == 0:
+        raise UrlError(f"{text!r}: port 0 is not an address")
+    return Address(parts.hostname, port if port is not None else DEFAULT_STOMP_PORT)
+
+
+def _flag(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+def _number_from(low: float, high: float = _MILLISECONDS_MAX, kind: type[int] | type[float] = int) -> Read:
+    def read(text: str) -> int | float:
+        value = kind(text)
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    return read
+
+
+_FLAG = Reader(_flag, "true or false")
+_MILLISECONDS = Reader(_number_from(0), "milliseconds")
+_MILLISECONDS_FROM_1 = Reader(_number_from(1), "milliseconds, at least 1")
+_LIMIT = Reader(_number_from(UNLIMITED), "a number, or -1 for no limit")
+_MULTIPLIER = Reader(_number_from(1.0, 1000.0, float), "a number from 1 to 1000")
+
+_NO_CONTROL = "STOMP has no frame by which a broker sends other addresses"
+_ONE_LISTENS = "of a pair only the master listens, so there is no second connection to hold ready or to prefer"
+_KEPT_ANYHOW = "each message is kept until its receipt came, at most `window` of them"
+
+OPTIONS: Final[Mapping[str, Option]] = {
+    "initialReconnectDelay": _done(
+        "the pause after a lost connection, and the first pause between two rounds",
+        "initial_reconnect_delay_ms",
+        _MILLISECONDS,
+    ),
+    "maxReconnectDelay": _done("pauses grow up to this", "max_reconnect_delay_ms", _MILLISECONDS),
+    "useExponentialBackOff": _done("whether pauses grow", "use_exponential_back_off", _FLAG),
+    "backOffMultiplier": _done("by how much pauses grow", "back_off_multiplier", _MULTIPLIER),
+    "reconnectDelayExponent": _done("older name of backOffMultiplier", "back_off_multiplier", _MULTIPLIER),
+    "maxReconnectAttempts": _done(
+        "so many rounds over all addresses after a loss; -1 for ever, 0 none (ActiveMQ 5.6 and later)",
+        "max_reconnect_attempts",
+        _LIMIT,
+    ),
+    "startupMaxReconnectAttempts": _done(
+        "so many rounds for the first connection; -1: as maxReconnectAttempts says, but at least one",
+        "startup_max_reconnect_attempts",
+        _LIMIT,
+    ),
+    "randomize": _done("try the addresses in any order; the one just lost comes last anyhow", "randomize", _FLAG),
+    "timeout": _done("a send, flush or commit that finds no broker for so long gives up", "timeout_ms", _LIMIT),
+    "warnAfterReconnectAttempts": _done(
+        "the first failed round is told, then every so many; 0 or less: none", "warn_after_reconnect_attempts", _LIMIT
+    ),
+    "nested.connectionTimeout": _done(
+        "so long may one address take to answer, up to its CONNECTED (ActiveMQ: 30000, up to the TCP connection)",
+        "connect_timeout_ms",
+        _MILLISECONDS_FROM_1,
+    ),
+    "nested.wireFormat.maxInactivityDuration": _done(
+        "heart-beats both ways, this often; silence for one and a half is a loss; 0: none (ActiveMQ: 30000)",
+        "heart_beat_ms",
+        _MILLISECONDS,
+    ),
+    "nested.tcpNoDelay": _ignored("it is always on"),
+    "nested.keepAlive": _ignored("heart-beats notice a dead peer sooner than TCP does"),
+    "backup": _ignored(_ONE_LISTENS),
+    "backupPoolSize": _ignored(_ONE_LISTENS),
+    "priorityBackup": _ignored(_ONE_LISTENS),
+    "priorityURIs": _ignored(_ONE_LISTENS),
+    "trackMessages": _ignored(_KEPT_ANYHOW),
+    "maxCacheSize": _ignored(_KEPT_ANYHOW),
+    "trackTransactionProducers": _ignored("STOMP has no producers to declare again"),
+    "updateURIsSupported": _ignored(_NO_CONTROL),
+    "rebalanceUpdateURIs": _ignored(_NO_CONTROL),
+    "reconnectSupported": _ignored(_NO_CONTROL),
+    "connectionInterruptProcessingTimeout": _ignored(
+        "what was delivered on a lost connection is dropped at once, for it comes again"
+    ),
+    "reconnectDelay": _ignored("the pause that ActiveMQ is at, no setting; say initialReconnectDelay"),
+    "updateURIsURL": _refused("addresses are not read from another place; list them in the URL"),
+    "nested.*": _refused("only the nested options named in docs/clients.md are known"),
+    "jms.*": _refused("an option of ActiveMQ's Java client"),
+}
+_SYNONYMS = frozenset(("reconnectDelayExponent",))
+_DEFAULTS = FailoverUrl((Address("localhost", DEFAULT_STOMP_PORT),))
+
+
+def _option(name: str) -> Option:
+    """The option of this name, done or ignored; UrlError when it is refused or unknown."""
+    option = OPTIONS.get(name)
+    if option is None:
+        option = OPTIONS.get(f"{name.partition('.')[0]}.*")
+    if option is None:
+        done = (known for known, option in OPTIONS.items() if option.fate is Fate.DONE)
+        raise UrlError(f"option {name!r} is unknown; expected one of {', '.join(done)}")
+    if option.fate is Fate.REFUSED:
+        raise UrlError(f"option {name!r} is refused: {option.meaning}")
+    return option
+
+
+def _value(name: str, option: Option, text: str) -> int | float | bool:
+    assert option.reader is not None, f"option {name} is done and has a reader"
+    try:
+        return option.reader.read(text)
+    except (ValueError, KeyError, OverflowError):
+        raise UrlError(f"option {name}={text!r}: expected {option.reader.expected}") from None
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,219 @@
+"""A transaction: what is sent and acknowledged in it happens whole or not at all.
+
+Its messages are kept until its COMMIT is confirmed, and said again on the next connection when one is lost: by then
+nothing of it was done. A COMMIT whose receipt was lost may have been done. It is repeated only if that can do no harm:
+TandemMQ at both ends, which leaves out what it stored before, and neither acknowledgements nor more messages than its
+audit surely remembers. Otherwise the caller gets InDoubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from tandemmq.client.connection import Connection
+from tandemmq.client.errors import BrokerError, ClientError, Closed, InDoubt, TransactionLost
+from tandemmq.client.frames import frame
+from tandemmq.client.link import Link
+from tandemmq.client.outbox import Numbering, Outgoing
+from tandemmq.client.subscription import Received
+
+# Half of what TandemMQ remembers of one producer by default (failover_producers_audit_depth).
+REPEATED_NUMBERS_MAX = 1024
+
+
+@dataclass(eq=False)
+class Transaction:
+    """Made by ``Client.begin``. As ``async with``: committed at the end of the block, undone when the block raises."""
+
+    _link: Link
+    _numbering: Numbering
+    _name: str
+    _window: int
+    _ended: Callable[[Transaction], None]
+
+    def __post_init__(self) -> None:
+        self._messages: list[Outgoing] = []
+        self._unanswered = 0
+        self._begun_on: Connection | None = None
+        self._committed_on: Connection | None = None
+        # COMMIT was sent and not answered; and whether it was to a broker that knows numbered messages.
+        self._may_be_done = False
+        self._is_known_there = False
+        self._has_acknowledgements = False
+        self._is_over = False
+        self._is_lost = False
+        self._refusal: BrokerError | None = None
+
+    async def send(self, destination: str, body: bytes | str, headers: Mapping[str, str] | None = None) -> None:
+        """Send one persistent message in the transaction.
+
+        Raises TransactionLost, or BrokerError if a former one was refused.
+        """
+        self._check()
+        await self._link.wait(self._may_go_on)
+        self._check()
+        connection = self._link.connection
+        assert connection is not None, "that was waited for"
+        self._begin_on(connection)
+        message = self._numbering.message(destination, body, headers)
+        self._messages.append(message)
+        self._write(connection, message)
+
+    async def acknowledge(self, message: Received) -> bool:
+        """Acknowledge a message in the transaction; False when its connection is gone, and it will come again."""
+        self._check()
+        connection = self._link.connection
+        if connection is None or connection.number != message.connection or not self._begin_on(connection):
+            return False
+        self._has_acknowledgements = True
+        connection.write(frame("ACK", {"id": message.headers["ack"], "transaction": self._name}))
+        await self._link.wait(lambda: not connection.is_congested or self._link.connection is not connection)
+        return True
+
+    async def commit(self) -> None:
+        """Returns when all of it is done.
+
+        BrokerError: nothing of it; TransactionLost: likewise; InDoubt: unknown.
+        """
+        self._check()
+        try:
+            while not await self._commit_once():
+                pass
+        except BaseException as problem:
+            # It is still open there, unless COMMIT was said: a transaction that was answered is known no more.
+            connection = self._begun_on
+            if connection is not None and connection is self._link.connection and self._committed_on is not connection:
+                connection.write(frame("ABORT", {"transaction": self._name}))
+            if self._may_be_done and isinstance(problem, ClientError) and not isinstance(problem, InDoubt):
+                raise self._doubt() from problem
+            raise
+        finally:
+            self._end()
+
+    async def abort(self) -> None:
+        """Undo all of it. Returns when the broker confirmed it, or the connection is lost, which does the same."""
+        if self._is_over:
+            return
+        connection = self._begun_on
+        self._end()
+        if connection is not None and connection is self._link.connection:
+            await self._link.request(connection, "ABORT", {"transaction": self._name})
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            if not self._is_over:
+                await self.commit()
+            return
+        try:
+            await self.abort()
+        except ClientError:
+            pass  # the error of the block is the one to tell; without a COMMIT nothing is done
+
+    # ---- for the client
+
+    def restore(self, connection: Connection) -> int:
+        """Say again on a new connection what was said before; how many messages."""
+        if self._has_acknowledgements:
+            # They were undone with their connection, and their messages come again.
+            self._is_lost = True
+            return 0
+        if not self._messages:
+            return 0
+        self._begin_on(connection)
+        for message in self._messages:
+            self._write(connection, message)
+        return len(self._messages)
+
+    # ---- inside
+
+    async def _commit_once(self) -> bool:
+        """COMMIT on the present connection: True when it is done, False to do it again on the next one."""
+        link = self._link
+        if self._may_be_done and not self._is_repeatable():
+            raise self._doubt()
+        connection = await link.connected()
+        self._begin_on(connection)
+        await link.wait(lambda: self._unanswered == 0 or self._refusal is not None or link.connection is not connection)
+        self._check_loss()
+        if self._refusal is not None:
+            raise self._refusal
+        if link.connection is not connection:
+            return False
+        # Asked again here: others may have sent meanwhile, and this may be another broker.
+        if self._may_be_done and not (link.is_tandemmq and self._is_repeatable()):
+            raise self._doubt()
+        return await self._commit_on(connection)
+
+    async def _commit_on(self, connection: Connection) -> bool:
+        link = self._link
+        answered: list[BrokerError | None] = []
+        was_sent_before, self._may_be_done = self._may_be_done, True
+        self._is_known_there = link.is_tandemmq
+        self._committed_on = connection
+        connection.write(link.asking("COMMIT", {"transaction": self._name}, answered.append))
+        await link.wait(lambda: bool(answered) or link.connection is not connection)
+        if answered and answered[0] is not None:
+            self._may_be_done = was_sent_before  # this one was answered: nothing of it was done
+            raise answered[0]
+        return bool(answered)
+
+    def _is_repeatable(self) -> bool:
+        """Whether a broker that did it knows every message of it, and so leaves out all of a second one."""
+        if self._has_acknowledgements or not self._is_known_there:
+            return False
+        return not self._messages or self._numbering.last - self._messages[0].number < REPEATED_NUMBERS_MAX
+
+    def _doubt(self) -> InDoubt:
+        return InDoubt(
+            f"the connection was lost before the receipt of COMMIT: {len(self._messages)} messages"
+            f"{' and acknowledgements' if self._has_acknowledgements else ''} are stored all together, or not at all"
+        )
+
+    def _begin_on(self, connection: Connection) -> bool:
+        """BEGIN where it was not said yet; False when what was acknowledged is lost with a former connection."""
+        if self._begun_on is not connection:
+            if self._has_acknowledgements:
+                self._is_lost = True
+                return False
+            self._begun_on = connection
+            self._unanswered = 0
+            connection.write(frame("BEGIN", {"transaction": self._name}))
+        return True
+
+    def _write(self, connection: Connection, message: Outgoing) -> None:
+        def answered(refusal: BrokerError | None) -> None:
+            self._unanswered -= 1
+            self._refusal = self._refusal or refusal
+
+        self._unanswered += 1
+        receipt = self._link.receipt_for(answered).encode()
+        transaction = b"transaction:%b\n" % self._name.encode()
+        connection.write(
+            self._numbering.frame(message, receipt, is_tandemmq=self._link.is_tandemmq, transaction=transaction)
+        )
+
+    def _may_go_on(self) -> bool:
+        connection = self._link.connection
+        if connection is None:
+            return False
+        return self._unanswered < self._window and not connection.is_congested
+
+    def _check(self) -> None:
+        if self._is_over:
+            raise Closed("the transaction is over")
+        self._check_loss()
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _check_loss(self) -> None:
+        if self._is_lost or (self._has_acknowledgements and self._begun_on is not self._link.connection):
+            raise TransactionLost("the connection was lost, and nothing of the transaction was done")
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._ended(self)

@@ -1,0 +1,75 @@
+"""The tables [[virtual_destinations]]: destinations that send on what they are sent, as ActiveMQ's compositeQueue,
+compositeTopic, virtualTopic and mirroredQueue.
+
+As soon as one table says which topics are virtual, those of ActiveMQ's default, ``VirtualTopic.>``, are not by
+themselves any more (VirtualDestinationInterceptor).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from tandemmq.config.destinations import different
+from tandemmq.config.section import Subject, without
+from tandemmq.config.store import Pattern
+
+FORWARDS_MAX: Final = 100
+DEFAULT_PREFIXES: Final = {"virtual_topic": "Consumer.*.", "mirrored_queue": "VirtualTopic.Mirror."}
+
+
+Name = Annotated[str, without("*>,?", "the name of one destination")]
+Part = Annotated[str, without(">,?", "a part of a destination's name, in which * is any word", may_be_empty=True)]
+
+
+class ForwardSettings(Subject):
+    queue: Name | None = None
+    """Messages are sent on to this queue."""
+    topic: Name | None = None
+    """Or to this topic."""
+    selector: str | None = None
+    """Those that it selects; without, all."""
+
+
+class VirtualDestinationSettings(Subject):
+    kinds = ("composite_queue", "composite_topic", "mirrored_queue", "virtual_topic")
+
+    composite_queue: Pattern | None = None
+    """What is sent to queues by this pattern is sent on (`forward_to`)."""
+    composite_topic: Pattern | None = None
+    """Or to topics by this pattern."""
+    mirrored_queue: Pattern | None = None
+    """Or: what is sent to queues by this pattern is told to the topic `<prefix><queue><postfix>`, too."""
+    virtual_topic: Pattern | None = None
+    """Or: topics by this pattern feed queues `<prefix><topic><postfix>`. Where no table says which, `VirtualTopic.>`
+    do."""
+    forward_to: tuple[ForwardSettings, ...] = Field((), max_length=FORWARDS_MAX)
+    forward_only: bool = True
+    """A composite destination keeps nothing itself."""
+    send_when_not_matched: bool = False
+    """It keeps what no forward selects, and no more, whatever `forward_only` says."""
+    prefix: Part | None = None
+    """Default: `Consumer.*.` of virtual topics, `VirtualTopic.Mirror.` of mirrored queues."""
+    postfix: Part = ""
+    """See there."""
+    selector_aware: bool = False
+    """A virtual topic's queue gets what one of its consumers selects, and no more."""
+
+    @model_validator(mode="after")
+    def _means_something(self) -> Self:
+        kind, _ = self.subject
+        if kind.startswith("composite") != bool(self.forward_to):
+            raise ValueError("forward_to, of composite destinations and of no others")
+        if kind == "mirrored_queue" and "*" in f"{self.prefix}{self.postfix}":
+            raise ValueError("prefix and postfix of one topic, without *")
+        if kind in DEFAULT_PREFIXES and not self.named_prefix and not self.postfix:
+            raise ValueError("prefix or postfix: a destination is not its own copy")
+        return self
+
+    @property
+    def named_prefix(self) -> str:
+        return DEFAULT_PREFIXES.get(self.subject[0], "") if self.prefix is None else self.prefix
+
+
+VirtualDestinations = Annotated[tuple[VirtualDestinationSettings, ...], AfterValidator(different)]

@@ -1,0 +1,298 @@
+"""`kubernetes-lease`: a Lease of coordination.k8s.io/v1, as the controllers of Kubernetes elect their leader.
+
+    holderIdentity         <name>_<nonce>; empty: free. The nonce is new in each life of a lock.
+    leaseDurationSeconds   lock_acquire_sleep_interval, in whole seconds
+    acquireTime, renewTime by this host's clock, for people and to be seen to change
+    leaseTransitions       one more with each new holder
+    annotation             tandemmq/holder, JSON: holder, epoch, pid, host, admin, since, nonce
+
+The rule is client-go's: clocks are never compared. A standby that has seen the Lease unchanged for its duration *by its
+own boot clock* may replace it, and the server lets one do so. Our proof counts from before the renewal was sent,
+and any standby's waiting begins after it arrived, so that no standby may take what we can still prove.
+
+A renewal that was answered with a conflict is examined: somebody changed a label, or our last answer was lost, and
+it is still ours; or it is not.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tandemmq.locker.contract import (
+    NO_PROOF,
+    Holder,
+    LockError,
+    LockRefused,
+    LockRequest,
+    LockSettingsError,
+    LockUnavailable,
+)
+from tandemmq.locker.kubernetes.api import Lease, LeaseApi, micro_time, new_lease
+from tandemmq.locker.leased import NAMESAKE_RENEWALS, LeasedLocker
+from tandemmq.locker.options import Options
+
+logger = logging.getLogger(__name__)
+
+#: An API server has more to do than to be asked by us.
+POLLS_PER_LEASE: Final = 10
+POLL_SECONDS_MAX: Final = 1.0
+#: Letting go may take so long, for each of two calls; then the lease ends by itself.
+RELEASE_SECONDS_MAX: Final = 1.0
+#: How often a conflict is examined in one renewal.
+WRITES_MAX: Final = 3
+NONCE_BITS: Final = 48
+
+ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+REQUEST_MS: Final = 2_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesSettings:
+    """`[locker.kubernetes]`, with what a pod finds in itself where the operator said nothing."""
+
+    server: str
+    namespace: str
+    lease: str
+    token_file: str
+    ca_file: str
+    request_seconds: float
+
+    @classmethod
+    def of(cls, request: LockRequest, environment: Mapping[str, str] = os.environ) -> KubernetesSettings:
+        """Raises LockSettingsError."""
+        options = Options(request.options, "kubernetes")
+        token_file = options.text("token_file") or f"{ACCOUNT}/token"
+        settings = cls(
+            server=options.text("server") or _own_server(environment),
+            namespace=options.text("namespace") or _own_namespace(os.path.dirname(token_file)),
+            lease=options.text("lease") or "tandemmq",
+            token_file=token_file,
+            ca_file=options.text("ca_file") or f"{ACCOUNT}/ca.crt",
+            request_seconds=options.number("request_timeout", REQUEST_MS) / 1000,
+        )
+        options.end()
+        if not settings.server.startswith("https://"):
+            raise LockSettingsError("kubernetes.server", settings.server, "https://HOST:PORT")
+        return settings
+
+
+def _own_server(environment: Mapping[str, str]) -> str:
+    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise LockSettingsError("kubernetes.server", None, "https://HOST:PORT, since this is no pod of Kubernetes")
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def _own_namespace(account: str) -> str:
+    try:
+        with open(os.path.join(account, "namespace"), encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError as error:
+        expected = f"a namespace, since {account}/namespace cannot be read ({error.strerror})"
+        raise LockSettingsError("kubernetes.namespace", None, expected) from error
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Since when, by our boot clock, a Lease stands as it does, and how often its holder was seen to renew it."""
+
+    renewal: tuple[object, ...] | None = None
+    identity: str = ""
+    since_seconds: float = 0.0
+    renewals: int = 0
+
+    def see(self, lease: Lease, now_seconds: float) -> None:
+        """`now_seconds` is read after the Lease was."""
+        if lease.renewal == self.renewal:
+            return
+        self.renewals = self.renewals + 1 if lease.identity == self.identity else 0
+        self.renewal, self.identity, self.since_seconds = lease.renewal, lease.identity, now_seconds
+
+    def has_ended(self, lease: Lease, now_seconds: float, usual_seconds: float) -> bool:
+        """This Lease, as it stands, has expired."""
+        length = usual_seconds if lease.duration_seconds is None else lease.duration_seconds
+        is_same = lease.renewal == self.renewal
+        return is_same and now_seconds - self.since_seconds > length  # prove: kubernetes-lease-stood-unchanged
+
+
+class KubernetesLeaseLocker(LeasedLocker):
+    """One Lease. Needs a service account that may get, create and update it; no clocks that agree."""
+
+    kind = "kubernetes-lease"
+
+    def __init__(self, request: LockRequest) -> None:
+        super().__init__(request)
+        self._kubernetes = KubernetesSettings.of(request)
+        self._api = self._open()
+        self._guard = threading.Lock()
+        self._asking = self._open()  # for other threads than the lock's; under the guard
+        self._watch = _Watch()
+        self._identity = ""  # in this life; from the first try on it may stand in the Lease
+        self._left = ""  # of a former life, that we could not take out of the Lease when we let go
+        self._lease: Lease | None = None  # as we wrote it last
+
+    @property
+    def where(self) -> str:
+        options = self._kubernetes
+        return f"the Lease {options.namespace}/{options.lease} at {options.server}"
+
+    @property
+    def lease_seconds(self) -> float:
+        """In whole seconds, as the API has it."""
+        return max(1.0, math.ceil(self.settings.lock_acquire_sleep_interval_seconds))
+
+    @property
+    def poll_seconds(self) -> float:
+        return min(self.lease_seconds / POLLS_PER_LEASE, POLL_SECONDS_MAX)
+
+    @property
+    def call_seconds_max(self) -> float:
+        return min(super().call_seconds_max, self._kubernetes.request_seconds)
+
+    # Taking it
+
+    def try_acquire(self) -> bool:
+        if self._is_mine:
+            return not self._is_lost
+        lease = self._api.read(self._kubernetes.request_seconds)
+        if lease is None:
+            return self._take(new_lease(self._kubernetes.namespace, self._kubernetes.lease), is_new=True)
+        self._watch.see(lease, self.clock.now())
+        # Our own identity stands there after a try, or a release, that was not answered.
+        is_ours = lease.identity in (self._identity, self._left)
+        if is_ours or not lease.identity or self._watch.has_ended(lease, self.clock.now(), self.lease_seconds):
+            return self._take(lease, is_new=False)
+        self._stand_behind(lease)
+        return False
+
+    def _take(self, found: Lease, *, is_new: bool) -> bool:
+        if not self._identity:
+            nonce = f"{self.request.random.getrandbits(NONCE_BITS):0{NONCE_BITS // 4}x}"
+            self._identity = f"{self.request.holder.name}_{nonce}"
+        known_at, wall = self.clock.now(), time.time()
+        holder = replace(self.request.holder, epoch=None, since_ms=round(wall * 1000))
+        changes = 0 if is_new else found.transitions + (found.identity != self._identity)
+        wanted = found.changed(
+            encode(holder, self._identity),
+            holderIdentity=self._identity,
+            leaseDurationSeconds=int(self.lease_seconds),
+            acquireTime=micro_time(wall),
+            renewTime=micro_time(wall),
+            leaseTransitions=changes,
+        )
+        write = self._api.create if is_new else self._api.replace
+        written = write(wanted, self._kubernetes.request_seconds)
+        if written is None:
+            return False
+        self._lease, self._holder, self._is_mine, self._is_lost = written, holder, True, False
+        self._proof = self._proof_since(known_at)  # prove: kubernetes-taken-before "known_at" -> "self.clock.now()"
+        return True
+
+    def _stand_behind(self, lease: Lease) -> None:
+        """Raises LockRefused when a living broker with our own name has it."""
+        holder = holder_in(lease)
+        is_namesake = holder is not None and holder.name == self.request.holder.name
+        self._finds(is_namesake)
+        if is_namesake and self._watch.renewals >= NAMESAKE_RENEWALS:
+            self._refuse_beside(holder)
+
+    # Keeping it
+
+    def keep_alive(self) -> bool:
+        if not self._is_mine or self._is_lost:
+            return False
+        try:
+            known_at = self._renew()
+        except LockRefused as refusal:  # whether it is ours is unknown all the same: rights do not hold a lock
+            raise LockUnavailable(str(refusal)) from refusal
+        self._is_lost = known_at is None
+        self._proof = NO_PROOF if known_at is None else self._proof_since(known_at)
+        return not self._is_lost
+
+    def _renew(self) -> float | None:
+        """When it was asked that made it ours for another while; None: it is not ours."""
+        assert self._holder is not None, "an owner has said who it is"
+        for _ in range(WRITES_MAX):
+            # prove: kubernetes-renews-own " or self._lease.identity != self._identity"
+            if self._lease is None or self._lease.identity != self._identity:
+                return None
+            known_at = self.clock.now()
+            wanted = self._lease.changed(encode(self._holder, self._identity), renewTime=micro_time(time.time()))
+            written = self._api.replace(wanted, self.call_seconds_max)
+            if written is not None:
+                self._lease = written
+                return known_at  # prove: kubernetes-renewed-before "known_at" -> "self.clock.now()"
+            self._lease = self._api.read(self.call_seconds_max) or new_lease("", "")
+        raise LockUnavailable(f"{self.where} cannot be asked: it is changed by somebody else all the time")
+
+    def release(self) -> None:
+        identity, self._identity = self._identity, ""
+        self._forget()
+        self._lease = None
+        self._watch = _Watch()
+        if identity:
+            try:
+                self._free(identity)
+            except LockError as error:
+                self._left = identity
+                logger.warning("%s is not released, and ends by itself: %s", self.where, error)
+        self._api.close()
+        if self._guard.acquire(timeout=RELEASE_SECONDS_MAX):
+            self._asking.close()
+            self._guard.release()
+
+    def _free(self, identity: str) -> None:
+        """As client-go does: no holder, for a second."""
+        seconds_max = min(self.call_seconds_max, RELEASE_SECONDS_MAX)
+        lease = self._api.read(seconds_max)
+        if lease is None or lease.identity != identity:
+            return
+        now = micro_time(time.time())
+        self._api.replace(
+            lease.changed("", holderIdentity="", leaseDurationSeconds=1, acquireTime=now, renewTime=now), seconds_max
+        )
+
+    # Telling
+
+    def holder(self) -> Holder | None:
+        """Any thread may ask."""
+        mine = self._mine
+        if mine is not None:
+            return mine
+        with self._guard:
+            lease = self._asking.read(self._kubernetes.request_seconds)
+        if lease is None or self._watch.has_ended(lease, self.clock.now(), self.lease_seconds):
+            return None
+        return holder_in(lease)
+
+    def _open(self) -> LeaseApi:
+        options = self._kubernetes
+        return LeaseApi(
+            self.where, options.server, options.namespace, options.lease, options.token_file, options.ca_file
+        )
+
+
+def encode(holder: Holder, identity: str) -> str:
+    """What stands in the annotation of a Lease that `identity` has."""
+    return json.dumps(holder.line(since=holder.since_ms, nonce=identity.rpartition("_")[2]))
+
+
+def holder_in(lease: Lease) -> Holder | None:
+    """The holder that the Lease names; None: it is free. An annotation by another holder does not count."""
+    if not lease.identity:
+        return None
+    try:
+        line = json.loads(lease.holder_line)
+        if lease.identity != f"{line['holder']}_{line['nonce']}":
+            raise ValueError("left by a former holder")
+        return Holder.of_line(line, line["since"])
+    except (ValueError, KeyError, TypeError):
+        return Holder(lease.identity)

@@ -1,0 +1,257 @@
+"""`database`: one long transaction that holds row 1 of a table, as ActiveMQ's DefaultDatabaseLocker.
+
+The lock lives as long as the transaction, and that as long as the connection: a master that loses its connection has
+lost the lock, and nothing brings it back. No session waits for the row inside the database: a standby asks, and gets
+the answer at once. That is `FOR UPDATE NOWAIT`, and `BEGIN IMMEDIATE` in SQLite, where the whole file is the lock.
+
+A master writes a stamp into the row, which stays uncommitted, and proves its ownership by reading it again: only the
+transaction that wrote it sees it. ActiveMQ writes the time anew at each keep-alive; over weeks in one transaction that
+would leave millions of dead rows behind.
+
+When a master dies its host closes the connection and the lock is free at once. When it hangs, or its network is gone,
+nobody closes anything. So this session is set to end after a silence; a master that is silent
+for less has known before that its proof was out.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from dataclasses import replace
+
+from tandemmq.locker.contract import (
+    NO_PROOF,
+    PROOF_SECONDS_MIN,
+    Holder,
+    Locker,
+    LockError,
+    LockLost,
+    LockRefused,
+    LockRequest,
+    Proof,
+)
+from tandemmq.locker.sql.connection import Database, Session
+from tandemmq.locker.sql.dialects import SQLITE
+from tandemmq.locker.sql.errors import LockBusy
+from tandemmq.locker.sql.holder import SqlHolderRow
+from tandemmq.locker.sql.lease import Signature, holder_in, new_nonce, signature_of
+from tandemmq.locker.sql.lease_table import create_schema
+from tandemmq.locker.sql.statements import Statements
+from tandemmq.locker.volume import Inode, inode_of
+
+logger = logging.getLogger(__name__)
+
+NAMELESS = "a broker that has left no name"
+
+
+class DatabaseLocker(Locker):
+    """A handle of row 1. `database` is where the lock is, `names` where the holder's name is kept: the same, or for
+    SQLite a second file. Each has a connection of its own."""
+
+    kind = "database"
+
+    def __init__(
+        self, request: LockRequest, database: Database, names: Database, statements: Statements, may_create: bool
+    ) -> None:
+        super().__init__(request)
+        self._database = database
+        self._names = names
+        self._statements = statements
+        self._may_create = may_create
+        self._has_created = False
+        self._session = Session(database, self.where)
+        self._holder_row = SqlHolderRow(Session(names), statements, may_create)
+        self._asking: list[_Question] = []
+        self._signature: Signature | None = None
+        self._stamp: int | None = None
+        self._file: Inode | None = None
+        self._is_lost = False
+        self._name_written_at = -math.inf
+
+    @property
+    def where(self) -> str:
+        return f"the lock on row 1 of {self._statements.table} in {self._database.where}"
+
+    # Taking it
+
+    def try_acquire(self) -> bool:
+        if self._stamp is not None:
+            return not self._is_lost
+        known_at = self.clock.now()
+        try:
+            stamp = self._take()
+        except LockBusy:
+            self._session.rollback()
+            return False
+        except LockError:
+            self._session.rollback()
+            raise
+        self._stamp, self._is_lost, self._file = stamp, False, self._inode()
+        seconds = self._proof_seconds()
+        self._proof = Proof(known_at, seconds)  # prove: row-locked-before "known_at" -> "self.clock.now()"
+        holder = replace(self.request.holder, since_ms=stamp)
+        nonce = new_nonce(self.request.random)
+        self._signature = signature_of(holder, holder.name, nonce, self._name_valid_ms)
+        self._write_name()
+        return True
+
+    def _take(self) -> int:
+        """The stamp that we wrote. The transaction stays open."""
+        try:
+            self._lock_row()
+        except LockRefused:
+            if not self._may_create or self._has_created:
+                raise
+            self._session.rollback()
+            create_schema(self._session, self._statements)
+            self._has_created = True
+            self._lock_row()
+        stamp = int(self._session.execute(f"SELECT {self._session.dialect.now_ms}").rows[0][0])
+        override = self._statements.overrides.get("lock_update_statement")
+        if override is not None:
+            hit = self._session.execute(override.sql, override.parameters(stamp)).count
+        else:
+            update = (
+                f"UPDATE {self._statements.table} SET {self._statements.time} = :stamp WHERE {self._statements.the_row}"
+            )
+            hit = self._session.execute(update, {"stamp": stamp}).count
+        if hit != 1:  # prove: one-row-is-locked
+            raise LockRefused(f"{self.where}: writing to the locked row hit {hit} rows, and not one")
+        return stamp
+
+    def _lock_row(self) -> None:
+        """Raises LockBusy when somebody else has it, LockRefused when there is no such row."""
+        self._session.begin()
+        options = self._statements
+        override = options.overrides.get("lock_create_statement")
+        condition = f" WHERE {options.the_row}" if options.one_row else ""
+        ours = f"SELECT {options.time} FROM {options.table}{condition} {self._session.dialect.no_wait}"
+        answer = self._session.execute(override.sql if override is not None else ours)
+        if override is None and not answer.rows:
+            raise LockRefused(f"{self.where}: there is no such row")
+
+    # Keeping it
+
+    def keep_alive(self) -> bool:
+        if self._stamp is None or self._is_lost:
+            return False
+        known_at = self.clock.now()
+        self._is_lost = not self._is_still_mine(self._stamp)
+        seconds = self._proof_seconds()
+        proof = Proof(known_at, seconds)  # prove: row-proved-before "known_at" -> "self.clock.now()"
+        self._proof = NO_PROOF if self._is_lost else proof
+        if not self._is_lost and known_at - self._name_written_at > self._name_valid_ms / 2000:
+            self._write_name()
+        return not self._is_lost
+
+    def _is_still_mine(self, stamp: int) -> bool:
+        """Our transaction still sees what it wrote. Whoever lost the connection or the transaction lost the lock."""
+        if not self._session.is_connected:
+            return False  # prove: lost-connection-is-a-lost-lock
+        try:
+            rows = self._session.execute(
+                f"SELECT {self._statements.time} FROM {self._statements.table} WHERE {self._statements.the_row}"
+            ).rows
+        except LockError as error:
+            logger.warning("the transaction is gone: %s", error)
+            return False
+        # prove: own-stamp-is-seen " and int(rows[0][0]) == stamp"
+        is_ours = len(rows) == 1 and rows[0][0] is not None and int(rows[0][0]) == stamp
+        return is_ours and self._inode() == self._file  # prove: same-database-file " and self._inode() == self._file"
+
+    def _inode(self) -> Inode | None:
+        """Of SQLite's file: one who deletes or replaces it takes the lock away from its holder."""
+        if self._database.dialect is not SQLITE:
+            return None
+        try:
+            return inode_of(os.stat(str(self._database.url.database)))
+        except OSError:
+            return None
+
+    def announce(self, epoch: int, admin: str | None = None) -> None:
+        if self._signature is None or not self.keep_alive():
+            raise LockLost(f"{self.where} is not ours: nothing to announce there")
+        holder = self._signature.holder
+        self._signature = replace(self._signature, holder=replace(holder, epoch=epoch, admin=admin or holder.admin))
+        self._write_name()
+
+    def release(self) -> None:
+        signature, self._signature = self._signature, None
+        self._stamp, self._is_lost, self._file, self._proof = None, False, None, NO_PROOF
+        self._session.rollback()
+        self._session.close()
+        if signature is not None:
+            self._holder_row.clear(signature.text)
+        self._holder_row.close()
+        while self._asking:
+            self._asking.pop().close()
+        self._has_created = False
+
+    # Telling
+
+    def holder(self) -> Holder | None:
+        """Any thread may ask: each that asks has connections of its own while it does."""
+        signature = self._signature
+        if signature is not None and not self._is_lost:
+            return signature.holder
+        question = self._asking.pop() if self._asking else _Question(self._database, self._names, self._statements)
+        try:
+            found = question.holder(self._was_refused_lately)
+        except LockError:
+            question.close()
+            raise
+        self._asking.append(question)
+        return found
+
+    @property
+    def _was_refused_lately(self) -> bool:
+        """A poll has just said that somebody has it."""
+        refused_at = self.refused_at_seconds
+        return refused_at is not None and self.clock.now() - refused_at < 2 * self.poll_seconds
+
+    @property
+    def _name_valid_ms(self) -> int:
+        return round(1000 * min(self._proof_seconds(), 10 * PROOF_SECONDS_MIN))
+
+    def _write_name(self) -> None:
+        # With all rows locked, row 2 is too, and by ourselves.
+        if self._signature is not None and (self._statements.one_row or self._database is not self._names):
+            self._holder_row.write(self._signature.text, self._name_valid_ms)
+            self._name_written_at = self.clock.now()
+
+
+class _Question:
+    """Who has the lock, asked by one who does not want it."""
+
+    def __init__(self, database: Database, names: Database, statements: Statements) -> None:
+        self._session = Session(database)
+        self._row = SqlHolderRow(Session(names), statements, may_create=False)
+        self._statements = statements
+
+    def holder(self, is_held: bool) -> Holder | None:
+        """None: it is free. `is_held`: it is known to be held. The test takes the lock for a moment, in which no other
+        session gets it. Raises LockUnavailable."""
+        if not is_held and self._is_free():
+            return None
+        row = self._row.read()
+        return (row and holder_in(row)) or Holder(NAMELESS)
+
+    def close(self) -> None:
+        self._session.close()
+        self._row.close()
+
+    def _is_free(self) -> bool:
+        options = self._statements
+        try:
+            self._session.begin()
+            self._session.execute(
+                f"SELECT {options.time} FROM {options.table} WHERE {options.the_row} {self._session.dialect.no_wait}"
+            )
+        except LockBusy:
+            return False
+        except LockRefused:
+            return True  # no table, or no right to lock its rows: no session holds it in this way
+        finally:
+            self._session.rollback()
+        return True

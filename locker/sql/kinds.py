@@ -1,0 +1,93 @@
+"""The database locks, built from what `[locker]` says. Imports SQLAlchemy, so it is imported when one is wanted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tandemmq.locker.contract import LockRequest
+from tandemmq.locker.options import Options
+from tandemmq.locker.sql.connection import Database, database
+from tandemmq.locker.sql.database import DatabaseLocker
+from tandemmq.locker.sql.dialects import SQLITE, Bounds
+from tandemmq.locker.sql.lease_database import LeaseDatabaseLocker, LeaseSettings
+from tandemmq.locker.sql.lease_table import SqlLeaseTable
+from tandemmq.locker.sql.statements import Statements
+
+#: A question to the database ends within half a lease, so that there is time for another; within these bounds.
+QUERY_SECONDS_MIN: Final = 0.25
+QUERY_SECONDS_MAX: Final = 5.0
+CONNECT_SECONDS_MIN: Final = 1.0
+#: `database`: so many questions may fail within a proof; and a session that is silent for so much of one is ended.
+QUERIES_PER_PROOF: Final = 4
+SILENCE_PER_PROOF: Final = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSettings:
+    """What `[locker]` says to both kinds: which database, how long it may take, its table and its statements."""
+
+    data_source: object
+    query_seconds: float | None
+    create_tables_on_startup: bool
+    statements: Statements
+
+    @classmethod
+    def read(cls, options: Options, statements: object) -> DatabaseSettings:
+        """Raises LockSettingsError."""
+        query_ms = options.number("query_timeout", 0.0)
+        return cls(
+            data_source=options.text("data_source"),
+            query_seconds=query_ms / 1000 if query_ms > 0 else None,
+            create_tables_on_startup=options.flag("create_tables_on_startup", True),
+            statements=Statements.read(options, statements),
+        )
+
+    def bounds(self, usual_query_seconds: float, silence_seconds: float | None = None) -> Bounds:
+        usual = min(max(usual_query_seconds, QUERY_SECONDS_MIN), QUERY_SECONDS_MAX)
+        query_seconds = self.query_seconds or usual
+        return Bounds(max(query_seconds, CONNECT_SECONDS_MIN), query_seconds, query_seconds / 2, silence_seconds)
+
+
+def lease_database_locker(request: LockRequest) -> LeaseDatabaseLocker:
+    """Raises LockSettingsError, and UnknownLocker when the driver is not installed. Connects to nothing yet."""
+    options, statements = _options(request)
+    settings = DatabaseSettings.read(options, statements)
+    lease = LeaseSettings.read(options, request.holder.name)
+    options.end()
+    bounds = settings.bounds(request.settings.lock_acquire_sleep_interval_seconds / 2)
+    where = _database(settings, bounds, request)
+
+    def open_table() -> SqlLeaseTable:
+        return SqlLeaseTable(where, settings.statements, settings.create_tables_on_startup)
+
+    return LeaseDatabaseLocker(request, lease, open_table)
+
+
+def database_locker(request: LockRequest) -> DatabaseLocker:
+    """Raises LockSettingsError, and UnknownLocker when the driver is not installed. Connects to nothing yet."""
+    options, statements = _options(request)
+    settings = DatabaseSettings.read(options, statements)
+    options.end()
+    proof_seconds = request.settings.proof_seconds
+    usual_seconds = QUERY_SECONDS_MAX if math.isinf(proof_seconds) else proof_seconds / QUERIES_PER_PROOF
+    silence_seconds = None if math.isinf(proof_seconds) else proof_seconds * SILENCE_PER_PROOF
+    names = _database(settings, settings.bounds(usual_seconds), request)
+    # Who polls does not wait for the holder; who writes a name waits for the other's statement.
+    lock = replace(names, bounds=replace(names.bounds, lock_seconds=0.0, silence_seconds=silence_seconds))
+    if lock.dialect is SQLITE:
+        # The file that is locked cannot be written to by a second connection.
+        names = names.with_suffix("-holder")
+    return DatabaseLocker(request, lock, names, settings.statements, settings.create_tables_on_startup)
+
+
+def _options(request: LockRequest) -> tuple[Options, object]:
+    """The keys beside `type`, and the table [locker.statements]."""
+    settings = dict(request.options)
+    statements = settings.pop("statements", None)
+    return Options(settings), statements
+
+
+def _database(settings: DatabaseSettings, bounds: Bounds, request: LockRequest) -> Database:
+    return database(settings.data_source, bounds, f"tandemmq {request.holder.name}")

@@ -1,0 +1,187 @@
+"""The row of a lease in a real database: locker.sql.lease.LeaseTable in SQL.
+
+Each verb is one statement, committed by itself, and the database's clock is read inside it. Where the operator's own
+statements stand instead of ours, the clock is asked before and bound as a parameter, as ActiveMQ binds its own: then
+"now" is a little early and so is the lease's end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tandemmq.locker.contract import LockRefused
+from tandemmq.locker.sql.connection import Database, Session
+from tandemmq.locker.sql.lease import LeaseRow
+from tandemmq.locker.sql.statements import Override, Statements
+
+logger = logging.getLogger(__name__)
+
+SECOND_MS: Final = 1000
+
+
+class SqlLeaseTable:
+    """Row 1 of the table that `statements` names, made at its first reading if `may_create` and it is missing."""
+
+    def __init__(self, database: Database, statements: Statements, may_create: bool) -> None:
+        self.where = f"row 1 of {statements.table} in {database.where}"
+        self._session = Session(database, self.where)
+        self._sql = statements
+        self._may_create = may_create
+        self._has_created = False
+
+    def read(self) -> LeaseRow:
+        try:
+            row = self._row()
+        except LockRefused:
+            if not self._may_create or self._has_created:
+                raise
+            row = None
+        if row is None:
+            row = self._row_made()
+        return row
+
+    def obtain(self, name: str, lease_ms: int) -> bool:
+        return self._obtain(name, lease_ms, None)
+
+    def renew(self, name: str, lease_ms: int, known_as: Sequence[str]) -> bool:
+        override = self._sql.overrides.get("lease_update_statement")
+        if override is not None:
+            row = self.read()
+            if row.is_free or row.name not in known_as:  # prove: override-renews-own-live-lease
+                return False
+            return self._hits(override, name, _end_ms(row.now_ms, lease_ms), row.name)
+        spec = self._sql
+        return self._update(
+            f"{spec.name} = :name, {spec.time} = {self._now} + :lease",
+            f"{self._is_one_of(known_as)}"  # prove: renew-own-lease "{self._is_one_of(known_as)}" -> "1 = 1"
+            f" AND {spec.time} > {self._now}",  # prove: renew-before-end " AND {spec.time} > {self._now}"
+            {**self._names(known_as), "name": name, "lease": lease_ms},
+        )
+
+    def take_over(self, name: str, lease_ms: int, seen: LeaseRow) -> bool:
+        if "lease_obtain_statement" in self._sql.overrides:
+            return self._obtain(name, lease_ms, seen)
+        return self._update(
+            f"{self._sql.name} = :name, {self._sql.time} = {self._now} + :lease",
+            f"{self._sql.name} = :seen"  # prove: take-over-from-whom-was-seen "{self._sql.name} = :seen" -> "1 = 1"
+            f" AND {self._sql.time} = :ends",  # prove: take-over-what-stands " AND {self._sql.time} = :ends"
+            {"name": name, "lease": lease_ms, "seen": seen.name, "ends": seen.ends_ms},
+        )
+
+    def free(self, known_as: Sequence[str]) -> None:
+        override = self._sql.overrides.get("lease_update_statement")
+        if override is not None:
+            for name in known_as:
+                self._hits(override, None, 0, name)
+            return
+        self._update(f"{self._sql.name} = NULL, {self._sql.time} = 0", self._is_one_of(known_as), self._names(known_as))
+
+    def close(self) -> None:
+        self._has_created = False
+        self._session.close()
+
+    # Statements
+
+    @property
+    def _now(self) -> str:
+        return ":now" if "current_date_time_statement" in self._sql.overrides else self._session.dialect.now_ms
+
+    def _asked_clock(self) -> int:
+        override = self._sql.overrides.get("current_date_time_statement")
+        sql = override.sql if override is not None else f"SELECT {self._now}"
+        rows = self._session.execute(sql).rows
+        if not rows:
+            raise LockRefused(f"{self.where}: the database was asked for its clock and answered nothing")
+        return _milliseconds(rows[0][0])
+
+    def _row(self) -> LeaseRow | None:
+        spec, owner = self._sql, self._sql.overrides.get("lease_owner_statement")
+        if owner is None and self._now != ":now":
+            sql = f"SELECT {spec.name}, {spec.time}, {self._now} FROM {spec.table} WHERE {spec.the_row}"
+            rows = self._session.execute(sql).rows
+            return read_row(rows[0], rows[0][2]) if rows else None
+        sql = f"SELECT {spec.name}, {spec.time} FROM {spec.table} WHERE {spec.the_row}" if owner is None else owner.sql
+        rows = self._session.execute(sql).rows
+        return read_row(rows[0], self._asked_clock()) if rows else None
+
+    def _obtain(self, name: str, lease_ms: int, seen: LeaseRow | None) -> bool:
+        override = self._sql.overrides.get("lease_obtain_statement")
+        if override is not None:
+            now = self._asked_clock()
+            # "Before now" is "ended"; before one more than the end that was seen is "ended, or not extended since".
+            limit = now if seen is None or seen.ends_ms is None else seen.ends_ms + 1
+            return self._hits(override, name, _end_ms(now, lease_ms), limit)
+        spec = self._sql
+        return self._update(
+            f"{spec.name} = :name, {spec.time} = {self._now} + :lease",
+            f"({spec.time} IS NULL OR {spec.time} <= {self._now})",  # prove: obtain-if-ended "<= {self._now}" -> "> 0"
+            {"name": name, "lease": lease_ms},
+        )
+
+    def _update(self, changes: str, condition: str, parameters: dict[str, object]) -> bool:
+        sql = f"UPDATE {self._sql.table} SET {changes} WHERE {self._sql.the_row} AND {condition}"
+        if ":now" in sql:
+            now = self._asked_clock()
+            parameters = {**parameters, "now": now}
+            if "lease" in parameters:
+                parameters["lease"] = _end_ms(now, int(str(parameters["lease"]))) - now
+        return self._session.execute(sql, parameters).count == 1  # prove: one-row-was-hit
+
+    def _hits(self, override: Override, *values: object) -> bool:
+        count = self._session.execute(override.sql, override.parameters(*values)).count
+        return count == 1  # prove: override-hit-one-row
+
+    def _is_one_of(self, known_as: Sequence[str]) -> str:
+        return f"{self._sql.name} IN ({', '.join(f':known{number}' for number in range(len(known_as)))})"
+
+    @staticmethod
+    def _names(known_as: Sequence[str]) -> dict[str, object]:
+        return {f"known{number}": name for number, name in enumerate(known_as)}
+
+    # The table
+
+    def _row_made(self) -> LeaseRow:
+        if not self._may_create:
+            raise LockRefused(f"{self.where} is missing, and create_tables_on_startup is false")
+        create_schema(self._session, self._sql)
+        self._has_created = True
+        row = self._row()
+        if row is None:
+            raise LockRefused(f"{self.where} is missing still, after create_lock_schema_statements")
+        return row
+
+
+def _end_ms(now_ms: int, lease_ms: int) -> int:
+    """When a lease ends that begins now. A clock that shows whole seconds may be late by one: what it hides is added,
+    or the lease would end before the proof that rests on it."""
+    hidden_ms = SECOND_MS - 1 if now_ms % SECOND_MS == 0 else 0  # prove: whole-seconds-hide-some "SECOND_MS - 1" -> "0"
+    return now_ms + lease_ms + hidden_ms
+
+
+def create_schema(session: Session, statements: Statements) -> None:
+    """Make table and row. Errors because they exist already are ignored; whether all is there shows in the next
+    statement. Raises LockUnavailable."""
+    for statement in statements.schema:
+        try:
+            session.execute(statement)
+            logger.info("%s: %s", session.where, statement)
+        except LockRefused as error:
+            logger.debug("%s", error)
+
+
+def read_row(values: Sequence[Any], now: object) -> LeaseRow:
+    """A row from name and end as the driver gave them, and the database's clock in any of its forms."""
+    name, ends = values[0], values[1]
+    return LeaseRow(None if name is None else str(name), None if ends is None else int(ends), _milliseconds(now))
+
+
+def _milliseconds(value: object) -> int:
+    """What a database calls its time: a number in ms, or a date; without a zone it is UTC, as sessions are set."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        return round((value if value.tzinfo is not None else value.replace(tzinfo=UTC)).timestamp() * 1000)
+    return int(value)  # type: ignore[call-overload, no-any-return]

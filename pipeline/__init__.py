@@ -1,0 +1,22 @@
+"""Journals as data sets: a PySpark data source, and jobs on it. Reads files only; nothing of the broker needs it.
+
+Importing this imports neither Spark nor Arrow: what needs them, the extra ``spark``, imports them when it is called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tandemmq.pipeline.columns import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["TABLES", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """After it, ``spark.read.format("tandemmq").load(path)`` reads the journals below ``path``."""
+    from tandemmq.pipeline.source import JournalDataSource
+
+    spark.dataSource.register(JournalDataSource)

@@ -1,0 +1,264 @@
+"""How far a stream goes next, and which parts of which files stand between two offsets.
+
+Closed files are read whole, in the order of their numbers, from the store that has most to be read first; the file
+that grows, if it is wanted, up to its last whole batch. What was to come next and is gone is a loss: it is reported,
+and skipped only where that was asked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from tandemmq.pipeline import columns
+from tandemmq.pipeline.listing import Listing, grown, is_border, whole_end
+from tandemmq.pipeline.offsets import Offsets, Position, beginning
+from tandemmq.pipeline.walk import JournalFile
+
+ADVICE: Final = (
+    "A broker deletes files that it needs no more: let it archive them instead (archive_data_logs), and read its "
+    "directory with the archive in it; or go on without what is gone: failOnDataLoss=false"
+)
+_NOTHING: Final = Listing("", {}, None)
+
+
+class DataLost(Exception):
+    """What a stream was to read is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a batch takes at most; one file at least, and one batch of the journal."""
+
+    files: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(slots=True)
+class Advance:
+    """Where a stream goes. ``losses``, in words, are behind the offsets already; ``fatal`` would come next."""
+
+    offsets: Offsets = field(default_factory=Offsets)
+    losses: list[str] = field(default_factory=list)
+    fatal: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One file further. ``is_growing``: there is no more for now."""
+
+    position: Position
+    size: int = 0
+    loss: str | None = None
+    is_growing: bool = False
+
+
+def start_of(listing: Listing) -> Position:
+    """Before everything that a store has."""
+    return beginning(listing.files, has_all=listing.growing is not None)
+
+
+def newest_of(listing: Listing) -> Position:
+    """Behind everything that a store has, as far as it was read; before the growing file where it was not."""
+    if listing.growing is None:
+        position = Position()
+        for number in listing.files:
+            position = position.behind(number)
+        return position
+    return Position(listing.growing, listing.growing_stop or 0)
+
+
+def advance(
+    start: Offsets,
+    stores: Mapping[str, Listing],
+    *,
+    is_tail_wanted: bool = False,
+    is_loss_fatal: bool = True,
+    limit: Limit | None = None,
+) -> Advance:
+    """From ``start`` on, as far as there is something and ``limit`` lets it. Reads the file that grows.
+
+    A store that was not known joins before its first file. Raises DataLost where a store is behind its position.
+    """
+    limit = limit or Limit()
+    positions = dict(start.stores)
+    result = Advance()
+    backlog: dict[str, int] = {}
+    moved: set[str] = set()
+    for store, listing in stores.items():
+        if store in positions:
+            backlog[store] = _backlog(listing, positions[store])
+        else:
+            positions[store] = start_of(listing)
+    files = size = 0
+    while backlog and (limit.files is None or files < limit.files) and (limit.bytes is None or size < limit.bytes):
+        store = max(backlog, key=lambda store: (backlog[store], store))
+        room = None if limit.bytes is None else limit.bytes - size
+        step = _step(stores[store], positions[store], is_tail_wanted, room)
+        if step is None:
+            del backlog[store]
+            continue
+        if step.loss is not None and is_loss_fatal:
+            if store not in moved:
+                result.fatal.append(step.loss)
+            del backlog[store]
+            continue
+        positions[store] = step.position
+        if step.loss is not None:
+            result.losses.append(step.loss)
+        if step.size:
+            moved.add(store)
+            files += 1
+            size += step.size
+            backlog[store] -= step.size
+        if step.is_growing:
+            del backlog[store]
+    result.offsets = Offsets(positions)
+    return result
+
+
+def parts_between(
+    start: Offsets, end: Offsets, stores: Mapping[str, Listing], table: str
+) -> tuple[list[JournalFile], list[str]]:
+    """What stands between two offsets, by store and file; and in words what does not stand there any more.
+
+    Records are read as far as their file counts: behind its end a broker may still write that it ends there, and the
+    same offsets must give the same rows.
+    """
+    is_rest_wanted = table in (columns.BATCHES, columns.FILES)
+    found: list[JournalFile] = []
+    losses: list[str] = []
+    for store, until in sorted(end.stores.items()):
+        since = start.stores.get(store)
+        if since is None:
+            continue  # it joined at its beginning
+        listing = stores.get(store, _NOTHING)
+        missing: list[str] = []
+        for number in _numbers(since, until):
+            begin = since.offset if number == since.file else 0
+            stop = None if until.is_past(number) else until.offset
+            file = listing.files.get(number)
+            if file is None:
+                if (loss := _loss(listing, store, number, begin)) is not None:
+                    missing.append(loss)
+                continue
+            if stop is not None and file.end is not None and stop > file.end:
+                losses.append(_taken_back(file, stop))
+                stop = max(begin, file.end)
+            elif stop is None and not listing.is_closed(number):
+                losses.append(f"{file.path} was closed when it was to be read, and is written again. {ADVICE}")
+                continue
+            if stop is None and not is_rest_wanted:
+                stop = file.end
+            if table == columns.FILES:
+                begin = 0
+            if stop is None or begin < stop:
+                size = _size(file, begin) if stop is None else stop - begin
+                found.append(replace(file, size=size, start=begin, stop=stop))
+        if len(missing) > until.skipped - since.skipped:
+            losses += missing
+    return found, losses
+
+
+def _step(listing: Listing, position: Position, is_tail_wanted: bool, room: int | None) -> _Step | None:
+    if listing.growing is None:
+        arrived = _next_arrived(list(listing.files), position)
+        if arrived is None:
+            return None
+        number = arrived
+    else:
+        number = position.file
+        if listing.newest < number:
+            raise DataLost(
+                f"{listing.store} has no file behind db-{listing.newest}.log, and the stream is at db-{number}.log: "
+                "it is an older copy, or another store; begin with a new checkpoint"
+            )
+    begin = position.offset if number == position.file else 0
+    file = listing.files.get(number)
+    if file is None:
+        loss = _loss(listing, listing.store, number, begin)
+        return _Step(position.behind(number, is_skipped=loss is not None), 0, loss)
+    if not listing.is_closed(number):
+        if not is_tail_wanted or number != listing.growing:
+            return None
+        stop = _whole_end(file, begin, room, listing.growing_stop)
+        return _Step(position.within(stop), stop - begin, is_growing=True) if stop > begin else None
+    if file.end is not None and begin > file.end:
+        return _Step(position.behind(number), 0, _taken_back(file, begin))
+    loss = None if file.end is not None or _is_border(file, begin) else _written_over(file, begin)
+    return _Step(position.behind(number), _size(file, begin), loss)
+
+
+def _next_arrived(numbers: list[int], position: Position) -> int | None:
+    """The first file of an archive that was not read: they may come in any order."""
+    number = position.next_from(position.file)
+    while (at := bisect_left(numbers, number)) < len(numbers):
+        number = position.next_from(numbers[at])
+        if number == numbers[at]:
+            return number
+    return None
+
+
+def _whole_end(file: JournalFile, begin: int, room: int | None, known_stop: int | None) -> int:
+    try:
+        if known_stop is None:
+            return grown(file, begin, room) or begin
+        return known_stop if room is None else min(whole_end(file, begin, room), known_stop)
+    except FileNotFoundError:  # closed and moved since it was listed
+        return begin if known_stop is None else known_stop
+
+
+def _is_border(file: JournalFile, offset: int) -> bool:
+    try:
+        return is_border(file, offset)
+    except FileNotFoundError:
+        return True  # reported, or found elsewhere, when it is read
+
+
+def _size(file: JournalFile, begin: int) -> int:
+    return max(1, (file.size if file.end is None else file.end) - begin)
+
+
+def _backlog(listing: Listing, position: Position) -> int:
+    return sum(_size(file, 0) for number, file in listing.files.items() if not position.is_past(number))
+
+
+def _numbers(since: Position, until: Position) -> list[int]:
+    """The files of which something stands between two positions."""
+    found = []
+    for first, last in ((since.file, until.file), *until.skipped_ranges):
+        number = since.next_from(first)
+        while number <= last:
+            if until.is_past(number) or (
+                number == until.file and until.offset > (since.offset if number == since.file else 0)
+            ):
+                found.append(number)
+            number = since.next_from(number + 1)
+    return found
+
+
+def _loss(listing: Listing, store: str, number: int, begin: int) -> str | None:
+    """What it means that a file is not there; None when it had nothing that was to be read."""
+    end = listing.named_end(number)
+    if end is not None and begin >= end:
+        return None
+    rest = f" from {begin} on" if begin else ""
+    return f"db-{number}.log of {store} was deleted before this stream had read it{rest}. {ADVICE}"
+
+
+def _taken_back(file: JournalFile, offset: int) -> str:
+    return (
+        f"{file.path} ends at {file.end}, as a later file says, and this stream read it up to {offset}: what stood "
+        "between was never promised to anybody, and a power loss or a change of masters took it back (follow=tail). "
+        "Go on behind it: failOnDataLoss=false"
+    )
+
+
+def _written_over(file: JournalFile, offset: int) -> str:
+    return (
+        f"{file.path} has no batch that begins or ends at {offset}, up to where this stream read it: a power loss took "
+        "back what stood there, and other batches were written over it (follow=tail). Go on with the next one: "
+        "failOnDataLoss=false"
+    )

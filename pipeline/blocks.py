@@ -1,0 +1,69 @@
+"""Records of a file that lie in one buffer: what the lockstep decoder takes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from tandemmq.journal.format import RECORD_HEADER_SIZE
+from tandemmq.pipeline.vectors import BYTE, Bytes
+from tandemmq.pipeline.walk import Stretch
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Record ``i`` takes ``buffer`` from ``starts[i]`` to ``stops[i]``, its header included, and is of the batch at
+    ``batches[i]``. ``base + starts[i]`` is its offset in the file."""
+
+    buffer: bytes
+    data: Bytes
+    base: int
+    starts: np.ndarray
+    stops: np.ndarray
+    batches: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def record(self, index: int) -> tuple[int, int, bytes]:
+        """Offset of the batch, offset of the header, payload."""
+        start = int(self.starts[index])
+        payload = self.buffer[start + RECORD_HEADER_SIZE : int(self.stops[index])]
+        return int(self.batches[index]), self.base + start, payload
+
+    def of_kinds(self, kinds: Collection[int]) -> Block:
+        """The records whose commands have one of these numbers."""
+        payloads = self.starts + RECORD_HEADER_SIZE
+        kept = (payloads < self.stops) & np.isin(self.data.at(BYTE, payloads), list(kinds))
+        return Block(self.buffer, self.data, self.base, self.starts[kept], self.stops[kept], self.batches[kept])
+
+
+def blocks(stretches: Iterable[Stretch], rows_max: int) -> Iterator[Block]:
+    """All records of the ``stretches``, in order, up to ``rows_max`` at a time."""
+    together: list[Stretch] = []
+    count = 0
+    for stretch in stretches:
+        if not stretch.records:
+            continue
+        if together and (stretch.records.buffer is not together[0].records.buffer or count >= rows_max):
+            yield from _cut(together, rows_max)
+            together, count = [], 0
+        together.append(stretch)
+        count += len(stretch.records)
+    if together:
+        yield from _cut(together, rows_max)
+
+
+def _cut(together: list[Stretch], rows_max: int) -> Iterator[Block]:
+    buffer, base = together[0].records.buffer, together[0].records.base
+    data = Bytes(buffer)
+    counts = [len(stretch.records) for stretch in together]
+    starts = np.fromiter(chain.from_iterable(stretch.records.starts for stretch in together), np.int64, sum(counts))
+    stops = np.fromiter(chain.from_iterable(stretch.records.stops for stretch in together), np.int64, sum(counts))
+    batches = np.repeat(np.array([stretch.start for stretch in together], np.int64), counts)
+    for begin in range(0, len(starts), rows_max):
+        rows = slice(begin, begin + rows_max)
+        yield Block(buffer, data, base, starts[rows], stops[rows], batches[rows])

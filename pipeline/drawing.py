@@ -1,0 +1,223 @@
+"""Plots as SVG, that stand in a page of HTML as they are: bars beside their names, and lines over what goes by.
+
+    | names | bars, over a grid ........ | amounts |      | amounts | lines, over a grid ............ |
+    |       | 0     1 GiB     2 GiB      |         |      |         | 09:00      10:00      11:00    |
+
+Text is of one width, so that its width is known without a browser. What has none is cut in the middle,
+and its title has all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Final
+
+from rich.cells import cell_len, set_cell_size
+
+from tandemmq.pipeline.jobs.summary import Bars, Lines, Plot, Stacks
+from tandemmq.pipeline.scale import NAMED_BY_TICKS, amount, ticks
+from tandemmq.pipeline.table import shown
+
+# Distinct for colour-blind readers, too (Okabe and Ito); beyond these everything is one grey.
+COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
+OTHERS_COLOUR: Final = "#999999"
+OTHERS: Final = "others"
+
+WIDTH: Final = 900
+BAR_HEIGHT: Final = 16
+ROW_HEIGHT: Final = 22
+LINES_HEIGHT: Final = 260
+TEXT_HEIGHT: Final = 16
+GAP: Final = 8
+# Of a letter of 12 px of the widest of the fonts that STYLE names.
+CELL_WIDTH: Final = 7.3
+LABEL_CELLS_MAX: Final = 40
+# Of a label that is cut so many cells of its end stay: files and the last part of a name stand there.
+LABEL_END_CELLS: Final = 20
+# Grid lines keep so far apart.
+TICK_DISTANCE_MIN: Final = 90
+LINE_TICK_DISTANCE_MIN: Final = 40
+# Points of a line. Of more, the greatest of each stretch is shown: how low a backlog once was does not matter.
+POINTS_MAX: Final = 300
+# Many points without a gap make a line by themselves.
+POINT_RADIUS: Final = 2.5
+POINT_RADIUS_OF_MANY: Final = 1.2
+MANY_POINTS: Final = 60
+
+STYLE: Final = """
+svg { display: block; width: 100%; height: auto; min-width: 45rem; }
+svg text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #1c1c1c; white-space: pre; }
+svg .grid { stroke: #e2e2e2; } svg .tick { fill: #555; }
+svg .line { fill: none; stroke-width: 1.75; stroke-linejoin: round; }
+.legend i { display: inline-block; width: .8em; height: .8em; margin-right: .3em; }
+.legend span { display: inline-block; margin-right: 1em; overflow-wrap: anywhere; }
+"""
+
+
+def is_empty(plot: Plot) -> bool:
+    """Whether there is nothing to draw."""
+    match plot:
+        case Lines(xs=xs, lines=lines):
+            return not xs or not any(value is not None for _, values in lines for value in values)
+        case Bars() | Stacks():
+            return not plot.bars
+
+
+def drawn(plot: Plot) -> Iterator[str]:
+    """The lines of HTML of a plot that is not empty: a legend where there is more than one colour, and the drawing."""
+    match plot:
+        case Bars(title, unit, bars):
+            yield _bars(title, unit, [(label, [(COLOURS[0], "", value)]) for label, value in bars])
+        case Stacks(title, unit, parts, stacks):
+            colours = _colours(len(parts))
+            yield _legend([part if any(values[i] for _, values in stacks) else "" for i, part in enumerate(parts)])
+            rows = [(label, [*zip(colours, parts, values, strict=True)]) for label, values in stacks]
+            yield _bars(title, unit, rows)
+        case Lines(lines=lines):
+            yield _legend([name for name, _ in lines])
+            yield _lines(plot)
+
+
+def _colours(parts: int) -> list[str]:
+    return [COLOURS[i] if i < len(COLOURS) else OTHERS_COLOUR for i in range(parts)]
+
+
+def _legend(parts: Sequence[str]) -> str:
+    """The colours by their parts; one that is nowhere in the drawing has no name here."""
+    named = [*zip(COLOURS, parts, strict=False)]
+    if any(parts[len(COLOURS) :]):
+        named.append((OTHERS_COLOUR, OTHERS))
+    marks = (f'<span><i style="background:{colour}"></i>{_text(part)}</span>' for colour, part in named if part)
+    return f'<p class="legend">{" ".join(marks)}</p>'
+
+
+Piece = tuple[str, str, int]  # colour, name of the part, value
+
+
+def _bars(title: str, unit: str, rows: Sequence[tuple[str, Sequence[Piece]]]) -> str:
+    sums = [sum(max(value, 0) for _, _, value in pieces) for _, pieces in rows]
+    greatest = max(*sums, 1)
+    totals = [amount(total, unit) for total in sums]
+    left = _room(_fitted(label) for label, _ in rows)
+    room = WIDTH - left - _room(totals)
+    bottom = len(rows) * ROW_HEIGHT
+    parts = []
+    for value, text in ticks(greatest, unit, int(room / TICK_DISTANCE_MIN)):
+        x = left + value / greatest * room
+        parts.append(f'<path class="grid" d="M{x:.1f} 0V{bottom}"/>')
+        parts.append(_word(x, bottom + TEXT_HEIGHT, text, "middle", "tick"))
+    for number, ((label, pieces), total) in enumerate(zip(rows, totals, strict=True)):
+        y = number * ROW_HEIGHT + (ROW_HEIGHT - BAR_HEIGHT) / 2
+        parts.append(_word(left - GAP, y + BAR_HEIGHT - 4, label, "end"))
+        x = left
+        for colour, part, value in pieces:
+            if value <= 0:
+                continue
+            width = value / greatest * room
+            text = " ".join(word for word in (label, part, amount(value, unit)) if word)
+            parts.append(
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 1):.1f}" height="{BAR_HEIGHT}" fill="{colour}">'
+                f"<title>{_text(text)}</title></rect>"
+            )
+            x += width
+        parts.append(_word(x + GAP, y + BAR_HEIGHT - 4, total, "start"))
+    return _svg(title, bottom + TEXT_HEIGHT + GAP, parts)
+
+
+def _lines(plot: Lines) -> str:
+    values = [value for _, line in plot.lines for value in line if value is not None]
+    greatest = max(*values, 1)
+    marks = ticks(greatest, plot.unit, LINES_HEIGHT // LINE_TICK_DISTANCE_MIN)
+    label_room = _room(_fitted(x) for x in plot.xs)
+    left = max(_room(label for _, label in marks), label_room / 2)
+    right = WIDTH - label_room / 2
+    room = right - left
+    bottom = 2 * TEXT_HEIGHT + LINES_HEIGHT
+
+    def across(index: int) -> float:
+        return left + (index / (len(plot.xs) - 1) if len(plot.xs) > 1 else 0.5) * room
+
+    def up(value: float) -> float:
+        return bottom - max(value, 0) / greatest * LINES_HEIGHT
+
+    parts = [] if plot.unit in NAMED_BY_TICKS else [_word(0, TEXT_HEIGHT - 4, plot.unit, "start", "tick")]
+    for value, label in marks:
+        parts.append(f'<path class="grid" d="M{left:.1f} {up(value):.1f}H{right:.1f}"/>')
+        parts.append(_word(left - GAP, up(value) + 4, label, "end", "tick"))
+    every = max(1, -(-len(plot.xs) * int(label_room) // int(room)))
+    parts += [
+        _word(across(index), bottom + TEXT_HEIGHT + 2, plot.xs[index], "middle", "tick")
+        for index in range(0, len(plot.xs), every)
+    ]
+    for colour, (name, line) in zip(_colours(len(plot.lines)), plot.lines, strict=True):
+        for stretch in _stretches(thinned(line)):
+            radius = POINT_RADIUS if len(stretch) <= MANY_POINTS else POINT_RADIUS_OF_MANY
+            path = "L".join(f"{across(index):.1f} {up(value):.1f}" for index, value in stretch)
+            parts.append(f'<path class="line" stroke="{colour}" d="M{path}"/>')
+            for index, value in stretch:
+                label = f"{name}, {plot.xs[index]}: {amount(value, plot.unit)}"
+                parts.append(
+                    f'<circle cx="{across(index):.1f}" cy="{up(value):.1f}" r="{radius}" fill="{colour}">'
+                    f"<title>{_text(label)}</title></circle>"
+                )
+    return _svg(plot.title, bottom + TEXT_HEIGHT + GAP, parts)
+
+
+def thinned(line: Sequence[float | None]) -> list[tuple[int, float | None]]:
+    """The points of a line with their places: all, or of each of POINTS_MAX stretches the greatest. None where a
+    whole stretch has none."""
+    stretch = -(-len(line) // POINTS_MAX)
+    found: list[tuple[int, float | None]] = []
+    for start in range(0, len(line), max(stretch, 1)):
+        there = [
+            (value, -index) for index, value in enumerate(line[start : start + stretch], start) if value is not None
+        ]
+        value, index = max(there, default=(None, -start))
+        found.append((-index, value))
+    return found
+
+
+def _stretches(points: Sequence[tuple[int, float | None]]) -> Iterator[list[tuple[int, float]]]:
+    """What stands between gaps."""
+    stretch: list[tuple[int, float]] = []
+    for index, value in points:
+        if value is not None:
+            stretch.append((index, value))
+        elif stretch:
+            yield stretch
+            stretch = []
+    if stretch:
+        yield stretch
+
+
+def _svg(title: str, height: float, parts: Sequence[str]) -> str:
+    return (
+        f'<div class="wide"><svg role="img" aria-label="{_text(title)}" viewBox="0 0 {WIDTH} {height:g}">'
+        f"{''.join(parts)}</svg></div>"
+    )
+
+
+def _word(x: float, y: float, word: str, anchor: str, kind: str = "") -> str:
+    """A text, cut where it is too long; then its title has all of it."""
+    fitted = _fitted(word)
+    title = f"<title>{_text(word)}</title>" if fitted != shown(word) else ""
+    of_kind = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{of_kind}>{escape(fitted)}{title}</text>'
+
+
+def _fitted(word: str) -> str:
+    word = shown(word)
+    if cell_len(word) <= LABEL_CELLS_MAX:
+        return word
+    end = set_cell_size(word[::-1], LABEL_END_CELLS)[::-1]
+    return f"{set_cell_size(word, LABEL_CELLS_MAX - LABEL_END_CELLS - 1)}…{end}"
+
+
+def _room(words: Iterator[str] | Sequence[str]) -> float:
+    """What the widest of some words takes, with a gap on either side."""
+    return max((cell_len(word) for word in words), default=0) * CELL_WIDTH + 2 * GAP
+
+
+def _text(word: str) -> str:
+    return escape(shown(word))

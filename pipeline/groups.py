@@ -1,0 +1,25 @@
+"""Things in order, as many together as fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def groups(
+    items: Iterable[T], size_of: Callable[[T], int], size_max: int, count_max: int | None = None
+) -> Iterator[list[T]]:
+    """At most ``count_max`` items together, and at most ``size_max`` unless one alone is larger. None is empty."""
+    together: list[T] = []
+    total = 0
+    for item in items:
+        size = size_of(item)
+        if together and (total + size > size_max or len(together) == count_max):
+            yield together
+            together, total = [], 0
+        together.append(item)
+        total += size
+    if together:
+        yield together

@@ -1,0 +1,364 @@
+"""Journals become a message lake: Parquet by date and destination, each closed file once, also when killed on the way.
+
+    LAKE/messages   the table messages; ``date`` is the day on which the broker took the message
+    LAKE/acks       the table acks, and
+    LAKE/records    the table records: all the rest that says what became of messages. ``date`` is the first day of
+                    the journal file, for records carry no time
+
+Dates are UTC. ``pipeline.lake`` says why nothing comes twice; docs/pipeline-archive.md what that is worth.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tandemmq.pipeline.columns import ACKS, COLUMNS, MESSAGES, RECORDS, REMOVE_DESTINATION
+from tandemmq.pipeline.failures import cause
+from tandemmq.pipeline.groups import groups
+from tandemmq.pipeline.jobs.summary import Summary
+from tandemmq.pipeline.jobs.tables import Sources
+from tandemmq.pipeline.lake import BY_DESTINATION, TABLES, Archived, Identity, Lake, LakeError, Layout, committed
+from tandemmq.pipeline.listing import Listing, Stores
+from tandemmq.pipeline.lost import Seen, ranges_of
+from tandemmq.pipeline.manifests import manifest_of
+from tandemmq.pipeline.places import is_remote, place_of
+from tandemmq.pipeline.stopping import Stopped
+from tandemmq.pipeline.stores import NoJournal, journal_files
+from tandemmq.pipeline.table import Table, size
+from tandemmq.pipeline.walk import JournalFile
+from tandemmq.store.maintenance.manifest import Manifest, describe
+
+log = logging.getLogger(__name__)
+
+# Journal files that are added together: what staging holds besides, and what a kill makes be done again.
+GROUP_BYTES: Final = 512 << 20
+ROWS_PER_FILE: Final = 2_000_000
+# Rounds in a row that may fail, while the brokers change over, say.
+FAILURES_MAX: Final = 5
+RETRY_SECONDS: Final = 1.0
+# A directory's name; the longest that file systems take is 255 bytes.
+DESTINATION_BYTES_MAX: Final = 200
+# What Spark writes as %XX
+_SPECIAL: Final = r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
+_DAY_MICROSECONDS: Final = 86_400_000_000
+
+
+class FilesLost(ValueError):
+    """Journal files were deleted before they were archived."""
+
+
+# Path, size and time of a file
+_Look = tuple[str, int, int | None]
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a run added to the lake: by store its files, and rows by table. ``is_stopped``: it was asked to end."""
+
+    files: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    bytes: Counter[str] = field(default_factory=Counter)
+    rows: Counter[str] = field(default_factory=Counter)
+    lost: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    damaged: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    is_stopped: bool = False
+
+    def note(self, added: Sequence[New], rows: dict[str, int]) -> None:
+        for new in added:
+            store = new.file.store
+            self.files[store].append(new.file.file)
+            self.bytes[store] += new.manifest.bytes
+            if new.manifest.damaged:
+                self.damaged[store].append(new.file.file)
+        self.rows.update(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """A closed file that is not in the lake, and what the lake will say of it."""
+
+    file: JournalFile
+    manifest: Manifest
+    archived: Archived
+
+
+def run(
+    spark: SparkSession,
+    sources: Sources,
+    out: str,
+    *,
+    every: float | None = None,
+    layout: Layout | None = None,
+    is_lost_skipped: bool = False,
+    wait: Callable[[float], object] | None = None,
+    report: Callable[[str], object] = log.info,
+) -> Summary:
+    """Add the closed files of ``sources`` that are not in the lake ``out``; ``every`` so many seconds, until Stopped.
+
+    ``report`` is called with what each round added. Files that were deleted before their turn are reported when what is
+    there has been added: FilesLost ends the run, unless ``is_lost_skipped``. Raises LakeError, NoJournal.
+    """
+    progress = Progress()
+    pause = wait or threading.Event().wait
+    with Lake(out, layout or Layout()) as lake:
+        archive = Archive(spark, sources, lake, is_lost_skipped, progress, report)
+        try:
+            failures = 0
+            while True:
+                try:
+                    archive.round()
+                    failures = 0
+                except NoJournal as error:
+                    if every is None:
+                        raise LakeError(str(error)) from error
+                    report(f"waiting: {error}")  # a store that is not there yet, or a share that is away
+                except (OSError, PySparkException) as error:
+                    # A file was moved or deleted while it was read.
+                    failures += 1
+                    if failures >= FAILURES_MAX:
+                        raise
+                    report(f"again, as this failed: {cause(error)}")
+                else:
+                    if every is None:
+                        break
+                pause(RETRY_SECONDS if every is None else every)
+        except Stopped:
+            progress.is_stopped = True
+    return _summary(progress, out)
+
+
+@dataclass
+class Archive:
+    """Rounds of adding what is new. One thread."""
+
+    spark: SparkSession
+    sources: Sources
+    lake: Lake
+    is_lost_skipped: bool
+    progress: Progress
+    report: Callable[[str], object]
+    _known: set[_Look] = field(default_factory=set)  # listings that need no check: the lake has their content
+
+    def __post_init__(self) -> None:
+        self._stores = Stores(self.sources.paths, self.sources.access_in(self.spark))
+        self._seen = Seen.of(self.lake)
+
+    def round(self) -> None:
+        """Lists the sources once and adds all that is new. Raises FilesLost, and what Spark and the volumes raise."""
+        listings = self._stores.now()
+        present = {store: self._wanted(listing) for store, listing in listings.items()}
+        self._seen.look(present)
+        for group in groups(self._new(listings), lambda new: new.manifest.bytes, GROUP_BYTES):
+            rows = self._add(group)
+            self.progress.note(group, rows)
+            total = sum(new.manifest.bytes for new in group)
+            self.report(f"added {len(group)} files, {size(total)}: {rows[MESSAGES]:,} messages, {rows[ACKS]:,} acks")
+        lost = self._seen.lost(present)
+        if lost:
+            told = _named(lost)
+            for store, files in lost.items():
+                self.progress.lost[store] += files
+            if not self.is_lost_skipped:
+                raise FilesLost(
+                    f"journal files were deleted before they were archived: {told}. "
+                    "What is there was added; --skip-lost goes on without them, archive_data_logs keeps them"
+                )
+            self.report(f"lost, and skipped: {told}")
+            self._seen.skip(lost)
+
+    def _wanted(self, listing: Listing) -> list[int]:
+        first, last = self.sources.first or 0, self.sources.last
+        return [number for number in listing.files if number >= first and (last is None or number <= last)]
+
+    def _new(self, listings: Mapping[str, Listing]) -> Iterator[New]:
+        given: set[Identity] = set()  # a copy of a store may be another source
+        for store in sorted(listings):
+            listing = listings[store]
+            for number in self._wanted(listing):
+                new = self._if_new_now(listing.files[number]) if listing.is_closed(number) else None
+                if new is not None and new.archived.identity not in given:
+                    given.add(new.archived.identity)
+                    yield new
+
+    def _if_new_now(self, file: JournalFile) -> New | None:
+        """The same of a file that a broker may have moved into its archive since it was listed."""
+        try:
+            return self._if_new(file)
+        except FileNotFoundError:
+            for moved in journal_files([file.path], access=file.access):
+                return self._if_new(moved)
+            raise
+
+    def _if_new(self, file: JournalFile) -> New | None:
+        """None when the lake has it, under whatever path. Raises FileNotFoundError when it went meanwhile."""
+        modified = None if is_remote(file.path) else os.stat(file.path).st_mtime_ns
+        look = (file.path, file.size, modified)
+        before = self.lake.at(file.store, file.file)
+        if before is not None and modified is not None and (before.bytes, before.modified) == (file.size, modified):
+            return None
+        if look in self._known:
+            return None
+        told = _manifest(file)
+        counted = (told.bytes, told.counted, told.counted_sha256, told.damaged)
+        new = New(file, told, Archived(file.store, file.file, *counted, modified))
+        if not self.lake.has(new.archived.identity):
+            return new
+        self._known.add(look)
+        self._seen.keep(file.store, file.file)
+        return None
+
+    def _add(self, group: Sequence[New]) -> dict[str, int]:
+        files = tuple(new.archived for new in group)
+        staging = self.lake.staging(files)
+        for table in (RECORDS, ACKS, MESSAGES):
+            if "destination" in self._partitions(table) and _rows(staging / RECORDS):
+                _refuse_long(self.spark.read.parquet(_url(staging / RECORDS)))
+            _write(self._frame(table, group), staging / table, self._partitions(table))
+        rows = {table: _rows(staging / table) for table in TABLES}
+        self._check(group, rows)
+        self.lake.commit(files, rows)
+        for new in group:
+            self._seen.keep(new.file.store, new.file.file)
+        return rows
+
+    def _partitions(self, table: str) -> tuple[str, ...]:
+        by_destination = table == MESSAGES and self.lake.layout.by == BY_DESTINATION
+        return ("date", "destination") if by_destination else ("date",)
+
+    def _frame(self, table: str, group: Sequence[New]) -> DataFrame:
+        layout = self.lake.layout
+        read = Sources(tuple(new.file.path for new in group), access=self.sources.access)
+        frame = read.read(self.spark, table, payload=layout.raw and table == MESSAGES)
+        if layout.destinations:
+            wanted = F.col("destination").isin(*layout.destinations)
+            frame = frame.where(wanted | F.col("destination").isNull() if table == RECORDS else wanted)
+        times = [(new.file.store, new.file.file, new.manifest.first_time) for new in group]
+        days = self.spark.createDataFrame(times, "store STRING, file INT, first_time BIGINT")
+        time = F.col("first_time") * 1000
+        if table == MESSAGES:
+            time = F.coalesce(F.unix_micros("broker_in"), F.unix_micros("sent"), time)
+        return frame.join(F.broadcast(days), ["store", "file"]).withColumn("date", _date(time)).drop("first_time")
+
+    def _check(self, group: Sequence[New], rows: dict[str, int]) -> None:
+        """What was counted when the file was listed is what was written: nothing was changed or cut on the way."""
+        if self.lake.layout.destinations:
+            return
+        counted = sum(new.manifest.records for new in group)
+        # The end marker of a rotation stands behind the end: a reader sees the record, and it is not counted.
+        if not counted <= rows[RECORDS] <= counted + len(group):
+            names = ", ".join(new.file.path for new in group)
+            raise OSError(f"{rows[RECORDS]} records were read, and there are {counted}: {names}")
+
+
+def read(spark: SparkSession, lake: str, table: str) -> DataFrame:
+    """A table of the lake, without what is being added: of a commit all or nothing. LakeError when nothing is there.
+
+    ``destination`` stays text also where all names are numbers, which Spark would make of directories.
+    """
+    found = [file for commit in committed(lake).values() for file in commit.parquet.get(table, ())]
+    if not found:
+        raise LakeError(f"{lake} has no {table}")
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table]) + ", `date` DATE"
+    root = os.path.abspath(lake)
+    return (
+        spark.read.schema(schema).option("basePath", f"{root}/{table}").parquet(*(f"{root}/{file}" for file in found))
+    )
+
+
+def _manifest(file: JournalFile) -> Manifest:
+    """What the archive says of it, or what is said of it now that it is read."""
+    place = place_of(file.path, file.access)
+    found = manifest_of(place, file.path, file.size)
+    if found is not None:
+        return found
+    source = place.open(file.path)
+    try:
+        name = file.path.rpartition("/")[2]
+        return describe(source, name=name, file=file.file, directory=file.store, end=file.end, openwire=file.openwire)
+    finally:
+        source.release()
+
+
+def _write(frame: DataFrame, directory: Path, partitions: tuple[str, ...]) -> None:
+    """Sorted, so that a task has one Parquet file open at a time, however many destinations there are."""
+    (
+        frame.hint("rebalance", *partitions)
+        .sortWithinPartitions(*partitions, "store", "file", "offset")
+        .write.partitionBy(*partitions)
+        .option("compression", "zstd")
+        .option("maxRecordsPerFile", ROWS_PER_FILE)
+        .mode("overwrite")
+        .parquet(_url(directory))
+    )
+
+
+def _url(directory: Path) -> str:
+    return f"file:{directory}"  # whatever file system a cluster takes for its own
+
+
+def _refuse_long(records: DataFrame) -> None:
+    """LakeError when a destination cannot be a directory: its name there has three bytes for what is special."""
+    escaped = F.octet_length(F.regexp_replace("destination", _SPECIAL, "%00"))
+    found = records.where((F.col("command") != REMOVE_DESTINATION) & (escaped > DESTINATION_BYTES_MAX)).first()
+    if found is not None:
+        raise LakeError(f"the name is too long for a directory: {found.destination}; make the lake with --by date")
+
+
+def _rows(directory: Path) -> int:
+    return sum(int(pq.read_metadata(path).num_rows) for path in directory.rglob("[!._]*.parquet"))
+
+
+def _date(microseconds: Column) -> Column:
+    """The day in UTC, whatever the session's time zone."""
+    day = F.floor(microseconds / F.lit(_DAY_MICROSECONDS)).cast("int")
+    return F.date_add(F.lit("1970-01-01").cast("date"), day)
+
+
+def _named(files: Mapping[str, Sequence[int]]) -> str:
+    return "; ".join(f"{store}: {ranges_of(numbers)}" for store, numbers in sorted(files.items()))
+
+
+def _summary(progress: Progress, out: str) -> Summary:
+    count = sum(len(files) for files in progress.files.values())
+    findings = [
+        "Stopped; nothing was added." if progress.is_stopped else "Nothing was new: the lake has every closed file."
+    ]
+    if count:
+        findings = [
+            f"{count:,} journal files, {size(sum(progress.bytes.values()))}, were added: "
+            f"{progress.rows[MESSAGES]:,} messages, {progress.rows[ACKS]:,} acknowledgements."
+        ]
+    if progress.lost:
+        findings.append(f"Deleted before they were archived, and skipped: {_named(progress.lost)}.")
+    if progress.damaged:
+        findings.append(
+            f"Damaged, added as far as they can be read (`verify` has the places): {_named(progress.damaged)}."
+        )
+    added = Table(
+        "Added",
+        ("store", "files", "first", "last", "bytes"),
+        [
+            [store, len(files), min(files), max(files), progress.bytes[store]]
+            for store, files in sorted(progress.files.items())
+        ],
+    )
+    rows = Table("Rows", ("table", "rows"), [[table, progress.rows[table]] for table in TABLES])
+    lake = os.path.abspath(out)
+    return Summary(
+        "archive",
+        tuple(findings),
+        (added, rows) if count else (),
+        is_clean=not (progress.lost or progress.damaged),
+        written={table: f"{lake}/{table}" for table in TABLES},
+    )

@@ -1,0 +1,326 @@
+"""What stood in queues and durable subscriptions at a moment, read from journals and archives.
+
+A message is there when what stored it took effect before the moment, and nothing that removed it did. The moment is a
+place in the journal, which is exact, or a time. Of a time the journal is read up to the first clock behind it
+(clocks.shown); what stands between the last clock before it and that one is taken as done, and counted.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
+from operator import and_
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tandemmq.pipeline import columns
+from tandemmq.pipeline.jobs import effects
+from tandemmq.pipeline.jobs.clocks import shown
+from tandemmq.pipeline.jobs.lifecycle import RECORD_COLUMNS, believed
+from tandemmq.pipeline.jobs.summary import Bars, Summary
+from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
+from tandemmq.pipeline.lost import ranges_of
+from tandemmq.pipeline.table import size
+from tandemmq.store.records.commands import encode_trace
+from tandemmq.store.records.headers import Header, decode_header
+from tandemmq.store.records.marks import decode_gone
+
+ORDER_COLUMNS: Final = ("order_file", "order_offset", "order_number")
+BODY_COLUMNS: Final = ("body", "text")
+# What the table of messages says of each.
+SAID: Final = tuple(
+    name
+    for name, _ in columns.COLUMNS[columns.MESSAGES]
+    if name
+    not in ("store", "file", "offset", "command", "destination_type", "destination", "message_id", "transaction")
+    and name not in (*BODY_COLUMNS, "raw")
+)
+HOLDER: Final = ("store", "destination_type", "destination", "subscription")
+_HELD: Final = " ".join(HOLDER[1:])
+# Of files that are missing so many ranges are named.
+RANGES_LISTED: Final = 5
+PLOTTED: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Up to where the journal of ``store`` is read: before the place ``at``; None: all of it.
+
+    ``before`` and ``behind`` are the last time that it shows up to there, and the first one from there on. ``open``:
+    removes and commits between the two, of which it is unknown on which side of a time they are.
+    """
+
+    store: str
+    at: int | None
+    before: datetime | None
+    behind: datetime | None
+    open: int
+
+
+def cuts(records: DataFrame, time: datetime | None = None, at: int | None = None) -> list[Cut]:
+    """Where each store is cut, by ``time`` (with its zone), or at the place ``at``. Reads the records twice."""
+    when = F.unix_micros(shown())
+    is_late = when > _micros(time) if time is not None else (effects.place() >= at)
+    ends = records.groupBy("store").agg(F.min(F.when(is_late, effects.place())).alias("_cut"))
+    is_in = F.col("_cut").isNull() | (effects.place() < F.col("_cut"))
+    joined = records.join(F.broadcast(ends), "store").withColumns({"_shown": when, "_at": effects.place()})
+    sums = joined.groupBy("store", "_cut").agg(
+        F.max(F.when(is_in, F.col("_shown"))).alias("before"),
+        F.min_by("_shown", F.when(~is_in & F.col("_shown").isNotNull(), F.col("_at"))).alias("behind"),
+        F.max(F.when(is_in & F.col("_shown").isNotNull(), F.col("_at"))).alias("_last"),
+    )
+    undated = joined.where(is_in & F.col("command").isin(columns.REMOVE_MESSAGE, columns.COMMIT)).select("store", "_at")
+    open_ones = (
+        undated.join(F.broadcast(sums), "store")
+        .where(F.col("_at") > F.coalesce("_last", F.lit(-1)))
+        .groupBy("store")
+        .agg(F.count("*").alias("open"))
+    )
+    rows = sums.join(open_ones, "store", "left").orderBy("store").collect()
+    return [Cut(row.store, row._cut, _time(row.before), _time(row.behind), row.open or 0) for row in rows]
+
+
+def _micros(time: datetime) -> int:
+    return round(time.timestamp() * 1_000_000)
+
+
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else datetime.fromtimestamp(micros / 1_000_000, UTC)
+
+
+def contents(
+    records: DataFrame, marks: DataFrame, messages: DataFrame, cuts: Iterable[Cut], moment: datetime | None = None
+) -> DataFrame:
+    """What is there where each store is cut, one row for each message of each queue or subscription:
+
+    ``store, destination_type, destination, subscription, message_id, file, offset`` (of its newest record), ``length``
+    of that, ``order_file, order_offset, order_number`` (its place in the order of arrival), ``is_in_doubt`` (a
+    transaction removes it, whose outcome is not known yet), ``is_expired`` (at ``moment``, else at the last time
+    shown), and of ``messages`` the columns that it has.
+    """
+    spark = records.sparkSession
+    own = (*HOLDER, "message_id")
+    schema = "`store` STRING, `_cut` BIGINT, `_moment` BIGINT"
+    rows = [(cut.store, cut.at, None if (at := moment or cut.before) is None else _micros(at)) for cut in cuts]
+    ends = F.broadcast(spark.createDataFrame(rows, schema))
+    cut_off = records.join(ends, "store").where(F.col("_cut").isNull() | (effects.place() < F.col("_cut")))
+    cut_off = cut_off.select(*records.columns)
+    transacted = effects.operations(cut_off, marks)
+    there = effects.live(
+        effects.histories(effects.events(cut_off, transacted, effects.spans(effects.declared(cut_off))))
+    )
+    copies = marks.where(F.col("command") == columns.COPY).select(
+        "store", effects.place().alias("_moved"), *(F.col(name).alias(f"_{name}") for name in ORDER_COLUMNS)
+    )
+    doubts = transacted.where(
+        (F.col("command") == columns.REMOVE_MESSAGE) & F.col("ended").isNull() & F.col("replaced").isNull()
+    ).select(*(F.col(name).alias(f"_{name}") for name in own))
+    is_doubted = reduce(and_, (F.col(name).eqNullSafe(F.col(f"_{name}")) for name in own))
+    ordered = there.withColumn("_moved", F.col("since.effect")).join(copies, ["store", "_moved"], "left")
+    placed = ordered.join(doubts.distinct(), is_doubted, "left").select(
+        *(there[name] for name in own),
+        effects.file_of("stands.at").alias("file"),
+        F.col("stands.at").bitwiseAND(F.lit(0xFFFFFFFF)).alias("offset"),
+        F.col("stands.length").alias("length"),
+        F.coalesce("_order_file", effects.file_of("since.effect")).alias("order_file"),
+        F.coalesce("_order_offset", F.col("since.effect").bitwiseAND(F.lit(0xFFFFFFFF))).alias("order_offset"),
+        F.coalesce(F.col("_order_number").cast("long"), F.col("since.turn")).alias("order_number"),
+        F.col("_message_id").isNotNull().alias("is_in_doubt"),
+    )
+    kept = [name for name in messages.columns if name in _KEPT]
+    lines = messages.select("store", "file", "offset", *kept)
+    is_expired = F.coalesce(F.unix_micros("expires") <= F.col("_moment"), F.lit(False))
+    return (
+        placed.join(lines, ["store", "file", "offset"], "left")
+        .join(ends, "store")
+        .withColumn("is_expired", is_expired)
+        .select(*placed.columns, "is_expired", *kept)
+    )
+
+
+_KEPT: Final = frozenset((*SAID, *BODY_COLUMNS))
+
+
+def in_order(contents: DataFrame, *, is_prioritized: bool = False) -> DataFrame:
+    """The rows of each queue or subscription together and in the order of arrival; ``is_prioritized``: the highest
+    priority first, as with ``prioritizedMessages``."""
+    priority: tuple[Column, ...] = (F.desc("priority"),) if is_prioritized else ()
+    return contents.orderBy(*HOLDER, *priority, *ORDER_COLUMNS)
+
+
+def totals(contents: DataFrame) -> DataFrame:
+    """store, destination_type, destination, subscription, messages, bytes (of their records), oldest, expired,
+    in_doubt."""
+    return contents.groupBy(*HOLDER).agg(
+        F.count("*").alias("messages"),
+        F.sum(F.col("length").cast("long")).alias("bytes"),
+        F.min("broker_in").alias("oldest"),
+        F.count_if("is_expired").alias("expired"),
+        F.count_if("is_in_doubt").alias("in_doubt"),
+    )
+
+
+# ---- what cannot be known
+
+
+def missing(traces: Sequence[tuple[int, str]], there: Iterable[int], cut: int | None) -> list[int]:
+    """The files of one store that were there where it is cut, and are not at hand. ``traces`` are place and text of
+    its headers and marks, ``there`` the files at hand."""
+    newest: tuple[int, Header] | None = None
+    gone: set[int] = set()
+    for at, text in sorted(traces):
+        if cut is not None and at >= cut:
+            break
+        payload = encode_trace(text)
+        header = decode_header(payload)
+        if header is not None:
+            newest = at, header
+        gone |= set(decode_gone(payload))
+    if newest is None:
+        return []
+    ended = {file for file, end in newest[1].ends.items() if end == 0}  # nothing in them counts
+    return sorted(set(newest[1].files) - gone - ended - set(there))
+
+
+def findings(
+    moment: str,
+    messages: int,
+    bytes: int,
+    holders: int,
+    cuts: Sequence[Cut],
+    lost: dict[str, list[int]],
+    *,
+    is_timed: bool,
+    unheaded: Sequence[str] = (),
+    damaged: int = 0,
+) -> tuple[str, ...]:
+    """What was there, and how sure that is. ``unheaded``: stores whose files do not say what else there was."""
+    lines = [f"At {moment} {messages:,} messages stood in {holders:,} queues and subscriptions, {size(bytes)}."]
+    several = len(cuts) > 1
+    for cut in cuts:
+        where = f"{cut.store}: " if several else ""
+        if not is_timed:
+            continue
+        if cut.before is None:
+            lines.append(f"{where}no time is shown before that moment: the journal at hand begins later.")
+        elif cut.behind is None:
+            lines.append(
+                f"{where}no time is shown behind that moment, the last is {_exact(cut.before)}: all that was read."
+            )
+        else:
+            lines.append(
+                f"{where}the journal shows {_exact(cut.before)} before that moment and {_exact(cut.behind)} behind it; "
+                f"{cut.open:,} removes and commits between them are taken as done."
+            )
+    for store, files in lost.items():
+        where = f"{store}: " if several else ""
+        lines.append(
+            f"{where}{len(files):,} files that were there then are not at hand ({_named(files)}): what stood in them "
+            "is not known. An archive (archive_data_logs) has them."
+        )
+    if unheaded:
+        lines.append(
+            f"Whether there were older files then is not known of {', '.join(unheaded)}: the files have no header that "
+            "tells, as ActiveMQ's."
+        )
+    if damaged:
+        lines.append(f"{size(damaged)} are damaged, and what they said is not known: `tandemmq pipeline verify`.")
+    return tuple(lines)
+
+
+def _exact(time: datetime) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def _named(files: Sequence[int]) -> str:
+    named = ranges_of(files).split(", ")
+    return ", ".join(named[:RANGES_LISTED]) + (" and more" if len(named) > RANGES_LISTED else "")
+
+
+# ---- the job
+
+
+def run(
+    spark: SparkSession,
+    sources: Sources,
+    out: str,
+    *,
+    time: datetime | None = None,
+    file: int | None = None,
+    offset: int = 0,
+    destinations: Sequence[str] = (),
+    with_bodies: bool = False,
+    is_prioritized: bool = False,
+) -> Summary:
+    """Write ``contents`` and ``totals`` below ``out``: at ``time`` (UTC where it has no zone), or before what stands at
+    ``offset`` of ``file``. Only of ``destinations``, by name, where some are named.
+
+    The newest file of each store is read, whatever ``sources`` say. Not clean when files are missing that were there
+    then, or the journal is damaged. ValueError for a moment that is none.
+    """
+    if (time is None) == (file is None):
+        raise ValueError("a moment is a time, or a file and an offset")
+    if time is not None and time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    whole = sources.whole()
+    files = whole.files(whole.access_in(spark))
+    if file is not None and len({each.store for each in files}) > 1:
+        raise ValueError("a place is one in a single store, and there are several: name one, or ask for a time")
+    read = whole.read(spark, columns.RECORDS, RECORD_COLUMNS).where(
+        F.col("command").isin(*effects.COMMANDS, columns.CLOCK)
+    )
+    records = believed(read).persist()
+    marks = whole.read(spark, columns.MARKS, (*effects.MARK_COLUMNS, *ORDER_COLUMNS))
+    results = Results(spark, out)
+    try:
+        found = cuts(records, time, None if file is None else file << 32 | offset)
+        chosen = records
+        if destinations:
+            chosen = records.where(F.col("destination").isNull() | F.col("destination").isin(*destinations))
+        names = (*SAID, *(BODY_COLUMNS if with_bodies else ()))
+        messages = whole.read(spark, columns.MESSAGES, ("store", "file", "offset", *names))
+        there = in_order(contents(chosen, marks, messages, found, time), is_prioritized=is_prioritized)
+        stood = results.write(there, "contents")
+    finally:
+        records.unpersist()
+    by_holder = results.write(totals(stood), "totals").orderBy(F.desc("messages"), *HOLDER)
+    traces = effects.texts(marks, columns.HEADER, columns.MARK)
+    lost, unheaded = {}, []
+    for cut in found:
+        lines = [(row.file << 32 | row.offset, row.text) for row in traces if row.store == cut.store]
+        at_hand = [each.file for each in files if each.store == cut.store]
+        gone = missing(lines, at_hand, cut.at)
+        if gone:
+            lost[cut.store] = gone
+        if not lines and at_hand[0] > 1:
+            unheaded.append(posixpath.basename(cut.store))
+    sums = only_row(by_holder.agg(F.sum("messages"), F.sum("bytes"), F.count("*")))
+    damaged = effects.damaged_bytes(whole.read(spark, columns.BATCHES, ("length", "status")))
+    moment = f"{time:%Y-%m-%d %H:%M:%S}" if time is not None else f"{offset:,} of db-{file}.log"
+    table = head(by_holder, "What was there", f"{_HELD} messages bytes oldest expired in_doubt")
+    first = f"{_HELD} message_id broker_in priority is_expired file offset"
+    order = in_order(stood, is_prioritized=is_prioritized)
+    bars = [(f"{row[1]} {row[2] or ''}".strip(), row[3]) for row in table.rows[:PLOTTED] if isinstance(row[3], int)]
+    return Summary(
+        "at",
+        findings(
+            moment,
+            sums[0] or 0,
+            sums[1] or 0,
+            sums[2],
+            found,
+            lost,
+            is_timed=time is not None,
+            unheaded=unheaded,
+            damaged=damaged,
+        ),
+        (table, head(order, "First messages", first)),
+        (Bars("Messages by destination", "messages", bars),),
+        is_clean=not lost and not damaged,
+        written=results.written,
+    )

@@ -1,0 +1,84 @@
+"""What time it was at each record, as far as a journal shows: between a clock before it and a clock behind it.
+
+Most records carry no time. A message that is stored shows when the broker took it, and a CLOCK what the broker's clock
+said as the batch was made. Nothing else shows a time: a COPY's is that of the message that it moved, long ago.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from tandemmq.pipeline.columns import ADD_MESSAGE, CLOCK
+
+# What ``clocked`` reads; the records may have any other column of their table.
+COLUMNS: Final = ("store", "file", "offset", "command", "transaction", "broker_in")
+
+_CARRIED: Final = "`store` STRING, `file` INT, `_before` BIGINT, `_behind` BIGINT"
+
+
+def shown() -> Column:
+    """The time that a record shows by itself; null for most."""
+    return F.when(F.col("command").isin(CLOCK, ADD_MESSAGE), F.col("broker_in"))
+
+
+def clocked(records: DataFrame) -> DataFrame:
+    """``records`` with two columns more: ``clock_lo TIMESTAMP``, the greatest time shown at or before the record, and
+    ``clock_hi TIMESTAMP``, the first one shown behind it, both within its store and over the borders of files. The
+    record was written between the two. Null: nothing is shown before it, or behind it.
+
+    Time does not go back: where a later clock shows less, of another master perhaps, it stands still until that has
+    caught up. A message of a transaction was taken before it was written, so it bounds nothing that stands before it.
+
+    Reads the records once when it is called, for the first and last time of each file. No window spans two files.
+    """
+    in_order = Window.partitionBy("store", "file").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    # The order is turned, for a frame that reaches from each row to the end would be computed anew for each.
+    turned = Window.partitionBy("store", "file").orderBy(F.desc("offset")).rowsBetween(Window.unboundedPreceding, -1)
+    marked = records.withColumn("_shown", F.unix_micros(shown())).withColumn("_past", F.max("_shown").over(in_order))
+    is_bound = F.col("transaction").isNull() & (F.col("_shown") >= F.coalesce("_past", "_shown"))
+    behind = F.last(F.when(is_bound, F.col("_shown")), ignorenulls=True).over(turned)
+    low = F.greatest("_before", "_past", "_shown")
+    return (
+        marked.withColumn("_next", behind)
+        .join(F.broadcast(_carried(records)), ["store", "file"])
+        .withColumn("clock_lo", F.timestamp_micros(low))
+        .withColumn("clock_hi", F.timestamp_micros(_not_before(low, F.coalesce("_next", "_behind"))))
+        .select(*records.columns, "clock_lo", "clock_hi")
+    )
+
+
+def _not_before(low: Column, high: Column) -> Column:
+    return F.when(high.isNotNull(), F.greatest(low, high))
+
+
+def _carried(records: DataFrame) -> DataFrame:
+    """store, file, and in microseconds the greatest time shown before the file, and the first one behind it."""
+    time = F.unix_micros(shown())
+    bound = F.when(F.col("transaction").isNull(), time)
+    rows = (
+        records.groupBy("store", "file")
+        .agg(F.max(time).alias("last"), F.min_by(bound, F.when(bound.isNotNull(), F.col("offset"))).alias("first"))
+        .orderBy("store", "file")
+        .collect()
+    )
+    before = _carry([(row.store, row.file, row.last) for row in rows])
+    behind = _carry([(row.store, row.file, row.first) for row in reversed(rows)], is_greatest_kept=False)
+    carried = [(row.store, row.file, before[row.store, row.file], behind[row.store, row.file]) for row in rows]
+    return records.sparkSession.createDataFrame(carried, _CARRIED)
+
+
+Carried = dict[tuple[str, int], int | None]
+
+
+def _carry(files: list[tuple[str, int, int | None]], *, is_greatest_kept: bool = True) -> Carried:
+    """What each file gets of those that stand before it in the list: the greatest, or the nearest one."""
+    carried: Carried = {}
+    kept: dict[str, int] = {}
+    for store, file, value in files:
+        carried[store, file] = kept.get(store)
+        if value is not None:
+            kept[store] = max(kept.get(store, value), value) if is_greatest_kept else value
+    return carried

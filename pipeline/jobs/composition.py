@@ -1,0 +1,197 @@
+"""What fills the journal files: bytes by command, destination, file and hour.
+
+    records of each command + BATCH_HEADER + END_MARK + PADDING + DAMAGED = size of the file
+
+for each file; ``balance`` shows it. Records carry no time: the hour is that of the newest message stored before the
+record in its file, or of the first one behind where there is none before; null in a file without messages.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from tandemmq.journal.format import CONTROL_SIZE
+from tandemmq.pipeline.columns import BATCHES, END, FILES, NAME, OK, PLACE, PRODUCER_AUDIT, RECORDS, UNSUMMED
+from tandemmq.pipeline.columns import PADDING as PADDING_STATUS
+from tandemmq.pipeline.jobs.summary import Bars, Stacks, Summary
+from tandemmq.pipeline.jobs.tables import Results, Sources, head
+from tandemmq.pipeline.table import Table, size
+
+BATCH_HEADER: Final = "BATCH_HEADER"
+END_MARK: Final = "END_MARK"
+PADDING: Final = "PADDING"
+DAMAGED: Final = "DAMAGED"  # and torn, and behind an end: what does not count
+
+# A command that takes this much of what is written is named as what fills the files.
+FILLING_SHARE: Final = 0.5
+FILES_PLOTTED: Final = 60
+# What of a record is looked at here.
+RECORD_COLUMNS: Final = (*PLACE, "length", "command", *NAME, "broker_in")
+# Destinations named where the advice is to consume or expire them.
+DESTINATIONS_NAMED: Final = 5
+
+
+def composition(records: DataFrame, batches: DataFrame) -> DataFrame:
+    """store, file, hour, command, destination_type, destination, records, bytes; the last four lines of the identity
+    above as commands of their own, without a destination and hour."""
+    by_record = (
+        records.withColumn("hour", F.date_trunc("hour", _clock()))
+        .groupBy("store", "file", "hour", "command", "destination_type", "destination")
+        .agg(F.count("*").alias("records"), F.sum(F.col("length").cast("long")).alias("bytes"))
+    )
+    status = F.col("status")
+    is_whole = status.isin(OK, UNSUMMED)
+    by_stretch = (
+        batches.select(
+            "store",
+            "file",
+            F.when(is_whole, BATCH_HEADER)
+            .when(status == END, END_MARK)
+            .when(status == PADDING_STATUS, PADDING)
+            .otherwise(DAMAGED)
+            .alias("command"),
+            F.when(is_whole, CONTROL_SIZE).otherwise(F.col("length")).cast("long").alias("length"),
+        )
+        .groupBy("store", "file", "command")
+        .agg(F.count("*").alias("records"), F.sum("length").alias("bytes"))
+    )
+    return by_record.unionByName(by_stretch, allowMissingColumns=True)
+
+
+def _clock() -> Column:
+    """The time that a record shows by where it stands. A window per file: no window may span the whole journal."""
+    file = Window.partitionBy("store", "file").orderBy("offset")
+    before = file.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    # The first of the whole file, which is the first one behind where none is before: a frame that begins at each row
+    # would be computed anew for each row.
+    whole = file.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    return F.coalesce(F.max("broker_in").over(before), F.first("broker_in", ignorenulls=True).over(whole))
+
+
+def balance(composed: DataFrame, files: DataFrame) -> DataFrame:
+    """store, file, bytes, accounted, difference: a difference of 0 says that every byte of the file has its name."""
+    accounted = composed.groupBy("store", "file").agg(F.sum("bytes").alias("accounted"))
+    return files.join(accounted, ["store", "file"], "left").select(
+        "store",
+        "file",
+        "bytes",
+        F.coalesce("accounted", F.lit(0)).alias("accounted"),
+        (F.col("bytes") - F.coalesce("accounted", F.lit(0))).alias("difference"),
+    )
+
+
+def shares(composed: DataFrame) -> DataFrame:
+    """command, records, bytes, percent of all; the greatest first."""
+    return _percent(composed, ["command"])
+
+
+def destinations(composed: DataFrame) -> DataFrame:
+    """destination_type, destination, records, bytes, percent of what has a destination; the greatest first."""
+    return _percent(composed.where(F.col("destination").isNotNull()), ["destination_type", "destination"])
+
+
+def _percent(composed: DataFrame, keys: list[str]) -> DataFrame:
+    sums = composed.groupBy(*keys).agg(F.sum("records").alias("records"), F.sum("bytes").alias("bytes"))
+    total = sums.agg(F.sum("bytes").alias("total"))
+    percent = F.col("bytes") * 100.0 / F.greatest("total", F.lit(1))
+    return (
+        sums.crossJoin(F.broadcast(total))
+        .select(*keys, "records", "bytes", percent.alias("percent"))
+        .orderBy(F.desc("bytes"), *keys)
+    )
+
+
+def findings(by_command: Table, by_destination: Table, unbalanced: int) -> tuple[str, ...]:
+    """What fills the files, in sentences, from the tables of ``shares`` and ``destinations``."""
+    written = [row for row in by_command.rows if row[0] not in (PADDING, DAMAGED, END_MARK, BATCH_HEADER)]
+    total = sum(_number(row[2]) for row in written)
+    found = []
+    for command, count, length, _ in written[:1]:
+        share = _number(length) / total
+        if share >= FILLING_SHARE:
+            found.append(
+                f"{command} fills the files: {_number(count):,} records, {size(_number(length))}, "
+                f"{share:.2%} of what was written."
+            )
+        if share >= FILLING_SHARE and command == PRODUCER_AUDIT:
+            names = [str(row[1]) for row in by_destination.rows[:DESTINATIONS_NAMED]]
+            found.append(
+                "The audit of producers was written whole at each checkpoint, while little else was: consume or expire "
+                f"the messages that hold the files ({', '.join(names) or 'none is left'}), make the audit smaller "
+                "(maxFailoverProducersToTrack, failoverProducersAuditDepth), or write it only when it changed, as "
+                "TandemMQ does."
+            )
+    damaged = sum(_number(row[2]) for row in by_command.rows if row[0] == DAMAGED)
+    if damaged:
+        found.append(
+            f"{size(damaged)} do not count, damaged, torn or behind an end: `tandemmq pipeline verify` says where."
+        )
+    if unbalanced:
+        found.append(f"{unbalanced} files do not add up to their size: see the table of the balance.")
+    return tuple(found)
+
+
+def _number(cell: object) -> int:
+    assert isinstance(cell, int)
+    return cell
+
+
+def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
+    """Write ``composition`` and ``balance`` below ``out``. Not clean when a file does not balance."""
+    batches = sources.read(spark, BATCHES, ("store", "file", "length", "status"))
+    records = sources.read(spark, RECORDS, RECORD_COLUMNS)
+    results = Results(spark, out)
+    composed = results.write(composition(records, batches), "composition")
+    files = sources.read(spark, FILES, ("store", "file", "bytes"))
+    balanced = results.write(balance(composed, files), "balance")
+    unbalanced = balanced.where(F.col("difference") != 0)
+    by_command = head(shares(composed), "Bytes by command", "command records bytes percent")
+    by_destination = head(
+        destinations(composed), "Bytes by destination", "destination_type destination records bytes percent"
+    )
+    off = head(unbalanced.orderBy("store", "file"), "Files that do not add up", "store file bytes difference")
+    tables = (by_command, by_destination, *((off,) if off.rows else ()))
+    plots = (
+        Bars("Bytes by command", "bytes", [(str(row[0]), _number(row[2])) for row in by_command.rows]),
+        _by_file(composed),
+        Bars("Bytes by destination", "bytes", [(str(row[1]), _number(row[3])) for row in by_destination.rows[:20]]),
+    )
+    return Summary(
+        "composition",
+        findings(by_command, by_destination, unbalanced.count()),
+        tables,
+        plots,
+        is_clean=not off.rows,
+        written=results.written,
+    )
+
+
+def _by_file(composed: DataFrame) -> Stacks:
+    """The newest files, each cut by command."""
+    newest = composed.select("store", "file").distinct().orderBy(F.desc("file"), "store").limit(FILES_PLOTTED)
+    rows = (
+        composed.join(F.broadcast(newest), ["store", "file"])
+        .groupBy("store", "file", "command")
+        .agg(F.sum("bytes").alias("bytes"))
+        .orderBy("store", "file")
+        .collect()
+    )
+    totals: dict[str, int] = {}
+    bars: dict[tuple[str, int], dict[str, int]] = {}
+    for row in rows:
+        totals[row.command] = totals.get(row.command, 0) + row.bytes
+        bars.setdefault((row.store, row.file), {})[row.command] = row.bytes
+    parts = tuple(sorted(totals, key=lambda command: (-totals[command], command)))
+    several = len({store for store, _ in bars}) > 1
+    return Stacks(
+        "Bytes by file" if len(bars) < FILES_PLOTTED else f"Bytes by file, the newest {FILES_PLOTTED}",
+        "bytes",
+        parts,
+        [
+            (f"{store} db-{file}.log" if several else f"db-{file}.log", [by_command.get(part, 0) for part in parts])
+            for (store, file), by_command in bars.items()
+        ],
+    )

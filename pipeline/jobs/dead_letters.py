@@ -1,0 +1,121 @@
+"""What ended in queues of dead letters: from where, why, and which causes are alike.
+
+A letter is known by the cause that brokers write into it, or by the name of its queue. Causes that differ in numbers,
+ids and addresses only have one fingerprint: the first characters of the SHA-256 of the cause without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tandemmq.pipeline.columns import ACKS, ADD_MESSAGE, MESSAGES, NAME, PLACE
+from tandemmq.pipeline.jobs.summary import Bars, Summary
+from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
+
+CAUSE_PROPERTY: Final = "dlqDeliveryFailureCause"
+# ActiveMQ.DLQ, DLQ.orders, ActiveMQ.DLQ.Queue.orders
+NAMES: Final = r"^(ActiveMQ\.)?DLQ(\..+)?$"
+NO_CAUSE: Final = "no cause was written"
+FINGERPRINT_CHARS: Final = 12
+
+# In this order: an id holds addresses, and both hold numbers.
+_VARYING: Final = (
+    (r"ID:[^\s,\])}]+", "ID"),
+    (r"(?i)\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UUID"),
+    (r"(?i)\b0x[0-9a-f]+\b", "HEX"),
+    (r"@[0-9a-f]{5,16}\b", "@HEX"),
+    (r"[0-9]+", "N"),
+)
+
+MESSAGE_COLUMNS: Final = (
+    *(*PLACE, *NAME, "command", "message_id"),
+    *("original_destination", "broker_in", "redeliveries", "properties"),
+)
+_LETTER: Final = (
+    "store dlq message_id original_destination cause fingerprint pattern redeliveries died is_there file offset"
+)
+ACK_COLUMNS: Final = ("store", "destination_type", "destination", "message_id")
+
+
+def dead_letters(messages: DataFrame, acks: DataFrame, names: str = NAMES) -> DataFrame:
+    """store, dlq, message_id, original_destination, cause, fingerprint, pattern (the cause without what varies),
+    redeliveries, died (when its queue took it), is_there (it was not taken out since), file, offset.
+
+    ``names`` is a regular expression for the names of such queues.
+    """
+    cause = F.element_at("properties", CAUSE_PROPERTY)
+    is_letter = F.col("destination").rlike(names) | cause.isNotNull()
+    letters = messages.where((F.col("command") == ADD_MESSAGE) & is_letter)
+    taken = acks.select(*ACK_COLUMNS).distinct().withColumn("is_taken", F.lit(True))
+    found = letters.join(taken, list(ACK_COLUMNS), "left").withColumns(
+        {
+            "cause": F.coalesce(cause, F.lit(NO_CAUSE)),
+            "pattern": _pattern(F.coalesce(cause, F.lit(NO_CAUSE))),
+            "is_there": F.col("is_taken").isNull(),
+        }
+    )
+    fingerprint = F.substring(F.sha2("pattern", 256), 1, FINGERPRINT_CHARS)
+    named = found.withColumn("fingerprint", fingerprint).withColumnsRenamed({"destination": "dlq", "broker_in": "died"})
+    return named.select(*_LETTER.split())
+
+
+def _pattern(cause: Column) -> Column:
+    for varying, word in _VARYING:
+        cause = F.regexp_replace(cause, varying, word)
+    return F.trim(cause)
+
+
+def by_cause(letters: DataFrame) -> DataFrame:
+    """fingerprint, pattern, letters, there, destinations, first, last; the most letters first."""
+    return _counted(
+        letters,
+        ("fingerprint", "pattern"),
+        F.countDistinct("original_destination").alias("destinations"),
+        F.min("died").alias("first"),
+        F.max("died").alias("last"),
+    )
+
+
+def by_destination(letters: DataFrame) -> DataFrame:
+    """original_destination, dlq, letters, there, causes; the most letters first."""
+    return _counted(letters, ("original_destination", "dlq"), F.countDistinct("fingerprint").alias("causes"))
+
+
+def _counted(letters: DataFrame, keys: tuple[str, ...], *others: Column) -> DataFrame:
+    counts = (F.count("*").alias("letters"), F.count_if("is_there").alias("there"))
+    return letters.groupBy(*keys).agg(*counts, *others).orderBy(F.desc("letters"), *keys)
+
+
+def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
+    """Write ``dead_letters`` below ``out``. Not clean while letters are there."""
+    messages, acks = sources.read(spark, MESSAGES, MESSAGE_COLUMNS), sources.read(spark, ACKS, ACK_COLUMNS)
+    results = Results(spark, out)
+    letters = results.write(dead_letters(messages, acks), "dead_letters")
+    causes = head(by_cause(letters), "Causes", "fingerprint pattern letters there destinations first last")
+    origins = head(by_destination(letters), "Where they came from", "original_destination dlq letters there causes")
+    counted = only_row(letters.agg(F.count("*"), F.count_if("is_there"), F.countDistinct("fingerprint")))
+    most = [(str(row[1]), row[2]) for row in causes.rows if isinstance(row[2], int)]
+    bars = [(str(row[0] or row[1]), row[2]) for row in origins.rows[:20] if isinstance(row[2], int)]
+    return Summary(
+        "dlq",
+        findings(counted[0], counted[1], counted[2], most),
+        (causes, origins),
+        (Bars("Dead letters by where they came from", "letters", bars),),
+        is_clean=counted[1] == 0,
+        written=results.written,
+    )
+
+
+def findings(letters: int, there: int, causes: int, most: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+    """What was found, in sentences; ``most`` are the causes with their letters, the most frequent one first."""
+    if not letters:
+        return ("There are no dead letters.",)
+    pattern, count = most[0]
+    return (
+        f"{letters:,} dead letters of {causes:,} causes; {there:,} are still there.",
+        f"The most frequent cause, of {count:,}: {pattern}",
+    )

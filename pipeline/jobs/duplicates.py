@@ -1,0 +1,137 @@
+"""What was stored twice: the same message id, the same number of a producer, the same body.
+
+    same_id        a producer sent again what was stored, and the audit missed it
+    same_sequence  a producer gave one number to messages of different ids
+    same_body      different messages of one destination say the same; an application sent it twice, or it is a habit
+
+Only what was added counts: a message that compaction moved, or whose redeliveries were noted, is no second one; what a
+transaction rolled back was never there. One message in several destinations is one in each.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from tandemmq.pipeline.columns import ADD_MESSAGE, DESTINATION, MESSAGES, NAME, PLACE, RECORDS, ROLLBACK
+from tandemmq.pipeline.jobs.summary import Bars, Summary
+from tandemmq.pipeline.jobs.tables import Results, Sources, head
+from tandemmq.pipeline.table import size
+
+SAME_ID: Final = "same_id"
+SAME_SEQUENCE: Final = "same_sequence"
+SAME_BODY: Final = "same_body"
+
+# A heartbeat may have one body a million times: of each group the first places are listed, so many.
+LOCATIONS_MAX: Final = 20
+
+MESSAGE_COLUMNS: Final = (
+    *(*PLACE, *NAME, "command", "message_id"),
+    *("producer_id", "producer_sequence", "transaction", "body"),
+)
+
+
+def duplicates(messages: DataFrame, records: DataFrame) -> DataFrame:
+    """store, destination_type, destination, kind, message_id (the first one), producer_id, producer_sequence, copies,
+    ids (how many differ), body_bytes, locations (file and offset of the first copies, in order): a row for each group
+    of two or more."""
+    undone = records.where(F.col("command") == ROLLBACK).select("store", "transaction").distinct()
+    added = (
+        messages.where(F.col("command") == ADD_MESSAGE)
+        .join(undone, ["store", "transaction"], "left_anti")
+        # The digest instead of the body: bodies stay where they were read.
+        .select(
+            *DESTINATION,
+            "file",
+            "offset",
+            "message_id",
+            "producer_id",
+            "producer_sequence",
+            F.length("body").cast("long").alias("body_bytes"),
+            F.when(F.length("body") > 0, F.sha2("body", 256)).alias("digest"),
+        )
+    )
+    same_id = _groups(added, SAME_ID, ["message_id"], F.col("copies") > 1)
+    same_sequence = _groups(added, SAME_SEQUENCE, ["producer_id", "producer_sequence"], F.col("ids") > 1)
+    same_body = _groups(added, SAME_BODY, ["digest"], F.col("ids") > 1)
+    return same_id.unionByName(same_sequence).unionByName(same_body)
+
+
+def _groups(added: DataFrame, kind: str, key: list[str], is_meant: Column) -> DataFrame:
+    whole = added.dropna(subset=key)
+    group = Window.partitionBy(*DESTINATION, *key).orderBy("file", "offset")
+    place = F.when(F.col("number") <= LOCATIONS_MAX, F.struct("file", "offset"))
+    first = F.min_by(F.struct("message_id", "producer_id", "producer_sequence"), F.struct("file", "offset"))
+    return (
+        whole.withColumn("number", F.row_number().over(group))
+        .groupBy(*DESTINATION, *(F.col(name).alias(f"_{name}") for name in key))
+        .agg(
+            first.alias("first"),
+            F.count("*").alias("copies"),
+            F.countDistinct("message_id").alias("ids"),
+            F.max("body_bytes").alias("body_bytes"),
+            F.sort_array(F.collect_list(place)).alias("locations"),
+        )
+        .where(is_meant)
+        .select(*DESTINATION, F.lit(kind).alias("kind"), "first.*", "copies", "ids", "body_bytes", "locations")
+    )
+
+
+def by_destination(found: DataFrame) -> DataFrame:
+    """destination_type, destination, kind, groups, extra (copies beyond the first), extra_bytes; most extra first."""
+    keys = ("destination_type", "destination", "kind")
+    return _sums(found, *keys).orderBy(F.desc("extra"), *keys)
+
+
+def _sums(found: DataFrame, *keys: str) -> DataFrame:
+    extra = F.col("copies") - 1
+    return found.groupBy(*keys).agg(
+        F.count("*").alias("groups"),
+        F.sum(extra).alias("extra"),
+        F.sum(extra * F.coalesce("body_bytes", F.lit(0))).alias("extra_bytes"),
+    )
+
+
+def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
+    """Write ``duplicates`` below ``out``. Not clean when an id or a producer's number was stored twice."""
+    messages = sources.read(spark, MESSAGES, MESSAGE_COLUMNS)
+    records = sources.read(spark, RECORDS, ("store", "command", "transaction"))
+    results = Results(spark, out)
+    found = results.write(duplicates(messages, records), "duplicates")
+    counted = head(
+        by_destination(found), "By destination", "destination_type destination kind groups extra extra_bytes"
+    )
+    worst = head(
+        found.orderBy(F.desc("copies"), "store", "destination", "kind", "message_id"),
+        "Most copies",
+        "destination kind message_id producer_id producer_sequence copies ids",
+    )
+    kinds = {kind: tuple(sums) for kind, *sums in _sums(found, "kind").collect()}
+    bars = [(f"{row[1]}, {row[2]}", row[4]) for row in counted.rows[:20] if isinstance(row[4], int)]
+    return Summary(
+        "duplicates",
+        findings(kinds),
+        (counted, worst),
+        (Bars("Copies beyond the first, by destination", "messages", bars),),
+        is_clean=SAME_ID not in kinds and SAME_SEQUENCE not in kinds,
+        written=results.written,
+    )
+
+
+_SAID: Final = {
+    SAME_ID: "message ids were stored more than once in one destination",
+    SAME_SEQUENCE: "numbers of producers were given to messages of different ids",
+    SAME_BODY: "bodies were stored by several messages of one destination",
+}
+
+
+def findings(kinds: dict[str, tuple[int, int, int]]) -> tuple[str, ...]:
+    """What was found of each kind: (groups, copies beyond the first, their bytes)."""
+    found = [
+        f"{kinds[kind][0]:,} {text}: {kinds[kind][1]:,} more than there should be, {size(kinds[kind][2])} of bodies."
+        for kind, text in _SAID.items()
+        if kind in kinds
+    ]
+    return tuple(found) or ("Nothing was stored twice.",)

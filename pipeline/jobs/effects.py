@@ -1,0 +1,232 @@
+"""What the records of a journal did to the messages, in tables, as the broker's replay decides it
+(store.state.replay).
+
+    a record of a transaction takes effect at its COMMIT, and never after a ROLLBACK
+    of one message id that a queue or subscription holds already, the first ADD_MESSAGE counts
+    a COPY and an UPDATE_MESSAGE put a message to another place, or back where it is not known any more
+    a topic's message is held by each durable subscription that there is when it takes effect
+    a REMOVE_DESTINATION, and an UNSUBSCRIPTION, end all that is held
+
+Of topics brokers write no UPDATE_MESSAGE; should one be met, it counts as a COPY.
+
+A *place* is a file and an offset in one number, as the journal has it: file << 32 | offset. No window spans more than
+one transaction, or one message of one queue or subscription.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as F
+
+from tandemmq.pipeline import columns
+
+# Of the tables records and marks these columns are looked at.
+RECORD_COLUMNS: Final = (
+    *(*columns.PLACE, "length", "command", *columns.NAME),
+    *("message_id", "transaction", "subscription", "broker_in"),
+)
+MARK_COLUMNS: Final = ("store", "file", "offset", "command", "text", "moved_from_file")
+TOPICS: Final = ("topic", "temp-topic")
+
+DECLARATIONS: Final = (columns.SUBSCRIPTION, columns.UNSUBSCRIPTION, columns.REMOVE_DESTINATION)
+ENDS: Final = (columns.COMMIT, columns.ROLLBACK)
+_PARTS: Final = (columns.ADD_MESSAGE, columns.REMOVE_MESSAGE, columns.PREPARE)  # of transactions
+# A job that caches the records for several passes keeps those of these commands.
+COMMANDS: Final = (*_PARTS, *ENDS, columns.COPY, columns.UPDATE_MESSAGE, *DECLARATIONS)
+_SPANS: Final = (
+    "`store` STRING, `destination_type` STRING, `destination` STRING, `subscription` STRING, "
+    "`begin` BIGINT, `end` BIGINT"
+)
+
+
+def place() -> Column:
+    """The place of a record as one number, in the order of the journal."""
+    return F.shiftleft(F.col("file").cast("long"), 32).bitwiseOR(F.col("offset"))
+
+
+def file_of(at: str | Column) -> Column:
+    """The number of the file that a place lies in."""
+    return F.shiftright(at, 32).cast("int")
+
+
+# ---- transactions
+
+
+def operations(records: DataFrame, marks: DataFrame) -> DataFrame:
+    """What stands in transactions: their adds, removes and PREPAREs, with the columns of ``records`` and
+
+    ``at``: its place. ``ended``, ``end_command``: place and command of the COMMIT or ROLLBACK that ends its
+    transaction; null: it is open. ``turn``: its place in the order of the transaction. ``replaced``: the place to
+    which a compaction moved it, or where a later PREPARE stands; null for what counts.
+    """
+    is_part = F.col("command").isin(*_PARTS)
+    moved = marks.where(F.col("moved_from_file").isNotNull() & (F.col("command") != columns.COPY))
+    own = records.where(F.col("transaction").isNotNull() & (is_part | F.col("command").isin(*ENDS)))
+    behind = Window.partitionBy("store", "transaction").orderBy(F.desc("at")).rowsBetween(Window.unboundedPreceding, -1)
+    end = F.when(F.col("command").isin(*ENDS), F.struct("at", "command"))
+    same = Window.partitionBy(
+        "store", "transaction", "ended", "command", "destination_type", "destination", "subscription", "message_id"
+    ).orderBy("at")
+    moved = moved.select("store", "file", "offset", F.lit(True).alias("is_moved"))
+    replaces = F.coalesce("is_moved", F.lit(False)) | (F.col("command") == columns.PREPARE)
+    return (
+        own.withColumn("at", place())
+        .withColumn("_end", F.last(end, ignorenulls=True).over(behind))
+        .where(is_part)
+        .withColumn("ended", F.col("_end.at"))
+        .withColumn("end_command", F.col("_end.command"))
+        .join(moved, ["store", "file", "offset"], "left")
+        .withColumn("_replaces", replaces)
+        .withColumn("turn", F.min("at").over(same.rowsBetween(Window.unboundedPreceding, 0)))
+        .withColumn("replaced", F.when(F.lead("_replaces").over(same), F.lead("at").over(same)))
+        .drop("_end", "is_moved", "_replaces")
+    )
+
+
+# ---- queues and subscriptions
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A SUBSCRIPTION, UNSUBSCRIPTION or REMOVE_DESTINATION at place ``at``."""
+
+    store: str
+    at: int
+    command: str
+    destination_type: str
+    destination: str
+    subscription: str | None
+
+    @property
+    def where(self) -> tuple[str, str, str]:
+        return self.store, self.destination_type, self.destination
+
+    @property
+    def is_topic(self) -> bool:
+        return self.destination_type in TOPICS
+
+
+def declared(records: DataFrame) -> list[Declared]:
+    """The declarations in ``records``, in order: a few for each subscription and destination. Reads the records."""
+    names = ("store", "at", "command", "destination_type", "destination", "subscription")
+    found = records.where(F.col("command").isin(*DECLARATIONS)).withColumn("at", place()).select(*names)
+    return [Declared(*row) for row in found.orderBy("store", "at").collect()]
+
+
+Span = tuple[str, str, str, str | None, int, int | None]  # as in _SPANS
+
+
+def spans(declarations: Iterable[Declared]) -> list[Span]:
+    """When there was what can hold messages: (store, type, destination, subscription, begin, end); no end: it still is.
+
+    Of queues only those that were removed, and from the beginning of the journal on; the others always were.
+    """
+    found: list[Span] = []
+    began: dict[tuple[str, str, str], dict[str | None, int]] = {}
+    for declaration in declarations:
+        where = declaration.where
+        there = began.setdefault(where, {} if declaration.is_topic else {None: 0})
+        if declaration.command == columns.SUBSCRIPTION:
+            there.setdefault(declaration.subscription, declaration.at)
+            continue
+        ending = (
+            set(there) if declaration.command == columns.REMOVE_DESTINATION else {declaration.subscription} & set(there)
+        )
+        found += [(*where, subscription, there.pop(subscription), declaration.at) for subscription in ending]
+        if not declaration.is_topic:
+            there[None] = declaration.at
+    return found + [(*where, *each, None) for where, there in began.items() for each in there.items()]
+
+
+# ---- messages
+
+
+def events(records: DataFrame, transacted: DataFrame, spans: Iterable[Span]) -> DataFrame:
+    """What was stored, moved and removed, once for each queue or subscription that it concerns:
+
+    ``store, destination_type, destination, subscription, begin, end`` (as in ``spans``; null: always), ``message_id,
+    command, effect`` (the place where it took effect), ``turn`` (its order there), ``at, length, broker_in`` of the
+    record. ``transacted`` is what ``operations`` gives.
+    """
+    is_alone = F.col("transaction").isNull() & F.col("command").isin(columns.ADD_MESSAGE, columns.REMOVE_MESSAGE)
+    plain = records.where(is_alone | F.col("command").isin(columns.COPY, columns.UPDATE_MESSAGE)).withColumn(
+        "at", place()
+    )
+    plain = plain.withColumns({"effect": F.col("at"), "turn": F.col("at")})
+    committed = transacted.where(
+        (F.col("end_command") == columns.COMMIT) & F.col("replaced").isNull() & (F.col("command") != columns.PREPARE)
+    ).withColumn("effect", F.col("ended"))
+    own = ("message_id", "command", "effect", "turn", "at", "length", "broker_in")
+    kept = (*columns.DESTINATION, "subscription", *own)
+    all_of_them = plain.select(*kept).unionByName(committed.select(*kept))
+    known = F.broadcast(records.sparkSession.createDataFrame(list(spans), _SPANS).alias("span"))
+    within = (F.col("effect") > F.col("span.begin")) & (F.col("effect") < F.coalesce("span.end", F.lit((1 << 63) - 1)))
+    for name in columns.DESTINATION:
+        within = within & (F.col(f"event.{name}") == F.col(f"span.{name}"))
+    declaration = all_of_them.alias("event")
+    is_topic = F.col("event.destination_type").isin(*TOPICS)
+    is_store = F.col("command") != columns.REMOVE_MESSAGE
+    of_queues = declaration.where(~is_topic & (is_store | F.col("event.subscription").isNull())).join(
+        known, within & F.col("span.subscription").isNull(), "left"
+    )
+    of_topics = declaration.where(is_topic).join(
+        known,
+        within
+        & F.col("span.subscription").isNotNull()
+        & (is_store | (F.col("event.subscription") == F.col("span.subscription"))),
+    )
+    chosen = (*(f"event.{name}" for name in columns.DESTINATION), "span.subscription", "span.begin", "span.end", *own)
+    return of_queues.select(*chosen).unionByName(of_topics.select(*chosen))
+
+
+def histories(events: DataFrame) -> DataFrame:
+    """``events`` with what each changed:
+
+    ``was_held``: the message was there before. ``stood STRUCT<at, length, broker_in>``: where it stood then, and
+    ``stands``, where it stands behind the event. ``is_held``: it is there behind the event. ``since STRUCT<effect,
+    turn>``: what made it appear, which is its place in the order. ``next``: where its next event takes effect.
+    """
+    message = Window.partitionBy(*columns.DESTINATION, "subscription", "begin", "message_id").orderBy(
+        "effect", "turn", "at"
+    )
+    before = message.rowsBetween(Window.unboundedPreceding, -1)
+    upto = message.rowsBetween(Window.unboundedPreceding, 0)
+    command = F.col("command")
+    was_held = F.coalesce(F.lag("command").over(message) != columns.REMOVE_MESSAGE, F.lit(False))
+    stores = command.isin(columns.COPY, columns.UPDATE_MESSAGE) | (
+        (command == columns.ADD_MESSAGE) & ~F.col("was_held")
+    )
+    here = F.when(F.col("_stores"), F.struct("at", "length", "broker_in"))
+    appears = F.when(F.col("_stores") & ~F.col("was_held"), F.struct("effect", "turn"))
+    return (
+        events.withColumn("was_held", was_held)
+        .withColumn("_stores", stores)
+        .withColumn("stood", F.last(here, ignorenulls=True).over(before))
+        .withColumn("stands", F.last(here, ignorenulls=True).over(upto))
+        .withColumn("since", F.last(appears, ignorenulls=True).over(upto))
+        .withColumn("is_held", command != columns.REMOVE_MESSAGE)
+        .withColumn("next", F.lead("effect").over(message))
+        .drop("_stores")
+    )
+
+
+def live(histories: DataFrame) -> DataFrame:
+    """Of ``histories`` the last event of each message that is there at the end."""
+    return histories.where(F.col("is_held") & F.col("next").isNull() & F.col("end").isNull())
+
+
+def texts(marks: DataFrame, *commands: str) -> list[Row]:
+    """(store, file, offset, text) of the traces of those commands, in order. Reads the marks."""
+    found = marks.where(F.col("command").isin(*commands) & F.col("text").isNotNull())
+    rows: list[Row] = found.select("store", "file", "offset", "text").orderBy("store", "file", "offset").collect()
+    return rows
+
+
+def damaged_bytes(batches: DataFrame) -> int:
+    """How much is damaged of what was once promised to somebody: what it said is not known. Reads the batches."""
+    row = batches.where(F.col("status").isin(columns.BAD_SUM, columns.GAP)).agg(F.sum("length")).first()
+    return (row[0] or 0) if row is not None else 0

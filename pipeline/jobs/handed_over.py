@@ -1,0 +1,82 @@
+"""Whether archived files are still what was handed over: each is read, and held against its manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Iterator
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tandemmq.pipeline.jobs.tables import Sources
+from tandemmq.pipeline.manifests import manifest_of, mistrusted
+from tandemmq.pipeline.places import Access, open_file, place_of
+from tandemmq.store.maintenance.manifest import CHUNK_BYTES
+
+AS_HANDED_OVER: Final = "as_handed_over"
+CHANGED: Final = "changed"
+CHANGED_BEHIND: Final = "changed_behind_the_end"  # a deposed master wrote there: it does not count
+MISTRUSTED: Final = "mistrusted"
+DAMAGE: Final = (CHANGED, MISTRUSTED)
+
+COLUMNS: Final = "store STRING, file INT, path STRING, status STRING, is_damage BOOLEAN, detail STRING"
+_DIGESTED: Final = "store STRING, file INT, path STRING, counted BIGINT, counted_sha256 STRING, sha256 STRING"
+# Tasks that read at the same time at most, whatever the cluster.
+TASKS_MAX: Final = 256
+
+
+def handed_over(spark: SparkSession, sources: Sources) -> DataFrame:
+    """store, file, path, status (see above), is_damage, detail: one row for each manifest, in no order."""
+    access = sources.access_in(spark)
+    rows = []
+    directories: dict[str, str] = {}
+    for file in sources.files(access):
+        directories[posixpath.dirname(file.path)] = file.store
+        told = manifest_of(place_of(file.path, access), file.path, file.size)
+        if told is not None:
+            rows.append((file.store, file.file, file.path, told.counted, told.counted_sha256, told.sha256))
+    wrong = []
+    for directory, store in sorted(directories.items()):
+        place = place_of(directory, access)
+        for path, why in mistrusted(place, directory, place.entries(directory)):
+            wrong.append((store, None, path, MISTRUSTED, True, why))
+    digests = F.udf(lambda path, counted: list(_digests(path, counted, access)), "ARRAY<STRING>", useArrow=False)
+    found = (
+        spark.createDataFrame(rows, _DIGESTED)
+        .repartition(max(1, min(len(rows), TASKS_MAX)), "path")
+        .withColumn("found", digests("path", "counted"))
+    )
+    counted_is = F.col("found")[0] == F.col("counted_sha256")
+    whole_is = F.col("found")[1] == F.col("sha256")
+    read = found.select(
+        "store",
+        "file",
+        "path",
+        F.when(whole_is, AS_HANDED_OVER).when(counted_is, CHANGED_BEHIND).otherwise(CHANGED).alias("status"),
+        (~counted_is).alias("is_damage"),
+        F.when(~whole_is, F.concat(F.lit("its SHA-256 is "), F.col("found")[1])).alias("detail"),
+    )
+    return read.unionByName(spark.createDataFrame(wrong, COLUMNS))
+
+
+def findings(manifests: int, damaged: int) -> tuple[str, ...]:
+    """What was found, in sentences; none where nothing has a manifest."""
+    if damaged:
+        return (f"{damaged:,} archived files are not what was handed over.",)
+    return (f"{manifests:,} archived files are what was handed over.",) if manifests else ()
+
+
+def _digests(path: str, counted: int, access: Access) -> Iterator[str]:
+    """SHA-256 of the bytes that count, and of all. Holds a chunk."""
+    source = open_file(path, access)
+    try:
+        digest, at = hashlib.sha256(), 0
+        for stop in (counted, source.size()):
+            while at < stop and (data := source.read(at, min(CHUNK_BYTES, stop - at))):
+                digest.update(data)
+                at += len(data)
+            yield digest.hexdigest()
+    finally:
+        source.release()

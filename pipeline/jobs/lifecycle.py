@@ -1,0 +1,235 @@
+"""The life of each message in each queue or durable subscription: when it was stored, and when it was acknowledged.
+
+A message shows a time, and one of a transaction counts from its COMMIT on. An acknowledgement shows none, so its time
+lies between two clocks (jobs.clocks). A master of TandemMQ narrows that: it marks the clock in front of a batch that it
+writes anyway, once its interval is over.
+
+    CLOCK 10:00:00.000 | ack      written then: the mark was made with the batch
+    ack without a mark            less than the interval behind the last mark, or there would be another
+
+The time that a message shows is when the broker took it, but for this broker's messages it is that of its sender, where
+a sender gave one. So it is believed only where it agrees with the marks around.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from tandemmq.pipeline import columns
+from tandemmq.pipeline.jobs import clocks, effects
+from tandemmq.pipeline.jobs.effects import Span, file_of, place
+
+# The columns of the tables records, marks and acks that are read, and the commands of the records.
+RECORD_COLUMNS: Final = (*effects.RECORD_COLUMNS, "batch", "epoch")
+MARK_COLUMNS: Final = effects.MARK_COLUMNS
+ACK_COLUMNS: Final = ("store", "file", "offset", "ack_kind")
+COMMANDS: Final = (*effects.COMMANDS, columns.CLOCK)
+
+# What ``state`` may be. Of those that are not there any more ACKED alone was taken by a consumer.
+LIVE: Final = "live"
+ACKED: Final = "acked"
+EXPIRED: Final = "expired"
+POISON: Final = "poison"  # it went to a queue of dead letters
+DELETED: Final = "deleted"  # with its queue or subscription
+UNMATCHED_ACK: Final = "unmatched_ack"  # where the message was stored is gone, or was not read
+ENDED: Final = (ACKED, EXPIRED, POISON, DELETED)
+
+_ENDING: Final = (columns.REMOVE_DESTINATION, columns.UNSUBSCRIPTION)
+_BY_KIND: Final = (EXPIRED, POISON)  # of table acks; every other kind is a consumer's
+_UNMATCHED_KIND: Final = "unmatched"
+# A message waits for the batch before its own, seldom so long.
+WAITED_MS_MAX: Final = 1000
+# A mark shows whole milliseconds.
+_ROUNDED_MS: Final = 1
+
+
+def lifecycle(
+    records: DataFrame, marks: DataFrame, acks: DataFrame, *, mark_interval_ms: int | None = None
+) -> DataFrame:
+    """A row for each message in each queue or durable subscription:
+
+    ``store, destination_type, destination, subscription, message_id, added_lo, added_hi, ack_lo, ack_hi, add_file,
+    ack_file, state``. It was stored between the first two times, one and the same but for transactions, and it was
+    acknowledged, or went otherwise, between the other two; no ``ack_hi``: no clock stands behind. A message that is
+    stored again once it is gone has another life.
+
+    What a compaction moved has one life, from when it was stored first. What a transaction did counts if it was
+    committed. What a selector passed over was never for that subscription, and has no row.
+
+    ``records`` is what ``believed`` gives, and is read several times: keep it (``persist``). ``mark_interval_ms``: the
+    brokers' ``clock_mark_interval``; None: the shortest time between two marks in a file of an epoch, for the interval
+    is not longer.
+    """
+    when = moments(records, mark_interval_ms)
+    at_effect = when.select(
+        "store", F.col("at").alias("effect"), F.col("lo").alias("_lo"), F.col("hi").alias("_hi"), "batch", "is_moved"
+    )
+    timed = (
+        effects.events(records, effects.operations(records, marks), _spans(records))
+        .join(at_effect, ["store", "effect"], "left")
+        .join(acks.select("store", place().alias("at"), "ack_kind"), ["store", "at"], "left")
+    )
+    return _with_states(_lives(timed), when)
+
+
+def believed(records: DataFrame, mark_interval_ms: int | None = None) -> DataFrame:
+    """``records`` without the times of messages that the marks around contradict: later than the batch can have been
+    written, or WAITED_MS_MAX before the last mark. Where there are no marks every time is believed."""
+    shown = F.unix_millis("broker_in")
+    least, most = F.unix_millis("_mark.broker_in") - WAITED_MS_MAX, F.unix_millis(_latest())
+    is_contradicted = (F.col("command") == columns.ADD_MESSAGE) & ((shown < least) | (shown > F.coalesce(most, shown)))
+    return (
+        _marked(records, mark_interval_ms)
+        .withColumn("broker_in", F.when(~F.coalesce(is_contradicted, F.lit(False)), F.col("broker_in")))
+        .select(*records.columns)
+    )
+
+
+def moments(records: DataFrame, mark_interval_ms: int | None = None) -> DataFrame:
+    """``store, at, command, batch, lo, hi, is_moved``: between which times the records at those places were written,
+    and whether a compaction wrote them. ``records`` is what ``believed`` gives."""
+    high = F.least("clock_hi", _latest())
+    return (
+        _marked(clocks.clocked(records), mark_interval_ms)
+        .withColumn(
+            "is_moved", F.max(F.col("command") == columns.COPY).over(Window.partitionBy("store", "file", "batch"))
+        )
+        .where(F.col("command").isin(columns.ADD_MESSAGE, columns.REMOVE_MESSAGE, columns.COMMIT, *_ENDING))
+        .select(
+            "store",
+            place().alias("at"),
+            "command",
+            "batch",
+            F.col("clock_lo").alias("lo"),
+            F.when(high.isNotNull(), F.greatest("clock_lo", high)).alias("hi"),
+            "is_moved",
+        )
+    )
+
+
+def _marked(records: DataFrame, mark_interval_ms: int | None) -> DataFrame:
+    """With the last mark of the file up to each record as ``_mark STRUCT<batch, broker_in>``, and ``_interval``."""
+    in_order = Window.partitionBy("store", "file").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
+    mark = F.when(F.col("command") == columns.CLOCK, F.struct("batch", "broker_in"))
+    marked = records.withColumn("_mark", F.last(mark, ignorenulls=True).over(in_order))
+    if mark_interval_ms is not None:
+        return marked.withColumn("_interval", F.lit(mark_interval_ms))
+    return marked.join(F.broadcast(_intervals(records)), ["store", "epoch"], "left")
+
+
+def _latest() -> Column:
+    """When a batch was written at the latest by the last mark of its file; null: that does not say."""
+    shown = F.col("_mark.broker_in")
+    later = F.timestamp_millis(F.unix_millis(shown) + F.col("_interval") + _ROUNDED_MS)
+    return F.when(F.col("_mark.batch") == F.col("batch"), shown).otherwise(later)
+
+
+def _intervals(records: DataFrame) -> DataFrame:
+    """store, epoch, and the milliseconds within which the masters of those epochs marked the clock again."""
+    in_order = Window.partitionBy("store", "file").orderBy("offset")
+    passed = F.unix_millis("broker_in") - F.unix_millis(F.lag("broker_in").over(in_order))
+    return (
+        records.where(F.col("command") == columns.CLOCK)
+        .withColumn("_passed", passed)
+        .where(F.col("_passed") > 0)
+        .groupBy("store", "epoch")
+        .agg(F.min("_passed").alias("_interval"))
+    )
+
+
+def _spans(records: DataFrame) -> list[Span]:
+    """When there was what holds messages. A subscription that acknowledged before its first record here was there
+    before: that record stands in a newer file now, or in one that was not read."""
+    declarations = effects.declared(records)
+    acknowledged = {
+        tuple(row[:4]): row[4]
+        for row in records.where((F.col("command") == columns.REMOVE_MESSAGE) & F.col("subscription").isNotNull())
+        .groupBy(*columns.DESTINATION, "subscription")
+        .agg(F.min(place()))
+        .collect()
+    }
+    found: list[Span] = []
+    for span in effects.spans(declarations):
+        first = acknowledged.pop(span[:4], None)
+        found.append((*span[:4], 0, span[5]) if first is not None and first < span[4] else span)
+    for key in acknowledged:
+        ends = (
+            declared.at
+            for declared in declarations
+            if declared.where == key[:3] and declared.subscription in (key[3], None)
+        )
+        found.append((*key, 0, next(ends, None)))
+    return found
+
+
+def _lives(timed: DataFrame) -> DataFrame:
+    """One row for each life: the events of a message from one that stores it to the one that removes it."""
+    message = Window.partitionBy(*columns.DESTINATION, "subscription", "begin", "message_id").orderBy(
+        "effect", "turn", "at"
+    )
+    upto = message.rowsBetween(Window.unboundedPreceding, 0)
+    command, before = F.col("command"), F.lag("command").over(message)
+    is_removal = command == columns.REMOVE_MESSAGE
+    begins = ~is_removal & (before.isNull() | (before == columns.REMOVE_MESSAGE))
+    # What stands in a transaction is as old as its COMMIT; the time of any other message is its own.
+    is_own_time = ~is_removal & (F.col("at") == F.col("effect"))
+    low, high = (F.when(is_own_time, F.coalesce("broker_in", name)).otherwise(F.col(name)) for name in ("_lo", "_hi"))
+    declared = F.struct("effect", "turn", "at", "batch", low.alias("lo"), high.alias("hi"), "is_moved", "ack_kind")
+    return (
+        timed.withColumn("_begins", begins)
+        .withColumn("_life", F.sum(F.col("_begins").cast("int")).over(upto))
+        .withColumn("_said", declared)
+        .groupBy(*columns.DESTINATION, "subscription", "begin", "end", "message_id", "_life")
+        .agg(
+            F.min(F.when(F.col("_begins"), F.col("_said"))).alias("added"),
+            F.min(F.when(is_removal, F.col("_said"))).alias("removed"),
+        )
+    )
+
+
+def _with_states(lives: DataFrame, when: DataFrame) -> DataFrame:
+    ended = when.where(F.col("command").isin(*_ENDING)).select(
+        "store", F.col("at").alias("end"), F.col("lo").alias("_end_lo"), F.col("hi").alias("_end_hi")
+    )
+    is_removed = F.col("removed").isNotNull()
+    kind = F.col("removed.ack_kind")
+    state = (
+        F.when(F.col("added").isNull(), UNMATCHED_ACK)
+        .when(kind.isin(*_BY_KIND), kind)
+        .when(is_removed, ACKED)
+        .when(F.col("end").isNotNull(), DELETED)
+        .otherwise(LIVE)
+    )
+    # Whoever is given a message has it when it is durable: the acknowledgement stands in a later batch.
+    is_at_once = (F.col("removed.effect") == F.col("added.effect")) | (
+        (F.col("removed.batch") == F.col("added.batch")) & (file_of("removed.effect") == file_of("added.effect"))
+    )
+    # A compaction says with a copy which subscriptions do not have the message.
+    is_passed_over = F.col("subscription").isNotNull() & (
+        (kind == _UNMATCHED_KIND) | is_at_once | F.col("removed.is_moved")
+    )
+    gone_lo = F.when(is_removed, F.col("removed.lo")).otherwise(F.col("_end_lo"))
+    gone_hi = F.when(is_removed, F.col("removed.hi")).otherwise(F.col("_end_hi"))
+    low = F.greatest(gone_lo, "added.lo")
+    is_gone = F.col("state").isin(*ENDED, UNMATCHED_ACK)
+    return (
+        lives.where(F.col("added").isNotNull() | is_removed)
+        .where(~F.coalesce(is_passed_over, F.lit(False)))
+        .join(F.broadcast(ended), ["store", "end"], "left")
+        .withColumn("state", state)
+        .select(
+            *columns.DESTINATION,
+            "subscription",
+            "message_id",
+            F.col("added.lo").alias("added_lo"),
+            F.col("added.hi").alias("added_hi"),
+            F.when(is_gone, low).alias("ack_lo"),
+            F.when(is_gone & gone_hi.isNotNull(), F.greatest(low, gone_hi)).alias("ack_hi"),
+            file_of("added.at").alias("add_file"),
+            F.when(is_removed, file_of("removed.at")).alias("ack_file"),
+            "state",
+        )
+    )

@@ -1,0 +1,286 @@
+"""Messages of journals, or of Parquet made of them, back to a broker through its failover URL: each is stored once.
+
+    sources -> selection (Parquet: each message, and why it is sent or not) -> plan (Parquet: what is sent, in slices)
+            -> tasks, each with a client, send slices -> ledger
+
+Once the plan is made a run with the same ``out`` goes on where the last one stood, from the plan: the sources may be
+gone by then. docs/pipeline-replay.md says what is exactly once, and within which bounds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tandemmq.broker.protocols.stomp.destinations import write_destination
+from tandemmq.client.failover_url import FailoverUrl
+from tandemmq.pipeline.columns import ACKS, BATCHES, COLUMNS, MESSAGES, NAME, PLACE, RECORDS, ddl
+from tandemmq.pipeline.jobs import archive, selection
+from tandemmq.pipeline.jobs.replay_report import SELECTION, dry_summary, summary
+from tandemmq.pipeline.jobs.summary import Summary
+from tandemmq.pipeline.jobs.tables import Results, Sources
+from tandemmq.pipeline.lake import committed
+from tandemmq.pipeline.parquet import are_parquet, is_lake
+from tandemmq.pipeline.sending.ledger import STATE, Ledger, Round, Run, Slice
+from tandemmq.pipeline.sending.request import TASKS_MAX, UNACKNOWLEDGED, ReplayRequest, Target
+from tandemmq.pipeline.sending.sends import destination_of
+
+# Without order a destination is cut into pieces of so many messages.
+SLICE_MESSAGES: Final = 10_000
+# How often a terminal shows the progress.
+WATCH_SECONDS: Final = 1.0
+# A task holds one row group of the plan: so many messages, or fewer that have Parquet's 128 MiB together.
+_PLAN_OPTIONS: Final = {"parquet.block.row.count.limit": "2000"}
+_PLAN_COLUMNS: Final = (
+    *(*NAME, "message_id", "correlation_id", "reply_to", "priority", "persistent", "type"),
+    *("group_id", "group_sequence", "properties", "body_kind", "body"),
+)
+
+
+def run(
+    spark: SparkSession,
+    sources: Sources,
+    out: str,
+    *,
+    request: ReplayRequest,
+    target: Target | None = None,
+    rate: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Summary:
+    """Replay what ``request`` asks for to ``target``; without one say what would be sent, and how long at ``rate``.
+
+    Writes ``replay_selection``, ``replay_ledger``, ``replay_refused`` and the state of the replay below ``out``. Not
+    clean while something that was asked for is not at the broker. Raises ValueError where ``out`` holds another replay,
+    InUse where one is running with it.
+    """
+    out = os.path.abspath(out)
+    ledger = Ledger(Path(out) / STATE)
+    if target is None:
+        if ledger.run() is not None:
+            raise ValueError(f"{out} holds a replay that was begun: a dry run wants a directory of its own")
+        return dry_summary(_selected(spark, sources, out, request), out, rate)
+    with ledger.alone():
+        begun = _begun(ledger, sources, request, target)
+        if begun is None:
+            begun = _planned(spark, sources, out, request, target, ledger)
+        before = {slice.number: ledger.progress(slice.number) for slice in begun.slices}
+        left = [slice for slice in begun.slices if not before[slice.number].is_done(slice)]
+        if left:
+            _send(spark, ledger, begun, left, request, target, progress)
+        return summary(spark, out, ledger, begun, before)
+
+
+# ---- what is asked for
+
+
+def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[str] = ()) -> DataFrame | None:
+    """A table of the sources, and only ``columns`` of it; None where they are Parquet of messages and it is another.
+
+    ValueError where some are journals and some are Parquet.
+    """
+    if not are_parquet(sources.paths):
+        return sources.read(spark, name, columns)
+    if name != MESSAGES and not all(map(is_lake, sources.paths)):
+        return None
+    wanted = columns or [column for column, _ in COLUMNS[name]]
+    return reduce(DataFrame.unionByName, [_parquet(spark, path, name).select(*wanted) for path in sources.paths])
+
+
+def _parquet(spark: SparkSession, path: str, name: str) -> DataFrame:
+    if not is_lake(path):
+        # With its schema said, a directory "destination=7" is the text 7.
+        return spark.read.schema(ddl(name)).parquet(path)
+    if any(commit.parquet.get(name) for commit in committed(path).values()):
+        return archive.read(spark, path, name)
+    return spark.createDataFrame([], ddl(name))
+
+
+def _selected(spark: SparkSession, sources: Sources, out: str, request: ReplayRequest) -> DataFrame:
+    messages, records = table(spark, sources, MESSAGES), table(spark, sources, RECORDS, selection.RECORD_COLUMNS)
+    assert messages is not None, "all sources have them"
+    if records is not None:
+        # They are few, and read several times.
+        records = records.where(F.col("command").isin(*selection.COMMANDS)).cache()
+    acks = table(spark, sources, ACKS, selection.ACK_COLUMNS) if request.only == UNACKNOWLEDGED else None
+    found = selection.selection(messages, records, acks, request, time.time_ns() // 1_000_000)
+    if not are_parquet(sources.paths):
+        found = found.unionByName(selection.damaged(sources.read(spark, BATCHES, selection.BATCH_COLUMNS)), True)
+    written = Results(spark, out).write(found, SELECTION)
+    if records is not None:
+        records.unpersist()
+    return written
+
+
+def _asked(sources: Sources, request: ReplayRequest, target: Target) -> dict[str, Any]:
+    """What must be the same for a run to go on, as JSON gives it back."""
+    paths = [path if "://" in path else os.path.abspath(path) for path in sources.paths]
+    files = {"tail": sources.is_tail_wanted, "from_file": sources.first, "to_file": sources.last}
+    options = {"sources": paths, **files, **asdict(request), "as": target.destination}
+    asked: dict[str, Any] = json.loads(json.dumps(options, default=str))
+    return asked
+
+
+def _begun(ledger: Ledger, sources: Sources, request: ReplayRequest, target: Target) -> Run | None:
+    begun = ledger.run()
+    if begun is None:
+        return None
+    asked = _asked(sources, request, target)
+    other = sorted(name for name in asked if begun.asked.get(name) != asked[name])
+    if other:
+        raise ValueError(
+            f"{ledger.directory.parent} holds another replay ({', '.join(other)} differ): choose another directory"
+        )
+    if not set(begun.addresses) & set(_addresses(target)):
+        raise ValueError(
+            f"{ledger.directory.parent} holds a replay to {', '.join(begun.addresses)}: choose another directory"
+        )
+    return begun
+
+
+def _addresses(target: Target) -> tuple[str, ...]:
+    return tuple(map(str, FailoverUrl.parse(target.url).addresses))
+
+
+# ---- the plan
+
+
+def _planned(
+    spark: SparkSession, sources: Sources, out: str, request: ReplayRequest, target: Target, ledger: Ledger
+) -> Run:
+    chosen = _selected(spark, sources, out, request).where(F.col("fate") == selection.SEND)
+    slices = tuple(_slices(chosen, request))
+    firsts: dict[tuple[str, str], int] = {}
+    for slice in slices:
+        firsts.setdefault((slice.destination_type, slice.destination), slice.number)
+    queue = ["destination_type", "destination"]
+    of_queue = spark.createDataFrame(
+        [(*name, number) for name, number in firsts.items()], "destination_type STRING, destination STRING, base INT"
+    )
+    numbered = chosen.join(F.broadcast(of_queue), queue).select(
+        *PLACE, "number", (F.col("base") + _piece(request)).cast("int").alias("slice")
+    )
+    messages = table(spark, sources, MESSAGES)
+    assert messages is not None, "all sources have them"
+    sent, expires = F.unix_millis("sent").alias("sent_ms"), F.unix_millis("expires").alias("expires_ms")
+    (
+        numbered.join(messages.select(*PLACE, *_PLAN_COLUMNS, sent, expires), list(PLACE))
+        .drop(*PLACE)
+        .repartition("slice")
+        .sortWithinPartitions("slice", "number")
+        .write.mode("overwrite")
+        .options(**_PLAN_OPTIONS)
+        .partitionBy("slice")
+        .parquet(f"file:{ledger.plan}")  # whatever file system a cluster takes for its own
+    )
+    begun = Run(uuid.uuid4().hex, _asked(sources, request, target), _addresses(target), slices)
+    ledger.begin(begun)
+    return begun
+
+
+def _slices(chosen: DataFrame, request: ReplayRequest) -> Sequence[Slice]:
+    found = (
+        chosen.groupBy("destination_type", "destination", _piece(request).alias("piece"))
+        .agg(
+            F.min("number").alias("first"),
+            F.max("number").alias("last"),
+            F.sum("body_bytes").alias("bytes"),
+            F.min_by("message_id", "number").alias("first_id"),
+            F.max_by("message_id", "number").alias("last_id"),
+        )
+        .orderBy("destination_type", "destination", "piece")
+        .drop("piece")
+        .collect()
+    )
+    return [Slice(number, *row) for number, row in enumerate(found)]
+
+
+def _piece(request: ReplayRequest) -> Column:
+    """Which slice of its destination a message is in, by its number; from 0, and none is left out."""
+    return F.lit(0) if request.is_ordered else F.floor((F.col("number") - 1) / SLICE_MESSAGES)
+
+
+# ---- sending
+
+
+def _send(
+    spark: SparkSession,
+    ledger: Ledger,
+    begun: Run,
+    left: Sequence[Slice],
+    request: ReplayRequest,
+    target: Target,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    from tandemmq.pipeline.sending.sink import send
+
+    tasks = min(target.tasks, TASKS_MAX, _slots(spark), len(left))
+    to = None if target.destination is None else write_destination(destination_of(target.destination))
+    ledger.begin_round(
+        Round(
+            target.url,
+            target.login,
+            None if target.passcode_file is None else os.path.abspath(target.passcode_file),
+            None if target.per_second is None else target.per_second / tasks,
+            to,
+            request.is_expired_sent,
+            shared(left, tasks),
+        )
+    )
+    with _watched(ledger, left, progress):
+        send(spark, str(ledger.directory), tasks)
+
+
+@contextmanager
+def _watched(ledger: Ledger, slices: Sequence[Slice], progress: Callable[[int, int], None] | None) -> Iterator[None]:
+    """``progress`` is called now and then, by a thread, with how many messages of ``slices`` are at the broker, and of
+    how many; and once at the end."""
+    if progress is None:
+        yield
+        return
+    is_over = threading.Event()
+    total = sum(slice.messages for slice in slices)
+
+    def tell() -> None:
+        progress(sum(ledger.progress(slice.number).sent(slice) for slice in slices), total)
+
+    def watch() -> None:
+        while not is_over.wait(WATCH_SECONDS):
+            tell()
+
+    watcher = threading.Thread(target=watch, name="tandemmq-replay-progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        watcher.join()
+        tell()
+
+
+def _slots(spark: SparkSession) -> int:
+    """How many tasks run at once, as far as Spark says so wherever it runs."""
+    slots: int = spark.range(TASKS_MAX * 10).select(F.spark_partition_id()).distinct().count()
+    return slots
+
+
+def shared(slices: Sequence[Slice], tasks: int) -> tuple[tuple[int, ...], ...]:
+    """The numbers of the slices that each of ``tasks`` sends, so that none has much more to send than the others."""
+    loads = [0] * tasks
+    given: list[list[int]] = [[] for _ in range(tasks)]
+    for slice in sorted(slices, key=lambda each: each.messages, reverse=True):
+        task = loads.index(min(loads))
+        loads[task] += slice.messages
+        given[task].append(slice.number)
+    return tuple(tuple(sorted(numbers)) for numbers in given)

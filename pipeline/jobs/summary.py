@@ -1,0 +1,69 @@
+"""What a job tells when it is done: small enough for a terminal, complete enough for a page of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tandemmq.pipeline.table import Cell, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """One bar for each label. ``unit`` is "bytes", "ms" or what is counted."""
+
+    title: str
+    unit: str
+    bars: Sequence[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """One bar for each label, cut in as many parts as there are ``parts``; ``values`` of a bar in their order."""
+
+    title: str
+    unit: str
+    parts: tuple[str, ...]
+    bars: Sequence[tuple[str, Sequence[int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines over ``xs``, which are as they are to be read ("2026-11-03 09:00") and in their order, at equal distances.
+
+    Each line has a name and a value for each of ``xs``, not below 0; None is a gap. ``unit`` is "bytes", "ms" or what
+    is counted. Of very many points the page shows the greatest of each stretch.
+    """
+
+    title: str
+    unit: str
+    xs: Sequence[str]
+    lines: Sequence[tuple[str, Sequence[float | None]]]
+
+
+Plot = Bars | Stacks | Lines
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """``findings`` are sentences, the most important one first. ``is_clean`` is False where an operator must look."""
+
+    job: str
+    findings: tuple[str, ...]
+    tables: tuple[Table, ...]
+    plots: tuple[Plot, ...] = ()
+    is_clean: bool = True
+    written: dict[str, str] = field(default_factory=dict)  # name of a table -> where it stands as Parquet
+
+    def figures(self) -> dict[str, object]:
+        """For JSON."""
+        tables: dict[str, list[dict[str, Cell]]] = {
+            table.title: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in self.tables
+        }
+        return {
+            "job": self.job,
+            "is_clean": self.is_clean,
+            "findings": list(self.findings),
+            "tables": tables,
+            "written": self.written,
+        }

@@ -1,0 +1,123 @@
+"""Where a job's tables come from, and where its results go. Importing it imports no Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tandemmq.pipeline.columns import COLUMNS
+from tandemmq.pipeline.places import Access, access_of, is_remote
+from tandemmq.pipeline.stores import journal_files
+from tandemmq.pipeline.table import Cell, Table
+from tandemmq.pipeline.walk import JournalFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+# Of a long table so many rows come to the driver and into a report; the Parquet beside it has all.
+ROWS_SHOWN: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Directories of stores and archives, and which of their files are meant.
+
+    ``is_tail_wanted``: the newest file, too, up to its last complete batch; it may not be synced yet. ``first`` and
+    ``last`` are numbers of files. ``access`` says how remote paths are reached, where the session does not.
+    """
+
+    paths: tuple[str, ...]
+    is_tail_wanted: bool = False
+    first: int | None = None
+    last: int | None = None
+    access: Access = field(default=(), repr=False)
+
+    def whole(self) -> Sources:
+        """With the newest file of each store. ValueError where files are left out."""
+        if self.first is not None or self.last is not None:
+            raise ValueError("it may stand in any other file: this job takes no --from-file and no --to-file")
+        return replace(self, is_tail_wanted=True)
+
+    def files(self, access: Access) -> list[JournalFile]:
+        """The journal files that are meant. Raises NoJournal."""
+        return journal_files(
+            self.paths, is_tail_wanted=self.is_tail_wanted, first=self.first, last=self.last, access=access
+        )
+
+    def access_in(self, spark: SparkSession) -> Access:
+        """How remote paths are reached: as ``access`` says, then as the session does. Nothing where all are mounted."""
+        if not any(map(is_remote, self.paths)):
+            return ()
+        return access_of(dict(access_of(spark.conf.getAll)) | dict(self.access))
+
+    def read(self, spark: SparkSession, table: str, names: Sequence[str] = (), *, payload: bool = False) -> DataFrame:
+        """The table, damage included; only the columns ``names`` where some are named, which is quicker; with
+        ``payload`` messages have their frames.
+
+        The data source is registered in ``spark`` (``pipeline.register``).
+        """
+        wanted = {"table": table, "follow": "tail" if self.is_tail_wanted else "closed"}
+        if payload:
+            wanted["payload"] = "true"
+        if self.first is not None:
+            wanted["fromFile"] = str(self.first)
+        if self.last is not None:
+            wanted["toFile"] = str(self.last)
+        wanted |= dict(self.access_in(spark))
+        schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table] if not names or name in names)
+        return spark.read.format("tandemmq").schema(schema).options(**wanted).load(list(self.paths))
+
+
+class Results:
+    """The tables that a job writes below ``out``, as Parquet. ``written``: where each stands, by its name."""
+
+    def __init__(self, spark: SparkSession, out: str) -> None:
+        self._spark = spark
+        self._out = out.rstrip("/")
+        self.written: dict[str, str] = {}
+
+    def write(self, frame: DataFrame, name: str) -> DataFrame:
+        """Write ``frame`` in place of what stood there. What it gives reads the result, not the journals again."""
+        target = self.written[name] = f"{self._out}/{name}"
+        frame.write.mode("overwrite").parquet(target)
+        return self._spark.read.parquet(target)
+
+
+def only_row(sums: DataFrame) -> Row:
+    """The row of an aggregate without groups."""
+    row = sums.first()
+    assert row is not None, "an aggregate without groups has one row"
+    return row
+
+
+def refuse_store(out: str, sources: Sources) -> None:
+    """ValueError when ``out`` lies in one of the ``sources``, or holds a journal itself: a store is never written."""
+    target = Path(out).resolve()
+    for source in sources.paths:
+        place = Path(source).resolve()
+        if target == place or place in target.parents:
+            raise ValueError(f"the results would stand in {source}, which is only read: choose another directory")
+    if target.is_dir() and next(target.glob("db-*.log"), None) is not None:
+        raise ValueError(f"{out} holds a journal: choose another directory")
+
+
+def refuse_unwritable(out: str) -> None:
+    """ValueError when nothing can be written to ``out``, as far as this process can tell. It makes nothing."""
+    target = Path(out).absolute()
+    there = next(place for place in (target, *target.parents) if place.exists())
+    if not there.is_dir():
+        raise ValueError(f"the results cannot be written to {out}: {there} is no directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"the results cannot be written to {out}: no permission to write in {there}")
+
+
+def head(frame: DataFrame, title: str, columns: str) -> Table:
+    """The first rows of an ordered ``frame``, of the ``columns`` with these names; a note says when there are more."""
+    names = tuple(columns.split())
+    found = frame.select(*names).take(ROWS_SHOWN + 1)
+    rows: list[list[Cell]] = [list(row) for row in found[:ROWS_SHOWN]]
+    note = f"the first {ROWS_SHOWN}; the Parquet has all" if len(found) > ROWS_SHOWN else None
+    return Table(title, names, rows, note)

@@ -1,0 +1,123 @@
+"""The checksums of everything, in parallel: what is damaged, and which messages it concerns; and of archived files
+whether they are what was handed over.
+
+A torn tail and what stands behind an end are no damage: no receipt was sent for it. They are listed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tandemmq.pipeline import columns
+from tandemmq.pipeline.jobs import handed_over
+from tandemmq.pipeline.jobs.salvage import named
+from tandemmq.pipeline.jobs.summary import Summary
+from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
+from tandemmq.pipeline.table import size
+
+DAMAGE: Final = (columns.BAD_SUM, columns.GAP)
+UNPROMISED: Final = (columns.TORN, columns.BEHIND_THE_END)
+# Damage beyond this is listed, and what it concerns is not.
+PLACES_MAX: Final = 1000
+CONCERNED_COLUMNS: Final = (*columns.PLACE, "length", "command", *columns.NAME, "message_id")
+
+
+def damage(batches: DataFrame) -> DataFrame:
+    """store, file, start, stop, status, detail of everything that does not count, in its order; ``is_damage`` says
+    whether it was once promised to somebody."""
+    return (
+        batches.where(F.col("status").isin(*DAMAGE, *UNPROMISED))
+        .select(
+            "store",
+            "file",
+            F.col("batch").alias("start"),
+            (F.col("batch") + F.col("length")).alias("stop"),
+            "status",
+            F.col("status").isin(*DAMAGE).alias("is_damage"),
+            "detail",
+        )
+        .orderBy("store", "file", "start")
+    )
+
+
+def unreadable(records: DataFrame) -> DataFrame:
+    """The records of sound batches that cannot be decoded: the columns of ``concerned``."""
+    return records.where(~F.col("is_sound")).select(*CONCERNED_COLUMNS)
+
+
+def concerned(spark: SparkSession, damage: DataFrame, files: DataFrame) -> DataFrame:
+    """The records within damage that name a message, as far as they can still be read (``salvage``).
+
+    Read on the driver, which reads the headers of all files in any case, and of so many places (PLACES_MAX).
+    """
+    places = (
+        damage.where("is_damage")
+        .join(files.select("store", "file", "path"), ["store", "file"])
+        .orderBy("store", "file", "start")
+        .limit(PLACES_MAX)
+        .collect()
+    )
+    rows = [
+        (place.store, place.file, *record) for place in places for record in named(place.path, place.start, place.stop)
+    ]
+    kinds = dict(columns.COLUMNS[columns.RECORDS])
+    return spark.createDataFrame(rows, ", ".join(f"`{name}` {kinds[name]}" for name in CONCERNED_COLUMNS))
+
+
+def checked(batches: DataFrame) -> DataFrame:
+    """store, files, batches, sound, unsummed, damaged, damaged_bytes: one row for each store, in order."""
+
+    def of(*statuses: str) -> Column:
+        return F.col("status").isin(*statuses)
+
+    return (
+        batches.groupBy("store")
+        .agg(
+            F.countDistinct("file").alias("files"),
+            F.count_if(of(columns.OK, columns.UNSUMMED, columns.BAD_SUM)).alias("batches"),
+            F.count_if(of(columns.OK)).alias("sound"),
+            F.count_if(of(columns.UNSUMMED)).alias("unsummed"),
+            F.count_if(of(*DAMAGE)).alias("damaged"),
+            F.sum(F.when(of(*DAMAGE), F.col("length")).otherwise(0)).alias("damaged_bytes"),
+        )
+        .orderBy("store")
+    )
+
+
+def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
+    """Write ``checked``, ``damage``, ``concerned`` and ``manifests`` below ``out``. Not clean when there is damage."""
+    batches = sources.read(spark, columns.BATCHES).cache()
+    results = Results(spark, out)
+    of_stores = results.write(checked(batches), "checked").orderBy("store")
+    places = results.write(damage(batches), "damage").orderBy("store", "file", "start")
+    batches.unpersist()
+    within = concerned(spark, places, sources.read(spark, columns.FILES, ("store", "file", "path")))
+    lost = unreadable(sources.read(spark, columns.RECORDS, (*CONCERNED_COLUMNS, "is_sound")))
+    messages = results.write(within.unionByName(lost), "concerned").orderBy("store", "file", "offset")
+    manifests = results.write(handed_over.handed_over(spark, sources), "manifests")
+    archived, changed = manifests.agg(F.count("*"), F.count_if("is_damage")).collect()[0]
+    tables = [
+        head(of_stores, "Checked", "store files batches sound unsummed damaged damaged_bytes"),
+        head(places, "What does not count", "store file start stop status detail"),
+        head(messages, "Records within damage", "store file offset command destination message_id"),
+    ]
+    if archived:
+        others = manifests.where(F.col("status") != handed_over.AS_HANDED_OVER).orderBy("path")
+        tables.append(head(others, "Not as handed over to the archive", "path status detail"))
+    sums = only_row(of_stores.agg(*map(F.sum, ("batches", "unsummed", "damaged", "damaged_bytes"))))
+    told = (*findings(*(number or 0 for number in sums)), *handed_over.findings(archived, changed))
+    return Summary("verify", told, tuple(tables), is_clean=not (sums[2] or changed), written=results.written)
+
+
+def findings(batches: int, unsummed: int, damaged: int, damaged_bytes: int) -> tuple[str, ...]:
+    """What was found, in sentences."""
+    if damaged:
+        first = f"{damaged:,} places are damaged, {size(damaged_bytes)} in all."
+    else:
+        first = f"No damage: {batches:,} batches were checked."
+    if unsummed:
+        return first, f"{unsummed:,} batches are whole but have no checksum: ActiveMQ before 5.9 wrote none."
+    return (first,)

@@ -1,0 +1,181 @@
+"""What the stores below some paths have to be read, listed again and again: closed files, and the one that grows.
+
+Spark asks a stream that has no interval about a hundred times a second. So a listing is good for a while, and for ten
+times as long as it took: looking never takes more than a tenth of the time, on a share or an object store either.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tandemmq.disk import NotRegular
+from tandemmq.journal.files import PREFIX, SUFFIX
+from tandemmq.pipeline.places import Access, open_file
+from tandemmq.pipeline.stores import journal_files
+from tandemmq.pipeline.walk import JournalFile, walk
+from tandemmq.store.records.headers import decode_header
+
+LOOK_SECONDS_MIN: Final = 0.25
+LOOK_SHARE: Final = 10
+# How often a listing is repeated because a file was closed meanwhile.
+LOOKS_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of one store, by ascending number. Those from ``growing`` on may be written; None: an archive.
+
+    ``growing_stop``: of the growing file so much was whole before another one followed; None: not checked yet.
+    """
+
+    store: str
+    files: dict[int, JournalFile]
+    growing: int | None = None
+    growing_stop: int | None = None
+
+    @property
+    def newest(self) -> int:
+        return next(reversed(self.files))
+
+    def is_closed(self, number: int) -> bool:
+        return self.growing is None or number < self.growing
+
+    def named_end(self, number: int) -> int | None:
+        """Where a file that is not there any more ended, as a later file's header says."""
+        for later in reversed(self.files):
+            if later <= number:
+                break
+            record = _first_record(self.files[later])
+            found = None if record is None else decode_header(record)
+            if found is not None and number in found.ends:
+                return found.ends[number]
+        return None
+
+
+class Stores:
+    """The stores below ``paths``. For one thread."""
+
+    def __init__(self, paths: Iterable[str], access: Access = (), clock: Callable[[], float] = time.monotonic) -> None:
+        self._paths = tuple(paths)
+        self._access = access
+        self._clock = clock
+        self._seen: Mapping[str, Listing] | None = None
+        self._good_until = 0.0
+        self._begun: set[tuple[str, int]] = set()  # files that were the newest and had a first batch
+
+    def now(self) -> Mapping[str, Listing]:
+        """By path of the store: what is not in it is not there. Raises NoJournal for a path without journals."""
+        # A file that goes into the archive during a listing may be missed in both places, but not by the next listing.
+        before, found = self._look(), self._look()
+        merged = {store: dict(sorted({**before.get(store, {}), **files}.items())) for store, files in found.items()}
+        self._seen = {store: self._listing(store, files) for store, files in merged.items()}
+        return self._seen
+
+    def now_to_the_end(self) -> Mapping[str, Listing]:
+        """As ``now``, and how far the files that grow are whole. Where one is followed by another at each listing, no
+        part of it is given."""
+        for _ in range(LOOKS_MAX):
+            found = {store: _with_stop(listing) for store, listing in self.now().items()}
+            if all(listing.growing is None or listing.growing_stop is not None for listing in found.values()):
+                break
+        return {store: replace(listing, growing_stop=listing.growing_stop or 0) for store, listing in found.items()}
+
+    def lately(self) -> Mapping[str, Listing]:
+        """As it was not long ago, and without a file that was about to be archived: what is missing, ``now`` tells.
+
+        The same object as long as it is good enough.
+        """
+        began = self._clock()
+        if self._seen is None or began >= self._good_until:
+            self._seen = {store: self._listing(store, files) for store, files in self._look().items()}
+            ended = self._clock()
+            self._good_until = ended + max(LOOK_SECONDS_MIN, LOOK_SHARE * (ended - began))
+        return self._seen
+
+    def _look(self) -> dict[str, dict[int, JournalFile]]:
+        found = self._files()
+        newest = {(store, number) for store, files in found.items() if (number := _newest(files)) is not None}
+        begun = {
+            (store, number)
+            for store, number in newest - self._begun
+            if _is_end_unknown(found[store], number) and _first_record(found[store][number]) is not None
+        }
+        self._begun = (self._begun & newest) | begun
+        # Where a header has come since its file was listed, it says where the file before it ends.
+        return self._files() if begun else found
+
+    def _files(self) -> dict[str, dict[int, JournalFile]]:
+        found: dict[str, dict[int, JournalFile]] = {}
+        for file in journal_files(self._paths, is_tail_wanted=True, access=self._access):
+            found.setdefault(file.store, {})[file.file] = file
+        return found
+
+    def _listing(self, store: str, files: dict[int, JournalFile]) -> Listing:
+        newest = _newest(files)
+        if newest is None:
+            return Listing(store, files)
+        # A new file without a first batch is a promotion or a rotation under way: the file before it has no end yet.
+        if _is_end_unknown(files, newest) and (store, newest) not in self._begun:
+            return Listing(store, files, newest - 1)
+        return Listing(store, files, newest)
+
+
+def whole_end(file: JournalFile, start: int, bytes_max: int | None = None) -> int:
+    """Behind the last batch from ``start`` on that is whole, in a file that may grow; about ``bytes_max`` further at
+    most, but at least one batch if there is one. Raises FileNotFoundError."""
+    end = start
+    for stretch in walk(replace(file, start=start, is_current=file.end is None)):
+        if not stretch.is_batch or (bytes_max is not None and end - start >= bytes_max):
+            break
+        end = stretch.stop
+    return end
+
+
+def grown(file: JournalFile, start: int, bytes_max: int | None = None) -> int | None:
+    """As ``whole_end``; None when a later file is there. Behind the end that this one has then, there may be batches
+    that do not count: a master's last word, or what a deposed one wrote.
+
+    A later file appears before its master reads where this one ends. So what was whole while there was none counts.
+    """
+    end = whole_end(file, start, bytes_max)
+    try:
+        open_file(f"{file.store}/{PREFIX}{file.file + 1}{SUFFIX}", file.access).release()
+    except (FileNotFoundError, NotRegular):  # what is no file, no master made
+        return end
+    return None
+
+
+def is_border(file: JournalFile, offset: int) -> bool:
+    """Whether a batch, or what stands behind the last one, begins at ``offset``."""
+    return offset == 0 or any(offset in (stretch.start, stretch.stop) for stretch in walk(file))
+
+
+def _with_stop(listing: Listing) -> Listing:
+    if listing.growing is None:
+        return listing
+    try:
+        return replace(listing, growing_stop=grown(listing.files[listing.growing], 0))
+    except FileNotFoundError:
+        return listing
+
+
+def _newest(files: dict[int, JournalFile]) -> int | None:
+    """The number of the file that may be written."""
+    return next((number for number in reversed(files) if files[number].is_current), None)
+
+
+def _is_end_unknown(files: Mapping[int, JournalFile], newest: int) -> bool:
+    before = files.get(newest - 1)
+    return before is not None and before.end is None
+
+
+def _first_record(file: JournalFile) -> bytes | None:
+    """What the first batch begins with; None where there is none yet, or no file."""
+    try:
+        first = next(walk(replace(file, end=None, is_current=True)), None)
+    except FileNotFoundError:
+        return None
+    return first.records[0][1] if first is not None and first.records else None

@@ -1,0 +1,173 @@
+"""The columns of a table for many records at once, of those records that the lockstep decoder reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tandemmq.journal.format import RECORD_HEADER_SIZE
+from tandemmq.pipeline import columns
+from tandemmq.pipeline.blocks import Block
+from tandemmq.pipeline.lockstep import Commands, read_commands, read_local_transactions
+from tandemmq.pipeline.lockstep_frames import VERSION_MIN, read_frames
+from tandemmq.pipeline.record_rows import LAST_MS
+from tandemmq.pipeline.rows import ack_kind
+from tandemmq.pipeline.values import array
+from tandemmq.pipeline.vectors import Bytes, Spans, booleans, is_ascii, numbers, only, strings
+from tandemmq.pipeline.walk import JournalFile
+from tandemmq.store.records import commands
+from tandemmq.store.records.commands import decode_destination
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.message import SCHEMES, Destination
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+# By the numbers of the commands, of which those that fit are 1 to 5.
+_NAMES: Final = pa.array(
+    [None, columns.ADD_MESSAGE, columns.REMOVE_MESSAGE, columns.PREPARE, columns.COMMIT, columns.ROLLBACK]
+)
+
+Column = Callable[[], pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``columns`` by name, each made when it is called. They count where ``fits`` says so. ``sizes``: bytes of bodies
+    and the like in each row."""
+
+    fits: np.ndarray
+    sizes: np.ndarray
+    columns: Mapping[str, Column]
+
+
+def records(block: Block, file: JournalFile, version: int | None) -> Found:
+    """The table ``records``."""
+    count = len(block)
+    data = block.data
+    found = commands_of(block)
+    fits = found.fits
+    is_add = fits & (found.kind == commands.ADD)
+    adds = np.flatnonzero(is_add)
+    body_bytes = np.zeros(count, np.int32)
+    broker_in = np.zeros(count, np.int64)
+    if version is None or version < VERSION_MIN:
+        fits[adds] = False
+    else:
+        frames = read_frames(data, _rows(found.frame, adds), version)
+        fits[adds] = frames.fits
+        body_bytes[adds] = frames.content.spans[1] - frames.content.spans[0]
+        broker_in[adds] = frames.broker_in
+    shared, _ = shared_columns(block, file, found)
+    made: dict[str, Column] = {
+        **shared,
+        "length": lambda: numbers(block.stops - block.starts, pa.int64()),
+        "batch": lambda: numbers(block.batches, pa.int64()),
+        "epoch": lambda: _constant(file.epoch, pa.int32(), count),
+        "command": lambda: command_names(found),
+        "priority": lambda: numbers(found.priority, pa.int32(), is_add),
+        "body_bytes": lambda: numbers(body_bytes, pa.int32(), is_add),
+        "broker_in": lambda: times(broker_in),
+        "is_sound": lambda: booleans(np.ones(count, np.bool_)),
+    }
+    return Found(fits, np.zeros(count, np.int64), made)
+
+
+def acks(block: Block, file: JournalFile, version: int | None) -> Found:
+    """The table ``acks`` of records that are all removes."""
+    found = commands_of(block)
+    shared, _ = shared_columns(block, file, found)
+
+    def kinds() -> pa.Array:
+        texts: list[str | None] = [None] * len(block)
+        starts, stops = found.ack.spans
+        for row in np.flatnonzero(found.fits & found.ack.is_there):
+            texts[row] = ack_kind(block.buffer[starts[row] : stops[row]], version)
+        return pa.array(texts, pa.string())
+
+    return Found(found.fits, np.zeros(len(block), np.int64), {**shared, "ack_kind": kinds})
+
+
+def command_names(found: Commands) -> pa.Array:
+    return _NAMES.take(pa.array(np.where(found.fits, found.kind, 0)))
+
+
+def commands_of(block: Block) -> Commands:
+    return read_commands(block.data, block.starts + RECORD_HEADER_SIZE, block.stops)
+
+
+def shared_columns(block: Block, file: JournalFile, found: Commands) -> tuple[dict[str, Column], pa.Array]:
+    """The columns that tables have in common, and the message ids as binaries. What turns out not to fit is crossed
+    out in ``found.fits``."""
+    count = len(block)
+    data, fits = block.data, found.fits
+    keys, key_rows = _transactions(data, found)
+    destinations, places = _destinations(data, found)
+    message_ids = data.slices(only(fits, found.message_id))
+    subscriptions = data.slices(only(fits, found.subscription.spans))
+    fits &= is_ascii(message_ids) & is_ascii(subscriptions)
+    types = [None if each is None else SCHEMES[each.kind] for each in destinations]
+    names = [None if each is None else each.name for each in destinations]
+
+    def transactions() -> pa.Array:
+        if not len(key_rows):
+            return pa.nulls(count, pa.string())
+        picked = np.zeros(count, np.int32)
+        picked[key_rows] = np.arange(len(key_rows))
+        return keys.take(pa.array(picked, mask=~found.transaction.is_there))
+
+    made: dict[str, Column] = {
+        "store": lambda: _constant(file.store, pa.string(), count),
+        "file": lambda: _constant(file.file, pa.int32(), count),
+        "offset": lambda: numbers(block.starts + block.base, pa.int64()),
+        "destination_type": lambda: array(types, pa.string()).take(places),
+        "destination": lambda: array(names, pa.string()).take(places),
+        "message_id": lambda: strings(message_ids, found.has_message),
+        "transaction": transactions,
+        "subscription": lambda: strings(subscriptions, found.subscription.is_there),
+    }
+    return made, message_ids
+
+
+def _transactions(data: Bytes, found: Commands) -> tuple[pa.Array, np.ndarray]:
+    """The keys of local transactions, and the rows that have them, as ``LocalTransactionId.key`` writes them."""
+    rows = np.flatnonzero(found.fits & found.transaction.is_there)
+    if not len(rows):
+        return pa.nulls(0, pa.string()), rows
+    local = read_local_transactions(data, _rows(found.transaction.spans, rows))
+    connections = data.slices(only(local.fits, local.connection_id))
+    found.fits[rows] = local.fits & is_ascii(connections)
+    values = numbers(local.value, pa.int64()).cast(pa.string())
+    return pc.binary_join_element_wise(pa.scalar("TX"), strings(connections), values, ":"), rows
+
+
+def _destinations(data: Bytes, found: Commands) -> tuple[list[Destination | None], pa.Array]:
+    """The destinations there are, and which of them each row has."""
+    encoded = data.slices(only(found.fits, found.destination)).dictionary_encode()
+    destinations = [_destination(key) for key in encoded.dictionary.to_pylist()]
+    known = np.array([each is not None for each in destinations], np.bool_)
+    found.fits[:] &= ~found.has_message | known[encoded.indices.to_numpy()]
+    return destinations, encoded.indices
+
+
+def _destination(field: bytes) -> Destination | None:
+    try:
+        return decode_destination(field)
+    except RecordDamaged:  # or there is none
+        return None
+
+
+def _rows(spans: Spans, rows: np.ndarray) -> Spans:
+    return spans[0][rows], spans[1][rows]
+
+
+def _constant(value: object, type: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, type), count)
+
+
+def times(milliseconds: np.ndarray) -> pa.Array:
+    is_time = (milliseconds > 0) & (milliseconds <= LAST_MS)
+    return numbers(np.where(is_time, milliseconds, 0) * 1000, _TIME, is_time)

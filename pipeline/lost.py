@@ -1,0 +1,83 @@
+"""Which journal files were there to be archived, and went before their turn came."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from tandemmq.pipeline.lake import Lake
+from tandemmq.store.records.headers import ranges
+
+_FILE: Final = "stores.json"
+
+
+class Seen:
+    """By store the numbers of the files that were there once, and of those that are dealt with: in the lake, or lost
+    and skipped. Kept in the lake's ledger.
+
+    What was deleted before the first listing of a store is not known, and not reported. From then on every number up to
+    the newest was a file: brokers number them without gaps.
+    """
+
+    def __init__(self, lake: Lake, body: Mapping[str, Any]) -> None:
+        self._lake = lake
+        self._there: dict[str, set[int]] = {}
+        self._done: dict[str, set[int]] = {}
+        for store, entries in body.items():
+            self._there[store] = _numbers(entries["there"])
+            self._done[store] = _numbers(entries["done"]) | lake.files_of(store)
+        self._written = dict(body)
+
+    @classmethod
+    def of(cls, lake: Lake) -> Seen:
+        return cls(lake, lake.read(_FILE) or {})
+
+    def look(self, present: Mapping[str, Collection[int]]) -> None:
+        """These files are there now. Durable on return."""
+        for store, files in present.items():
+            if not files:
+                continue
+            there = self._there.get(store)
+            if there is None:
+                self._there[store] = set(files)
+                self._done[store] = self._lake.files_of(store)
+            else:
+                there.update(files, range(max(there) + 1, max(files)))
+        self._write()
+
+    def keep(self, store: str, file: int) -> None:
+        """The lake has it."""
+        self._done.setdefault(store, set()).add(file)
+
+    def lost(self, present: Mapping[str, Collection[int]]) -> dict[str, list[int]]:
+        """What was there, is not any more, and is not in the lake; of the stores that are there."""
+        found = {
+            store: sorted(self._there.get(store, set()) - set(files) - self._done.get(store, set()))
+            for store, files in present.items()
+        }
+        return {store: files for store, files in found.items() if files}
+
+    def skip(self, lost: Mapping[str, Iterable[int]]) -> None:
+        """They are not asked for any more. Durable on return."""
+        for store, files in lost.items():
+            self._done[store].update(files)
+        self._write()
+
+    def _write(self) -> None:
+        body = {
+            store: {"there": ranges(there), "done": ranges(self._done[store])} for store, there in self._there.items()
+        }
+        if body != self._written:
+            self._lake.write(_FILE, body)
+            self._written = body
+
+
+def ranges_of(files: Iterable[int]) -> str:
+    """[3, 4, 5, 9] -> "db-3.log to db-5.log, db-9.log"."""
+    return ", ".join(
+        f"db-{first}.log" if first == last else f"db-{first}.log to db-{last}.log" for first, last in ranges(files)
+    )
+
+
+def _numbers(entries: Iterable[Iterable[int]]) -> set[int]:
+    return {number for first, last in entries for number in range(first, last + 1)}

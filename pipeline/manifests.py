@@ -1,0 +1,85 @@
+"""The manifests that a broker leaves beside archived files: with one, a file need not be opened to plan a read of it.
+
+A manifest is believed when it is of this file: its name and its length are. docs/formats/archive-manifest.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tandemmq.pipeline.places import Entry, Place
+from tandemmq.store.maintenance.manifest import MANIFEST_BYTES_MAX, SUFFIX, Manifest, decode_manifest
+
+log = logging.getLogger(__name__)
+
+
+class Mistrusted(NamedTuple):
+    """A manifest that says nothing about the file beside it, and why."""
+
+    path: str
+    why: str
+
+
+def described(entries: Iterable[Entry]) -> frozenset[str]:
+    """The names in a directory that have a manifest beside them, believed or not."""
+    names = {entry.name for entry in entries if not entry.is_directory}
+    return frozenset(name for name in names if name + SUFFIX in names)
+
+
+def manifest_of(place: Place, path: str, size: int) -> Manifest | None:
+    """The manifest beside the file at ``path``, of ``size`` bytes; None when there is none, or none to be believed.
+
+    OSError as the file system gives it.
+    """
+    found = _read(place, path + SUFFIX)
+    if isinstance(found, Manifest):
+        why = _wrong(found, path, size)
+        if why is None:
+            return found
+        log.warning("%s is not believed: %s", path + SUFFIX, why)
+    elif found is not None:
+        log.warning("%s is not believed: %s", *found)
+    return None
+
+
+def mistrusted(place: Place, directory: str, entries: Iterable[Entry]) -> Iterator[Mistrusted]:
+    """What is wrong with the manifests in a directory, file by file."""
+    sizes = {entry.name: entry.size for entry in entries if not entry.is_directory}
+    for name in sorted(sizes):
+        if not name.endswith(SUFFIX) or name.startswith("."):
+            continue
+        path = f"{directory.rstrip('/')}/{name}"
+        file = name.removesuffix(SUFFIX)
+        if file not in sizes:
+            yield Mistrusted(path, "its file is not there")
+            continue
+        found = _read(place, path)
+        if isinstance(found, Mistrusted):
+            yield found
+        elif found is not None and (why := _wrong(found, path.removesuffix(SUFFIX), sizes[file])) is not None:
+            yield Mistrusted(path, why)
+
+
+def _read(place: Place, path: str) -> Manifest | Mistrusted | None:
+    try:
+        source = place.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        if source.size() > MANIFEST_BYTES_MAX:
+            return Mistrusted(path, f"it has {source.size()} bytes")
+        manifest = decode_manifest(source.read(0, MANIFEST_BYTES_MAX))
+    finally:
+        source.release()
+    return Mistrusted(path, "it is no manifest of a format that is known here") if manifest is None else manifest
+
+
+def _wrong(manifest: Manifest, path: str, size: int) -> str | None:
+    name = path.rpartition("/")[2]
+    if manifest.name != name:
+        return f"it is of {manifest.name}"
+    if manifest.bytes != size:
+        return f"it tells of {manifest.bytes} bytes, and {name} has {size}"
+    return None

@@ -1,0 +1,99 @@
+"""The rows of the table ``messages``, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tandemmq.pipeline import record_rows
+from tandemmq.store.records import commands
+from tandemmq.store.records.commands import AddMessage, UpdateMessage
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.message import SCHEMES, BodyKind, Destination
+from tandemmq.store.records.openwire import decode_message
+from tandemmq.store.records.properties import Char
+
+# The numbers of the commands that have a row.
+STORED: Final = frozenset((commands.ADD, commands.UPDATE))
+
+
+class MessageRows(record_rows.Rows):
+    """The table ``messages``, of records that are STORED."""
+
+    def row(self, batch: int, offset: int, data: bytes) -> record_rows.Row | None:
+        file = self._file
+        command = self._decoded(offset, data)
+        if command is None:
+            return None
+        stored = command.add if isinstance(command, UpdateMessage) else command
+        assert isinstance(stored, AddMessage), "both kinds store a message"
+        head = (file.store, file.file, offset, record_rows.command_name(command, data))
+        transaction = None if stored.transaction is None else stored.transaction.key
+        producer, _, sequence = stored.message_id.rpartition(":")
+        place = (
+            SCHEMES[stored.destination.kind],
+            stored.destination.name,
+            stored.message_id,
+            producer if sequence.isdecimal() else None,
+            _sequence(sequence),
+            transaction,
+        )
+        raw = stored.message if self._payload else None
+        try:
+            if self.version is None:
+                self.version = record_rows.version_of(stored.message)
+            message = decode_message(stored.message, self.version)
+            _, broker_in = record_rows.body_and_time(self._scratch, stored.message, self.version)
+        except RecordDamaged as error:
+            self._refuse(offset, error)
+            return (*head, *place, *_NO_MESSAGE, raw) if self._mode == record_rows.PERMISSIVE else None
+        body = message.body
+        return (
+            *head,
+            *place,
+            _optional(message.original_destination),
+            message.correlation_id,
+            _optional(message.reply_to),
+            message.priority,
+            message.persistent,
+            record_rows.time_of(message.timestamp),
+            broker_in,
+            record_rows.time_of(message.expiration),
+            message.redelivery_counter,
+            message.type,
+            message.group_id,
+            message.group_sequence,
+            message.user_id,
+            properties_of(message.properties),
+            message.body_kind.name.lower(),
+            body,
+            body.decode("utf-8", "replace") if message.body_kind is BodyKind.TEXT else None,
+            raw,
+        )
+
+
+_NO_MESSAGE: Final = (None,) * 17
+
+
+def _sequence(digits: str) -> int | None:
+    return int(digits) if digits.isdecimal() and len(digits) < 19 else None
+
+
+def _optional(destination: Destination | None) -> str | None:
+    return None if destination is None else str(destination)
+
+
+def properties_of(properties: Mapping[str, object] | None) -> list[tuple[str, str | None]]:
+    """A message's properties as the table has them."""
+    return [(name, _property(value)) for name, value in (properties or {}).items()]
+
+
+def _property(value: object) -> str | None:
+    """As Java prints it; bytes as two digits each."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return value.hex()
+    return str.__str__(value) if isinstance(value, Char) else str(value)

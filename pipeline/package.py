@@ -1,0 +1,49 @@
+"""What a cluster is handed: this package as a zip for ``spark-submit --py-files``, and the script that starts a job.
+
+In the zip ``tandemmq`` is one package, as in an installed wheel. It holds no dependency: workers need pyarrow and
+numpy, the driver click and rich, too.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import tandemmq
+
+ZIP_NAME: Final = "tandemmq-pipeline.zip"
+SCRIPT_NAME: Final = "submit.py"
+SCRIPT: Final = "from tandemmq.cli.pipeline.submit import main\n\nmain()\n"
+# What no job needs, and a wheel does not have.
+_LEFT_OUT: Final = frozenset(("__pycache__", "peers", "reports"))
+# The same files give the same zip: zip's own beginning of time.
+_DATE: Final = (1980, 1, 1, 0, 0, 0)
+
+
+def package(directory: Path) -> tuple[Path, Path]:
+    """Write the zip and the script into ``directory``, which is made if need be; returns where they stand."""
+    directory.mkdir(parents=True, exist_ok=True)
+    archive, script = directory / ZIP_NAME, directory / SCRIPT_NAME
+    fresh = directory / f".{ZIP_NAME}.fresh"
+    with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as written:
+        for name, path in _files():
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            written.writestr(entry, path.read_bytes())
+    fresh.replace(archive)
+    script.write_text(SCRIPT, encoding="utf-8")
+    return archive, script
+
+
+def _files() -> Iterator[tuple[str, Path]]:
+    """Each file of the package, by its name in the zip. In a source tree its directories are links."""
+    package_directory = Path(tandemmq.__file__).resolve().parent
+    for directory, subdirectories, names in os.walk(package_directory, followlinks=True):
+        subdirectories[:] = sorted(name for name in subdirectories if name not in _LEFT_OUT)
+        for name in sorted(names):
+            path = Path(directory, name)
+            yield str(Path("tandemmq", path.relative_to(package_directory))), path

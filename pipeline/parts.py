@@ -1,0 +1,75 @@
+"""What a task reads: journal files or parts of them, found again where they were moved since they were planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from tandemmq.pipeline.groups import groups
+from tandemmq.pipeline.options import Options
+from tandemmq.pipeline.stores import NoJournal, journal_files
+from tandemmq.pipeline.walk import JournalFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Small files share a partition up to the first of these; with few bytes in all there are at least so many partitions.
+PARTITION_BYTES: Final = 128 << 20
+PARTITION_BYTES_MIN: Final = 4 << 20
+PARTITIONS_WANTED: Final = 8
+
+
+class FileGone(Exception):
+    """A file that was to be read is not there any more."""
+
+
+@dataclass
+class Files(InputPartition):
+    """Journal files that one task reads."""
+
+    files: tuple[JournalFile, ...] = field(default_factory=tuple)
+
+
+def packed(files: Sequence[JournalFile]) -> Iterator[tuple[JournalFile, ...]]:
+    """Files in order, as many together as make a task worth its start. No file is split."""
+    total = sum(file.size for file in files)
+    most = min(PARTITION_BYTES, max(PARTITION_BYTES_MIN, total // PARTITIONS_WANTED))
+    return map(tuple, groups(files, lambda file: file.size, most))
+
+
+def record_batches_of(file: JournalFile, options: Options, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, wherever it is now. Raises FileGone before the first row."""
+    from tandemmq.pipeline.arrow import record_batches
+
+    def batches(file: JournalFile) -> Iterator[pa.RecordBatch]:
+        return record_batches(file, options.table, names, options.mode, payload=options.payload)
+
+    try:
+        yield from batches(file)
+        return
+    except FileNotFoundError as error:
+        moved = _moved(file, options)
+        gone = FileGone(
+            f"{file.path} was deleted after this read was planned, as a broker does with files that it needs no more: "
+            "read again, or archive instead of deleting (archive_data_logs)"
+        )
+        if moved is None:
+            raise gone from error
+    try:
+        yield from batches(moved)
+    except FileNotFoundError as error:
+        raise gone from error
+
+
+def _moved(file: JournalFile, options: Options) -> JournalFile | None:
+    """The same file of the same store under another path: a broker moved it into its archive."""
+    try:
+        found = journal_files(
+            options.paths, is_tail_wanted=True, first=file.file, last=file.file, access=options.access
+        )
+    except NoJournal:
+        return None
+    return next((replace(file, path=other.path) for other in found if other.store == file.store), None)

@@ -1,0 +1,276 @@
+"""Where journals stand: a file system that is mounted, or one that pyarrow reaches (s3a, hdfs, gs, abfs).
+
+    place = place_of("s3a://lake/orders", access)
+    place.entries("s3a://lake/orders")                 the directory
+    place.open("s3a://lake/orders/db-1.log")           ranges of a file, which is copied nowhere
+
+Spark's workers and planners are Python processes without Hadoop's classes, so a path of Hadoop's is read through
+pyarrow's file system of that kind; the settings that Hadoop reads from ``spark.hadoop.fs.s3a.*`` are passed here as
+``access``. pyarrow is imported for remote paths only.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from tandemmq.disk import NotRegular, data_from, kind_of, open_with_status, read_fully
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+# Hadoop's settings by name, for example fs.s3a.endpoint; sorted, so that equal ones are one file system.
+Access = tuple[tuple[str, str], ...]
+
+# Hadoop's scheme -> pyarrow's
+SCHEMES: Final = {"s3a": "s3", "s3n": "s3"} | {name: name for name in ("s3", "hdfs", "viewfs", "gs", "abfs", "abfss")}
+# Hadoop's own names, and as Spark's settings have them
+_FS: Final = "fs."
+_HADOOP: Final = "spark.hadoop."
+# File systems that a process keeps, with their connections; another set of settings is another one.
+_KEPT: Final = 8
+# Names that are no regular files, and were reported
+_TOLD: Final = 1024
+
+log = logging.getLogger(__name__)
+
+
+class NoPlace(Exception):
+    """A path whose file system cannot be reached from here; the message says what is missing."""
+
+
+class Entry(NamedTuple):
+    """A name in a directory; ``size`` in bytes, 0 for a directory."""
+
+    name: str
+    is_directory: bool
+    size: int
+
+
+class Opened(ABC):
+    """A file that stays as long as it was when it was opened: a live one grows under its reader."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def size(self) -> int:
+        return self._size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Fewer than ``length`` bytes only at the end."""
+        wanted = min(length, self._size - offset)
+        return self._read(offset, wanted) if wanted > 0 else b""
+
+    def data_from(self, offset: int) -> int:
+        """The end of the zeros that begin at ``offset``, as far as it is known without reading."""
+        return offset
+
+    def close(self) -> None:  # noqa: B027
+        """Does nothing: who opened it releases it, not the scans that it is lent to."""
+
+    @abstractmethod
+    def release(self) -> None: ...
+
+    @abstractmethod
+    def _read(self, offset: int, length: int) -> bytes:
+        """They are there, and one at least."""
+
+
+class Place(Protocol):
+    """A file system. Paths are whole: absolute ones, or URLs where it is a remote one."""
+
+    is_remote: bool
+
+    def entries(self, directory: str) -> list[Entry]:
+        """What stands in a directory, by name. Raises FileNotFoundError, NotADirectoryError."""
+
+    def open(self, path: str) -> Opened:
+        """Raises FileNotFoundError."""
+
+
+def is_access(name: str) -> bool:
+    """Whether a setting says how file systems are reached: fs.s3a.endpoint, or spark.hadoop.fs.s3a.endpoint."""
+    return name.removeprefix(_HADOOP).startswith(_FS)
+
+
+def access_of(settings: Mapping[str, str]) -> Access:
+    """Those of ``settings`` that say how file systems are reached."""
+    return tuple(sorted((name.removeprefix(_HADOOP), value) for name, value in settings.items() if is_access(name)))
+
+
+def is_remote(path: str) -> bool:
+    """Whether ``path`` is a URL, but not of a file that is mounted here."""
+    scheme, separator, _ = path.partition("://")
+    return bool(separator) and scheme != "file"
+
+
+def normal(path: str) -> str:
+    """The whole path: absolute, or the URL without slashes that mean nothing."""
+    scheme, separator, rest = path.partition("://")
+    if is_remote(path):
+        authority, *names = rest.split("/")
+        return "/".join([f"{scheme}{separator}{authority}", *filter(None, names)])
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    return os.path.abspath(path)
+
+
+def place_of(path: str, access: Access = ()) -> Place:
+    """The file system of a whole path. Raises NoPlace."""
+    if not is_remote(path):
+        return MOUNTED
+    scheme, _, rest = path.partition("://")
+    return _remote(scheme, rest.partition("/")[0], access)
+
+
+def open_file(path: str, access: Access = ()) -> Opened:
+    """Raises FileNotFoundError, NotRegular, NoPlace."""
+    return place_of(path, access).open(path)
+
+
+# -- mounted -----------------------------------------------------------------------------------------------------------
+
+
+class _MountedFile(Opened):
+    def __init__(self, path: str) -> None:
+        self._fd, status = open_with_status(os, path, os.O_RDONLY)
+        super().__init__(status.st_size)
+
+    def data_from(self, offset: int) -> int:
+        return min(data_from(os, self._fd, offset), self._size)
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+    def _read(self, offset: int, length: int) -> bytes:
+        return read_fully(os, self._fd, length, offset)
+
+
+class _Mounted:
+    is_remote = False
+
+    def entries(self, directory: str) -> list[Entry]:
+        return sorted(_entries(directory))
+
+    def open(self, path: str) -> Opened:
+        return _MountedFile(path)
+
+
+MOUNTED: Final[Place] = _Mounted()
+
+
+def _entries(directory: str) -> Iterable[Entry]:
+    with os.scandir(directory) as found:
+        for entry in found:
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    yield Entry(entry.name, True, 0)
+                elif entry.is_file(follow_symlinks=False):
+                    yield Entry(entry.name, False, entry.stat(follow_symlinks=False).st_size)
+                else:
+                    tell_left_out(entry.path, kind_of(entry.path) or "gone by now")
+            except FileNotFoundError:  # went meanwhile
+                continue
+
+
+@lru_cache(_TOLD)
+def tell_left_out(path: str, kind: str) -> None:
+    """Report once what has the name of a file and is none: a stream lists it again and again."""
+    log.warning("%s: left out", NotRegular(path, kind))
+
+
+# -- remote ------------------------------------------------------------------------------------------------------------
+
+
+class _RemoteFile(Opened):
+    def __init__(self, system: FileSystem, path: str) -> None:
+        self._file = system.open_input_file(path)
+        super().__init__(int(self._file.size()))
+
+    def release(self) -> None:
+        self._file.close()
+
+    def _read(self, offset: int, length: int) -> bytes:
+        return bytes(self._file.read_at(length, offset))
+
+
+class _Remote:
+    is_remote = True
+
+    def __init__(self, system: FileSystem, root: str, prefix: str) -> None:
+        """``prefix`` is what the file system's own paths have in place of the URL's ``root``."""
+        self._system = system
+        self._root = root
+        self._prefix = prefix
+
+    def entries(self, directory: str) -> list[Entry]:
+        from pyarrow.fs import FileSelector, FileType
+
+        listed = self._system.get_file_info(FileSelector(self._own(directory)))
+        return sorted(
+            Entry(info.base_name, info.type == FileType.Directory, info.size or 0)
+            for info in listed
+            if info.type in (FileType.Directory, FileType.File)
+        )
+
+    def open(self, path: str) -> Opened:
+        return _RemoteFile(self._system, self._own(path))
+
+    def _own(self, path: str) -> str:
+        assert path.startswith(self._root), "a place is asked for its own paths"
+        return (self._prefix + path.removeprefix(self._root)) or "/"
+
+
+@lru_cache(_KEPT)
+def _remote(scheme: str, authority: str, access: Access) -> Place:
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{each}://" for each in SCHEMES)
+        raise NoPlace(f"journals are not read through {scheme}://: mount it, or use one of {known}")
+    try:
+        from pyarrow import ArrowException
+        from pyarrow import fs as arrow_fs
+    except ImportError as error:
+        raise NoPlace(f"{error.name} is not installed: pip install 'tandemmq[spark]'") from error
+
+    root = f"{scheme}://{authority}"
+    try:
+        if SCHEMES[scheme] == "s3":
+            return _Remote(arrow_fs.S3FileSystem(**_s3(authority, dict(access), os.environ)), root, authority)
+        system, prefix = arrow_fs.FileSystem.from_uri(f"{SCHEMES[scheme]}://{authority}/")
+    except (OSError, ArrowException, ValueError) as error:
+        text = str(error).splitlines()[0]
+        if "libhdfs" in text:
+            text += "; it comes with Hadoop: set HADOOP_HOME, or ARROW_LIBHDFS_DIR, and CLASSPATH"
+        raise NoPlace(f"{root} cannot be reached: {text}") from error
+    return _Remote(system, root, str(prefix).rstrip("/"))
+
+
+def _s3(bucket: str, access: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, object]:
+    """The options of pyarrow's S3FileSystem. Settings of the bucket (fs.s3a.bucket.NAME.*) win over those of all, and
+    these over the environment; for what is not set, AWS's own chain is used (environment, profile, instance)."""
+
+    def setting(name: str, *variables: str) -> str | None:
+        for key in (f"fs.s3a.bucket.{bucket}.{name}", f"fs.s3a.{name}"):
+            if access.get(key):
+                return access[key]
+        return next((environment[variable] for variable in variables if environment.get(variable)), None)
+
+    options: dict[str, object] = {
+        "access_key": setting("access.key"),
+        "secret_key": setting("secret.key"),
+        "session_token": setting("session.token"),
+        "region": setting("endpoint.region", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    }
+    endpoint = setting("endpoint", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    if endpoint:
+        scheme, separator, host = endpoint.rpartition("://")
+        is_plain = setting("connection.ssl.enabled") == "false" if not separator else scheme == "http"
+        options |= {"endpoint_override": host.rstrip("/"), "scheme": "http" if is_plain else "https"}
+        options["force_virtual_addressing"] = setting("path.style.access") == "false"
+    if (setting("aws.credentials.provider") or "").endswith("AnonymousAWSCredentialsProvider"):
+        options["anonymous"] = True
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,178 @@
+"""The rows of each table in one journal file, as plain tuples in the order of its columns. No Spark, no Arrow.
+
+Times are microseconds since 1970. Where a record cannot be decoded its row says so; nothing is left out silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tandemmq.journal.format import CONTROL_SIZE
+from tandemmq.pipeline import columns
+from tandemmq.pipeline.message_rows import STORED, MessageRows
+from tandemmq.pipeline.record_rows import (
+    DROPMALFORMED,
+    FAILFAST,
+    MODES,
+    PERMISSIVE,
+    Malformed,
+    RecordRows,
+    Row,
+    Rows,
+    command_name,
+    stretches,
+)
+from tandemmq.pipeline.walk import JournalFile, record_bytes
+from tandemmq.store.records import commands, loose
+from tandemmq.store.records.acknowledgements import AckType, decode_ack
+from tandemmq.store.records.commands import RemoveMessage, Trace, plain_add_or_remove
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.hints import CopyHint, OperationHint, hint_of
+from tandemmq.store.records.message import SCHEMES
+
+__all__ = ["DROPMALFORMED", "FAILFAST", "MAKERS", "MODES", "PERMISSIVE", "REMOVED", "Malformed", "ack_kind", "rows"]
+
+# The numbers of the commands that have a row of ``acks``.
+REMOVED: Final = frozenset((commands.REMOVE,))
+
+
+def rows(file: JournalFile, table: str, mode: str = PERMISSIVE, *, payload: bool = False) -> Iterator[Row]:
+    """The rows of one table. ``payload``: ``messages.raw`` has the frames. Raises FileNotFoundError; in the mode
+    FAILFAST Malformed, at the first damage."""
+    if table == columns.BATCHES:
+        return _batches(file, mode)
+    if table == columns.FILES:
+        return _files(file, mode)
+    maker, kinds = MAKERS[table]
+    return _of_records(file, mode, maker(file, mode, payload), kinds)
+
+
+def _of_records(file: JournalFile, mode: str, made: Rows, kinds: frozenset[int] | None) -> Iterator[Row]:
+    for stretch in stretches(file, mode):
+        for offset, data in stretch.records:
+            is_meant = kinds is None or (data and data[0] in kinds)
+            if is_meant and (row := made.row(stretch.start, offset, data)) is not None:
+                yield row
+
+
+# ---- acknowledgements
+
+
+class AckRows(Rows):
+    """The table ``acks``, of records that are REMOVED."""
+
+    def row(self, batch: int, offset: int, data: bytes) -> Row | None:
+        file = self._file
+        command = self._decoded(offset, data)
+        if command is None:
+            return None
+        assert isinstance(command, RemoveMessage), "the number of the command says so"
+        return (
+            file.store,
+            file.file,
+            offset,
+            SCHEMES[command.destination.kind],
+            command.destination.name,
+            command.message_id,
+            None if command.transaction is None else command.transaction.key,
+            command.subscription_key,
+            ack_kind(command.ack, self.version),
+        )
+
+
+def ack_kind(frame: bytes | None, version: int | None) -> str | None:
+    """What the consumer's acknowledgement calls itself; None where the record has none, or none that can be read."""
+    if not frame:
+        return None
+    try:
+        return AckType(decode_ack(frame, version or loose.OPENWIRE_VERSION).ack_type).name.lower()
+    except (RecordDamaged, ValueError):
+        return None
+
+
+# ---- marks
+
+
+class MarkRows(Rows):
+    """The table ``marks``: traces with their text, and the records that say behind their command from where they were
+    moved."""
+
+    def row(self, batch: int, offset: int, data: bytes) -> Row | None:
+        if plain_add_or_remove(data) is not None:
+            return None
+        try:
+            command = commands.decode(data)
+            hint = hint_of(data)
+        except RecordDamaged as error:
+            self._refuse(offset, error)
+            return None  # the table of records has it
+        text = command.message if isinstance(command, Trace) else None
+        if text is None and hint is None:
+            return None
+        moved, order = _NO_PLACE[:2], _NO_PLACE
+        if isinstance(hint, CopyHint | OperationHint):
+            moved = (hint.old_location >> 32, hint.old_location & 0xFFFFFFFF)
+        if isinstance(hint, CopyHint):
+            order = (hint.order_key >> 64, hint.order_key >> 32 & 0xFFFFFFFF, hint.order_key & 0xFFFFFFFF)
+        return (self._file.store, self._file.file, offset, command_name(command, data), text, *moved, *order)
+
+
+_MARKING: Final = frozenset((commands.TRACE, commands.ADD, commands.REMOVE, commands.UPDATE))
+_NO_PLACE: Final[tuple[int | None, ...]] = (None, None, None)
+
+# By table what makes the rows of its records, and the numbers of the commands that have one; None: all have.
+MAKERS: Final[dict[str, tuple[type[Rows], frozenset[int] | None]]] = {
+    columns.RECORDS: (RecordRows, None),
+    columns.MESSAGES: (MessageRows, STORED),
+    columns.ACKS: (AckRows, REMOVED),
+    columns.MARKS: (MarkRows, _MARKING),
+}
+
+
+# ---- batches and files
+
+
+def _batches(file: JournalFile, mode: str) -> Iterator[Row]:
+    for stretch in stretches(file, mode):
+        yield (
+            file.store,
+            file.file,
+            stretch.start,
+            stretch.stop - stretch.start,
+            len(stretch.records),
+            stretch.checksum,
+            stretch.status,
+            stretch.detail,
+        )
+        other = stretch.stop - stretch.start - CONTROL_SIZE - record_bytes(stretch) if stretch.is_batch else 0
+        if other and mode == FAILFAST:
+            raise Malformed(f"{file.path} at {stretch.start}: the batch has records of a type that no broker writes")
+
+
+def _files(file: JournalFile, mode: str) -> Iterator[Row]:
+    records = batches = padding = damaged = size = 0
+    for stretch in stretches(file, mode):
+        length = stretch.stop - stretch.start
+        size = stretch.stop
+        if stretch.is_batch:
+            batches += 1
+            records += len(stretch.records)
+            padding += length - CONTROL_SIZE - record_bytes(stretch)
+        elif stretch.status in columns.DAMAGED:
+            damaged += length
+        else:
+            padding += length
+    yield (
+        file.store,
+        file.file,
+        file.path,
+        size,
+        records,
+        batches,
+        batches * CONTROL_SIZE,
+        padding,
+        damaged,
+        file.state,
+        file.epoch,
+    )

@@ -1,0 +1,54 @@
+"""Amounts in words, and the round ones that an axis names: bytes by 1024, times by the clock, all else by ten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Final
+
+from tandemmq.pipeline.table import size
+
+BYTES: Final = "bytes"
+MILLISECONDS: Final = "ms"
+# Units whose ticks say what they are in; others are named once beside the axis.
+NAMED_BY_TICKS: Final = frozenset({BYTES, MILLISECONDS})
+
+_CLOCK: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms"))
+_MEMORY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def amount(value: float, unit: str) -> str:
+    """(1536, "bytes") -> "1.5 KiB"; (2300, "ms") -> "2.3 s"; (1200, "messages") -> "1,200 messages"."""
+    if unit == BYTES:
+        return size(round(value))
+    if unit == MILLISECONDS:
+        length, name = next((part for part in _CLOCK if value >= part[0]), _CLOCK[-1])
+        return f"{_plain(round(value / length, 1))} {name}"
+    return f"{_plain(value)} {unit}"
+
+
+def ticks(greatest: float, unit: str, most: int) -> list[tuple[float, str]]:
+    """Up to ``most`` + 1 round amounts from 0 to ``greatest``, which is above 0, and how an axis names them: all in
+    one unit; what is only counted without its own. ``most`` is at least 1.
+    """
+    factor, length, name = next(step for step in _steps(unit) if greatest / (step[0] * step[1]) <= most)
+    factors = [number * factor for number in range(int(greatest / (factor * length)) + 1)]
+    return [(factor * length, f"{factor:,} {name}".rstrip()) for factor in factors]
+
+
+def _steps(unit: str) -> Iterator[tuple[int, int, str]]:
+    """Ever longer ones: so many of what has this length and this name."""
+    if unit == BYTES:
+        for power, name in enumerate(_MEMORY):
+            yield from ((factor, 1024**power, name) for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500))
+    elif unit == MILLISECONDS:
+        yield from ((factor, 1, "ms") for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500))
+        yield from ((factor, 1000, "s") for factor in (1, 2, 5, 10, 20, 30))
+        yield from ((factor, 60_000, "min") for factor in (1, 2, 5, 10, 20, 30))
+        yield from ((factor, 3_600_000, "h") for factor in (1, 2, 6, 12))
+    length, name = {BYTES: (1024 ** len(_MEMORY), "EiB"), MILLISECONDS: _CLOCK[0]}.get(unit, (1, ""))
+    yield from ((factor * 10**power, length, name) for power in count() for factor in (1, 2, 5))
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"

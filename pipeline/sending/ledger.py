@@ -1,0 +1,197 @@
+"""How far a replay came, in files that a kill -9 leaves whole: a resumed run sends what is not recorded here.
+
+    STATE/run.json          what is replayed: made once, before the first message is sent
+    STATE/round.json        who sends which slices where; made anew by each run
+    STATE/plan/slice=K/     the messages of slice K, as Parquet, in the order of their numbers
+    STATE/progress/K.json   up to which number the broker confirmed the messages of slice K, and which it refused
+    STATE/lock              held by the run; progress/K.lock by who sends slice K
+
+Each file is written under another name, synced and renamed. All who send see the same directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tandemmq.pipeline.json_files import read_json, write_json
+
+STATE: Final = "replay"  # below the --out of the job
+VERSION: Final = 1
+# A sender whose driver died may live on for a moment.
+LOCK_SECONDS_MAX: Final = 30.0
+_POLL_SECONDS: Final = 0.1
+
+
+class LedgerError(ValueError):
+    """A file of the ledger does not say what it should."""
+
+
+class InUse(OSError):
+    """Another process sends what this one was to send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Messages of one destination, by their numbers from ``first`` to ``last``: what one task sends, one by one."""
+
+    number: int
+    destination_type: str
+    destination: str
+    first: int
+    last: int
+    bytes: int
+    first_id: str
+    last_id: str
+
+    @property
+    def messages(self) -> int:
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``run_id`` and a message's slice and number make the id that it is sent under, in each attempt the same.
+
+    ``asked``: what decides which messages there are. ``addresses``: the brokers of the first attempt.
+    """
+
+    run_id: str
+    asked: dict[str, Any]
+    addresses: tuple[str, ...]
+    slices: tuple[Slice, ...]
+
+    def send_id(self, slice_number: int, number: int) -> str:
+        """For tandemmq-send-id: docs/duplicates.md."""
+        return f"replay-{self.run_id}-{slice_number}:{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The work of the tasks of one run: ``tasks[n]`` are the slices of task n. ``passcode_file`` is read by them."""
+
+    url: str
+    login: str | None
+    passcode_file: str | None
+    per_second_each: float | None
+    to: str | None
+    is_unending: bool
+    tasks: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """All numbers up to ``confirmed`` have their receipt, but those that were ``refused``, each with the reason."""
+
+    confirmed: int = 0
+    refused: dict[int, str] = field(default_factory=dict)
+    attempts: int = 0
+    noted_ms: int = 0
+
+    def is_done(self, slice: Slice) -> bool:
+        return self.confirmed >= slice.last and not self.refused
+
+    def sent(self, slice: Slice) -> int:
+        """How many messages of it are at the broker."""
+        return max(self.confirmed - slice.first + 1, 0) - len(self.refused)
+
+
+class Ledger:
+    """The directory STATE."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        self.plan = self.directory / "plan"
+        self._progress = self.directory / "progress"
+
+    def run(self) -> Run | None:
+        """None: nothing was sent yet, and what is there of a plan may be half of one."""
+        found = _read(self.directory / "run.json")
+        if found is None:
+            return None
+        slices = tuple(Slice(**each) for each in found["slices"])
+        return Run(found["run_id"], found["asked"], tuple(found["addresses"]), slices)
+
+    def begin(self, run: Run) -> None:
+        """From now on the plan is whole."""
+        _write(self.directory / "run.json", asdict(run))
+
+    def round(self) -> Round:
+        found = _read(self.directory / "round.json")
+        if found is None:
+            raise LedgerError(f"{self.directory} has no round.json: the tasks do not see the directory of the driver")
+        return Round(**{**found, "tasks": tuple(map(tuple, found["tasks"]))})
+
+    def begin_round(self, round: Round) -> None:
+        self._progress.mkdir(exist_ok=True)
+        _write(self.directory / "round.json", asdict(round))
+
+    def progress(self, slice_number: int) -> Progress:
+        found = _read(self._progress / f"{slice_number}.json")
+        if found is None:
+            return Progress()
+        return Progress(**{**found, "refused": {int(number): why for number, why in found["refused"].items()}})
+
+    def note(self, slice_number: int, progress: Progress) -> None:
+        """On return it survives a loss of power."""
+        _write(self._progress / f"{slice_number}.json", asdict(progress))
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other run uses this directory meanwhile. Raises InUse."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with _opened(self.directory / "lock") as descriptor:
+            if not _is_locked(descriptor):
+                raise InUse(f"another replay is running with {self.directory.parent}")
+            yield
+
+    @asynccontextmanager
+    async def alone_with(self, slice_number: int) -> AsyncIterator[None]:
+        """No other task sends this slice meanwhile. Raises InUse when one does so for LOCK_SECONDS_MAX longer."""
+        with _opened(self._progress / f"{slice_number}.lock") as descriptor:
+            tries = int(LOCK_SECONDS_MAX / _POLL_SECONDS)
+            while not _is_locked(descriptor):
+                if not (tries := tries - 1):
+                    raise InUse(f"another task sends slice {slice_number} of {self.directory}")
+                await asyncio.sleep(_POLL_SECONDS)
+            yield
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """The lock goes with the descriptor, and so with the process, however it ends."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = read_json(path)
+    except ValueError as error:
+        raise LedgerError(f"{path} cannot be read: {error}") from None
+    if found is None:
+        return None
+    if not isinstance(found, dict) or found.pop("version", None) != VERSION:
+        raise LedgerError(f"{path} is not of version {VERSION}")
+    return found
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    write_json(path, {"version": VERSION, **content})

@@ -1,0 +1,137 @@
+"""A row of ``messages`` as the SEND that makes the same message again. Pure; no Spark, no Arrow.
+
+What STOMP carries is the same afterwards: destination, body to the byte, text or bytes, maps, correlation id, reply-to,
+type, priority, persistence, time of sending, expiration, group. What it does not:
+
+    properties            are texts, whatever type they had
+    Java objects, streams, blobs, temporary destinations   cannot be sent at all: Unsendable
+    a message without a body                               becomes an empty text
+    a property named like a header that means something    is left out (LEFT_OUT)
+    user id, redeliveries, original destination            are the broker's to say
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from tandemmq.broker.protocols.stomp import maps
+from tandemmq.broker.protocols.stomp.destinations import write_destination
+from tandemmq.broker.protocols.stomp.messages import SEND_ID
+from tandemmq.store.records.errors import RecordDamaged, Unencodable
+from tandemmq.store.records.message import SCHEMES, Destination
+from tandemmq.store.records.properties import decode_properties, encode_properties
+
+# The property that says which message this one repeats; one that is there already stays: it tells of the first one.
+ORIGINAL_ID: Final = "originalMessageId"
+# A property of such a name would be taken for what the header of that name means.
+LEFT_OUT: Final = frozenset(
+    (
+        *("amq-msg-type", "content-length", "correlation-id", "destination", "expires", "message-id", "persistent"),
+        *("priority", "receipt", "redelivered", "reply-to", "subscription", "timestamp", "transaction"),
+        *("transformation", "type", "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID", "AMQ_SCHEDULED_CRON"),
+        *("AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULER_ACTION", SEND_ID),
+    )
+)
+SENT_KINDS: Final = ("text", "bytes", "map", "none")
+SENT_TO: Final = ("queue", "topic")
+_KINDS: Final = {scheme: kind for kind, scheme in SCHEMES.items()}
+
+
+class Unsendable(ValueError):
+    """STOMP has no way to say this message."""
+
+
+class Sending(NamedTuple):
+    """What ``client`` is to send."""
+
+    destination: str
+    headers: dict[str, str]
+    body: bytes
+    is_bytes: bool
+
+
+def destination_of(text: str) -> Destination:
+    """``queue://a``, ``topic://a``, or as STOMP writes it; a bare name is a queue. ValueError for anything else."""
+    for scheme in SENT_TO:
+        for prefix in (f"{scheme}://", f"/{scheme}/"):
+            if text.startswith(prefix) and len(text) > len(prefix):
+                return Destination(_KINDS[scheme], text.removeprefix(prefix))
+    if not text or "://" in text or text.startswith("/"):
+        raise ValueError(f"{text!r}: a queue's name is expected, queue://NAME or topic://NAME")
+    return Destination(_KINDS["queue"], text)
+
+
+def sending_of(row: Mapping[str, Any], send_id: str, *, to: str | None = None, is_unending: bool = False) -> Sending:
+    """The SEND for a row: columns as in ``messages``, with ``sent_ms`` and ``expires_ms`` in milliseconds.
+
+    ``send_id``: the value of tandemmq-send-id. ``to``: another destination, as STOMP writes it. ``is_unending``: it
+    does not expire. Raises Unsendable.
+    """
+    if row["destination_type"] not in SENT_TO:
+        raise Unsendable(f"{row['destination_type']} destinations end with the connection that made them")
+    own = Destination(_KINDS[row["destination_type"]], row["destination"])
+    headers = {SEND_ID: send_id, **_properties(row["properties"])}
+    headers.setdefault(ORIGINAL_ID, row["message_id"])
+    for name, column in _FIELDS:
+        if row[column] is not None:
+            headers[name] = str(row[column])
+    headers["persistent"] = "true" if row["persistent"] else "false"
+    if row["reply_to"] is not None:
+        headers["reply-to"] = write_destination(_named(row["reply_to"]))
+    if row["group_id"] is not None:
+        headers["JMSXGroupSeq"] = str(row["group_sequence"] or 0)
+    if row["expires_ms"] is not None and not is_unending:
+        headers["expires"] = str(row["expires_ms"])
+    body, kind = row["body"] or b"", row["body_kind"]
+    if kind == "map":
+        headers["transformation"], body = _map(body)
+    elif kind not in SENT_KINDS:
+        raise Unsendable(f"STOMP has no message with a body of the kind {kind}")
+    elif kind != "bytes" and b"\0" in body:
+        headers["amq-msg-type"] = "text"
+    return Sending(to or write_destination(own), headers, body, kind == "bytes")
+
+
+_FIELDS: Final = (
+    ("correlation-id", "correlation_id"),
+    ("type", "type"),
+    ("priority", "priority"),
+    ("timestamp", "sent_ms"),
+    ("JMSXGroupID", "group_id"),
+)
+
+
+def _properties(found: Mapping[str, str | None] | Iterable[tuple[str, str | None]] | None) -> dict[str, str]:
+    """Arrow gives a map as pairs."""
+    return {name: value for name, value in dict(found or ()).items() if value is not None and name not in LEFT_OUT}
+
+
+def _named(qualified: str) -> Destination:
+    scheme, _, name = qualified.partition("://")
+    return Destination(_KINDS[scheme], name)
+
+
+Form = tuple[str, Callable[[dict[str, Any]], bytes], Callable[[bytes], dict[str, Any]]]
+# JSON loses the order of a list's items of different types, XML has no control characters.
+_FORMS: Final[tuple[Form, ...]] = (
+    ("jms-map-json", maps.write_json, maps.read_json),
+    ("jms-map-xml", maps.write_xml, maps.read_xml),
+)
+
+
+def _map(content: bytes) -> tuple[str, bytes]:
+    """The form in which a map comes back as it was, type by type."""
+    try:
+        entries = decode_properties(content) if content else {}
+        wanted = encode_properties(entries)
+    except (RecordDamaged, Unencodable) as error:
+        raise Unsendable(f"the map cannot be read: {error}") from None
+    for name, write, read in _FORMS:
+        body = write(entries)
+        try:
+            if encode_properties(read(body)) == wanted:
+                return name, body
+        except (ValueError, Unencodable):
+            continue
+    raise Unsendable("no form in which STOMP sends a map keeps what this one holds")

@@ -1,0 +1,55 @@
+"""What Spark runs to send: one row for each task, whose writer sends the slices that are the task's.
+
+A task may run twice, after a failure or at once: the ledger and the ids see to it that each message is stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
+
+from tandemmq.pipeline.sending.slices import send_task
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+NAME: Final = "tandemmq-replay"
+
+
+@dataclass
+class Confirmed(WriterCommitMessage):
+    """How many messages a task sent."""
+
+    messages: int
+
+
+class ReplaySink(DataSource):
+    """Its one option is the ``directory`` of the ledger."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def writer(self, schema: StructType, overwrite: bool) -> ReplayWriter:
+        return ReplayWriter(self.options["directory"])
+
+
+class ReplayWriter(DataSourceWriter):
+    """Pickled to the tasks: it holds nothing but a name."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def write(self, iterator: Iterator[Any]) -> Confirmed:
+        return Confirmed(sum(send_task(self._directory, row[0]) for row in iterator))
+
+
+def send(spark: SparkSession, directory: str, tasks: int) -> None:
+    """Run the round of the ledger in ``directory``, which has so many tasks. Returns when all is confirmed."""
+    spark.dataSource.register(ReplaySink)
+    numbers = spark.range(0, tasks, 1, tasks)
+    numbers.write.format(NAME).option("directory", directory).mode("append").save()

@@ -1,0 +1,198 @@
+"""What a task does: it sends its slices one after the other, in order, over one client that survives failovers.
+
+A slice goes in chunks. Each chunk is sent with at most WINDOW_MESSAGES unconfirmed; when every message of it has its
+receipt, the ledger notes it, and only then the next one begins. So whoever goes on after a crash sends at most one
+chunk again, under the same ids, which the broker knows: a chunk is shorter than the broker's window of ids
+(``failover_producers_audit_depth``, 2048 by default).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from tandemmq.client import BrokerError, Client
+from tandemmq.pipeline.groups import groups
+from tandemmq.pipeline.sending.ledger import Ledger, LedgerError, Round, Run, Slice
+from tandemmq.pipeline.sending.pace import Pace
+from tandemmq.pipeline.sending.sends import Sending, Unsendable, sending_of
+
+WINDOW_MESSAGES: Final = 100
+CHUNK_MESSAGES_MAX: Final = 500
+CHUNK_BYTES_MAX: Final = 8 << 20
+# A slow replay notes what it did so often.
+CHUNK_SECONDS: Final = 5.0
+# Beyond so many refused messages of a slice something else is wrong, and the task fails.
+REFUSED_MAX: Final = 100
+# Rows that are read from the plan at once.
+ROWS_READ: Final = 32
+
+Row = dict[str, Any]
+
+
+class TooManyRefused(Exception):
+    """The broker refuses message after message."""
+
+
+def send_task(directory: str, task: int) -> int:
+    """Send the slices of ``task`` as the round in ``directory`` says; how many messages were confirmed.
+
+    Raises what ``client`` raises when no broker is there, InUse, TooManyRefused, OSError.
+    """
+    ledger = Ledger(directory)
+    round, run = ledger.round(), ledger.run()
+    if run is None:
+        raise LedgerError(f"{directory} has no run.json")
+    slices = {slice.number: slice for slice in run.slices}
+    return asyncio.run(_send([slices[number] for number in round.tasks[task]], ledger, run, round))
+
+
+async def _send(slices: Iterable[Slice], ledger: Ledger, run: Run, round: Round) -> int:
+    sender = _Sender(ledger, run, round)
+    try:
+        return sum([await sender.send(slice) for slice in slices])
+    finally:
+        await sender.close()
+
+
+class _Sender:
+    """One connection of one task."""
+
+    def __init__(self, ledger: Ledger, run: Run, round: Round) -> None:
+        self._ledger = ledger
+        self._run = run
+        self._round = round
+        self._pace = Pace(round.per_second_each)
+        self._chunk_messages = CHUNK_MESSAGES_MAX
+        if round.per_second_each is not None:
+            self._chunk_messages = min(max(int(round.per_second_each * CHUNK_SECONDS), 1), CHUNK_MESSAGES_MAX)
+        self._client: Client | None = None
+
+    async def send(self, slice: Slice) -> int:
+        """What is left of the slice; how many messages were confirmed."""
+        confirmed = 0
+        async with self._ledger.alone_with(slice.number):
+            progress = self._ledger.progress(slice.number)
+            progress = replace(progress, attempts=progress.attempts + 1)
+            done = progress.confirmed
+            again = progress.refused
+            left = (row for row in self._rows(slice) if row["number"] > done or row["number"] in again)
+            for chunk in chunks(left, self._chunk_messages):
+                refused = await self._send_chunk(slice, chunk)
+                confirmed += len(chunk) - len(refused)
+                numbers = {row["number"] for row in chunk}
+                progress = replace(
+                    progress,
+                    confirmed=max(progress.confirmed, *numbers),
+                    refused={n: why for n, why in progress.refused.items() if n not in numbers} | refused,
+                    noted_ms=time.time_ns() // 1_000_000,
+                )
+                self._ledger.note(slice.number, progress)
+                if len(progress.refused) > REFUSED_MAX:
+                    _, why = progress.refused.popitem()
+                    raise TooManyRefused(
+                        f"more than {REFUSED_MAX} messages of {slice.destination} were refused, the last one: {why}"
+                    )
+            if progress.confirmed < slice.last:
+                raise LedgerError(f"the plan of slice {slice.number} ends at {progress.confirmed}, not at {slice.last}")
+        return confirmed
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    def _rows(self, slice: Slice) -> Iterator[Row]:
+        last = 0
+        for row in rows_of(self._ledger.plan / f"slice={slice.number}"):
+            if row["number"] == last:
+                continue  # the sources had it twice
+            if row["number"] < last:
+                raise LedgerError(f"the plan of slice {slice.number} is not in order at {row['number']}")
+            last = row["number"]
+            yield row
+
+    async def _send_chunk(self, slice: Slice, chunk: list[Row]) -> dict[int, str]:
+        """The numbers that were refused, and why; all others have their receipt."""
+        sendings, refused = self._sendings(slice, chunk)
+        if not sendings:
+            return refused
+        client = await self._connected()
+        try:
+            for each in sendings.values():
+                if wait := self._pace.take():
+                    await asyncio.sleep(wait)
+                await client.send(each.destination, each.body, each.headers, is_bytes=each.is_bytes)
+            await client.flush()
+        except BrokerError:
+            return refused | await self._send_one_by_one(sendings)
+        return refused
+
+    def _sendings(self, slice: Slice, chunk: list[Row]) -> tuple[dict[int, Sending], dict[int, str]]:
+        sendings: dict[int, Sending] = {}
+        refused: dict[int, str] = {}
+        for row in chunk:
+            number = row["number"]
+            try:
+                sendings[number] = sending_of(
+                    row,
+                    self._run.send_id(slice.number, number),
+                    to=self._round.to,
+                    is_unending=self._round.is_unending,
+                )
+            except Unsendable as error:
+                refused[number] = f"{row['message_id']}: {error}"
+        return sendings, refused
+
+    async def _send_one_by_one(self, sendings: dict[int, Sending]) -> dict[int, str]:
+        """Some of them were refused, or ended the connection: find out which. What was stored before is not stored
+        again, for it has the same id."""
+        refused: dict[int, str] = {}
+        await self.close()
+        for number, each in sendings.items():
+            client = await self._connected()
+            await asyncio.sleep(self._pace.take())
+            try:
+                await client.send_confirmed(each.destination, each.body, each.headers, is_bytes=each.is_bytes)
+            except BrokerError as error:
+                refused[number] = str(error)
+                await self.close()
+                if len(refused) > REFUSED_MAX:
+                    raise TooManyRefused(
+                        f"more than {REFUSED_MAX} messages were refused, the last one: {error}"
+                    ) from error
+        return refused
+
+    async def _connected(self) -> Client:
+        if self._client is None:
+            round = self._round
+            passcode = None if round.passcode_file is None else passcode_in(round.passcode_file)
+            client = Client(round.url, login=round.login, passcode=passcode, window=WINDOW_MESSAGES)
+            await client.connect()
+            self._client = client
+        return self._client
+
+
+def passcode_in(path: str) -> str:
+    """The first line of a file."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    return lines[0] if lines else ""
+
+
+def rows_of(directory: Path) -> Iterator[Row]:
+    """The rows of the Parquet files of a directory, file by file; a few are in memory at once."""
+    import pyarrow.parquet as parquet
+
+    for path in sorted(directory.glob("*.parquet")):
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=ROWS_READ):
+                yield from batch.to_pylist()
+
+
+def chunks(rows: Iterable[Row], messages_max: int) -> Iterator[list[Row]]:
+    """At most ``messages_max`` rows together, and at most CHUNK_BYTES_MAX of bodies unless one alone has more."""
+    return groups(rows, lambda row: len(row["body"] or b""), CHUNK_BYTES_MAX, messages_max)

@@ -1,0 +1,83 @@
+"""The data source "tandemmq": ``spark.read`` and ``spark.readStream``, ``.format("tandemmq").load(path)``.
+
+Planned in one Python process beside the driver, read in the workers; both import this package by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from tandemmq.pipeline import columns
+from tandemmq.pipeline.options import BadOption, Options, StreamOptions, table_of
+from tandemmq.pipeline.parts import Files, packed, record_batches_of
+from tandemmq.pipeline.stores import journal_files
+from tandemmq.pipeline.stream import JournalStreamReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+NAME: Final = "tandemmq"
+
+
+class JournalDataSource(DataSource):
+    """Register it with ``pipeline.register``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return columns.ddl(table_of(self.options))
+
+    def reader(self, schema: StructType) -> JournalReader:
+        options = Options.of(self.options)
+        _demand_paths(options)
+        return JournalReader(options, tuple(_checked(schema, options.table)))
+
+    def streamReader(self, schema: StructType) -> JournalStreamReader:
+        options = StreamOptions.of(self.options)
+        _demand_paths(options.read)
+        return JournalStreamReader(options, tuple(_checked(schema, options.read.table)))
+
+
+def _demand_paths(options: Options) -> None:
+    if not options.paths:
+        raise BadOption("load() takes the directory of a store, or several")
+
+
+def _checked(schema: StructType, table: str) -> Iterator[str]:
+    """The names of the columns that are wanted: a part of the table, each with its own type."""
+    known = {name: kind.lower().replace(" ", "") for name, kind in columns.COLUMNS[table]}
+    for wanted in schema.fields:
+        kind = wanted.dataType.simpleString()
+        if known.get(wanted.name) != kind:
+            raise BadOption(f"{table} has no column {wanted.name} of type {kind}; its schema is: {columns.ddl(table)}")
+        yield wanted.name
+
+
+class JournalReader(DataSourceReader):
+    """Plans the files and reads them, as they were when it was asked to plan."""
+
+    def __init__(self, options: Options, names: tuple[str, ...]) -> None:
+        self._options = options
+        self._names = names
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        found = journal_files(
+            options.paths,
+            is_tail_wanted=options.is_tail_wanted,
+            first=options.first,
+            last=options.last,
+            access=options.access,
+        )
+        return [Files(files) for files in packed(found)] or [Files(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Files), "partitions made them"
+        for file in partition.files:
+            yield from record_batches_of(file, self._options, self._names)

@@ -1,0 +1,130 @@
+"""Numbers and strings at many places of a buffer, read all at once: what the lockstep decoder is made of.
+
+A place may lie anywhere, also outside of the buffer, where what is read means nothing. Whoever reads goes forward only
+and checks at the end whether it ended where it should: until then nothing of it counts.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+# No layout is longer than this: shorter buffers are filled up, so that each can be read.
+LAYOUT_BYTES_MAX: Final = 64
+# Varints are read up to this many bytes, which is 28 bits: no length in a journal file needs more.
+VARINT_BYTES_MAX: Final = 4
+
+BYTE: Final = np.dtype("u1")
+_WORD: Final = np.dtype("<i8")
+
+Spans = tuple[np.ndarray, np.ndarray]  # where each begins, and where it ends; equal: there is none
+
+
+class Optional(NamedTuple):
+    """A field that some records do not have: empty spans there, and ``is_there`` tells these from empty ones."""
+
+    is_there: np.ndarray
+    spans: Spans
+
+
+class Bytes:
+    """A buffer to be read at many places. What begins before ``limit`` can be read in every layout."""
+
+    __slots__ = ("_arrow", "_buffer", "bytes", "limit", "size")
+
+    def __init__(self, buffer: bytes) -> None:
+        self._buffer = buffer if len(buffer) >= LAYOUT_BYTES_MAX else buffer.ljust(LAYOUT_BYTES_MAX, b"\0")
+        self._arrow = pa.py_buffer(self._buffer)
+        self.bytes = np.frombuffer(self._buffer, np.uint8)
+        self.size = len(self._buffer)
+        self.limit = self.size - LAYOUT_BYTES_MAX
+
+    def at(self, layout: np.dtype, places: np.ndarray) -> np.ndarray:
+        """What stands at ``places`` in this ``layout``, whose fields follow each other without a hole."""
+        last = self.size - layout.itemsize
+        # As bytes that mean nothing yet, which numpy moves five times as fast as fields.
+        everywhere = np.ndarray((last + 1,), f"V{layout.itemsize}", self._buffer, strides=(1,))
+        return everywhere[np.minimum(np.maximum(places, 0), last)].view(layout)
+
+    def words(self, places: np.ndarray) -> np.ndarray:
+        """Eight bytes at each of ``places``, the first of them the lowest of a number."""
+        return self.at(_WORD, places)
+
+    def slices(self, spans: Spans) -> pa.Array:
+        """The bytes of each span, as Arrow's binary."""
+        starts, stops = spans
+        count = len(starts)
+        # Arrow's offsets with what lies between the spans as elements of their own, which are not used.
+        edges = np.empty(2 * count + 1, np.int32)
+        edges[0 : 2 * count : 2] = first = np.minimum(np.maximum(starts, 0), self.size)
+        edges[1 : 2 * count : 2] = np.minimum(np.maximum(stops, first), self.size)
+        edges[2 * count] = self.size
+        between = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(edges), self._arrow])
+        return between.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+
+    def is_ascii(self, *spans: Spans) -> np.ndarray:
+        """Which rows have nothing but ASCII in all their spans."""
+        found = np.ones(len(spans[0][0]), np.bool_)
+        for each in spans:
+            found &= is_ascii(self.slices(each))
+        return found
+
+
+def varints(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What words begin with: the values, how long each is, and which are no longer than VARINT_BYTES_MAX."""
+    values = words & 0x7F
+    sizes = np.ones(len(words), np.int64)
+    goes_on = (words & 0x80) != 0
+    for number in range(1, VARINT_BYTES_MAX):
+        if not goes_on.any():
+            break
+        words = words >> 8
+        values += np.where(goes_on, (words & 0x7F) << 7 * number, 0)
+        sizes += goes_on
+        goes_on &= (words & 0x80) != 0
+    return values, sizes, ~goes_on
+
+
+def only(is_there: np.ndarray, spans: Spans) -> Spans:
+    """``spans``, empty where ``is_there`` says no."""
+    return np.where(is_there, spans[0], 0), np.where(is_there, spans[1], 0)
+
+
+def is_ascii(slices: pa.Array) -> np.ndarray:
+    """Which of Arrow's binaries, as ``Bytes.slices`` makes them, have nothing but ASCII."""
+    found = np.ones(len(slices), np.bool_)
+    _, offsets, content = slices.buffers()
+    if content is None or not content.size:
+        return found
+    data = np.frombuffer(content, np.uint8)
+    if data.max() < 0x80:
+        return found
+    edges = np.frombuffer(offsets, np.int32, len(slices) + 1)
+    found[np.searchsorted(edges, np.flatnonzero(data > 0x7F), "right") - 1] = False
+    return found
+
+
+def strings(slices: pa.Array, is_there: np.ndarray | None = None) -> pa.Array:
+    """``slices`` as strings, which they must be; null where ``is_there`` says no. Shares their memory."""
+    _, offsets, content = slices.buffers()
+    return pa.Array.from_buffers(pa.string(), len(slices), [_validity(is_there), offsets, content])
+
+
+def numbers(values: np.ndarray, type: pa.DataType, is_there: np.ndarray | None = None) -> pa.Array:
+    """Numbers or times of a fixed width, null where ``is_there`` says no."""
+    whole = np.ascontiguousarray(values, np.dtype(f"i{type.bit_width // 8}"))
+    return pa.Array.from_buffers(type, len(whole), [_validity(is_there), pa.py_buffer(whole)])
+
+
+def booleans(values: np.ndarray, is_there: np.ndarray | None = None) -> pa.Array:
+    return pa.Array.from_buffers(pa.bool_(), len(values), [_validity(is_there), _bits(values)])
+
+
+def _validity(is_there: np.ndarray | None) -> pa.Buffer | None:
+    return None if is_there is None or is_there.all() else _bits(is_there)
+
+
+def _bits(values: np.ndarray) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(values, bitorder="little"))

@@ -1,0 +1,187 @@
+"""A journal file from its first byte to its last, as stretches that leave nothing out: batches, damage, padding.
+
+Reads only, takes no lock, and needs neither Spark nor Arrow. The stretches of a file follow each other without a hole,
+so their lengths add up to its size: what a report counts can be checked against the directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from tandemmq.journal.errors import JournalCorrupt
+from tandemmq.journal.format import (
+    CONTROL,
+    CONTROL_MARK,
+    CONTROL_SIZE,
+    END_RECORD,
+    END_RECORD_SIZE,
+    Records,
+    locate_records,
+)
+from tandemmq.journal.scan import Batch, Scan
+from tandemmq.pipeline import columns
+from tandemmq.pipeline.places import Access, Opened, open_file
+from tandemmq.store.records.commands import encode_trace
+
+CHUNK_BYTES: Final = 1 << 20
+# The trace behind the end of a file that a rotation left (store.damage.report), which is too much to import on a
+# worker.
+_NEXT: Final = b"TANDEMMQ-NEXT "
+_NEXT_WITHIN: Final = len(encode_trace(None)) + 4 + len(_NEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFile:
+    """A journal file to be read. ``end``: where a successor's header says that it ends; None when none says so.
+
+    ``openwire`` is the version of its bodies, None when no header tells (they are tried then). ``is_current``: a
+    broker may be writing it. ``size`` is for planning only: the walk sees what is there when it begins.
+
+    ``start`` and ``stop``, which are borders of stretches, make it a part of a file: the stretches that begin at
+    ``start`` or behind it, and before ``stop`` (None: all). ``access`` says how a remote path is reached, and may hold
+    a secret.
+    """
+
+    path: str
+    store: str
+    file: int
+    size: int
+    end: int | None = None
+    epoch: int | None = None
+    openwire: int | None = None
+    is_current: bool = False
+    start: int = 0
+    stop: int | None = None
+    access: Access = field(default=(), repr=False)
+
+    @property
+    def state(self) -> str:
+        return columns.CURRENT if self.is_current else columns.CLOSED
+
+
+NO_RECORDS: Final = Records(b"", 0, [], [])
+
+
+class Stretch(NamedTuple):
+    """Bytes ``start`` to ``stop``; ``records`` are (offset of the header, payload), of batches that count only."""
+
+    start: int
+    stop: int
+    status: str
+    records: Records = NO_RECORDS
+    checksum: int | None = None
+    detail: str | None = None
+
+    @property
+    def is_batch(self) -> bool:
+        return self.status in (columns.OK, columns.UNSUMMED)
+
+
+def walk(file: JournalFile) -> Iterator[Stretch]:
+    """All of a file or part, in order. Damage is a stretch of its own, and the walk goes on at the next good batch.
+
+    Of the current file what is whole counts, and the rest is padding: it may be on its way. Raises FileNotFoundError.
+    """
+    for stretch in _from_start(file):
+        if file.stop is not None and stretch.start >= file.stop:
+            return
+        yield stretch
+
+
+def _from_start(file: JournalFile) -> Iterator[Stretch]:
+    source = open_file(file.path, file.access)
+    try:
+        size = source.size()
+        end = None if file.end is None else min(file.end, size)
+        at = file.start
+        if end is None or at < end:
+            damage: list[JournalCorrupt] = []
+            found = Scan(
+                lambda: source,
+                file.file,
+                at,
+                end,
+                is_live=file.is_current and end is None,
+                on_corrupt=damage.append,
+                decode=locate_records,
+            )
+            for batch in found:
+                yield from (_damage(source, corruption) for corruption in damage)
+                damage.clear()
+                yield _batch(batch)
+                at = batch.end
+            for corruption in damage:
+                yield _damage(source, corruption)
+                at = corruption.stop
+        if end is not None:
+            for batch in Scan(lambda: source, file.file, max(end, file.start), is_live=True, decode=locate_records):
+                at = batch.end
+                if all(_NEXT in payload[:_NEXT_WITHIN] for _, payload in batch.records):
+                    yield _batch(batch)  # whoever rotated says so behind the end
+                else:
+                    text = f"a successor's header ends the file at {end}"
+                    yield Stretch(batch.offset, batch.end, columns.BEHIND_THE_END, NO_RECORDS, batch.checksum, text)
+        yield from _rest(source, at, size, is_torn_possible=end is None and not file.is_current)
+    finally:
+        source.release()
+
+
+def _batch(batch: Batch) -> Stretch:
+    status = columns.OK if batch.checksum > 0 else columns.UNSUMMED
+    assert isinstance(batch.records, Records), "the scan was asked to leave them in place"
+    return Stretch(batch.offset, batch.end, status, batch.records, batch.checksum)
+
+
+def _damage(source: Opened, corruption: JournalCorrupt) -> Stretch:
+    """One whole batch whose checksum is wrong, or a gap: bytes that cannot be read."""
+    control = source.read(corruption.start, CONTROL_SIZE)
+    status, checksum = columns.GAP, None
+    if len(control) == CONTROL_SIZE:
+        mark, length, stored = CONTROL.unpack(control)
+        if mark == CONTROL_MARK and corruption.start + CONTROL_SIZE + length == corruption.stop:
+            status, checksum = columns.BAD_SUM, stored
+    return Stretch(corruption.start, corruption.stop, status, NO_RECORDS, checksum, corruption.reason)
+
+
+def _rest(source: Opened, at: int, size: int, *, is_torn_possible: bool) -> Iterator[Stretch]:
+    """What stands behind the last batch: an end mark, a write that was not finished, space that waits for use."""
+    if source.read(at, END_RECORD_SIZE) == END_RECORD:
+        yield Stretch(at, at + END_RECORD_SIZE, columns.END)
+        at += END_RECORD_SIZE
+    elif is_torn_possible and (torn := _last_written(source, at, size)) > at:
+        yield Stretch(at, torn, columns.TORN, NO_RECORDS, None, "a write that was not finished, promised to nobody")
+        at = torn
+    if at < size:
+        yield Stretch(at, size, columns.PADDING)
+
+
+def _last_written(source: Opened, start: int, stop: int) -> int:
+    """Where the zeros begin that the bytes between ``start`` and ``stop`` end with. Holes take no time."""
+    while stop > start:
+        stop = _hole_before(source, start, stop)
+        begin = max(start, stop - CHUNK_BYTES)
+        kept = len(source.read(begin, stop - begin).rstrip(b"\0"))
+        if kept:
+            return begin + kept
+        stop = begin
+    return start
+
+
+def _hole_before(source: Opened, start: int, stop: int) -> int:
+    """Where the hole begins that ends at ``stop``, ``stop`` itself if none does: the first place behind ``start`` from
+    which on no data comes before ``stop``."""
+    low, high = start, stop
+    while low < high:
+        middle = (low + high) // 2
+        if source.data_from(middle) >= stop:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def record_bytes(stretch: Stretch) -> int:
+    """What the records of a batch take, each with its header."""
+    return sum(stretch.records.stops) - sum(stretch.records.starts)

@@ -1,0 +1,111 @@
+"""What brokers promised their clients in words, and whether it held (design: the product's promises).
+
+    a receipt for a message           it is delivered, or still there at the end        lost
+    a receipt for an acknowledgement  it is not delivered again by who comes later      came back
+    a commit                          all of its messages, or none                      torn
+    a message sent again              it is there once                                  twice
+    one producer, one queue           delivered in the order of sending                 out of order
+
+Everything is noted when a broker sends it, whether the client gets it or not. A deposed broker that still delivers
+what it has in memory breaks nothing; a receipt of its own would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+#: How many violations of one kind are reported.
+TOLD_MAX = 5
+
+
+class Promises:
+    """Records promises and checks them. ``broken``: a sentence for each broken promise."""
+
+    def __init__(self) -> None:
+        self.broken: list[str] = []
+        self.sent: dict[str, tuple[str, str, int]] = {}  # id -> (queue, producer, sequence)
+        self.receipted: dict[str, str] = {}  # id -> who said so
+        self.confirmed: dict[str, int] = {}  # id -> the epoch in which its acknowledgement was confirmed
+        self.acknowledged: set[str] = set()  # asked for, confirmed or not
+        self.delivered: set[str] = set()
+        self.drained: dict[str, list[str]] = {}  # queue -> ids, at the end
+        self.unordered: set[str] = set()
+        self._units: dict[str, tuple[str, ...]] = {}  # a transaction that was tried once -> its ids
+
+    # ---- what clients do
+
+    def will_send(self, message_id: str, queue: str, producer: str, sequence: int) -> None:
+        self.sent[message_id] = (queue, producer, sequence)
+
+    def will_acknowledge(self, ids: Iterable[str]) -> None:
+        self.acknowledged.update(ids)
+
+    def gave_up(self, unit: str, ids: tuple[str, ...]) -> None:
+        """Its client never asks again whether that was committed."""
+        self._units[unit] = ids
+
+    def may_be_reordered(self, ids: Iterable[str]) -> None:
+        """A broker refused them, and took others that were sent after."""
+        self.unordered.update(ids)
+
+    # ---- what brokers say
+
+    def stored(self, ids: Iterable[str], who: str) -> None:
+        """A receipt for messages."""
+        for message_id in ids:
+            self.receipted.setdefault(message_id, who)
+
+    def removed(self, ids: Iterable[str], epoch: int) -> None:
+        """A receipt for acknowledgements."""
+        for message_id in ids:
+            self.confirmed.setdefault(message_id, epoch)
+
+    def gave(self, message_id: str, epoch: int, who: str) -> None:
+        """A delivery."""
+        self.delivered.add(message_id)
+        confirmed = self.confirmed.get(message_id)
+        # A deposed master may still deliver what it has in memory.
+        if confirmed is not None and epoch >= confirmed:
+            self._break(f"came back: {message_id}, acknowledged in epoch {confirmed}, was delivered again by {who}")
+
+    def drained_from(self, queue: str, message_id: str) -> None:
+        """What is left at the end, in order; each once."""
+        ids = self.drained.setdefault(queue, [])
+        if message_id in ids:
+            self._break(f"twice: {message_id} is in {queue} more than once")
+        ids.append(message_id)
+
+    # ---- at the end
+
+    def check(self) -> None:
+        """Everything is drained now."""
+        left = {message_id for ids in self.drained.values() for message_id in ids}
+        for message_id, who in self.receipted.items():
+            if message_id not in left and message_id not in self.acknowledged:
+                self._break(f"lost: {message_id}, for which {who} gave a receipt")
+        for message_id in left:
+            if message_id not in self.sent:
+                self._break(f"nobody sent {message_id}")
+        for unit, ids in self._units.items():
+            there = [message_id for message_id in ids if message_id in left or message_id in self.delivered]
+            if there and len(there) < len(ids):
+                self._break(f"torn: of transaction {unit} there is {', '.join(there)} and not all of {', '.join(ids)}")
+        for queue, drained in self.drained.items():
+            self._check_order(queue, drained)
+
+    def _check_order(self, queue: str, ids: list[str]) -> None:
+        last: dict[str, int] = {}
+        for message_id in ids:
+            if message_id in self.unordered or message_id not in self.sent:
+                continue
+            _, producer, sequence = self.sent[message_id]
+            if sequence < last.get(producer, -1):
+                self._break(
+                    f"out of order: {message_id} comes after number {last[producer]} of its producer in {queue}"
+                )
+            last[producer] = sequence
+
+    def _break(self, text: str) -> None:
+        kind = text.partition(":")[0]
+        if sum(known.startswith(kind) for known in self.broken) < TOLD_MAX:
+            self.broken.append(text)

@@ -1,0 +1,223 @@
+"""Faults that wait for a step: promotions that come to nothing, and volumes and locks that hang from a moment on.
+
+promotion   The master goes: asleep, killed, hung, or by a handover. Of the promotions that follow, up to three in a row
+            meet something at a step that is drawn: they die, with or without their host, fail, sleep or hang. So the
+            second and the third may come to nothing while the first master still sleeps, and it wakes up after all.
+hang        A host's volume, or what it asks about locks, hangs from a step on: while it stands by, when it was just
+            granted the lock, at each step of a promotion, as master, while it hands over or lets go.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from tandemmq.simulator.faults import Faults
+from tandemmq.simulator.node import Node
+from tandemmq.simulator.steps import PROMOTION, Step, Steps, Trap
+
+#: Of promotions that come to nothing, so many in a row.
+IN_A_ROW: Final = (1, 1, 2, 2, 3)
+#: At the call that ends a step, so often; when it begins, so often; else at a call between.
+AT_END_SHARE: Final = 0.3
+AT_BEGIN_SHARE: Final = 0.15
+#: What is under way when something happens to its process still arrives: so often it happens just then.
+UNDER_WAY_SHARE: Final = 0.3
+UNDER_WAY_SECONDS: Final = 0.001
+#: One who sleeps, does for so much longer than the promotions that come to nothing meanwhile.
+OVERSLEPT_SECONDS_MAX: Final = 12.0
+#: A hang ends with the calm, so often; else after a while.
+UNTIL_CALM_SHARE: Final = 0.4
+#: When the master goes after a trap was set.
+GOES_SECONDS_MAX: Final = 1.0
+#: A handover is asked for while something else is under way, so often.
+HANDOVER_SHARE: Final = 0.2
+
+HOWS: Final = ("killed", "killed", "fails", "fails", "stopped", "frozen", "hangs", "its host", "power")
+UNSYNCED: Final = "killed at its sync"
+GOES: Final = ("frozen", "frozen", "frozen", "killed", "hangs", "handover", UNSYNCED)
+#: What a master wrote and did not sync is to count when everything loses power: so often.
+POWER_SHARE: Final = 0.5
+GOES_AND_COMES: Final = ("killed", "handover")
+#: Steps at which something may begin to hang; a promotion's as often as all others.
+HANGS_AT: Final = (
+    *(Step.STARTING, Step.STANDBY, Step.STANDBY, Step.GRANTED, Step.GRANTED, Step.GRANTED),
+    *(Step.MASTER, Step.MASTER, Step.HANDOVER, Step.HANDOVER, Step.RELEASING),
+    *PROMOTION,
+)
+VOLUME: Final = "volume"
+LOCK_SERVER: Final = "lock server"
+HANGING: Final = (VOLUME, LOCK_SERVER)
+
+
+def promotion(faults: Faults) -> None:
+    """The master goes, and up to three promotions after it meet a fault."""
+    chance = faults.world.random
+    goes = chance.choice(GOES)
+    hows = [chance.choice(HOWS) for _ in range(chance.choice(IN_A_ROW))]
+    steps = [chance.choice(PROMOTION) for _ in hows]
+    if goes == UNSYNCED and chance.random() < POWER_SHARE:  # when what it wrote counts
+        hows, steps = ["power"], [chance.choice((Step.SYNCED, Step.FENCE_CHECKED, Step.PROMOTED))]
+    wakes: list[Callable[[], None]] = []
+
+    def set_next() -> None:
+        if faults.is_over:
+            return
+        if not hows:
+            for wake in wakes:
+                faults.world.after(OVERSLEPT_SECONDS_MAX * chance.random(), wake)
+            return
+        how, step = hows.pop(), steps.pop()
+        faults.site.traps.set(Trap(step, some_calls(faults, step), partial(strike, how=how, step=step)))
+
+    def strike(met: Steps, how: str, step: Step) -> int | None:
+        node = faults.site.node_of(met)
+        faults.site.tally.add("promotion steps", f"{step.value}: {how}")
+        faults.happened("promotion", f"{node.name}, {step.value}: {how}")
+        if chance.random() < HANDOVER_SHARE:
+            _ask_for_handover(faults)
+        set_next()
+        if how == "fails":
+            return chance.choice((errno.EIO, errno.EIO, errno.ESTALE, errno.ENOSPC))
+        _soon(faults, met, lambda: _do(faults, node, how))
+        return None
+
+    set_next()
+    faults.world.after(GOES_SECONDS_MAX * chance.random(), lambda: make_room(faults, goes, wakes))
+
+
+def hang(faults: Faults) -> None:
+    """A volume or a lock server hangs for one broker, at a step that is drawn."""
+    chance = faults.world.random
+    seconds = None if chance.random() < UNTIL_CALM_SHARE else faults.some_seconds()
+    set_hang(faults, chance.choice(HANGING), chance.choice(HANGS_AT), seconds)
+
+
+def set_hang(
+    faults: Faults,
+    what: str,
+    step: Step,
+    seconds: float | None,
+    *,
+    goes: Sequence[str] = (*GOES_AND_COMES, "killed", "frozen"),
+    told: Callable[[Node], None] = lambda node: None,
+) -> None:
+    """Have it hang for whoever is the next at that step, for so long (None: until all is mended); and see to it that
+    somebody comes there: in what way a master goes for that, is one of ``goes``. ``told`` is called with the node that
+    it met."""
+    chance = faults.world.random
+
+    def spring(met: Steps) -> None:
+        node = faults.site.node_of(met)
+
+        def begin() -> None:
+            if node.process is not met.process:
+                return
+            told(node)
+            mend = (faults.hang_volume if what == VOLUME else faults.hang_lock_server)(node)
+            faults.site.tally.add("hangs", f"{step.value}: {what}")
+            until = "until the calm" if seconds is None else f"for {seconds:.2f} s"
+            faults.happened("hang", f"the {what} hangs for {node.name}, {step.value}, {until}")
+            if seconds is not None:
+                faults.world.after(seconds, mend)
+            if step is Step.STANDBY:  # so that one who hangs may be given the lock
+                go_soon(chance.choice(goes))
+            elif chance.random() < HANDOVER_SHARE:
+                _ask_for_handover(faults)
+
+        _soon(faults, met, begin)
+
+    def go_soon(how: str) -> None:
+        faults.world.after(GOES_SECONDS_MAX * chance.random(), lambda: make_room(faults, how, []))
+
+    faults.site.traps.set(Trap(step, some_calls(faults, step), spring))
+    if step in (Step.STARTING, Step.RELEASING):
+        faults.world.after(GOES_SECONDS_MAX * chance.random(), lambda: _disturb(faults))
+    elif step is Step.HANDOVER:
+        go_soon("handover")
+    elif step in (Step.GRANTED, *PROMOTION):
+        go_soon(chance.choice(goes))
+
+
+def some_calls(faults: Faults, step: Step) -> int | None:
+    """Where in a step."""
+    at = faults.world.random.random()
+    if at < AT_END_SHARE:
+        return None
+    return 0 if at < AT_END_SHARE + AT_BEGIN_SHARE else faults.world.random.randint(1, step.calls_max)
+
+
+def make_room(faults: Faults, how: str, wakes: list[Callable[[], None]]) -> None:
+    """The master goes, so that somebody else is promoted; ``wakes`` gets what wakes up one who sleeps."""
+    master = next((node for node in faults.site.nodes if node.is_master), None)
+    if master is None or faults.is_over:
+        return
+    faults.site.tally.add("masters that went", how)
+    faults.site.tell(f"the master {master.name}: {how}")
+    if how == UNSYNCED:
+
+        def spring(met: Steps) -> None:
+            node = faults.site.node_of(met)
+            _soon(faults, met, lambda: faults.kill_node(node))
+
+        faults.site.traps.set(Trap(Step.MASTER, None, spring))
+    elif how == "handover":
+        master.hand_over()
+    elif how == "frozen":
+        wakes.append(faults.freeze(master))
+    elif how == "hangs":
+        wakes.append(faults.hang_volume(master))
+    else:
+        faults.kill_node(master)
+
+
+def _do(faults: Faults, node: Node, how: str) -> None:
+    if how == "killed":
+        faults.kill_node(node)
+    elif how == "its host":
+        faults.kill_host(node)
+    elif how == "power":
+        faults.lose_power()
+    else:
+        act = {"stopped": faults.pause, "frozen": faults.freeze, "hangs": faults.hang_volume}[how]
+        faults.world.after(faults.some_seconds(), act(node))
+
+
+def _disturb(faults: Faults) -> None:
+    """The master has to let go, and begins anew: somebody takes its lock away, or it is killed."""
+    if faults.is_over:
+        return
+    if faults.world.random.random() < 0.5:
+        make_room(faults, "killed", [])
+        return
+    faults.site.is_lock_harmed = True
+    faults.site.tell("the lock is forgotten")
+    faults.site.server.unlock_all(lambda _: True)
+    faults.site.database.empty_row()
+
+
+def _ask_for_handover(faults: Faults) -> None:
+    master = next((node for node in faults.site.nodes if node.is_master), None)
+    if master is not None and not faults.is_over:
+        faults.happened("handover", f"{master.name} is asked to hand over")
+        master.hand_over()
+
+
+def _soon(faults: Faults, met: Steps, act: Callable[[], None]) -> None:
+    """Now, before the thread that came there goes on; or in a moment, while what it asked for is under way."""
+    world = faults.world
+    process = met.process
+
+    def act_on_the_living() -> None:
+        if not process.is_dead and not faults.is_over:
+            act()
+
+    if world.random.random() < UNDER_WAY_SHARE:
+        world.after(UNDER_WAY_SECONDS * world.random.random(), act_on_the_living)
+        return
+    world.after(0.0, act_on_the_living)
+    thread = world.current
+    if thread is not None and thread.process is process and thread.may_wait:
+        process.sleep(0.0)

@@ -1,0 +1,215 @@
+"""Where a broker is in its life, to the call of its disk, and traps that spring there.
+
+    starting -> standing by -> granted -> a promotion -> master -> handing over, or releasing -> starting
+
+A promotion's steps are known from what it reports ("fenced", "header") and from the disk calls of the threads that
+promote: the link that is the fence, the write of the header, its sync, the fence check. A trap waits for the n-th call
+of a step, or for the call that would end it; when the step ends before, it springs then. So each step is met as often
+as it is drawn, however many calls it has.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from tandemmq.journal.files import file_id
+from tandemmq.simulator.kernel import Process
+
+
+class Step(Enum):
+    """``value`` is what reports show; ``calls_max``: about as many calls of the disk as there are in it."""
+
+    STARTING = "starting", 20
+    STANDBY = "standing by", 60
+    GRANTED = "granted", 3  # the server gave us the lock; we may not know it yet
+    FENCING = "before the link", 12
+    LINKED = "after the link", 6  # with several stores: between their fences
+    READING = "before the header", 25
+    WRITTEN = "before the header's sync", 1
+    SYNCED = "before the look", 1
+    FENCE_CHECKED = "after the look", 8  # repairs, rollbacks, the headers of other stores
+    PROMOTED = "before serving", 2
+    MASTER = "master", 80
+    HANDOVER = "handing over", 12
+    RELEASING = "releasing", 3
+
+    calls_max: int
+
+    def __new__(cls, shown: str, calls_max: int) -> Step:
+        step = object.__new__(cls)
+        step._value_ = shown
+        step.calls_max = calls_max
+        return step
+
+
+#: The steps of a promotion, in order.
+PROMOTION: Final = (
+    Step.FENCING,
+    Step.LINKED,
+    Step.READING,
+    Step.WRITTEN,
+    Step.SYNCED,
+    Step.FENCE_CHECKED,
+    Step.PROMOTED,
+)
+
+_TOLD: Final = {
+    "started": Step.STARTING,
+    "rested": Step.STARTING,
+    "lock-released": Step.STARTING,
+    "standby": Step.STANDBY,
+    "lock-taken": Step.FENCING,
+    "fenced": Step.READING,
+    "header": Step.PROMOTED,
+    "master": Step.MASTER,
+    "handover-asked": Step.HANDOVER,
+    "lost": Step.RELEASING,
+    "demoted": Step.RELEASING,
+}
+
+#: The call on a journal file that ends a step, and the step that follows.
+_ENDED_BY: Final = {
+    Step.FENCING: ("link", Step.LINKED),
+    Step.READING: ("pwrite", Step.WRITTEN),
+    Step.WRITTEN: ("fsync", Step.SYNCED),
+    Step.SYNCED: ("stat", Step.FENCE_CHECKED),
+}
+#: Where no call ends a step, this one on a journal file is what a trap for its end waits for.
+_MET_BEFORE: Final = {Step.MASTER: "fsync", Step.HANDOVER: "fsync"}
+_PROMOTING_THREADS: Final = ("tandemmq-life", "tandemmq-promoting")
+
+
+@dataclass(slots=True, eq=False)
+class Trap:
+    """``spring`` is called once: when so many ``calls`` of ``step`` have been made by one broker (None: at the call
+    that ends it; 0: when it begins), or when the step ends before. What it returns is the errno of the call that it
+    met."""
+
+    step: Step
+    calls: int | None
+    spring: Callable[[Steps], int | None]
+    met: Steps | None = None
+
+
+class Traps:
+    """Those that wait."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Trap] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def set(self, trap: Trap) -> None:
+        self._waiting.append(trap)
+
+    def clear(self) -> None:
+        self._waiting = []
+
+    def call(self, steps: Steps, verb: str) -> int | None:
+        """A call in the step in which ``steps`` is now."""
+        for trap in self._waiting:
+            if trap.step is steps.step and trap.met in (None, steps):
+                trap.met = steps
+                if trap.calls is None:
+                    if steps.is_the_end(verb):
+                        return self._spring(trap, steps)
+                elif trap.calls > 1:
+                    trap.calls -= 1
+                else:
+                    return self._spring(trap, steps)
+        return None
+
+    def moved(self, steps: Steps, left: Step | None) -> int | None:
+        """From one step to the next."""
+        for trap in self._waiting:
+            is_due = trap.step is left or (trap.step is steps.step and trap.calls == 0)
+            if is_due and trap.met in (None, steps):
+                return self._spring(trap, steps)
+        return None
+
+    def died(self, steps: Steps) -> None:
+        """Its process did; who waited for it waits for anybody again."""
+        for trap in self._waiting:
+            if trap.met is steps:
+                trap.met = None
+
+    def _spring(self, trap: Trap, steps: Steps) -> int | None:
+        self._waiting.remove(trap)
+        return trap.spring(steps)
+
+
+@dataclass(eq=False)
+class Steps:
+    """Of one life of one broker. ``step`` is None until it says something. ``on_batch`` is called with each batch that
+    it writes into a journal file, ``on_fence`` right before it puts up one."""
+
+    process: Process
+    _traps: Traps
+    _on_batch: Callable[[bytes], object] = lambda data: None
+    _on_fence: Callable[[], object] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.step: Step | None = None
+        self._ending: tuple[str, Step] | None = None  # the call that ends the step, and the step that follows
+        self._errno: int | None = None  # of the next call
+
+    def notified(self, kind: str) -> None:
+        """What the broker said of itself (broker.ha.mastership's record)."""
+        step = _TOLD.get(kind)
+        if step is not None and not (step is Step.READING and self.step not in (Step.FENCING, Step.LINKED)):
+            self._move(step)
+
+    def _move(self, step: Step) -> None:
+        left, self.step = self.step, step
+        self._ending = _ENDED_BY.get(step)
+        if self._traps and left is not step:
+            self._errno = self._traps.moved(self, left)
+
+    def is_the_end(self, verb: str) -> bool:
+        """Whether such a call on a journal file ends the step, or comes before what is promised in it."""
+        if self.step in _MET_BEFORE:
+            return verb == _MET_BEFORE[self.step]
+        return self._ending is not None and self._ending[0] == verb
+
+    # ---- at the disk calls of a process, on the thread that makes them
+
+    def before(self, verb: str, path: str) -> int | None:
+        """The errno with which the call is to fail; None: as it may."""
+        if verb == "link" and self.step in (Step.FENCING, Step.LINKED) and self._is_promoting():
+            self._on_fence()
+        if not self._traps and self._errno is None:
+            return None
+        if self.step in PROMOTION and not self._is_promoting():
+            return None
+        number, self._errno = self._errno, None
+        if number is None and self._traps:
+            number = self._traps.call(self, verb if _is_journal(path) else "")
+        return number
+
+    def after(self, verb: str, path: str) -> None:
+        """It was answered."""
+        ending = self._ending
+        if ending is not None and ending[0] == verb and _is_journal(path) and self._is_promoting():
+            self._move(ending[1])
+
+    def granted(self) -> None:
+        """It got the lock."""
+        if self.step in (Step.STARTING, Step.STANDBY, None):
+            self._move(Step.GRANTED)
+
+    def wrote(self, path: str, data: bytes) -> None:
+        """Those bytes stand in the file now, for this process."""
+        if _is_journal(path):
+            self._on_batch(data)
+
+    def _is_promoting(self) -> bool:
+        return self.process.running().name.startswith(_PROMOTING_THREADS)
+
+
+def _is_journal(path: str) -> bool:
+    return file_id(posixpath.basename(path)) is not None

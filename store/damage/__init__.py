@@ -1,0 +1,1 @@
+"""Damaged and lost records: found, reported, stepped over where that is declared."""

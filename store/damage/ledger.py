@@ -1,0 +1,111 @@
+"""What a reader of the journal met of damage and loss: refused, or stepped over where that was declared."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.damage.reconciliation import Name, name_of
+from tandemmq.store.damage.report import (
+    Damage,
+    DeclaredLosses,
+    JournalLost,
+    StoreCorrupt,
+    decode_lost,
+    examine,
+    listed,
+    quarantine,
+    shown_in,
+)
+from tandemmq.store.state.keys import Entry
+from tandemmq.store.state.state import State
+
+log = logging.getLogger(__name__)
+
+# Torn tails, and damage in files that were written without syncs, that are remembered
+TORN_REPORTED_MAX = 100
+
+
+@dataclass(eq=False, repr=False)
+class DamageLedger:
+    """Of one journal and one state; ``later_files`` gives the files behind one, with their ends.
+
+    ``damages`` is what was stepped over, in the order in which it was met, ``dropped`` the live messages that went
+    with it, ``torn`` the tails without a receipt, which are dropped. ``is_trial``: nothing is copied into
+    quarantine, and nothing is logged.
+    """
+
+    _files: JournalFiles
+    _state: State
+    _later_files: Callable[[int], Mapping[int, int | None]]
+    _: KW_ONLY
+    ignores_missing: bool
+    is_trial: bool
+    has_foreign_index: Callable[[], bool]
+    damages: list[Damage] = field(default_factory=list, init=False)
+    torn: list[Damage] = field(default_factory=list, init=False)
+    dropped: list[tuple[Name, Entry]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._losses = DeclaredLosses(self._files)
+
+    def note_mark(self, file: int, payload: bytes) -> None:
+        """A trace in ``file`` was read: it may be the mark of a range that was declared lost."""
+        lost = decode_lost(payload)
+        if lost is not None:
+            self._losses.note(*lost)
+            self._state.drop_range(*lost)
+            self._state.pin(file, lost[0])  # the mark is needed as long as that file is there
+
+    def is_declared(self, file: int, start: int, stop: int) -> bool:
+        """Whether a mark says that the range does not count."""
+        return self._losses.covers(file, start, stop, self._later_files(file))
+
+    def meet(self, damages: Sequence[Damage]) -> None:
+        """Refuse with StoreCorrupt or JournalLost, or step over damage that was not declared before."""
+        met = {(damage.file, damage.start, damage.stop) for damage in self.damages}
+        new = [
+            damage
+            for damage in damages
+            if (damage.file, damage.start, damage.stop) not in met
+            and (damage.is_lost or not self.is_declared(damage.file, damage.start, damage.stop))
+        ]
+        for damage in new:
+            doubts = damage.known
+            examine(self._files, self._state, damage)
+            damage.known = list(dict.fromkeys((*damage.known, *doubts)))  # a neighbour's index may know more
+        if self.has_foreign_index():
+            # ActiveMQ collects files without a word; whether anything needs them, its index tells (store.takeover).
+            for damage in new:
+                if damage.is_lost:
+                    self._state.lose_file(damage.file, is_damage=True)
+            new = [damage for damage in new if not damage.is_lost]
+        if new and not self.ignores_missing:
+            raise (JournalLost if any(damage.is_lost for damage in new) else StoreCorrupt)(new)
+        for damage in new:
+            self._step_over(damage)
+
+    def _step_over(self, damage: Damage) -> None:
+        state = self._state
+        report = "" if self.is_trial else quarantine(self._files, damage)
+        names = {owner.id: name_of(owner) for owner in state.owners.values()}
+        # Subscriptions and transactions stay: their records are written anew (store.damage.reconciliation).
+        dropped = state.drop_range(damage.file, damage.start, damage.stop)
+        if damage.is_lost:
+            state.forget_files((damage.file,))
+        self.dropped += [(names[owner], entry) for owner, _, entry in dropped]
+        self.damages.append(damage)
+        if not self.is_trial:
+            log.error("stepped over: %s; the report is %s", damage, report)
+
+    def forget(self, file: int, start: int, reason: str) -> None:
+        """A tail without a receipt: its bytes stay, behind the end."""
+        size = self._files.size(file)
+        torn = Damage(file, start, size, reason, shown=shown_in(self._files, self._state, file, start, size))
+        if len(self.torn) < TORN_REPORTED_MAX:
+            self.torn.append(torn)
+        if not self.is_trial:
+            ids = listed(torn.message_ids) or "no message"
+            log.warning("db-%d.log is torn at offset %d: %s; its bytes show %s", file, start, reason, ids)

@@ -1,0 +1,321 @@
+"""What is damaged or lost in a journal: reported with the messages concerned, kept aside, and marked as known.
+
+Damage stops a start, unless the operator declared that it is to be stepped over. Then its bytes are copied into
+``<directory>/quarantine`` with a report beside them, and a trace in the journal says that they do not count:
+
+    TANDEMMQ-LOST {"file": 7, "start": 1042, "stop": 2048}
+
+Whoever meets that range later steps over it without another word. Nothing is ever deleted. Another trace proves that
+a file is lost, when it was the last one and nothing else names it; behind the end of each file that a rotation left:
+
+    TANDEMMQ-NEXT {"file": 8}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import islice
+
+from tandemmq.disk import opened, sync_directory, write_fully
+from tandemmq.journal.errors import JournalCorrupt, JournalError, JournalMissing
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.scan import FileSource, Scan
+from tandemmq.store.damage.salvage import Shown, differences, salvage
+from tandemmq.store.records.marks import NEXT, decode_mark, encode_mark
+from tandemmq.store.state.keys import Entry
+from tandemmq.store.state.state import State
+
+# Ids that an error or a line of the log names; the report in quarantine has them all.
+IDS_LISTED_MAX = 20
+# Of a damaged range so many bytes are searched for ids.
+SEARCHED_BYTES_MAX = 64 << 20
+# Of the live messages so many are held against ids that are damaged themselves.
+SEARCHED_MESSAGES_MAX = 100_000
+COPY_BYTES = 1 << 20
+QUARANTINE = "quarantine"
+WHOLE_FILE = 1 << 32
+
+_LOST = "TANDEMMQ-LOST "
+
+
+@dataclass(frozen=True, slots=True)
+class Concerned:
+    """A live message whose record stood in what is damaged. ``holder`` is its queue or subscription, in words."""
+
+    holder: str
+    message_id: str
+
+
+@dataclass(slots=True)
+class Damage:
+    """Bytes ``start`` to ``stop`` of a journal file are not what was written there; or the whole file is lost.
+
+    ``known`` are the live messages that the index or the replay knew there; ``shown`` what the bytes still show.
+    """
+
+    file: int
+    start: int
+    stop: int
+    reason: str
+    is_lost: bool = False
+    known: list[Concerned] = field(default_factory=list)
+    shown: Shown = field(default_factory=Shown)
+
+    @property
+    def place(self) -> str:
+        if self.is_lost:
+            return f"journal file db-{self.file}.log is missing"
+        return f"journal file db-{self.file}.log is corrupt from offset {self.start} to {self.stop}"
+
+    @property
+    def message_ids(self) -> list[str]:
+        """Everybody concerned, surely or perhaps, each once."""
+        return list(dict.fromkeys((*(concerned.message_id for concerned in self.known), *self.shown.message_ids)))
+
+    def __str__(self) -> str:
+        parts = [f"{self.place}: {self.reason}"]
+        if self.known:
+            parts.append(
+                f"live messages in it: {listed([f'{each.message_id} ({each.holder})' for each in self.known])}"
+            )
+        if doubtful := self.doubtful:
+            parts.append(f"its bytes still show, in doubt: {listed(doubtful)}")
+        if not self.known and not doubtful:
+            parts.append("no message is known to have been in it")
+        return "; ".join(parts)
+
+    @property
+    def doubtful(self) -> list[str]:
+        """Ids that only the bytes show."""
+        sure = {each.message_id for each in self.known}
+        return [message_id for message_id in self.shown.message_ids if message_id not in sure]
+
+
+def listed(ids: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    text = ", ".join(ids[:IDS_LISTED_MAX])
+    return text if len(ids) <= IDS_LISTED_MAX else f"{text} and {len(ids) - IDS_LISTED_MAX} more"
+
+
+def _sentences(damages: Sequence[Damage]) -> str:
+    more = f" (and {len(damages) - 1} more damaged places)" if len(damages) > 1 else ""
+    return f"{damages[0]}{more}"
+
+
+class StoreCorrupt(JournalCorrupt):
+    """JournalCorrupt with the messages concerned."""
+
+    def __init__(self, damages: Sequence[Damage]) -> None:
+        first = damages[0]
+        super().__init__(first.file, first.start, first.stop, first.reason)
+        self.damages = tuple(damages)
+        self.message_ids = list(dict.fromkeys(each for damage in damages for each in damage.message_ids))
+
+    def __str__(self) -> str:
+        return _sentences(self.damages)
+
+
+class JournalLost(Exception):
+    """A journal file that is needed is missing, and no record says that it was removed."""
+
+    def __init__(self, damages: Sequence[Damage]) -> None:
+        super().__init__("; ".join(str(damage) for damage in damages))
+        self.damages = tuple(damages)
+        self.message_ids = list(dict.fromkeys(each for damage in damages for each in damage.message_ids))
+
+
+def files_of(error: Exception) -> list[int]:
+    """The journal files that ``error`` says are damaged or missing; none if it is about something else."""
+    damages: Sequence[Damage] = getattr(error, "damages", ())
+    if not damages and isinstance(error, JournalCorrupt):
+        return [error.file]
+    return sorted({damage.file for damage in damages})
+
+
+# ---- whom it concerns
+
+
+def holder_name(state: State, owner: int) -> str:
+    """A queue or subscription in words."""
+    return str(state.owners.get(owner) or f"owner {owner}")
+
+
+def named(state: State, dropped: Iterable[tuple[int, int, Entry]]) -> list[Concerned]:
+    """What ``State.drop_range`` and ``lose_file`` let go of, in words."""
+    return [Concerned(holder_name(state, owner), entry.message_id) for owner, _, entry in dropped]
+
+
+def held_in_range(state: State, file: int, start: int, stop: int) -> list[tuple[int, int, Entry]]:
+    """The live messages whose newest record stands in that range, as (owner, order key, entry)."""
+    held = state.files.get(file)
+    if held is None:
+        return []
+    return [
+        (owner, order_key, entry)
+        for owner in list(held.holders)
+        for order_key, entry in state.held_in(owner, file)
+        if start <= entry.location & 0xFFFFFFFF < stop
+    ]
+
+
+def examine(files: JournalFiles, state: State, damage: Damage) -> Damage:
+    """Fill in the messages that ``damage`` concerns, from the state and the bytes; the state is not changed."""
+    damage.known = named(state, held_in_range(state, damage.file, damage.start, damage.stop))
+    if not damage.is_lost:
+        damage.shown = shown_in(files, state, damage.file, damage.start, damage.stop)
+    return damage
+
+
+def shown_in(files: JournalFiles, state: State, file: int, start: int, stop: int) -> Shown:
+    """What the bytes of a range still show; a transaction that they end stands for the messages in it."""
+    try:
+        with closing(FileSource(files, file)) as source:
+            shown = salvage(source.read(start, min(stop - start, SEARCHED_BYTES_MAX)).rstrip(b"\0"))
+    except JournalMissing:
+        return Shown()
+    shown.loose += _likely(state, shown)
+    for key in shown.ended:
+        transaction = state.transactions.get(key)
+        if transaction is not None:
+            shown.loose += [operation.message_id for operation in transaction.operations]
+    return shown
+
+
+def _likely(state: State, shown: Shown) -> list[str]:
+    """Live messages whose ids are nearly what the bytes show: an acknowledgement names its message only once, and it
+    may be there that it is damaged."""
+    near = [*((each, 8) for each in shown.spoilt), *((each, 1) for each in shown.removed if shown.is_whole)]
+    if not near:
+        return []
+    lengths = {len(each) for each, _ in near}
+    entries = (entry for owner in state.owners for _, entry in state.entries(owner, 0))
+    return [
+        entry.message_id
+        for entry in islice(entries, SEARCHED_MESSAGES_MAX)
+        if len(entry.message_id) in lengths
+        and any(0 < differences(entry.message_id, each) <= bits for each, bits in near)
+    ]
+
+
+# ---- quarantine
+
+
+def quarantine(files: JournalFiles, damage: Damage) -> str:
+    """Copy the damaged bytes aside, with a report; durable on return. The path of the report.
+
+    What is there already by the same name stays as it is: the first copy is the evidence.
+    """
+    directory = os.path.join(files.directory, QUARANTINE)
+    os.makedirs(directory, exist_ok=True)
+    name = f"db-{damage.file}.lost" if damage.is_lost else f"db-{damage.file}.{damage.start}-{damage.stop}"
+    report = os.path.join(directory, f"{name}.json")
+    if not damage.is_lost:
+        _write_once(files, os.path.join(directory, f"{name}.bin"), _pieces(files, damage))
+    _write_once(files, report, [json.dumps(as_json(damage), indent=1, ensure_ascii=False).encode()])
+    for path in (directory, files.directory):
+        sync_directory(files.disk, path)
+    return report
+
+
+def as_json(damage: Damage) -> dict[str, object]:
+    """The report in quarantine, and of ``store check --json``."""
+    return {
+        "file": f"db-{damage.file}.log",
+        "start": damage.start,
+        "stop": damage.stop,
+        "is_lost": damage.is_lost,
+        "reason": damage.reason,
+        "lost": [{"held_by": each.holder, "message_id": each.message_id} for each in damage.known],
+        "doubtful": {
+            "stored": damage.shown.added,
+            "removed": damage.shown.removed,
+            "ended_transactions": damage.shown.ended,
+            "pieces_of_text": damage.shown.loose,
+        },
+    }
+
+
+def _pieces(files: JournalFiles, damage: Damage) -> Iterable[bytes]:
+    with closing(FileSource(files, damage.file)) as source:
+        for at in range(damage.start, damage.stop, COPY_BYTES):
+            yield source.read(at, min(COPY_BYTES, damage.stop - at))
+
+
+def _write_once(files: JournalFiles, path: str, pieces: Iterable[bytes]) -> None:
+    disk = files.disk
+    if os.path.exists(path):
+        return
+    new = f"{path}.new"  # left by a crash it is written over: no evidence has this name
+    with opened(disk, new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as fd:
+        offset = 0
+        for piece in pieces:
+            write_fully(disk, fd, piece, offset)
+            offset += len(piece)
+        disk.fsync(fd)
+    os.rename(new, path)
+
+
+# ---- the mark in the journal
+
+
+def encode_lost(file: int, start: int, stop: int) -> bytes:
+    """The payload of the record by which a start in the declared mode says that a range does not count."""
+    return encode_mark(_LOST, {"file": file, "start": start, "stop": stop})
+
+
+def decode_lost(payload: bytes) -> tuple[int, int, int] | None:
+    """(file, start, stop) of a trace command that declares a range lost; None for every other trace."""
+    body = decode_mark(_LOST, payload)
+    return None if body is None else (int(body["file"]), int(body["start"]), int(body["stop"]))
+
+
+def encode_next(file: int) -> bytes:
+    """The payload of the record behind the end of a file that is written when ``file``, the next, has its header."""
+    return encode_mark(NEXT, {"file": file})
+
+
+def decode_next(payload: bytes) -> int | None:
+    """The file that a trace command says to be the next; None for every other trace."""
+    body = decode_mark(NEXT, payload)
+    return None if body is None else int(body["file"])
+
+
+class DeclaredLosses:
+    """The marks in a journal, read as far as they are asked for: those of a range stand in later files."""
+
+    def __init__(self, files: JournalFiles) -> None:
+        self._files = files
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        self._read_to: dict[int, int] = {}
+
+    def note(self, file: int, start: int, stop: int) -> None:
+        """A mark that somebody else read."""
+        self._ranges.setdefault(file, []).append((start, stop))
+
+    def covers(self, file: int, start: int, stop: int, later: Mapping[int, int | None]) -> bool:
+        """Whether a mark covers the range; ``later`` are the files behind it with their ends, read on if need be."""
+        if self._is_covered(file, start, stop):
+            return True
+        for number, end in later.items():
+            self._read_on(number, end)
+        return self._is_covered(file, start, stop)
+
+    def _is_covered(self, file: int, start: int, stop: int) -> bool:
+        return any(first <= start and stop <= last for first, last in self._ranges.get(file, ()))
+
+    def _read_on(self, file: int, end: int | None) -> None:
+        known = self._read_to.get(file, 0)
+        scan = Scan(lambda: FileSource(self._files, file), file, known, end, on_corrupt=lambda _: None)
+        try:
+            for batch in scan:
+                for _, payload in batch.records:
+                    lost = None if payload[:1] != b"\0" else decode_lost(payload)
+                    if lost is not None:
+                        self.note(*lost)
+                self._read_to[file] = batch.end
+        except JournalError:
+            pass  # whatever it is, it is met by whoever reads that file for its own sake

@@ -1,0 +1,1 @@
+"""Checkpoints, reclaimed files, compaction, archive."""

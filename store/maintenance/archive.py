@@ -1,0 +1,220 @@
+"""Journal files that are no longer needed are moved to an archive instead of deleted: archive_data_logs.
+
+For each file, oldest first: give it its name in the archive, sync the archive, write its manifest beside it, sync the
+archive, take its name from the journal, sync the journal's directory. So a crash leaves the file in one place or in
+both, never in none, and who sees a manifest sees the whole file; a file that is in both is taken from the journal by
+the next removal, which writes its manifest first. On the volume of the journal nothing is copied, the file only gets
+another name; on another volume it is copied and synced before it has its name.
+
+Nothing in the archive is ever overwritten but a manifest by its like: a name that another file has gets ".1", ".2", ...
+behind it. docs/formats/archive-manifest.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import Final
+
+from tandemmq.disk import (
+    FileDisk,
+    NotRegular,
+    exists,
+    open_with_status,
+    opened,
+    read_fully,
+    sync_directory,
+    unlink_if_there,
+    write_fully,
+)
+from tandemmq.journal.errors import JournalMissing
+from tandemmq.journal.files import JournalFiles, identity_of
+from tandemmq.journal.scan import FileSource
+from tandemmq.modes import NEW_FILE
+from tandemmq.store.maintenance.manifest import SUFFIX, Manifest, describe, encode_manifest
+from tandemmq.store.recovery.header_reader import HeaderReader
+
+log = logging.getLogger(__name__)
+
+DEFAULT_NAME: Final = "data-archive"  # below the journal's directory, as KahaDB has it
+COPYING_PREFIX: Final = ".copying-"
+MANIFEST_PREFIX: Final = ".manifest-"
+CHUNK_BYTES: Final = 1 << 20
+SAME_NAME_MAX: Final = 1_000
+
+# The archive is on another volume, or on one without hard links.
+_NEEDS_COPY: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK})
+
+
+Disk = FileDisk
+
+
+class Archive:
+    """Moves unneeded journal files to the archive directory. One thread at a time. ``directory`` is made when the first
+    file goes there.
+
+    ``problem`` says why files wait to be moved; None when none does. After a failed sync of the archive none is moved
+    any more: a second one could report success for names that never reached the disk. ``pause`` is called now and then
+    while a file is read for its manifest.
+    """
+
+    def __init__(
+        self, files: JournalFiles, directory: str, disk: Disk = os, pause: Callable[[], object] = lambda: None
+    ) -> None:
+        self.problem: str | None = None
+        self.directory = os.path.abspath(directory)
+        self._files = files
+        self._disk = disk
+        self._pause = pause
+        self._headers = HeaderReader(files)
+        self._waiting: list[int] = []
+        self._is_latched = False
+
+    def remove(self, files: Iterable[int]) -> None:
+        """Move ``files``, oldest first; those that are not there are no matter. Durable on return, unless ``problem``.
+
+        What cannot be moved stays in the journal, with all that was to follow it: its acknowledgements, in a later
+        file, must not go before it. It is tried again with the next removal.
+        """
+        waiting = sorted({*self._waiting, *files})
+        try:
+            while waiting and not self._is_latched:  # prove: no-archiving-after-failed-sync " and not self._is_latched"
+                self._move(waiting[0])
+                del waiting[0]
+            if not self._is_latched:
+                self.problem = None
+        except OSError as error:
+            problem = f"journal files wait to be archived in {self.directory}: {error}"
+            if problem != self.problem:
+                log.error("%s", problem)
+            self.problem = problem
+        self._waiting = waiting
+
+    def _move(self, file: int) -> None:
+        source = self._files.path(file)
+        if exists(self._disk, source):
+            self._make_directory()
+            name = os.path.basename(source)
+            try:
+                archived = self._give_name(source, name)
+            except OSError as error:
+                if error.errno not in _NEEDS_COPY:
+                    raise
+                archived = self._copy(source, name)
+            self._sync_archive()  # prove: archived-before-removed
+            manifest = self._describe(file, archived)
+            if manifest is not None:
+                self._write(manifest)
+                self._sync_archive()  # prove: manifest-before-removed
+        self._files.remove([file])
+
+    def _describe(self, file: int, archived: str) -> Manifest | None:
+        """What the manifest says; None when the file cannot be read, or is gone: what is archived is kept so."""
+        try:
+            self._headers.refresh()
+            epoch_history = self._headers.epoch_history
+            with closing(FileSource(self._files, file)) as source:
+                return describe(
+                    source,
+                    name=archived,
+                    file=file,
+                    directory=os.path.abspath(self._files.directory),
+                    end=epoch_history.ends.get(file),
+                    openwire=epoch_history.version_at(file) if epoch_history.headers else None,
+                    pause=self._pause,
+                )
+        except JournalMissing:
+            return None  # another master took it from here
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            log.error("%s is archived without a manifest, as it cannot be read: %s", self._files.path(file), error)
+            return None
+
+    def _write(self, manifest: Manifest) -> None:
+        disk = self._disk
+        path = os.path.join(self.directory, MANIFEST_PREFIX + manifest.name)
+        try:
+            with self._new_file(path) as fd:
+                write_fully(disk, fd, encode_manifest(manifest), 0)
+                disk.fsync(fd)  # prove: manifest-sync
+            disk.replace(path, os.path.join(self.directory, manifest.name + SUFFIX))
+        except OSError:
+            unlink_if_there(self._disk, path)  # a full volume gets its space back
+            raise
+
+    def _sync_archive(self) -> None:
+        try:
+            sync_directory(self._disk, self.directory)
+        except OSError:
+            self._is_latched = True  # prove: archive-latches
+            raise
+
+    def _make_directory(self) -> None:
+        if not exists(self._disk, self.directory):
+            self._disk.makedirs(self.directory, exist_ok=True)
+            # Its name must be as durable as what it is to hold.
+            sync_directory(self._disk, os.path.dirname(self.directory))  # prove: archive-name-durable
+
+    def _copy(self, source: str, name: str) -> str:
+        disk = self._disk
+        copy = os.path.join(self.directory, COPYING_PREFIX + name)
+        try:
+            with self._new_file(copy) as fd, closing(self._chunks(source)) as chunks:
+                offset = 0
+                for data in chunks:
+                    write_fully(disk, fd, data, offset)
+                    offset += len(data)
+                disk.fsync(fd)  # prove: archived-copy-sync
+            return self._give_name(copy, name)
+        finally:
+            unlink_if_there(self._disk, copy)
+
+    @contextmanager
+    def _new_file(self, path: str) -> Iterator[int]:
+        """A descriptor of a new file, to be written; what a crash left over under its name is removed."""
+        unlink_if_there(self._disk, path)
+        fd = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, NEW_FILE)
+        try:
+            yield fd
+        finally:
+            self._disk.close(fd)
+
+    def _give_name(self, path: str, name: str) -> str:
+        """A second name in the archive: ``name``, or one like it; which, is returned. What is there already under it is
+        left as it is."""
+        for number in range(SAME_NAME_MAX):
+            archived = f"{name}.{number}" if number else name
+            target = os.path.join(self.directory, archived)
+            try:
+                self._disk.link(path, target)
+                return archived
+            except FileExistsError:
+                if self._is_same(path, target):  # prove: archive-keeps-what-is-there
+                    return archived  # a crash came before the name in the journal was taken away
+        raise FileExistsError(errno.EEXIST, f"{SAME_NAME_MAX} files of that name are there", name)
+
+    def _is_same(self, one: str, other: str) -> bool:
+        here = self._disk.stat(one)
+        try:
+            fd, there = open_with_status(self._disk, other, os.O_RDONLY)
+        except NotRegular as error:
+            log.warning("%s: another name is taken", error)
+            return False
+        self._disk.close(fd)
+        if identity_of(here) == identity_of(there):
+            return True
+        if here.st_size != there.st_size:
+            return False
+        with closing(self._chunks(one)) as ours, closing(self._chunks(other)) as theirs:
+            return all(a == b for a, b in zip(ours, theirs, strict=True))
+
+    def _chunks(self, path: str) -> Generator[bytes, None, None]:
+        with opened(self._disk, path, os.O_RDONLY) as fd:
+            offset = 0
+            while data := read_fully(self._disk, fd, CHUNK_BYTES, offset):
+                yield data
+                offset += len(data)

@@ -1,0 +1,317 @@
+"""Emptying sparse journal files: what still lives in them is copied to the end, so that they can go (safety.md 5).
+
+The bound is disk <= FACTOR x live + two files. Acknowledgements and deletions are never copied: the files whose
+messages they killed are emptied first, then nothing needs them. A copy is decided when its batch is formed, on the
+storage thread; it keeps the message's place in the order, and applying it moves the entry. Work is done in steps of
+STEP_BYTES, between the batches of everybody else, and no faster than a rate.
+
+    message                 an Update with a hint; for a topic, with a Remove for each durable subscription that does
+                            not have it pending
+    subscription's record   written anew, then all that it has pending, then a trace that says so
+    prepared transaction    all its operations, with hints, and its Prepare, in one batch
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from tandemmq.store.records import commands
+from tandemmq.store.records.hints import user_in, with_copy_hint, with_operation_hint, with_user_hint
+from tandemmq.store.records.marks import encode_settled
+from tandemmq.store.records.openwire import current_frame
+from tandemmq.store.records.transactions import transaction_of_key
+from tandemmq.store.state.file_states import FileState
+from tandemmq.store.state.keys import Entry
+from tandemmq.store.state.open_transactions import PendingOperation, Transaction
+from tandemmq.store.state.state import State
+from tandemmq.store.writer.pages import Pages
+
+log = logging.getLogger(__name__)
+
+FACTOR = 2.0
+FILES_BEYOND = 2
+# When an operator asks for it, every file goes of which less than this share lives.
+DENSE_SHARE = 0.9
+STEP_BYTES = 256 << 10
+STEP_RECORDS = 500
+
+
+class CompactionReport(NamedTuple):
+    """What a compaction did. ``files`` were emptied; they go with the checkpoint that follows."""
+
+    files: tuple[int, ...]
+    messages: int
+    bytes_copied: int
+    disk_before: int
+    disk_expected: int
+
+
+def plan(
+    files: Mapping[int, FileState],
+    sizes: Mapping[int, int],
+    before: int,
+    reclaimable: Callable[[Set[int]], Iterable[int]],
+    *,
+    file_length: int,
+    held_by_records: Set[int] = frozenset(),
+) -> tuple[int, ...]:
+    """The files to empty, oldest first, so that the journal is within its bound again; none when it is already.
+
+    Those with the smallest share of live bytes come first, and no more than needed: each costs the copying of what
+    lives in it. What acknowledgements keep goes by itself when the files they shadow have gone.
+    """
+    disk = sum(sizes.values())
+    live = sum(min(held.live_bytes, sizes.get(file, 0)) for file, held in files.items())
+    bound = FACTOR * live + FILES_BEYOND * file_length
+    if disk <= bound:
+        return ()
+    by_share = sorted((files[file].live_bytes / max(size, 1), file) for file, size in sizes.items() if file < before)
+    candidates = [file for _, file in by_share]
+
+    def disk_after(count: int) -> float:
+        emptied = frozenset(candidates[:count])
+        copied = sum(files[file].live_bytes for file in emptied)
+        return disk - sum(sizes.get(file, 0) for file in reclaimable(emptied)) + copied
+
+    if disk_after(0) <= bound:
+        return ()  # what is to be reclaimed anyway is enough
+    low, high = 0, len(candidates)  # few enough is not enough, all of them is all that can be done
+    while high - low > 1:
+        middle = (low + high) // 2
+        if disk_after(middle) <= bound:
+            high = middle
+        else:
+            low = middle
+    gone = set(reclaimable(frozenset(candidates[:high])))
+    return tuple(
+        sorted(file for file in candidates[:high] if file in gone and (files[file].live > 0 or file in held_by_records))
+    )
+
+
+def sparse(
+    files: Mapping[int, FileState], sizes: Mapping[int, int], before: int, held_by_records: Set[int]
+) -> tuple[int, ...]:
+    """All files worth emptying, whatever the bound: less than DENSE_SHARE of each lives. Oldest first."""
+    return tuple(
+        file
+        for file in sorted(sizes)
+        if file < before
+        and files[file].live_bytes < DENSE_SHARE * sizes[file]
+        and (files[file].live > 0 or file in held_by_records)
+    )
+
+
+class Compaction:
+    """One run over ``files``. All on the storage thread; ``step`` until ``is_done``.
+
+    A file is verified when its turn comes, for that takes a while; what does not verify is not copied (a copy gets a
+    checksum of its own), and such files are ``unfit``. ``reports`` are completed when the files are gone, by the
+    storage thread. ``write_copies`` writes a batch, synced and fence-checked on return; the locations of its records.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        pages: Pages,
+        write_copies: Callable[[list[bytes]], list[int]],
+        files: Sequence[int],
+        disk_before: int,
+    ) -> None:
+        self.reports: list[Future[CompactionReport]] = []
+        self.files = tuple(files)
+        self.unfit: set[int] = set()
+        self.messages = 0
+        self.bytes_copied = 0
+        self.disk_before = disk_before
+        self._state = state
+        self._pages = pages
+        self._write_copies = write_copies
+        self._files = deque(files)
+        self._moving: deque[tuple[int, int]] = deque()  # subscriptions (owner, new record) whose pending must follow
+        self._owner = 0
+        self._after = 0
+        self._has_moved_records = False
+
+    @property
+    def is_done(self) -> bool:
+        return not self._files
+
+    def report(self, disk_expected: int) -> CompactionReport:
+        return CompactionReport(self.files, self.messages, self.bytes_copied, self.disk_before, disk_expected)
+
+    def step(self) -> int:
+        """Copy a little; returns the bytes written. 0 with ``is_done`` when there is nothing left."""
+        while self._files:
+            file = self._files[0]
+            written = 0
+            if not self._has_moved_records and file not in self._state.files:
+                self._files.popleft()  # by a checkpoint of meanwhile nothing needed it any more, and it went
+                continue
+            # prove: damage-is-not-copied "self._pages.is_damaged(file)" -> "False"
+            if not self._has_moved_records and self._pages.is_damaged(file):
+                self.unfit.add(self._files.popleft())
+                self.files = tuple(each for each in self.files if each != file)
+                continue
+            if not self._has_moved_records:
+                self._has_moved_records = True
+                written = self._move_records(file)
+            elif self._moving:
+                written = self._follow_subscription()
+            elif file in self._state.files and self._state.files[file].live:
+                written = self._move_messages(file)
+            else:
+                self._files.popleft()
+                self._has_moved_records = False
+                self._owner = self._after = 0
+            if written:
+                self.bytes_copied += written
+                return written
+        return 0
+
+    # ---- messages
+
+    def _move_messages(self, file: int) -> int:
+        holders = self._state.files[file].holders
+        if self._owner not in holders or not holders[self._owner][0]:
+            self._owner = next(owner for owner, holder in holders.items() if holder[0])
+            self._after = 0
+        owner = self._owner
+        chunk: list[tuple[int, Entry]] = []
+        size = 0
+        for order_key, entry in self._state.held_in(owner, file, self._after):
+            chunk.append((order_key, entry))
+            size += entry.size
+            self._after = order_key
+            if size >= STEP_BYTES or len(chunk) >= STEP_RECORDS:
+                break
+        assert chunk, "the file's counts say that this owner has something in it"
+        return self._copy(owner, chunk)
+
+    def _follow_subscription(self) -> int:
+        """What a moved subscription has pending must stand behind its record."""
+        owner, record = self._moving[0]
+        state = self._state
+        chunk: list[tuple[int, Entry]] = []
+        size = 0
+        if owner in state.owners:
+            for order_key, entry in state.entries(owner, self._after):
+                if order_key >> 32 > record:
+                    break
+                self._after = order_key
+                # prove: pending-behind-its-subscription "entry.location < record" -> "False"
+                if entry.location < record:
+                    chunk.append((order_key, entry))
+                    size += entry.size
+                    if size >= STEP_BYTES or len(chunk) >= STEP_RECORDS:
+                        break
+        if chunk:
+            return self._copy(owner, chunk)
+        self._moving.popleft()
+        self._after = 0
+        if owner not in state.owners or state.owners[owner].latest_record != record:
+            return 0  # unsubscribed, or changed meanwhile
+        payload = encode_settled(state.owners[owner].destination, state.owners[owner].key)
+        self._write_copies([payload])
+        state.settle_record(owner)
+        return len(payload)
+
+    def _copy(self, owner: int, chunk: list[tuple[int, Entry]]) -> int:
+        state = self._state
+        payloads: list[bytes] = []
+        moves: list[tuple[int, list[tuple[int, int]]]] = []  # (number of the payload, holders)
+        records = self._pages.read([(entry.location, entry.size) for _, entry in chunk])
+        for (order_key, entry), record in zip(chunk, records, strict=True):
+            add = commands.added(commands.decode(record))
+            assert add is not None, "an entry points to a record that stores a message"
+            frame = current_frame(add.message, self._pages.version_at(entry.location >> 32))
+            add = add._replace(message=frame, transaction=None)  # prove: copy-unbound ", transaction=None"
+            copy = commands.encode(commands.UpdateMessage(add))
+            holders = [(owner, order_key)]
+            others: list[bytes] = []
+            for subscription in state.topics.get(add.destination, ()) if add.destination.is_topic else ():
+                if subscription == owner:
+                    continue
+                held = state.entry(subscription, order_key)
+                if held is not None and held.message_id == entry.message_id:
+                    # prove: shared-record-moves-for-all "held.location == entry.location" -> "False"
+                    if held.location == entry.location:
+                        holders.append((subscription, order_key))
+                else:
+                    key = state.owners[subscription].key
+                    remove = commands.encode_remove(add.destination, add.message_id, None, key)
+                    others.append(remove)  # prove: copy-removes-for-others
+            moves.append((len(payloads), holders))
+            payloads.append(with_copy_hint(copy, order_key, entry.location))
+            payloads += others
+        locations = self._write_copies(payloads)
+        for number, holders in moves:
+            size = len(payloads[number]) + 5
+            is_shared = False
+            for holder, order_key in holders:
+                state.move(holder, order_key, locations[number], size, is_shared=is_shared)
+                is_shared = True
+        self.messages += len(moves)
+        return sum(map(len, payloads))
+
+    # ---- subscriptions and transactions
+
+    def _move_records(self, file: int) -> int:
+        state = self._state
+        written = 0
+        for owner in list(state.owners.values()):
+            if owner.record_location and file in (owner.record_location >> 32, owner.latest_record >> 32):
+                written += self._move_subscription(owner.id)
+        for key, transaction in list(state.transactions.items()):
+            places = {operation.location >> 32 for operation in transaction.operations}
+            places.add(transaction.prepared_at >> 32)
+            # prove: prepared-transaction-moves "transaction.is_prepared" -> "False"
+            if transaction.is_prepared and file in places:
+                written += self._move_transaction(key, transaction)
+        return written
+
+    def _move_subscription(self, owner: int) -> int:
+        state = self._state
+        known = state.owners[owner]
+        payload = self._pages.read_record(known.latest_record)
+        command = commands.decode(payload)
+        assert isinstance(command, commands.Subscription), "a subscription's record says what it is"
+        assert command.info is not None, "a subscription's record says what it is"
+        user = user_in(payload)
+        copy = with_user_hint(commands.encode(command), user)  # prove: copy-keeps-its-user "user)" -> "None)"
+        location = self._write_copies([copy])[0]
+        state.subscribe(owner, known.destination, command.info, location, user)
+        if known.record_location != location:
+            self._moving.append((owner, location))  # prove: pending-follows-its-subscription
+        return len(copy)
+
+    def _move_transaction(self, key: str, transaction: Transaction) -> int:
+        state = self._state
+        operations = list(transaction.operations)
+        records = self._pages.read([(operation.location, operation.size) for operation in operations])
+        payloads = [
+            with_operation_hint(self._plain(record, operation), operation.location)
+            for operation, record in zip(operations, records, strict=True)
+        ]
+        payloads.append(commands.encode_prepare(transaction_of_key(key)))  # prove: prepare-follows-its-operations
+        locations = self._write_copies(payloads)
+        for operation, payload, location in zip(operations, payloads[:-1], locations[:-1], strict=True):
+            state.enlist(key, operation._replace(location=location, size=len(payload) + 5), operation.location)
+        places = [
+            (operation.owner, operation.order_key) if operation.order_key else None
+            for operation in transaction.operations
+        ]
+        state.prepare(key, locations[-1], places)
+        return sum(map(len, payloads))
+
+    def _plain(self, record: bytes, operation: PendingOperation) -> bytes:
+        """The operation's command without what may stand behind it, its message in our version."""
+        command = commands.decode(record)
+        assert isinstance(command, commands.AddMessage | commands.RemoveMessage), "a transaction adds and removes"
+        if isinstance(command, commands.AddMessage):
+            version = self._pages.version_at(operation.location >> 32)
+            command = command._replace(message=current_frame(command.message, version))
+        return commands.encode(command)

@@ -1,0 +1,163 @@
+"""An epoch without a broker: records in, whole batches out, each synced and fence-checked; the state follows.
+
+For commands that own a data directory for a while and have to say more in its journal than a broker's operations can
+(store.tools.offline serves the others). It begins as a broker's promotion does, with the fence; the lock is the
+caller's business.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from tandemmq.disk import Disk
+from tandemmq.index.index import Index
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import FILE_LENGTH_DEFAULT
+from tandemmq.journal.writer import JournalWriter
+from tandemmq.store.damage.report import encode_next
+from tandemmq.store.kahadb.minimal import has_foreign_index
+from tandemmq.store.migration.contents import Contents
+from tandemmq.store.records.headers import Header, encode_header
+from tandemmq.store.recovery.follow import Follower
+from tandemmq.store.recovery.promotion import Promotion
+from tandemmq.store.recovery.trial import RECORDS_PER_CHECKPOINT
+from tandemmq.store.state.tail import Position
+from tandemmq.store.takeover import prepare_takeover
+from tandemmq.store.writer.journal_end import NoProof
+
+BATCH_BYTES = 1 << 20
+
+
+class OfflineEpoch:
+    """``contents`` says what the directory holds, the records written here included once they are flushed.
+
+    ``scratch`` is where the index goes, which serves this epoch only. ``on_read`` is called with how far the journal
+    was read. Raises as ``store.recovery.promotion.Promotion`` does; JournalFailed, Deposed and NoProof end it, as they
+    end any writer.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        scratch: str,
+        *,
+        name: str,
+        has_proof: Callable[[], bool] = lambda: True,
+        journal_max_file_length: int = FILE_LENGTH_DEFAULT,
+        disk: Disk = os,
+        on_read: Callable[[Position], None] | None = None,
+    ) -> None:
+        self._name = name
+        self._has_proof = has_proof
+        self._units: list[bytes] = []
+        self._bytes = 0
+        self.set_aside: tuple[str, ...] = ()
+        self._max_file_length = journal_max_file_length
+        self._batch_bytes = min(BATCH_BYTES, journal_max_file_length // 4)
+        self._files = JournalFiles(directory, disk)
+        self._index = Index.open(scratch)
+        try:
+            self._follower = Follower(
+                self._files,
+                self._index,
+                records_per_checkpoint=RECORDS_PER_CHECKPOINT,
+                has_foreign_index=lambda: has_foreign_index(directory, disk),
+                on_read=on_read,
+            )
+            self._writer = self._promote(f"{scratch}.takeover", disk)
+            self._follower.checkpoint()
+        except BaseException:
+            self._index.close()
+            raise
+        self.epoch = self._follower.state.epoch
+        self.contents = Contents(self._files, self._follower.state)
+
+    def _promote(self, scratch: str, disk: Disk) -> JournalWriter:
+        follower = self._follower
+        promotion = Promotion(self._files, broker=self._name, max_file_length=self._max_file_length, sync="always")
+        promotion.fence(self._has_proof)
+        promotion.read(follower)
+        takeover = prepare_takeover(self._files, follower, scratch=scratch, disk=disk)
+        if takeover is None:
+            return promotion.begin(follower).writer
+        promoted = promotion.begin(follower, records=takeover.batches(), foreign_openwire=takeover.foreign_openwire)
+        self.set_aside = takeover.finish().set_aside
+        return promoted.writer
+
+    def write(self, payloads: Sequence[bytes]) -> None:
+        """Records that belong together: they stand in one batch. Durable when ``flush`` returns."""
+        size = sum(map(len, payloads))
+        if self._units and self._bytes + size > self._batch_bytes:
+            self.flush()
+        self._units += payloads
+        self._bytes += size
+
+    def flush(self) -> None:
+        """All that was written is durable, fence-checked, and in the state."""
+        if not self._units:
+            return
+        payloads, self._units, self._bytes = self._units, [], 0
+        if self._writer.is_full(sum(map(len, payloads)) + 5 * len(payloads)):
+            self._rotate()
+        self._append(payloads)
+        if self._follower.state.tail.operations >= self._follower.records_per_checkpoint:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Put what was flushed into the index: ids are then found by look-up."""
+        self._follower.checkpoint()
+
+    def check_fence(self) -> None:
+        """Raises NoProof or Deposed when the directory is not ours to change any more."""
+        if not self._has_proof():
+            raise NoProof(f"the lock on {self._files.directory} is not ours any more")
+        self._writer.check_fence()
+
+    def _append(self, payloads: list[bytes]) -> None:
+        if not self._has_proof():
+            raise NoProof(f"the lock on {self._files.directory} is not ours any more")
+        writer = self._writer
+        start = writer.offset
+        locations = writer.append(payloads)
+        writer.sync()  # prove: offline-sync-before-fence-check order offline-fence-check
+        writer.check_fence()  # prove: offline-fence-check
+        for location, payload in zip(locations, payloads, strict=True):
+            self._follower.replay.apply(location, payload)
+        self._follower.state.position = Position(writer.file, writer.offset, start, writer.checksum)
+
+    def _rotate(self) -> None:
+        file, end = self._writer.position
+        files = (*self._files.list(), file + 1)
+        length = self._max_file_length
+        header = Header(self.epoch, self._name, "rotation", {file: end}, files, length=length)
+        self._writer.rotate(encode_header(header), encode_next(file + 1))
+        self._writer.sync()
+        self._writer.check_fence()
+        self._follower.state.know_file(file + 1)
+        self._follower.state.position = Position(*self._writer.position, 0, self._writer.checksum)
+        self._follower.read_headers()
+
+    def into_contents(self) -> Contents:
+        """End the epoch, and keep what the directory holds; the caller closes it. Nothing else may write there."""
+        self.flush()
+        self.checkpoint()
+        self.contents.close()
+        self._writer.close()
+        return Contents(self._files, self._follower.state, self._index)
+
+    def close(self) -> None:
+        """Let go. What was not flushed is forgotten."""
+        self.contents.close()
+        self._writer.close()
+        self._index.close()
+
+    def __enter__(self) -> OfflineEpoch:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                self.flush()
+        finally:
+            self.close()

@@ -1,0 +1,147 @@
+"""Reads a data directory, ActiveMQ's or ours, and writes nothing there: a source, or a proof of what was written.
+
+The journal is replayed into an index of its own (a scratch directory, which the caller removes), so memory stays
+bounded however much is stored. Where ActiveMQ left an index, the journal alone may be wrong: then a broker
+of ours would take the directory over, and say what is missing in an epoch of its own. Just that is done here, in a
+*view*: a directory whose journal files are symbolic links to the source's, but for the epoch that it begins.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NoReturn
+
+from tandemmq.index.index import Index
+from tandemmq.journal.errors import JournalCorrupt
+from tandemmq.journal.files import JournalFiles, file_id
+from tandemmq.store.kahadb.minimal import has_foreign_index, is_minimal
+from tandemmq.store.kahadb.page_file import DATA, FREE, REDO
+from tandemmq.store.migration.contents import Contents
+from tandemmq.store.migration.offline_epoch import OfflineEpoch
+from tandemmq.store.recovery.index_trust import is_blank
+from tandemmq.store.recovery.trial import Trial
+from tandemmq.store.state.tail import Position
+from tandemmq.store.tools.inspect import read_headers
+
+# Shows how far a phase is: its name, its bytes -> a function that is called with how many of them are done.
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+OnRead = Callable[[Position], None]
+
+
+def unseen(what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+    """A Progress that shows nothing."""
+    return nullcontext(lambda done: None)
+
+
+def files_to_read(directory: str) -> JournalFiles:
+    """The journal files of a directory, by a disk that cannot write."""
+    return JournalFiles(directory, _ReadingDisk())
+
+
+def read_contents(
+    directory: str,
+    scratch: str,
+    *,
+    is_final: bool = True,
+    steps_over_damage: bool = False,
+    progress: Progress = unseen,
+) -> Contents:
+    """Replay the journal in ``directory`` into a new index in ``scratch``; the caller closes it.
+
+    ``is_final`` is False for a directory in use: then what is not settled is left out. Raises JournalCorrupt,
+    JournalLost and RecordDamaged for what is damaged, unless that is to be stepped over, and OSError as the volume
+    gives it.
+    """
+    files = files_to_read(directory)
+    sizes = {file: files.size(file) for file in files.list()}
+    with progress("reading", sum(sizes.values())) as advance:
+
+        def on_read(position: Position) -> None:
+            advance(sum(size for file, size in sizes.items() if file < position.file) + position.offset)
+
+        if is_final and _is_foreign(files):
+            try:
+                return _view(files, scratch, on_read)
+            except JournalCorrupt:
+                if not steps_over_damage:
+                    raise  # else the journal alone is asked, and says what is wrong with it
+        return _read(files, os.path.join(scratch, "alone"), is_final, steps_over_damage, on_read)
+
+
+def _read(files: JournalFiles, scratch: str, is_final: bool, steps_over_damage: bool, on_read: OnRead) -> Contents:
+    index = Index.open(scratch)
+    try:
+        follower = Trial(
+            files,
+            index,
+            ignores_missing=steps_over_damage,
+            has_foreign_index=lambda: has_foreign_index(files.directory),
+            on_read=on_read,
+        )
+        follower.advance(is_final=is_final)
+        follower.checkpoint()  # so that ids are found by look-up, whatever was read
+    except BaseException:
+        index.close()
+        raise
+    return Contents(files, follower.state, index, follower.damages)
+
+
+def _is_foreign(files: JournalFiles) -> bool:
+    """Whether another broker than ours wrote here last, as far as its index and the files' headers tell."""
+    if has_foreign_index(files.directory):
+        return True
+    if is_minimal(files.directory):
+        return False
+    epoch_history = read_headers(files)
+    # A blank file has no owner: it is the fence of a promotion of ours that failed.
+    return any(
+        file not in epoch_history.headers and epoch_history.ends.get(file) != 0 and not is_blank(files, file)
+        for file in files.list()
+    )
+
+
+def _view(files: JournalFiles, scratch: str, on_read: OnRead) -> Contents:
+    view = os.path.join(scratch, "view")
+    os.makedirs(view)
+    source = os.path.abspath(files.directory)
+    for name in os.listdir(source):
+        if file_id(name) is not None or name in (DATA, REDO, FREE):
+            os.symlink(os.path.join(source, name), os.path.join(view, name))
+    epoch = OfflineEpoch(view, os.path.join(scratch, "told"), name="view", disk=_ViewDisk(), on_read=on_read)
+    return epoch.into_contents()
+
+
+class _ReadingDisk:
+    """The disk, for reading alone: what would write, or make durable what others wrote, does nothing or is refused."""
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(os, verb)
+
+    def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
+        assert not flags & (os.O_CREAT | os.O_TRUNC), f"{path} is only read"
+        return os.open(path, flags & ~os.O_ACCMODE | os.O_RDONLY, mode)
+
+    def fsync(self, fd: int, /) -> None:
+        pass
+
+    fdatasync = fsync
+
+    def _refuse(self, *arguments: object) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    pwrite = link = unlink = _refuse
+
+
+class _ViewDisk:
+    """The disk, for a view: its own files are written, what its links lead to is only read."""
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(os, verb)
+
+    def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
+        if os.path.islink(path):
+            path, flags = os.readlink(path), flags & ~os.O_ACCMODE | os.O_RDONLY
+        return os.open(path, flags, mode)

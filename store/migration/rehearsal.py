@@ -1,0 +1,119 @@
+"""What ActiveMQ would find in a directory of ours: its rules played over the files as they are, and compared with ours.
+
+ActiveMQ without an index replays the whole journal. It knows neither our headers nor our hints nor which files we
+removed; it skips files of copies whose source is there; and it delivers messages whose Add says so by priority: high,
+default, low. Nothing is written here but a scratch index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from tandemmq.index.index import Index
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.migration.contents import Contents, counterpart
+from tandemmq.store.records.commands import ADD, DEFAULT_PRIORITY, REWRITTEN, TRACE, UPDATE, Rewritten, added, decode
+from tandemmq.store.records.message import Destination
+from tandemmq.store.recovery.trial import Trial
+from tandemmq.store.state.owners import OwnerState
+from tandemmq.store.state.replay import Replay
+from tandemmq.store.state.state import State
+
+_PRIORITY_SUPPORTED = b"\x30\x01"  # field 6 of an Add, true
+
+
+class _AsActiveMQ(Replay):
+    """Applies records as ActiveMQ does at a start without index.
+
+    ``prioritised`` are the destinations that it delivers by priority. ``unmarked`` are files of copies whose mark is
+    to be taken from them: they are read as any other.
+    """
+
+    def __init__(self, state: State, existing: frozenset[int], unmarked: frozenset[int]) -> None:
+        super().__init__(state, honours_hints=False)
+        self.prioritised: set[Destination] = set()
+        self._existing = existing
+        self._unmarked = unmarked
+        self._skipped = 0
+
+    def apply(self, location: int, payload: bytes) -> None:
+        kind = payload[0]
+        file = location >> 32
+        if kind == TRACE or file == self._skipped:
+            return
+        if kind == REWRITTEN:
+            command = decode(payload)
+            assert isinstance(command, Rewritten), "that is its number"
+            is_skipped = command.skip_if_source_exists and command.source_file in self._existing
+            if is_skipped and file not in self._unmarked:
+                self._skipped = file
+            return
+        if kind in (ADD, UPDATE) and _PRIORITY_SUPPORTED in payload:
+            add = added(decode(payload))
+            if add is not None and add.priority_supported:
+                self.prioritised.add(add.destination)
+        super().apply(location, payload)
+
+
+class Rehearsal:
+    """ActiveMQ's view of a directory, beside ours. ``advance`` takes in what was written since the last call.
+
+    Needs sealed files that end where the headers say, or will: bytes behind an end are not read.
+    """
+
+    def __init__(self, files: JournalFiles, scratch: str, unmarked: frozenset[int] = frozenset()) -> None:
+        self._index = Index.open(scratch)
+        # Which files are needed is judged elsewhere.
+        self._follower = Trial(files, self._index, has_foreign_index=lambda: True)
+        self._replay = _AsActiveMQ(self._follower.state, frozenset(files.list()), unmarked)
+        self._follower.replay = self._replay
+        self.contents = Contents(files, self._follower.state)
+
+    def advance(self) -> None:
+        self._follower.advance(is_final=True)
+        self._follower.checkpoint()
+
+    def close(self) -> None:
+        self.contents.close()
+        self._index.close()
+
+    def owner(self, owner: OwnerState) -> OwnerState | None:
+        """The same queue or subscription, as ActiveMQ would know it."""
+        return counterpart(owner, self.contents)
+
+    def first_difference(self, contents: Contents, owner: OwnerState) -> int | None:
+        """The first place, from 0, at which ActiveMQ would deliver another message of ``owner`` than we do; None: there
+        is none, or it would not know the owner."""
+        there = self.owner(owner)
+        if there is None:
+            return None
+        ours = (entry.message_id for _, entry in contents.state.entries(owner.id, 0))
+        pairs = enumerate(zip_longest(ours, self.delivered(there)))
+        return next((place for place, (mine, other) in pairs if mine != other), None)
+
+    def delivered(self, owner: OwnerState) -> Iterator[str]:
+        """The ids of what ``owner`` holds, in the order in which ActiveMQ would deliver them."""
+        if owner.destination not in self._replay.prioritised:
+            for _, entry in self.contents.state.entries(owner.id, 0):
+                yield entry.message_id
+            return
+        for wanted in (1, 0, -1):
+            for stored in self.contents.messages(owner.id):
+                priority = stored.add.priority if stored.add.priority_supported else DEFAULT_PRIORITY
+                if (priority > DEFAULT_PRIORITY) - (priority < DEFAULT_PRIORITY) == wanted:
+                    yield stored.add.message_id
+
+
+def order_trouble(contents: Contents, rehearsal: Rehearsal, owner: OwnerState) -> str | None:
+    """Where ActiveMQ would begin to deliver in another order than we do, as far as both have the messages."""
+    there = rehearsal.owner(owner)
+    if there is None or rehearsal.first_difference(contents, owner) is None:
+        return None
+    held_there = rehearsal.contents.holds
+    ours = (e.message_id for _, e in contents.state.entries(owner.id, 0) if held_there(there.id, e.message_id))
+    theirs = (id for id in rehearsal.delivered(there) if contents.holds(owner.id, id))
+    for place, (mine, other) in enumerate(zip_longest(ours, theirs), 1):
+        if mine != other:
+            return f"{owner}: from place {place} on in another order ({mine} here, {other} there)"
+    return None

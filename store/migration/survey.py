@@ -1,0 +1,93 @@
+"""What a directory holds that may be taken over: read only. For a report before an import.
+
+It works on any directory with a journal, ActiveMQ's included, also beside a running broker: then what is not
+settled yet is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tandemmq.journal.errors import JournalError
+from tandemmq.store.damage.report import JournalLost
+from tandemmq.store.migration.contents import Contents
+from tandemmq.store.migration.proof import Proof, prove, prove_prepared
+from tandemmq.store.migration.reading import Progress, read_contents, unseen
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.takeover.scheduler import find_scheduled_jobs
+
+
+@dataclass(frozen=True, slots=True)
+class FileShare:
+    """A journal file: its length, what lives in it (owner in words -> count and bytes), and the files whose dead
+    messages its acknowledgements keep dead."""
+
+    file: int
+    bytes: int
+    holders: dict[str, tuple[int, int]]
+    pins: list[int]
+
+    @property
+    def live_bytes(self) -> int:
+        return sum(size for _, size in self.holders.values())
+
+
+@dataclass(slots=True)
+class Survey:
+    """``damage`` are sentences for an operator; the rest is what remains without it."""
+
+    proof: Proof = field(default_factory=dict)
+    files: list[FileShare] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    transactions: list[str] = field(default_factory=list)
+    scheduled: dict[str, int] = field(default_factory=dict)  # directory of a scheduler -> jobs
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        return sum(share.bytes for share in self.files)
+
+    @property
+    def bytes_freed_by_compaction(self) -> int:
+        """How much shorter the journal would be, were each live message copied into new files."""
+        return max(0, self.bytes - sum(share.live_bytes for share in self.files))
+
+
+def survey(directory: str, scratch: str, *, is_live: bool = False, progress: Progress = unseen) -> Survey:
+    """Read everything in ``directory``. ``is_live``: a broker is writing there. OSError as the volume gives it."""
+    found = Survey(scheduled={jobs.directory: jobs.pending for jobs in find_scheduled_jobs(directory)})
+    try:
+        with read_contents(
+            directory, scratch, is_final=not is_live, steps_over_damage=True, progress=progress
+        ) as contents:
+            found.damage = [str(damage) for damage in contents.damages]
+            found.proof = prove(contents, contents.owners()) | prove_prepared(contents)
+            found.files = _shares(contents)
+            for key, transaction in contents.state.transactions.items():
+                if not transaction.is_prepared:
+                    count = len(transaction.operations)
+                    found.transactions.append(f"{key}: open, never prepared ({count} operations)")
+    except (JournalError, JournalLost, RecordDamaged) as error:
+        found.damage.append(str(error))
+    return found
+
+
+def _shares(contents: Contents) -> list[FileShare]:
+    holders: dict[int, dict[str, tuple[int, int]]] = {}
+    for owner in contents.owners():
+        name = str(owner)
+        for _, entry in contents.state.entries(owner.id, 0):
+            file = holders.setdefault(entry.location >> 32, {})
+            count, size = file.get(name, (0, 0))
+            file[name] = (count + 1, size + entry.size)
+    there = contents.files.list()
+    pins = {file: contents.state.files[file].pins for file in there if file in contents.state.files}
+    return [
+        FileShare(
+            file,
+            contents.files.size(file),
+            holders.get(file, {}),
+            sorted(pin for pin in pins.get(file, ()) if pin in pins),
+        )
+        for file in there
+    ]

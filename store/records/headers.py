@@ -1,0 +1,231 @@
+"""The header of a journal file: `TANDEMMQ 1 {json}` in a trace command, alone in the file's first batch.
+
+It is seal, rotation mark and gap detector in one: it says where every earlier file ends that no valid header names
+yet. Bytes behind an end do not count, for ever; a header behind an end does not exist. ActiveMQ ignores the record.
+Pure; docs/formats/journal.md argues why this is enough.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from tandemmq.store.records.commands import Trace, decode, encode_trace
+from tandemmq.store.records.loose import OPENWIRE_VERSION
+
+MARK = "TANDEMMQ 1 "
+
+# Of a set that is written: the newest ends of epochs. Of one that is read: no more than these.
+LINEAGE_MAX = 1_000
+VOTERS_MAX = 99
+NODE_NAME_MAX = 255
+
+_ID = re.compile("[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class SetHeader:
+    """What a header says of the set of brokers that the journal belongs to (docs/formats/replication.md).
+
+    ``id`` and ``voters`` (the stores whose promises and disks count) are 32 hexadecimal digits each; ``names`` are the
+    nodes' by store. ``lineage`` says where each former epoch ended: (epoch, file, end), ascending.
+    """
+
+    id: str
+    voters: tuple[str, ...]
+    names: Mapping[str, str]
+    lineage: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The content of the first batch of a file.
+
+    ``ends`` maps earlier files to the offset at which they end; ``files`` are the ids that existed, this one
+    included; ``reason`` is "promotion" or "rotation"; ``sync`` the strategy by which the file is written (always,
+    periodic, never). ``length`` is the length in bytes to which the file was prepared (0: not said): no file of ours
+    gets shorter. ``foreign_openwire`` is the version of the bodies in the files before this one that have no header,
+    said by the epoch that took them over (0: not said, which means 11). ``set`` is None in a journal of no set.
+    """
+
+    epoch: int
+    holder: str
+    reason: str
+    ends: Mapping[int, int]
+    files: tuple[int, ...]
+    openwire_version: int = 11
+    sync: str = "always"
+    length: int = 0
+    foreign_openwire: int = 0
+    set: SetHeader | None = None
+
+
+def encode_header(header: Header) -> bytes:
+    """The payload of the header's record."""
+    return encode_trace(MARK + json.dumps(header_body(header), separators=(",", ":")))
+
+
+def header_body(header: Header) -> dict[str, Any]:
+    """What stands as JSON behind the mark."""
+    body: dict[str, Any] = {
+        "epoch": header.epoch,
+        "holder": header.holder,
+        "why": header.reason,
+        "ends": {str(file): end for file, end in sorted(header.ends.items())},
+        "files": ranges(header.files),
+        "openwire": header.openwire_version,
+        "sync": header.sync,
+        "length": header.length,
+    }
+    if header.foreign_openwire:
+        body["foreign_openwire"] = header.foreign_openwire
+    if header.set is not None:
+        body["set"] = _set_body(header.set)
+    return body
+
+
+def _set_body(said: SetHeader) -> dict[str, Any]:
+    return {
+        "id": said.id,
+        "voters": list(said.voters),
+        "names": dict(sorted(said.names.items())),
+        "lineage": [list(ended) for ended in said.lineage[-LINEAGE_MAX:]],
+    }
+
+
+def decode_header(payload: bytes) -> Header | None:
+    """The header in a record's payload; None if the record is no header (ActiveMQ's files have none)."""
+    if not payload or payload[0] != 0:
+        return None
+    command = decode(payload)
+    if not isinstance(command, Trace) or not (command.message or "").startswith(MARK):
+        return None
+    try:
+        return header_of_body(json.loads((command.message or "")[len(MARK) :]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def header_of_body(body: Mapping[str, Any]) -> Header:
+    """Raises ValueError, KeyError, TypeError or AttributeError for what ``header_body`` has not made."""
+    return Header(
+        epoch=int(body["epoch"]),
+        holder=str(body["holder"]),
+        reason=str(body["why"]),
+        ends={int(file): int(end) for file, end in body["ends"].items()},
+        files=tuple(file for first, last in body["files"] for file in range(first, last + 1)),
+        openwire_version=int(body["openwire"]),
+        sync=str(body["sync"]),
+        length=int(body.get("length", 0)),
+        foreign_openwire=int(body.get("foreign_openwire", 0)),
+        set=_set_of_body(body["set"]) if "set" in body else None,
+    )
+
+
+def _set_of_body(body: Mapping[str, Any]) -> SetHeader:
+    voters = tuple(map(_store_id, body["voters"]))
+    names = {_store_id(store): str(name) for store, name in body["names"].items()}
+    lineage = tuple((int(epoch), int(file), int(end)) for epoch, file, end in body["lineage"])
+    if not 0 < len(voters) <= VOTERS_MAX or len(set(voters)) < len(voters):
+        raise ValueError("voters are few, and each is named once")
+    if len(names) > VOTERS_MAX or any(len(name) > NODE_NAME_MAX for name in names.values()):
+        raise ValueError("names of nodes are few and short")
+    if len(lineage) > LINEAGE_MAX or any(later[0] <= former[0] for former, later in pairwise(lineage)):
+        raise ValueError("a lineage is short, and ascends")
+    return SetHeader(_store_id(body["id"]), voters, names, lineage)
+
+
+def _store_id(text: Any) -> str:
+    if not _ID.fullmatch(text):
+        raise ValueError(f"{text!r:.40} is no id")
+    return str(text)
+
+
+def ranges(files: Iterable[int]) -> list[list[int]]:
+    """[1, 2, 3, 7] -> [[1, 3], [7, 7]]."""
+    found: list[list[int]] = []
+    for file in sorted(files):
+        if found and file == found[-1][1] + 1:
+            found[-1][1] = file
+        else:
+            found.append([file, file])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class EpochHistory:
+    """What all headers together say: which files count and where each of them ends.
+
+    ``ends`` has no entry for a file whose end no header names: the last one, and those that ActiveMQ wrote.
+    ``headers`` are the valid ones; ``epoch`` is the highest among them (0: none).
+    """
+
+    ends: Mapping[int, int]
+    headers: Mapping[int, Header]
+
+    @property
+    def epoch(self) -> int:
+        return max((header.epoch for header in self.headers.values()), default=0)
+
+    def epoch_at(self, file: int) -> int:
+        """The epoch in which ``file`` was written, as far as headers tell; 0: before the first of ours."""
+        earlier = [number for number in self.headers if number <= file]
+        return self.headers[max(earlier)].epoch if earlier else 0
+
+    def version_at(self, file: int) -> int:
+        """The OpenWire version of the bodies in ``file``."""
+        header = self.headers.get(file)
+        if header is not None:
+            return header.openwire_version
+        numbers = [number for number in self.headers if number > file and self.headers[number].foreign_openwire]
+        return self.headers[min(numbers)].foreign_openwire if numbers else OPENWIRE_VERSION
+
+    def may_have_holes(self, file: int) -> bool:
+        """Whether ``file`` was written without a sync for each batch: then a power loss may leave a later batch without
+        an earlier one, and neither was promised to survive it."""
+        header = self.headers.get(file)
+        return header is not None and header.sync != "always"
+
+    def first_of_epoch(self, file: int) -> bool:
+        """Whether ``file`` fenced off an epoch, or may have: it may not go before every file that precedes it.
+
+        One without a valid header that a header ends at 0 may be the fence of a promotion that died before its header.
+        Nothing in it counts, but the master before it looks for this name, and for no other.
+        """
+        header = self.headers.get(file)
+        if header is None:
+            return self.ends.get(file) == 0  # prove: headless-file-may-be-a-fence
+        return header.reason == "promotion"  # prove: promotion-begins-an-epoch
+
+    def missing_fences(self, files: Collection[int]) -> list[int]:
+        """Which files without header went although one before them stays in ``files``: a master that sleeps in that one
+        finds no fence when it wakes."""
+        return sorted(
+            file
+            for file, end in self.ends.items()
+            if end == 0 and file not in files and any(other < file for other in files)
+        )
+
+
+def read_epoch_history(files: Iterable[int], header_of: Callable[[int], Header | None]) -> EpochHistory:
+    """Read the headers of ``files``, newest first, as far as newer ones let them exist.
+
+    ``header_of`` gives the header in a file's first batch, None if there is none.
+    """
+    ends: dict[int, int] = {}
+    headers: dict[int, Header] = {}
+    for file in sorted(files, reverse=True):  # prove: newest-header-first ", reverse=True"
+        if ends.get(file) == 0:  # prove: end-hides-header
+            continue
+        header = header_of(file)
+        if header is None:
+            continue
+        headers[file] = header
+        for earlier, end in header.ends.items():
+            if earlier not in ends:  # prove: newest-end-counts
+                ends[earlier] = end
+    return EpochHistory(ends, headers)

@@ -1,0 +1,95 @@
+"""Trace commands by which a master records for its successors what it does to whole files. Pure.
+
+`TANDEMMQ-GONE {"files": [[first, last], ...]}` stands, synced, in the journal before the named files are unlinked:
+so a file that was reclaimed differs for ever from one that was lost (safety.md 4).
+
+`TANDEMMQ-SETTLED {"subscription": key, "topic": name}` ends the move of a durable subscription: all that it
+holds stands behind its newest record now, so that the older ones are not needed (safety.md 5). ActiveMQ ignores traces.
+
+`TANDEMMQ-CONNECTIONS [[connection id, user], ...]` says whose connection ids are (store.records.connection_owners): one
+that is met for the first time; all that are remembered, before files are removed.
+
+`TANDEMMQ-CLOCK <milliseconds since 1970>` says what time the master's clock showed when the batch was made: for people
+who read journals, since records carry no time; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from tandemmq.store.records.commands import Trace, decode, encode_trace
+from tandemmq.store.records.headers import ranges
+from tandemmq.store.records.message import Destination
+
+# So every trace of ours begins, but for the header of a file (store.records.headers).
+OUR_TRACES = "TANDEMMQ-"
+# Behind the end of a file that a rotation left (store.damage.report).
+NEXT = "TANDEMMQ-NEXT "
+_GONE = "TANDEMMQ-GONE "
+_SETTLED = "TANDEMMQ-SETTLED "
+_CONNECTIONS = "TANDEMMQ-CONNECTIONS "
+_CLOCK = "TANDEMMQ-CLOCK "
+
+
+def encode_mark(mark: str, body: object) -> bytes:
+    """The payload of a trace command: ``body`` as JSON behind the mark."""
+    return encode_trace(mark + json.dumps(body, separators=(",", ":")))
+
+
+def decode_mark(mark: str, payload: bytes) -> Any:
+    """What stands behind the mark in a trace command's payload; None for every other trace."""
+    if mark.encode() not in payload[:32]:
+        return None
+    command = decode(payload)
+    text = command.message if isinstance(command, Trace) else None
+    return None if text is None or not text.startswith(mark) else json.loads(text[len(mark) :])
+
+
+def encode_gone(files: Iterable[int]) -> bytes:
+    """The payload of the record that precedes the removal of ``files``."""
+    return encode_mark(_GONE, {"files": ranges(files)})
+
+
+def decode_gone(payload: bytes) -> tuple[int, ...]:
+    """The files that a trace command's payload gives up; empty for every other trace."""
+    body = decode_mark(_GONE, payload)
+    return () if body is None else tuple(file for first, last in body["files"] for file in range(first, last + 1))
+
+
+def encode_settled(topic: Destination, subscription_key: str) -> bytes:
+    """The payload of the record that follows the last copy of what a moved subscription holds."""
+    return encode_mark(_SETTLED, {"subscription": subscription_key, "topic": topic.name})
+
+
+def decode_settled(payload: bytes) -> tuple[str | None, str] | None:
+    """The topic and the key of the subscription that a trace command's payload settles; None for every other trace.
+
+    The topic is None in those of before: a key stood for one subscription of one topic then.
+    """
+    body = decode_mark(_SETTLED, payload)
+    return None if body is None else (body.get("topic"), str(body["subscription"]))
+
+
+def encode_connections(pairs: Iterable[tuple[str, str]]) -> bytes:
+    """The payload of the record of connection ids and their users: (id, user)."""
+    return encode_mark(_CONNECTIONS, list(pairs))
+
+
+def decode_connections(payload: bytes) -> list[tuple[str, str]]:
+    """(connection id, user) of what a trace command's payload says of them; nothing for every other trace."""
+    return [(str(id), str(user)) for id, user in decode_mark(_CONNECTIONS, payload) or ()]
+
+
+def encode_clock(milliseconds: int) -> bytes:
+    """The payload of the record that says what time it is: of wall time, since 1970."""
+    return encode_trace(f"{_CLOCK}{milliseconds}")
+
+
+def clock_of(text: str) -> int | None:
+    """The milliseconds that the text of a trace command shows; None for every other trace."""
+    if not text.startswith(_CLOCK):
+        return None
+    output_text = text[len(_CLOCK) :]
+    return int(output_text) if output_text.isdecimal() and output_text.isascii() else None

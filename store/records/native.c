@@ -1,0 +1,149 @@
+/* The record that stores a plain message, in one piece.
+
+   Optional: store/records/stored.py makes the same of its parts, where this was not compiled. A plain message is a text
+   or bytes with nothing in its header but ids, destination, priority, times and whether it is persistent.
+
+   The layouts are those of store/records/fields.py (the frame) and store/records/commands.py (what is around it). */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdint.h>
+#include <string.h>
+
+enum { TEXT = 28, FRAME_FIXED = 96, ADD = 1, ID_TAG = 0x1a, FRAME_TAG = 0x22 };
+
+static unsigned char *put(unsigned char *to, const char *bytes, Py_ssize_t length)
+{
+    memcpy(to, bytes, (size_t)length);
+    return to + length;
+}
+
+static unsigned char *put_zeros(unsigned char *to, size_t count)
+{
+    memset(to, 0, count);
+    return to + count;
+}
+
+static unsigned char *put_number(unsigned char *to, uint64_t number, int bytes)
+{
+    for (int at = bytes - 1; at >= 0; at--) {
+        to[at] = (unsigned char)number;
+        number >>= 8;
+    }
+    return to + bytes;
+}
+
+static unsigned char *put_varint(unsigned char *to, uint64_t number)
+{
+    while (number > 0x7f) {
+        *to++ = (unsigned char)(number & 0x7f) | 0x80;
+        number >>= 7;
+    }
+    *to++ = (unsigned char)number;
+    return to;
+}
+
+static Py_ssize_t varint_size(uint64_t number)
+{
+    Py_ssize_t size = 1;
+    while (number > 0x7f) {
+        number >>= 7;
+        size++;
+    }
+    return size;
+}
+
+/* Whether Java's form of it is the same: ASCII without NUL. */
+static int is_plain_text(const char *body, Py_ssize_t length)
+{
+    for (Py_ssize_t at = 0; at < length; at++)
+        if ((unsigned char)(body[at] - 1) >= 0x7f)
+            return 0;
+    return 1;
+}
+
+PyDoc_STRVAR(plain_add_doc,
+             "plain_add(kind, producer, destination, sequence, broker_sequence, persistent, expiration, priority, "
+             "timestamp, body, field, key, tail)\n--\n\n"
+             "See store/records/native.pyi.");
+
+static PyObject *plain_add(PyObject *module, PyObject *args)
+{
+    int kind, persistent, priority;
+    long long sequence, broker_sequence, expiration, timestamp;
+    const char *producer, *destination, *body, *field, *key, *tail;
+    Py_ssize_t producer_size, destination_size, body_size, field_size, key_size, tail_size;
+
+    if (!PyArg_ParseTuple(args, "iy#y#LLpLiLy#y#y#y#", &kind, &producer, &producer_size, &destination,
+                          &destination_size, &sequence, &broker_sequence, &persistent, &expiration, &priority,
+                          &timestamp, &body, &body_size, &field, &field_size, &key, &key_size, &tail, &tail_size))
+        return NULL;
+    if (priority < -128 || priority > 127) {
+        PyErr_SetString(PyExc_OverflowError, "a priority has 8 bits");
+        return NULL;
+    }
+    if (body_size > INT32_MAX / 2) {
+        PyErr_SetString(PyExc_OverflowError, "a body has less than 1 GiB");
+        return NULL;
+    }
+    if (kind == TEXT && !is_plain_text(body, body_size))
+        Py_RETURN_NONE;
+
+    Py_ssize_t content_size = kind == TEXT ? 9 + body_size : body_size ? 5 + body_size : 1;
+    Py_ssize_t frame_size = FRAME_FIXED + 2 * producer_size + destination_size + content_size;
+    Py_ssize_t size = field_size + 1 + varint_size((uint64_t)key_size) + key_size + 1 +
+                      varint_size((uint64_t)frame_size) + frame_size + tail_size;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, 1 + varint_size((uint64_t)size) + size);
+    if (made == NULL)
+        return NULL;
+    unsigned char *to = (unsigned char *)PyBytes_AS_STRING(made);
+    *to++ = ADD;
+    to = put_varint(to, (uint64_t)size);
+    to = put(to, field, field_size);
+    *to++ = ID_TAG;
+    to = put_varint(to, (uint64_t)key_size);
+    to = put(to, key, key_size);
+    *to++ = FRAME_TAG;
+    to = put_varint(to, (uint64_t)frame_size);
+
+    to = put_number(to, (uint64_t)frame_size - 4, 4);
+    *to++ = (unsigned char)kind;
+    to = put_zeros(to, 5); /* command id, response required */
+    to = put(to, producer, producer_size);
+    to = put(to, destination, destination_size);
+    to = put_zeros(to, 2); /* transaction id, original destination */
+    to = put(to, "\1\x6e\0", 3); /* message id without a text */
+    to = put(to, producer, producer_size);
+    to = put_number(to, (uint64_t)sequence, 8);
+    to = put_number(to, (uint64_t)broker_sequence, 8);
+    to = put_zeros(to, 1 + 1 + 4 + 1); /* original transaction id, group id, group sequence, correlation id */
+    *to++ = persistent ? 1 : 0;
+    to = put_number(to, (uint64_t)expiration, 8);
+    *to++ = (unsigned char)priority;
+    *to++ = 0; /* reply to */
+    to = put_number(to, (uint64_t)timestamp, 8);
+    *to++ = 0; /* type */
+    if (kind == TEXT || body_size) {
+        *to++ = 1;
+        if (kind == TEXT)
+            to = put_number(to, (uint64_t)body_size + 4, 4);
+        to = put_number(to, (uint64_t)body_size, 4);
+        to = put(to, body, body_size);
+    } else
+        *to++ = 0;
+    /* properties, data structure, target, compressed, redelivery counter, broker path, arrival, user id, by bridge,
+       droppable, cluster */
+    to = put_zeros(to, 1 + 3 + 4 + 1 + 8 + 1 + 3);
+    to = put_number(to, (uint64_t)timestamp, 8); /* broker in */
+    to = put_zeros(to, 8 + 1); /* broker out, first for consumer */
+    put(to, tail, tail_size);
+    return made;
+}
+
+static PyMethodDef methods[] = {{"plain_add", plain_add, METH_VARARGS, plain_add_doc}, {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "native", "The record that stores a plain message.", 0, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit_native(void) { return PyModuleDef_Init(&definition); }

@@ -1,0 +1,603 @@
+"""Reading the journal into the state: a standby follows the master with it, a promotion finishes with it.
+
+It writes nothing but its own index, and copies of what is damaged where that was declared. A standby settles a batch
+only when a later batch of that file, or an end that a header names, covers it: the last batch of a live file may yet
+turn out not to count (safety.md 4). With a horizon, up to which everything is final, it reads no further than that, and
+settles all of it at once. When this broker owns the lock and has put up its fence, nothing more can change,
+and every good batch counts.
+
+What is damaged or lost ends a promotion with StoreCorrupt or JournalLost, which name file, range and message ids;
+with ``ignores_missing`` it is stepped over, reported in ``damages``, and ``repairs`` are the records that the promotion
+is to append so that every later replay agrees.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from tandemmq.index.errors import IndexDamaged
+from tandemmq.index.index import Index
+from tandemmq.journal.errors import JournalCorrupt, JournalMissing
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import RECORD_HEADER_SIZE, location
+from tandemmq.journal.scan import Batch, EndingKind, scan
+from tandemmq.store.damage.ledger import DamageLedger
+from tandemmq.store.damage.reconciliation import reconcile
+from tandemmq.store.damage.report import WHOLE_FILE, Damage, JournalLost, StoreCorrupt, decode_next, encode_lost, listed
+from tandemmq.store.records.audit import ProducerAudit
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.headers import EpochHistory
+from tandemmq.store.records.marks import decode_gone
+from tandemmq.store.recovery.header_reader import HeaderReader
+from tandemmq.store.recovery.index_trust import IndexNotOfThisJournal, Standing, is_blank, judge
+from tandemmq.store.recovery.lag import Horizon, Lag
+from tandemmq.store.recovery.neighbours import known_to_neighbours
+from tandemmq.store.recovery.prediction import ReplaySpeed
+from tandemmq.store.recovery.scratch import scratch_directory
+from tandemmq.store.recovery.sealed_files import SealedFiles
+from tandemmq.store.recovery.standing_checkpoint import StandingCheckpoint
+from tandemmq.store.state.replay import Replay
+from tandemmq.store.state.state import OtherNumbering, State
+from tandemmq.store.state.tail import Frozen, Position
+from tandemmq.store.threads import OS_THREADS, Threads
+
+__all__ = ["Follower", "IndexNotOfThisJournal", "JournalLost", "StoreCorrupt"]
+
+log = logging.getLogger(__name__)
+
+# A standby whose index is ahead of the journal reads a file to the end to see whether it still is: this often.
+JUDGE_SECONDS = 5.0
+# With so many times ``records_per_checkpoint``, as first given, in memory, reading waits for the checkpoint. At a
+# promotion, for which clients wait, later: a standby leaves it room.
+TAILS_MAX = 2
+TAILS_MAX_FINAL = 3
+
+
+class _Hole(Exception):
+    """Damage in what was never synced: the file ends before it, at ``offset``."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
+def _no_horizon() -> None:
+    """All that is settled may be read."""
+
+
+class Follower:
+    """A state that keeps up with a journal directory. One thread at a time may use it.
+
+    With ``records_per_checkpoint`` a checkpoint is begun; what it is at first bounds what is held in memory. Between
+    two calls of ``advance`` its owner lets a checkpoint go on (``work_on_checkpoint``).
+    ``ignores_missing`` and ``checks_all`` are ActiveMQ's ignoreMissingJournalfiles and checkForCorruptJournalFiles;
+    they matter to ``advance(is_final=True)`` only. ``index_root`` is where other brokers' indexes may tell of batches
+    that are not there any more. ``is_trial``: nothing is copied into quarantine, and no repairs are worked out.
+    ``on_read`` is called after each batch with how far the journal was read. ``horizon`` says how far a standby may
+    read (``store.authority``); it bounds no promotion. Raises IndexNotOfThisJournal.
+    """
+
+    def __init__(
+        self,
+        files: JournalFiles,
+        index: Index,
+        *,
+        records_per_checkpoint: int,
+        should_halt: Callable[[], bool] = lambda: False,
+        ignores_missing: bool = False,
+        checks_all: bool = False,
+        index_root: str | None = None,
+        is_trial: bool = False,
+        first_owner: int = 0,
+        audit: ProducerAudit | None = None,
+        has_foreign_index: Callable[[], bool] = lambda: False,
+        on_read: Callable[[Position], None] | None = None,
+        horizon: Callable[[], tuple[int, int] | None] = _no_horizon,
+        threads: Threads = OS_THREADS,
+    ) -> None:
+        self.files = files
+        self.index = index
+        self._clock = threads.monotonic
+        started = self._clock()
+        try:
+            self.state = State(index, index.meta, first_owner=first_owner, audit=audit)
+        except IndexDamaged as error:
+            raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
+        except OtherNumbering as error:
+            raise IndexNotOfThisJournal("it is of another store of this broker") from error
+        if not self.state.knows_ranks:
+            raise IndexNotOfThisJournal("it was made by a version that did not keep the priorities of messages")
+        if not self.state.knows_later_records:
+            raise IndexNotOfThisJournal("it was made by a version that did not keep all records of subscriptions")
+        self.load_seconds = self._clock() - started  # that the last checkpoint took to read
+        self.replay = Replay(self.state)
+        self.records_per_checkpoint = records_per_checkpoint
+        self._tail_records = records_per_checkpoint
+        self.has_caught_up = False  # the last ``advance`` read all that is settled
+        self.speed = ReplaySpeed()
+        self._seen = Horizon()
+        self._horizon = horizon
+        self._at_end = (0, 0, 0)  # the live file, its visible end, the records that are not settled there
+        self._headers = HeaderReader(files)
+        self._sealed = SealedFiles(files, self._headers, checks_all=checks_all)
+        self._checkpoint = StandingCheckpoint(index, self.state, self.replay, self._clock)
+        self._ledger = DamageLedger(
+            files,
+            self.state,
+            self._later_files,
+            ignores_missing=ignores_missing,
+            is_trial=is_trial,
+            has_foreign_index=has_foreign_index,
+        )
+        self.damages = self._ledger.damages  # what was stepped over
+        self.torn = self._ledger.torn  # tails without a receipt, which are dropped
+        self.repairs: list[bytes] = []
+        self._repairs_pin: set[int] = set()
+        self._should_halt = should_halt
+        self._index_root = index_root
+        self._is_trial = is_trial
+        self._on_read = on_read
+        self._disk = files.disk
+        self._ends_seen: dict[int, int] = {}  # of files that ActiveMQ wrote and left behind
+        self._known_then = set(self.state.files)
+        self._began_at = self.state.position
+        self._went_on: tuple[int, int] | None = None  # (file, the next one), where nothing else names the next
+        self._standing: Standing | None = None
+        self._is_waiting = False
+        self._is_judged = False
+        if self._may_read(limit := horizon()):
+            self._judge(self.read_headers(limit))
+
+    @property
+    def epoch_history(self) -> EpochHistory:
+        """What the headers said at the last refresh."""
+        return self._headers.epoch_history
+
+    # ---- the index and the journal belong together
+
+    def _judge(self, ids: Sequence[int]) -> None:
+        self._is_judged = True
+        self._judged_at = self._clock()
+        try:
+            self._standing = judge(self.files, ids, self.epoch_history, self.state, self._headers.has_batches)
+        except IndexDamaged as error:
+            raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
+        except JournalMissing:
+            self._standing = None  # reclaimed while we looked
+
+    def read_headers(self, horizon: tuple[int, int] | None = None, *, at_disk: bool = False) -> Sequence[int]:
+        """Read which files exist, up to ``horizon``, and what their headers say; returns the ids. Names no end that is
+        not named.
+
+        ``at_disk``: a header that may never have been synced is read from the disk.
+        """
+        if at_disk:
+            ids = self._headers.refresh_from_disk()
+        else:
+            ids = self._headers.refresh(None if horizon is None else horizon[0])
+        position = self.state.position
+        if position is not None:
+            end = self.epoch_history.ends.get(position.file)
+            if end is not None and position.offset > end:  # prove: index-behind-end "position.offset > end" -> "False"
+                raise IndexNotOfThisJournal(f"it stands behind the end of file {position.file} ({end})")
+        return ids
+
+    # ---- following
+
+    def _may_read(self, horizon: tuple[int, int] | None) -> bool:
+        """Whether the horizon does not lie before what is in the index: it may not be known yet how far it reaches."""
+        position = self.state.position
+        return horizon is None or horizon >= ((0, 1) if position is None else (position.file, position.offset))
+
+    def advance(self, *, is_final: bool = False) -> dict[int, int]:
+        """Apply what came since the last call; with ``is_final`` to the very end of every file.
+
+        Returns the ends found of files whose end no header names (only with ``is_final``). When final, raises
+        StoreCorrupt for damage and JournalLost for a missing file, unless they are to be ignored; a standby waits
+        instead, for it may be reading what is being written. Raises IndexNotOfThisJournal.
+        """
+        try:
+            return self._advance(is_final)
+        except IndexDamaged as error:
+            raise IndexNotOfThisJournal(f"it is damaged: {error}") from error
+        except (JournalCorrupt, JournalMissing) as reason:
+            if is_final:
+                raise
+            self._wait(str(reason))
+            return {}
+
+    def _advance(self, is_final: bool) -> dict[int, int]:
+        self.has_caught_up = False
+        self._at_end = (0, 0, 0)
+        started = self._clock()
+        state = self.state
+        found: dict[int, int] = {}
+        horizon = None if is_final else self._horizon()
+        if not self._may_read(horizon):
+            return found
+        ids = self.read_headers(horizon, at_disk=is_final and not self._is_trial)
+        ends = self.epoch_history.ends
+        if horizon is not None:
+            ends = {horizon[0]: horizon[1], **ends}  # prove: read-up-to-the-horizon "horizon[0]: horizon[1], "
+        if not self._is_judged:
+            self._judge(ids)
+        elif self._standing is not None and (is_final or self._clock() - self._judged_at > JUDGE_SECONDS):
+            self._judge(ids)  # it may have been a matter of what this host could see
+        if self._standing is not None:
+            if not is_final:
+                self._wait("; ".join(map(str, self._standing.damages)))
+                return found
+            self._ledger.meet(self._standing.damages)
+            state.position, self._standing = self._standing.resume, None
+        for file in ids:
+            state.know_file(file)
+        for file, other in self._headers.misplaced.items():
+            misplaced = JournalCorrupt(file, 0, self.files.size(file), f"it begins with the header of db-{other}.log")
+            if not is_final:
+                raise misplaced
+            self._on_corrupt(misplaced)
+        if not ids:
+            self._seen.reach(started, *self._at_end)
+            self.has_caught_up = True
+            return found
+        if state.position is None:
+            state.position = Position(ids[0], 0)
+        start = state.position
+        if not is_final and (hole := self._hole_before_us(start)) is not None:
+            self._wait(f"db-{hole}.log is blank, though a header says that it was written")
+            return found
+        self._seen.refresh(ids, start, ends, self._headers.size)
+        for number, file in enumerate(ids):
+            position = state.position
+            if file < position.file:
+                if is_final and file not in self.epoch_history.ends and file not in self._headers.misplaced:
+                    found[file] = self._ends_seen.get(file) or self._end_left_at(file, ids)
+                continue
+            if file > position.file:
+                state.position = position = Position(file, 0)
+            end = ends.get(file)
+            if file in self._headers.misplaced and end is None:
+                found[file] = 0
+            # prove: misplaced-is-not-read " or file in self._headers.misplaced"
+            if end == 0 or file in self._headers.misplaced:
+                continue
+            # A file is settled when its end is named, or when whoever wrote it has gone on to the next.
+            is_settled = is_final or end is not None or self._has_gone_on(ids[number + 1 :])
+            if not self._read(file, position.offset, end, is_settled=is_settled, is_final=is_final):
+                return found
+            if is_settled and end is None:
+                found[file] = self._ends_seen[file] = state.position.offset
+            if not is_settled:
+                break
+        if is_final:
+            self._check_unread(ids, start)
+        else:
+            self._sealed.check_ahead(ids, state.position.file)
+        self._seen.reach(started, *self._at_end)
+        self.has_caught_up = True
+        self._drop_what_is_gone(set(ids), is_final=is_final)
+        if is_final and self.damages and not self._is_trial:
+            self._work_out_repairs(found)
+            self.pin_for_repairs(ids[-1])
+        return found
+
+    def _has_gone_on(self, later: Sequence[int]) -> bool:
+        """Whether somebody wrote into the next of these files, past those that failed promotions left.
+
+        ActiveMQ names no ends, and the header that named one may be reclaimed before the file that it is about.
+        """
+        ends = self.epoch_history.ends
+        # prove: standby-passes-empty-fences "ends.get(file) != 0" -> "True"
+        following = next((file for file in later if ends.get(file) != 0), None)
+        return following is not None and self._headers.has_batches(following)
+
+    def _hole_before_us(self, position: Position) -> int | None:
+        """A file whose bytes are missing. They may still come, or turn out not to be needed."""
+        headers = self.epoch_history.headers
+        named = headers[max(headers)].files if headers else ()
+        holes = (file for file in self._headers.listed if file >= position.file and file not in self._headers.ids)
+        return next((file for file in holes if file in named and file not in self.state.given_up), None)
+
+    def _end_left_at(self, file: int, ids: Sequence[int]) -> int:
+        """Where a file ends that was read before this life. ActiveMQ went on from it, and named no end.
+
+        Raises IndexNotOfThisJournal when no later epoch continued there: the header that named the end never reached
+        the disk.
+        """
+        end = self._end_of(file)
+        went_on = any(self._headers.has_batches(other) for other in ids if other > file)
+        if end and not went_on:  # prove: end-never-on-disk " and not went_on" -> " and False"
+            raise IndexNotOfThisJournal(f"it went on from db-{file}.log, and no header names the end of that")
+        return end
+
+    def _end_of(self, file: int) -> int:
+        end = 0
+        for batch in scan(self.files, file, on_corrupt=self._on_corrupt):
+            end = batch.end
+        return end
+
+    def _read(self, file: int, start: int, end: int | None, *, is_settled: bool, is_final: bool) -> bool:
+        """Apply the batches of a file; whether all of it that is settled was read."""
+        is_unsynced = is_final and end is None and self.epoch_history.may_have_holes(file)
+
+        def on_corrupt(damage: JournalCorrupt) -> None:
+            if self._ledger.is_declared(damage.file, damage.start, damage.stop):
+                return
+            if not is_final:
+                raise damage
+            if is_unsynced:
+                raise _Hole(damage.start) from damage
+            self._on_corrupt(damage)
+
+        # At a promotion the disk is read, not what this host remembers: after a failed sync the two may differ.
+        batches = scan(
+            self.files,
+            file,
+            start,
+            end,  # prove: read-up-to-the-end "end" -> "None"
+            is_live=not is_settled,
+            drop_cache=is_final,  # prove: promotion-drops-cache
+            on_corrupt=on_corrupt,
+        )
+        try:
+            if is_final and end is None and not self._is_trial:
+                # A checkpoint of this index may come in the middle: what it covers must be on the disk.
+                self.files.sync(file)  # prove: sync-before-reading
+            if not self._settle_all(file, batches, is_settled, is_final):
+                return False
+        except _Hole as hole:
+            self._ledger.forget(file, hole.offset, "it was never synced; that and what stands behind it is forgotten")
+        else:
+            if is_final and end is None:
+                self._check_end(file, batches.ending.offset, batches.ending.kind)
+        self._is_waiting = self._is_waiting and not is_settled
+        return True
+
+    def _settle_all(self, file: int, batches: Iterable[Batch], is_settled: bool, is_final: bool) -> bool:
+        """Whether that was not interrupted. The last batch of a file that is not settled is only seen."""
+        started = self._clock() - self._checkpoint.seconds
+        records = self.replay.records
+        held: Batch | None = None
+        for batch in batches:
+            if is_settled:  # prove: last-batch-is-only-seen
+                self._settle(file, batch, is_final)
+            elif held is not None:
+                self._settle(file, held, is_final)
+            if not is_final and self._should_halt():
+                return False
+            held = batch
+        self.speed.note(self.replay.records - records, self._clock() - self._checkpoint.seconds - started)
+        if not is_settled:
+            end = held.end if held is not None else self.state.position.offset if self.state.position else 0
+            self._at_end = file, end, 0 if held is None else len(held.records)
+        return True
+
+    def _settle(self, file: int, batch: Batch, is_final: bool) -> None:
+        apply = self.replay.apply
+        base = location(file, 0)
+        for offset, payload in batch.records:
+            try:
+                if not payload:
+                    raise RecordDamaged("it is empty")
+                apply(base + offset, payload)
+                if payload[0] == 0:
+                    self._note_trace(file, payload)
+            except RecordDamaged as error:
+                stop = offset + RECORD_HEADER_SIZE + len(payload)
+                damage = JournalCorrupt(file, offset, stop, f"the record cannot be read: {error}")
+                if not is_final:
+                    raise damage from error
+                self._on_corrupt(damage)
+        self.state.position = Position(file, batch.end, batch.offset, batch.checksum)
+        if self._on_read is not None:
+            self._on_read(self.state.position)
+        self._seen.read(len(batch.records), batch.end - batch.offset)
+        if self.state.tail.operations >= self.records_per_checkpoint:
+            self._bound_the_tail(is_final)
+
+    def _note_trace(self, file: int, payload: bytes) -> None:
+        self.state.given_up.update(decode_gone(payload))
+        following = decode_next(payload)
+        if following is not None:
+            self._went_on = file, following
+        self._ledger.note_mark(file, payload)
+
+    # ---- checkpoints
+
+    def checkpoint(self) -> None:
+        """Write the state into the index; durable on return. Nothing is reclaimed: only a master may."""
+        self._checkpoint.finish()
+        if self.state.position is not None:
+            self.begin_checkpoint()
+            self._checkpoint.finish()
+
+    def begin_checkpoint(self) -> None:
+        """Of what is true now, unless one is under way, or nothing was read yet."""
+        if not self._checkpoint.is_under_way and self.state.position is not None:
+            self.state.epoch = self.epoch_history.epoch_at(self.state.position.file)  # prove: index-names-its-epoch
+            self._checkpoint.begin(self.epoch_history.first_of_epoch)
+
+    def work_on_checkpoint(self, seconds: float) -> None:
+        """Go on with one that is under way, so long at most; ends at once when it is to halt."""
+        stop = self._clock() + seconds
+        self._checkpoint.work(lambda: self._clock() < stop and not self._should_halt())
+
+    def abandon_checkpoint(self) -> Frozen | None:
+        """What was being written, for somebody else to write first; None: nothing was."""
+        return self._checkpoint.abandon()
+
+    @property
+    def could_remove_more(self) -> bool:
+        """Whether files that were given up wait for a checkpoint: the index on the disk still stands in them, or before
+        them."""
+        covered, position, given_up = self._checkpoint.covered, self.state.position, self.state.given_up
+        reached = 0 if covered is None else covered.file
+        if position is None:
+            return False
+        return any(reached <= file < position.file for file in self._headers.listed if file in given_up)
+
+    def remove_given_up(self) -> None:
+        """Remove files that the journal says were given up, oldest first, as far as the index on the disk needs none of
+        them. For who follows a journal of its own, up to a horizon: a master removes them itself. Ends soon when it is
+        to halt."""
+        covered, given_up = self._checkpoint.covered, self.state.given_up
+        if covered is None:
+            return
+        # prove: needed-by-the-index-stays " and file < covered.file"
+        removable = [file for file in self._headers.listed if file in given_up and file < covered.file]
+        for file in removable:
+            if self._should_halt():
+                return
+            # One at a time, each with a sync of the directory, as a master removes them.
+            self.files.remove([file])  # prove: own-unlinks-are-synced-each "[file]" -> "removable"
+
+    def _bound_the_tail(self, is_final: bool) -> None:
+        operations = self.state.tail.operations
+        if is_final:
+            if not self._may_read(self._horizon()):
+                return  # prove: index-waits-for-final
+            if operations >= TAILS_MAX_FINAL * self._tail_records:
+                if not self._is_trial and self.state.position is not None:
+                    # A deposed master may have written since the file was synced.
+                    self.files.sync(self.state.position.file)  # prove: checkpoint-while-reading-syncs
+                self.checkpoint()
+            return
+        self.begin_checkpoint()
+        if operations >= TAILS_MAX * self._tail_records:
+            self._checkpoint.work(lambda: not self._should_halt())
+
+    def lag(self) -> Lag:
+        """How far the state is behind what can be seen of the journal. Any thread."""
+        return self._seen.lag(self.state.position, self._clock())
+
+    def _wait(self, reason: str) -> None:
+        """A standby cannot go on; what it met may be half written, or a promotion will tell."""
+        if not self._is_waiting:
+            self._is_waiting = True
+            log.warning("the standby waits: %s", reason)
+
+    # ---- damage
+
+    def _on_corrupt(self, damage: JournalCorrupt) -> None:
+        self._ledger.meet([Damage(damage.file, damage.start, damage.stop, damage.reason)])
+
+    def _later_files(self, file: int) -> dict[int, int | None]:
+        return {number: self.epoch_history.ends.get(number) for number in self._headers.ids if number > file}
+
+    def _check_end(self, file: int, end: int, kind: EndingKind) -> None:
+        """The last batch of all was good and ends at ``end``. What is behind it, and was it always the last?"""
+        header = self.epoch_history.headers.get(file)
+        size = self.files.size(file)
+        if header is not None and size < header.length and kind is not EndingKind.END_RECORD:
+            self._ledger.meet(
+                [Damage(file, end, header.length, f"it was made {header.length} bytes long and has {size}")]
+            )
+        elif self._index_root is not None:
+            root, place = self._index_root, (file, end)
+            self._ledger.meet(
+                known_to_neighbours(
+                    root,
+                    self.files,
+                    self._headers.ids,
+                    self.epoch_history,
+                    self._headers.has_batches,
+                    place,
+                    self._disk,
+                )
+            )
+        if kind is EndingKind.TORN and not any(each.file == file and each.start <= end for each in self.damages):
+            self._ledger.forget(file, end, "the last write was not whole, and was promised to nobody")
+
+    def _check_unread(self, ids: Sequence[int], start: Position) -> None:
+        for file in ids:
+            was_just_read = file > start.file or (file == start.file and start.offset == 0)
+            damages = [] if was_just_read else self._sealed.damage_in(file)
+            if damages:
+                self._ledger.meet(damages)
+
+    def _drop_what_is_gone(self, existing: set[int], *, is_final: bool) -> None:
+        """Let go of files that are not there. Those that the newest header does not name were reclaimed before it, and
+        what we still believe to live in them died in files that went, too, before we read them."""
+        state = self.state
+        headers = self.epoch_history.headers
+        newest = headers[max(headers)] if headers else None
+        began = self._began_at
+        lost: list[Damage] = []
+        gone = sorted({*state.files, *(newest.files if newest is not None else ())} - existing)
+        held_by_records = state.held_by_records() if gone and newest is None else set()
+        if newest is not None:
+            state.given_up.intersection_update({*newest.files, *existing})  # of others nobody asks any more
+        for file in gone:
+            held = state.files.get(file)
+            if newest is None:
+                is_needed = held is not None and (held.live > 0 or file in held_by_records)
+                reason = "messages or transactions in it are needed"
+            else:
+                # Of files that the index could know it knew those that were not given up before. One that was there
+                # when we listed the files, and went since, is known by now for that alone.
+                was_given_up = file in state.given_up or (
+                    began is not None
+                    and file not in self._known_then
+                    and (file < began.file or (file == began.file and held is None))
+                )
+                # What a header ends at 0 holds nothing: it may be gone, put up in the place of one that was given up.
+                is_needed = file in newest.files and not was_given_up and self.epoch_history.ends.get(file) != 0
+                reason = f"db-{max(headers)}.log names it, and nobody gave it up"
+            if is_needed:
+                lost.append(Damage(file, 0, WHOLE_FILE, reason, is_lost=True))
+            else:
+                state.lose_file(file)
+        if not is_final:
+            return
+        if self._went_on is not None:
+            former, following = self._went_on
+            if following > max(headers, default=0) and not self._headers.has_batches(following):
+                reason = f"db-{former}.log was ended when this one had its header"
+                is_lost = is_blank(self.files, following)
+                stop = WHOLE_FILE if is_lost else self.files.size(following)
+                lost.append(Damage(following, 0, stop, reason, is_lost=is_lost))
+        self._ledger.meet(lost)
+        for file in self._headers.listed:  # given up, yet a crash came before its unlink: to be reclaimed anew
+            state.know_file(file)
+
+    # ---- so that a later replay agrees
+
+    def _work_out_repairs(self, found: dict[int, int]) -> None:
+        for damage in self.damages:
+            end = found.get(damage.file)
+            if not damage.is_lost and (end is None or damage.start < end):
+                self.repairs.append(encode_lost(damage.file, damage.start, damage.stop))
+                self._repairs_pin.add(damage.file)
+        if self._began_at is None or all(
+            (damage.file, damage.start) >= (self._began_at.file, self._began_at.offset) for damage in self.damages
+        ):
+            return  # the index knows no more of it than the replay
+        log.warning("the journal is replayed as a whole, to see what its damage hides from a replay")
+        with (
+            scratch_directory(self._disk, "tandemmq-replay-") as scratch,
+            Index.open(scratch, self._disk) as index,
+        ):
+            replayed = Follower(
+                self.files,
+                index,
+                records_per_checkpoint=self.records_per_checkpoint,
+                ignores_missing=True,
+                is_trial=True,
+            )
+            replayed.advance(is_final=True)
+            reconciliation = reconcile(self.files, self.state, replayed.state, self._ledger.dropped)
+        self.repairs += reconciliation.payloads
+        self._repairs_pin |= reconciliation.pins
+        if reconciliation.rescued:
+            log.warning(
+                "rescued from older records: %s", listed([message_id for _, message_id in reconciliation.rescued])
+            )
+        for key in reconciliation.rolled_back:
+            log.error("prepared transaction %s lost a part of its operations, and is rolled back", key)
+
+    def pin_for_repairs(self, file: int) -> None:
+        """``file`` contains repairs: it is needed as long as the records that they cancel. ``advance`` calls this for
+        the newest file; a caller that writes repairs into later files calls it for those."""
+        for pinned in self._repairs_pin:
+            self.state.pin(file, pinned)

@@ -1,0 +1,132 @@
+"""The files of a journal directory and what their headers say, polled by a follower.
+
+A first batch that is good does not change any more, but for that of a file whose end no header names: it may never have
+been synced. So it is read once, a refresh of a journal of thousands of files costs the listing of its directory, and a
+promotion reads again what may have been in this host's memory only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tandemmq.journal.errors import JournalMissing
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.scan import Batch, FileSource, Scan
+from tandemmq.store.records.headers import EpochHistory, Header, decode_header, read_epoch_history
+from tandemmq.store.recovery.index_trust import is_blank
+
+# Read of each file to see its header; a longer one takes a second read.
+HEADER_BYTES = 4096
+
+
+class HeaderReader:
+    """``ids``, ``epoch_history`` and ``misplaced`` (files that begin with the header of another file, by file) are
+    those of the last ``refresh``. For one thread; OSError as the volume gives it.
+
+    ``listed`` are all files that are there; ``ids`` leaves out the blank ones of which a header says that they were
+    written. Such a one was reclaimed, and then a broker that had listed the files before put up its fence in the hole
+    (and found itself deposed); or a disk lost what was in it. Either way what was written is not there.
+    """
+
+    def __init__(self, files: JournalFiles) -> None:
+        self.listed: Sequence[int] = ()
+        self.ids: Sequence[int] = ()
+        self.epoch_history = EpochHistory({}, {})
+        self.misplaced: dict[int, int] = {}
+        self._files = files
+        # By file, of those whose first batch is good: its header, None if it begins with something else.
+        self._first: dict[int, Header | None] = {}
+
+    def refresh(self, last: int | None = None) -> Sequence[int]:
+        """Which files are there now, and what their headers say; returns the ids. Those behind ``last`` are not there:
+        another file may yet get such a number, and what was read of the former one would be kept."""
+        ids = self._files.list()
+        if last is not None:
+            ids = [file for file in ids if file <= last]  # prove: behind-the-horizon-is-not-listed
+        if ids == self.listed and len(self._first) == len(ids):
+            return self.ids  # nothing can have changed
+        present = set(ids)
+        self._first = {file: header for file, header in self._first.items() if file in present}
+        self.listed = ids
+        return self._read_epoch_history()
+
+    def refresh_from_disk(self) -> Sequence[int]:
+        """As ``refresh``; files whose end no header names are synced, and their headers are read from the disk.
+
+        A header whose sync failed is only in the cache of the host that wrote it, and may be lost: then it named
+        nothing. The files of failed promotions may stand behind it.
+        """
+        self.refresh()
+        seen: set[int] = set()
+        while unsettled := [file for file in self.listed if file not in self.epoch_history.ends and file not in seen]:
+            for file in unsettled:
+                try:
+                    self._files.sync(file)  # prove: header-sync-before-reading
+                except FileNotFoundError:
+                    pass  # removed while we listed
+                self._first.pop(file, None)  # prove: header-read-anew
+                payload = self._first_payload(file, drop_cache=True)  # prove: header-drops-cache "True" -> "False"
+                if payload is not None:
+                    self._first[file] = decode_header(payload)
+            seen.update(unsettled)
+            self._read_epoch_history()
+        return self.ids
+
+    def _read_epoch_history(self) -> Sequence[int]:
+        self.misplaced = {}
+        self.ids = ids = self.listed
+        self.epoch_history = read_epoch_history(ids, self._header_of)
+        ends = self.epoch_history.ends
+        if any(ends.get(file) and file not in self._first for file in ids):
+            self.ids = [file for file in ids if not (ends.get(file) and is_blank(self._files, file))]
+        return self.ids
+
+    def has_batches(self, file: int) -> bool:
+        """Whether the first batch of ``file`` is good."""
+        return file in self._first or self._first_payload(file) is not None
+
+    def size(self, file: int) -> int:
+        """Its length; 0 when it was reclaimed since it was listed."""
+        try:
+            return self._files.size(file)
+        except FileNotFoundError:
+            return 0
+
+    def _header_of(self, file: int) -> Header | None:
+        if file not in self._first:
+            payload = self._first_payload(file)
+            if payload is None:
+                return None
+            header = decode_header(payload)
+            if header is not None or file != self.ids[-1]:  # of the last one, what is there may be half of it
+                self._first[file] = header
+        else:
+            header = self._first[file]
+        # prove: header-of-this-file "not _is_of(header, file)" -> "False"
+        if header is not None and not _is_of(header, file):
+            self.misplaced[file] = header.files[-1]
+            return None
+        return header
+
+    def _first_payload(self, file: int, *, drop_cache: bool = False) -> bytes | None:
+        """The first record of a file, None if it has no good batch."""
+        try:
+            batch = first_batch(self._files, file, drop_cache=drop_cache)
+        except JournalMissing:
+            return None  # reclaimed while we listed
+        return batch.records[0][1] if batch is not None and batch.records else None
+
+
+def first_batch(files: JournalFiles, file: int, *, drop_cache: bool = False) -> Batch | None:
+    """The first batch of a file, None if it has no good one; little more than that is read. Raises JournalMissing."""
+    source = partial(FileSource, files, file, drop_cache)
+    return next(iter(Scan(source, file, is_live=True, chunk_bytes=HEADER_BYTES)), None)
+
+
+def _is_of(header: Header, file: int) -> bool:
+    """Whether a header can have been written into ``file``: it names it, and ends of earlier files only.
+
+    It may name a later one: somebody put up a fence while it was being written.
+    """
+    return (not header.files or header.files[-1] >= file) and all(earlier < file for earlier in header.ends)

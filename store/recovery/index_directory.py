@@ -1,0 +1,145 @@
+"""Which directory holds this broker's index, and what becomes of those that cannot be trusted.
+
+An index is private: ``<index root>/<broker>``, with a lock of its own, held while it is open. A directory that is in
+use is left alone and another one taken; an index that cannot be trusted is set aside, never deleted; a broker
+without one begins with a copy of a neighbour's, else with the journal alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from tandemmq.disk import Disk, NotRegular, demand_directory, exists
+from tandemmq.index.copy import copy
+from tandemmq.index.errors import IndexDamaged, IndexInUse
+from tandemmq.index.index import CACHE_PAGES_DEFAULT, Index
+from tandemmq.index.lock import lock_directory
+from tandemmq.store.threads import OS_THREADS, Threads
+
+log = logging.getLogger(__name__)
+
+# Directories tried when <index root>/<broker> is in use: <broker>-2, <broker>-3, ...
+DIRECTORIES_MAX = 8
+# A broker that was away for so long catches up from a neighbour's copy as fast as from its own index.
+STALE_SECONDS = 7 * 24 * 3600.0
+DATA = "db.data"
+ASIDE = ".aside-"
+# Below it lie the temporary indexes of take-overs.
+TAKEOVER = ".takeover"
+
+
+def open_index(
+    root: str,
+    broker: str,
+    disk: Disk = os,
+    *,
+    may_copy: bool = True,
+    cache_pages: int = CACHE_PAGES_DEFAULT,
+    threads: Threads = OS_THREADS,
+) -> tuple[str, Index]:
+    """The broker's index and its directory. When there is none it begins as a copy of a neighbour's, if it may, or
+    empty. Raises OSError as the volume gives it."""
+    for number in range(1, DIRECTORIES_MAX + 1):
+        path = os.path.join(root, broker if number == 1 else f"{broker}-{number}")
+        try:
+            if may_copy and not _is_index(disk, path):
+                _copy_neighbour(root, path, disk)
+            return path, Index.open(path, disk, cache_pages=cache_pages)
+        except IndexInUse:
+            log.warning("index directory %s is in use; trying the next name", path)
+        except (NotRegular, FileExistsError) as reason:
+            log.warning("index directory %s is stepped over; trying the next name: %s", path, reason)
+        except IndexDamaged as reason:
+            set_aside(path, str(reason), disk, threads)
+            return path, Index.open(path, disk, cache_pages=cache_pages)
+    raise IndexInUse(f"all {DIRECTORIES_MAX} index directories of {broker} are in use, or are none")
+
+
+def takeover_path(path: str) -> str:
+    """Where the broker whose index is ``path`` has a temporary one: where no search for indexes goes.
+
+    A crash may leave it there. Its keys and its position are its own; a neighbour that began with a copy of it would
+    silently miss what the journal does not say yet.
+    """
+    root, name = os.path.split(path)
+    return os.path.join(root, TAKEOVER, name)
+
+
+def set_aside(path: str, reason: str, disk: Disk = os, threads: Threads = OS_THREADS) -> str:
+    """Rename an index directory that cannot be trusted, so that the next ``open_index`` begins anew."""
+    aside = f"{path}{ASIDE}{int(threads.wall() * 1e9)}"
+    disk.replace(path, aside)
+    log.warning("index %s set aside as %s: %s", path, aside, reason)
+    return aside
+
+
+def remove_stale(root: str, own: str, disk: Disk = os, threads: Threads = OS_THREADS) -> list[str]:
+    """Remove the indexes of brokers that were not seen for STALE_SECONDS; only a master may. Returns what went.
+
+    What was set aside stays: it is evidence.
+    """
+    removed = []
+    now = threads.wall()
+    for path in (*_indexes(disk, root), *_indexes(disk, os.path.join(root, TAKEOVER))):
+        if path == own or now - _modified(disk, path) < STALE_SECONDS:
+            continue
+        try:
+            lock = lock_directory(disk, path)
+        except (IndexInUse, NotRegular):
+            continue
+        try:
+            remove(disk, path)
+            removed.append(path)
+        finally:
+            disk.close(lock)
+    return removed
+
+
+def remove(disk: Disk, path: str) -> None:
+    """Remove an index directory, which has files only, if it is there. What cannot be removed stays, and does no
+    harm."""
+    try:
+        demand_directory(disk, path)  # what a link leads to is not ours to remove
+        for name in disk.listdir(path):
+            disk.unlink(os.path.join(path, name))
+        disk.rmdir(path)
+    except FileNotFoundError:
+        pass
+    except OSError as reason:
+        log.info("the index %s cannot be removed: %s", path, reason)
+
+
+def _copy_neighbour(root: str, path: str, disk: Disk) -> None:
+    for neighbour in sorted(_indexes(disk, root), key=lambda path: _modified(disk, path), reverse=True):
+        if neighbour == path:
+            continue
+        try:
+            if copy(neighbour, path, disk):
+                log.info("index begins as a copy of %s", neighbour)
+                return
+        except (OSError, IndexDamaged) as reason:
+            log.info("index %s cannot be copied: %s", neighbour, reason)
+
+
+def named_indexes(root: str, disk: Disk = os) -> list[str]:
+    """What may be an index below ``root``, by name, in order; those that were set aside are none."""
+    try:
+        return [os.path.join(root, name) for name in sorted(disk.listdir(root)) if ASIDE not in name]
+    except FileNotFoundError:
+        return []
+
+
+def _indexes(disk: Disk, root: str) -> list[str]:
+    return [path for path in named_indexes(root, disk) if _is_index(disk, path)]
+
+
+def _is_index(disk: Disk, path: str) -> bool:
+    return exists(disk, os.path.join(path, DATA))
+
+
+def _modified(disk: Disk, path: str) -> float:
+    try:
+        return disk.stat(os.path.join(path, DATA)).st_mtime
+    except FileNotFoundError:
+        return 0.0

@@ -1,0 +1,62 @@
+"""Files that are not read at a promotion because an index covers them: are they as they were left?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from tandemmq.journal.errors import JournalMissing
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.verify import damage_in
+from tandemmq.store.damage.report import Damage
+from tandemmq.store.recovery.header_reader import HeaderReader
+
+# Files that a standby checks in one call.
+FILES_CHECKED_MAX = 64
+
+
+class SealedFiles:
+    """Checks whether files are as long as their ends say, and have their headers; with ``checks_all`` at every byte.
+
+    A standby checks a few files at a time, ahead of need; the promotion checks those that are left. For one
+    thread; OSError as the volume gives it.
+    """
+
+    def __init__(self, files: JournalFiles, headers: HeaderReader, *, checks_all: bool) -> None:
+        self._files = files
+        self._headers = headers
+        self._checks_all = checks_all
+        self._whole: set[int] = set()
+
+    def check_ahead(self, ids: Sequence[int], before: int) -> None:
+        """Some of ``ids`` below ``before`` that have an end; what is wrong with them is left to the promotion."""
+        self._whole.intersection_update(ids)
+        ends = self._headers.epoch_history.ends
+        unseen = (file for file in ids if file < before and file in ends and file not in self._whole)
+        for file in islice(unseen, 1 if self._checks_all else FILES_CHECKED_MAX):
+            try:
+                if not self._check_file(file):
+                    self._whole.add(file)
+            except JournalMissing:
+                pass  # reclaimed since it was listed
+
+    def damage_in(self, file: int) -> list[Damage]:
+        """What is wrong with ``file``, unless it was checked before. Raises JournalMissing when it is gone."""
+        return [] if file in self._whole else self._check_file(file)
+
+    def _check_file(self, file: int) -> list[Damage]:
+        headers = self._headers
+        end = headers.epoch_history.ends.get(file)
+        if end == 0 or file in headers.misplaced:
+            return []  # nothing counts in it
+        is_headless = file not in headers.epoch_history.headers and not headers.has_batches(file)
+        is_short = end is not None and self._size(file) < end
+        if not (self._checks_all or is_headless or is_short):
+            return []
+        return [Damage(file, *found, "it does not verify") for found in damage_in(self._files, file, end)]
+
+    def _size(self, file: int) -> int:
+        try:
+            return self._files.size(file)
+        except FileNotFoundError as error:
+            raise JournalMissing(file, 0) from error

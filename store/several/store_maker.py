@@ -1,0 +1,88 @@
+"""New stores, made on a thread of their own while the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+
+from tandemmq.store.several.member import Member
+from tandemmq.store.store import Store
+from tandemmq.store.threads import Threads
+from tandemmq.store.writer.pulse import Pulses
+
+
+@dataclass(eq=False, repr=False)
+class StoreMaker:
+    """``make_store`` makes a store by name, blocking. ``made(member)`` is called on the loop when that of ``member`` is
+    there, to be had by ``take``; ``on_lost(error)`` when it could not be made. ``call_soon`` runs a function on the
+    loop, from any thread."""
+
+    _make_store: Callable[[str], Store]
+    _call_soon: Callable[[Callable[[], None]], object]
+    _: KW_ONLY
+    made: Callable[[Member], None]
+    on_lost: Callable[[BaseException], None]
+    threads: Threads
+    _unopened: dict[Member, Store] = field(default_factory=dict, init=False)
+    _making: set[Future[Store]] = field(default_factory=set, init=False)
+    _making_since: float = field(default=0.0, init=False)
+    _is_over: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._thread = self.threads.executor(1, "tandemmq-founding")
+        self._pulses = Pulses(self.threads)
+
+    def begin(self, member: Member) -> None:
+        """Have the store of ``member`` made. On the loop; at once."""
+        if not self._making:
+            self._making_since = self.threads.monotonic()
+        making = self._thread.submit(self._make, member.name)
+        self._making.add(making)
+        making.add_done_callback(partial(self._done, member))
+
+    def _make(self, name: str) -> Store:
+        with self._pulses.beating():
+            return self._make_store(name)
+
+    def seen_alive(self) -> float:
+        """When, on the monotonic clock, the thread was last found at work; now, when there is nothing to do. Any
+        thread."""
+        return max(self._making_since, self._pulses.seen_busy()) if self._making else self.threads.monotonic()
+
+    def _done(self, member: Member, making: Future[Store]) -> None:
+        """On the thread."""
+        self._making.discard(making)
+        if making.cancelled():
+            return
+        error = making.exception()
+        if error is not None:
+            self._call_soon(partial(self.on_lost, error))
+        elif self._is_over:
+            making.result().drop()
+        else:
+            self._call_soon(partial(self._there, member, making.result()))
+
+    def _there(self, member: Member, store: Store) -> None:
+        if self._is_over:
+            self.threads.thread(store.drop, "tandemmq-dropping").start()  # the loop never waits
+            return
+        self._unopened[member] = store
+        self.made(member)
+
+    def take(self, member: Member) -> Store | None:
+        """The store that was made for ``member``; whoever takes it ends it. None: it was dropped with the others."""
+        return self._unopened.pop(member, None)
+
+    def halt(self) -> None:
+        """What is being made is dropped when it is there. Any thread; at once."""
+        self._is_over = True
+
+    def end(self) -> None:
+        """Drop the stores that were not taken. Blocking, until nothing is being made."""
+        self._is_over = True
+        self._thread.shutdown(cancel_futures=True)
+        unopened, self._unopened = self._unopened, {}
+        for store in unopened.values():
+            store.drop()

@@ -1,0 +1,107 @@
+"""What holds each journal file, what a checkpoint writes of that, and which files nothing needs. Pure.
+
+safety.md 5, kahadb.md 4.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from typing import Protocol
+
+from tandemmq.store.state import keys
+
+
+class Snapshot(Protocol):
+    """What the state reads of the index: the last published root."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def scan(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]: ...
+
+
+class Held(Protocol):
+    """What decides whether a file stays: how many live messages stand in it, and the files that it pins."""
+
+    @property
+    def live(self) -> int: ...
+
+    @property
+    def pins(self) -> Set[int]: ...
+
+
+class FileState:
+    """What holds a journal file.
+
+    ``holders``: owner -> [live messages whose newest record stands here, their bytes, changed since a checkpoint];
+    ``live`` is their sum. ``live_bytes`` counts each record once, though several subscriptions hold it. ``pins`` are
+    the files whose dead messages, subscriptions and transactions the records of this file killed.
+    """
+
+    __slots__ = ("holders", "live", "live_bytes", "pins")
+
+    def __init__(self, live_bytes: int = 0, pins: Iterable[int] = ()) -> None:
+        self.holders: dict[int, list[int]] = {}
+        self.live = 0
+        self.live_bytes = live_bytes
+        self.pins = set(pins)
+
+
+def file_changes(index: Snapshot, file: int, held: FileState | None) -> Iterator[tuple[bytes, bytes | None]]:
+    """What a checkpoint writes of one file that changed; ``held`` None: the file is gone."""
+    # The scan finds the chunks of a file that is gone, or that has fewer pins than before.
+    before = [key for key, _ in index.scan(*_range(keys.FILE, file))]
+    if held is None:
+        yield from ((key, None) for key in before)
+        yield from ((key, None) for key, _ in index.scan(*_range(keys.HOLDER, file)))
+        return
+    values = dict(keys.file_values(file, held.live_bytes, held.pins))
+    yield from values.items()
+    yield from ((key, None) for key in before if key not in values)
+    # A file that was given up and is known again: the index may have holders of its former life.
+    for key, _ in index.scan(*_range(keys.HOLDER, file)):
+        if keys.holder_owner(key) not in held.holders:
+            yield key, None
+    for owner, holder in list(held.holders.items()):
+        if holder[2]:
+            holder[2] = False
+            key = keys.holder_key(file, owner)
+            yield key, keys.holder_value(holder[0], holder[1]) if holder[0] else None
+        if holder[0] == 0:
+            del held.holders[owner]
+
+
+def reclaimable(
+    files: Mapping[int, Held],
+    held_by_records: Set[int],
+    first_of_epoch: Callable[[int], bool],
+    before: int,
+    emptied: Set[int] = frozenset(),
+) -> tuple[int, ...]:
+    """The files below ``before`` that nothing needs, oldest first.
+
+    A file stays while it holds a live message, a subscription's record or an operation of an open transaction;
+    while its records kill something in a file that stays; and, if it fenced off an epoch, while any file
+    before it stays. ``emptied``: as if nothing stood in those any more.
+    """
+    going: list[int] = []
+    gone: set[int] = set()
+    is_oldest_kept = False
+    for file in sorted(files):
+        if file >= before:  # prove: current-file-stays
+            break
+        held = files[file]
+        stays = (
+            (file not in emptied and (held.live > 0 or file in held_by_records))  # prove: live-file-stays
+            or any(pin in files and pin not in gone for pin in held.pins)  # prove: pins-stay
+            or (is_oldest_kept and first_of_epoch(file))  # prove: fence-stays
+        )
+        if stays:
+            is_oldest_kept = True
+        else:
+            going.append(file)
+            gone.add(file)
+    return tuple(going)
+
+
+def _range(kind: bytes, file: int) -> tuple[bytes, bytes]:
+    return keys.numbered(kind, file), keys.numbered(kind, file + 1)

@@ -1,0 +1,293 @@
+"""What the index holds, byte by byte. Pure: to the index itself keys and values are bytes.
+
+    | key                                             | value                                                   |
+    | 'A' chunk u32                                   | a piece of the producer audit                           |
+    | 'C' chunk u32                                   | a piece of the JSON list of connection ids' users       |
+    | 'E' owner u32                                   | as 'O', of an owner that ended: what is left of it      |
+    | 'F' file u32, chunk u16                         | live bytes u64, pinned file u32 ...                     |
+    | 'H' file u32, owner u32                         | live u64, bytes u64: what the owner has in the file     |
+    | 'I' owner u32, producer, 00, sequence u64       | order key (12 bytes)                                    |
+    | 'L' file u32, owner u32, order key (12 bytes)   | 01: this message stands in that file, not in its key's  |
+    | 'M' owner u32, order key (12 bytes)             | size u32, flags u8, [location u64 if not 0], message id |
+    | 'O' owner u32                                   | JSON: what the owner is, how many messages and bytes    |
+    | 'P' owner u32, rank u8, order key (12 bytes)    | 01: this message has that rank                          |
+    | 'R' owner u32                                   | file u32: what came behind its start has a rank         |
+    | 'S' owner u32, location u64                     | 01: a later record of a durable subscription            |
+    | 'X' chunk u32                                   | a piece of the JSON list of open transactions           |
+
+An order key is the place where a message took effect: file u32, offset u32, number of the operation in its
+commit u32. The highest bit of a size says that the record's bytes are counted by another owner (a topic's message
+is held by several subscriptions, and lies on the disk once). Flags: bit 0, the location is given, for it is not that of
+the order key; from bit 1 on, if the message has a rank, 1 + rank (then the location is given in any case).
+
+A rank is 9 - priority, so that the highest priority comes first. As long as all messages of an owner have the default
+priority, none has a rank. When another one comes, all that come behind the end of that journal file have one, and
+before that all whose priority is another.
+
+A message id is split at its last ':' into producer and sequence, so that the ids of one producer stand side by side and
+in the order in which they were made; an id without such a number, or with a producer of more than PRODUCER_BYTES_MAX
+bytes, stands under its hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tandemmq.store.records.acknowledgements import SubscriptionInfo
+from tandemmq.store.records.commands import DEFAULT_PRIORITY
+from tandemmq.store.records.message import Destination, DestinationKind
+
+PRODUCER_BYTES_MAX = 400
+# A value may fill a quarter of a page (index): 2,048 bytes of 8,192. Longer lists are cut into chunks of this size.
+CHUNK_BYTES = 1600
+
+AUDIT = b"A"
+CONNECTIONS = b"C"
+ENDED = b"E"
+FILE = b"F"
+HOLDER = b"H"
+ID = b"I"
+DISPLACED = b"L"
+MESSAGE = b"M"
+OWNER = b"O"
+RANK = b"P"
+RANKED = b"R"
+LATER_RECORD = b"S"
+TRANSACTIONS = b"X"
+
+# Set in a stored size: another owner of the same record counts its bytes.
+SHARED = 1 << 31
+SIZE_MASK = SHARED - 1
+
+PRIORITY_MAX = 9
+DEFAULT_RANK = PRIORITY_MAX - DEFAULT_PRIORITY
+RANKS = PRIORITY_MAX + 1
+
+_MOVED = 1
+
+_NUMBERED = struct.Struct(">cI")
+_FILE = struct.Struct(">cIH")
+_HOLDER = struct.Struct(">cII")
+_LATER_RECORD = struct.Struct(">cIQ")
+_LIVE = struct.Struct(">Q")
+_HELD = struct.Struct(">QQ")
+_RANK = struct.Struct(">cIB")
+_SIZE_FLAGS = struct.Struct(">IB")
+_U64 = struct.Struct(">Q")
+_U32 = struct.Struct(">I")
+
+
+class Entry(NamedTuple):
+    """Where a stored message is: ``location`` of its newest record, ``size`` of that record in bytes."""
+
+    location: int
+    size: int
+    message_id: str
+
+
+class Terms(NamedTuple):
+    """On which terms somebody subscribed: what the journal's record of a durable subscription says beside its name."""
+
+    selector: str | None
+    no_local: bool
+    # It is of every topic that matches, and has a record of each. None: of one topic.
+    pattern: str | None = None
+    # Its user; None: it has no user yet.
+    user: str | None = None
+
+
+def terms_of(destination: Destination, info: SubscriptionInfo, user: str | None) -> Terms:
+    """The terms in a record, which is of the topic ``destination``, and says that it is ``user``'s."""
+    subscribed = info.subscribed_destination or destination
+    return Terms(info.selector, info.no_local, None if subscribed == destination else subscribed.name, user)
+
+
+class OwnerRecord(NamedTuple):
+    """A queue or durable subscription, as the index remembers it."""
+
+    destination: Destination
+    client_id: str | None
+    subscription_name: str | None
+    record_location: int  # of the oldest record of the subscription that is needed; 0 for a queue
+    messages: int
+    bytes: int
+    latest_record: int = 0  # of its newest record; 0: the same
+    # None for a queue. For a subscription: its newest record has to be asked, for they are too long for the index, or
+    # it was written by a version that did not keep them.
+    terms: Terms | None = None
+
+
+_TERMS_AT: int = OwnerRecord._fields.index("terms") - 1  # behind kind and name, which are one field
+
+
+def message_key(owner: int, order_key: int) -> bytes:
+    return b"M" + owner.to_bytes(4, "big") + order_key.to_bytes(12, "big")
+
+
+def numbered(kind: bytes, number: int) -> bytes:
+    """Of an owner or a file: the key of its one entry of that kind, or how the keys of all of them begin."""
+    return _NUMBERED.pack(kind, number)
+
+
+def order_in(key: bytes) -> int:
+    """The order key with which the key of a message, a rank or a displaced message ends."""
+    return int.from_bytes(key[-12:], "big")
+
+
+def message_value(order_key: int, entry: tuple[int, int, str], rank: int | None = None) -> bytes:
+    location, size, message_id = entry
+    if rank is not None:
+        flags = (rank + 1) << 1 | _MOVED
+        return _SIZE_FLAGS.pack(size, flags) + location.to_bytes(8, "big") + message_id.encode()
+    if order_key >> 32 == location:
+        return size.to_bytes(4, "big") + b"\0" + message_id.encode()
+    return size.to_bytes(4, "big") + b"\1" + location.to_bytes(8, "big") + message_id.encode()
+
+
+def entry_of(order_key: int, value: bytes) -> Entry:
+    size, flags = _SIZE_FLAGS.unpack_from(value)
+    if flags:
+        return Entry(_U64.unpack_from(value, 5)[0], size, value[13:].decode())
+    return Entry(order_key >> 32, size, value[5:].decode())
+
+
+def rank_in(value: bytes) -> int | None:
+    """The rank in a message's value."""
+    return (value[4] >> 1) - 1 if value[4] > _MOVED else None
+
+
+def rank_of(priority: int) -> int:
+    """Of a message: 0 comes first. What is beyond JMS's priorities counts as the next of them, as in ActiveMQ."""
+    return PRIORITY_MAX - min(max(priority, 0), PRIORITY_MAX)
+
+
+def rank_key(owner: int, rank: int, order_key: int) -> bytes:
+    return _RANK.pack(RANK, owner, rank) + order_key.to_bytes(12, "big")
+
+
+def ranked_value(file: int) -> bytes:
+    return _U32.pack(file)
+
+
+def ranked_of(key: bytes, value: bytes) -> tuple[int, int]:
+    """(owner, file)."""
+    return _NUMBERED.unpack(key)[1], _U32.unpack(value)[0]
+
+
+def producer_key(owner: int, message_id: str) -> tuple[bytes, int | None]:
+    """The part of the id's key that all ids of its producer share, and the sequence (None: hashed as a whole)."""
+    producer, colon, sequence = message_id.rpartition(":")
+    if colon and sequence.isdecimal() and sequence.isascii() and (len(sequence) == 1 or sequence[0] != "0"):
+        text = producer.encode()
+        number = int(sequence)
+        if len(text) <= PRODUCER_BYTES_MAX and number < 1 << 64 and b"\0" not in text:
+            return b"I" + owner.to_bytes(4, "big") + text + b"\0", number
+    digest = hashlib.blake2b(message_id.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+    return b"I" + owner.to_bytes(4, "big") + b"\0" + digest, None
+
+
+def id_keys(owner: int, message_ids: Iterable[str]) -> Iterator[bytes]:
+    """``id_key`` of many ids, which mostly come from few producers: a checkpoint's loop."""
+    prefixes: dict[str, bytes] = {}
+    for message_id in message_ids:
+        producer, _, sequence = message_id.rpartition(":")
+        prefix = prefixes.get(producer)
+        if prefix is not None and sequence.isdecimal() and sequence.isascii() and sequence[0] != "0":
+            number = int(sequence)
+            if number < 1 << 64:
+                yield prefix + number.to_bytes(8, "big")
+                continue
+        key = id_key(owner, message_id)
+        if key[5] != 0:  # not hashed: its beginning serves all ids of this producer
+            prefixes[producer] = key[:-8]
+        yield key
+
+
+def id_key(owner: int, message_id: str) -> bytes:
+    prefix, sequence = producer_key(owner, message_id)
+    return prefix if sequence is None else prefix + sequence.to_bytes(8, "big")
+
+
+def file_values(file: int, live_bytes: int, pins: Iterable[int]) -> Iterator[tuple[bytes, bytes]]:
+    """The entries of one journal file, in key order."""
+    packed = b"".join(_U32.pack(pin) for pin in sorted(pins))
+    pieces = [packed[n : n + CHUNK_BYTES] for n in range(0, len(packed), CHUNK_BYTES)] or [b""]
+    for chunk, piece in enumerate(pieces):
+        yield _FILE.pack(FILE, file, chunk), _LIVE.pack(live_bytes) + piece
+
+
+def file_of_entry(key: bytes, value: bytes) -> tuple[int, int, list[int]]:
+    """(file, live bytes, pins) of one entry of a file."""
+    _, file, _ = _FILE.unpack(key)
+    return file, _LIVE.unpack_from(value)[0], [pin for (pin,) in _U32.iter_unpack(value[_LIVE.size :])]
+
+
+def holder_key(file: int, owner: int) -> bytes:
+    return _HOLDER.pack(HOLDER, file, owner)
+
+
+def holder_value(count: int, size: int) -> bytes:
+    return _HELD.pack(count, size)
+
+
+def holder_of(key: bytes, value: bytes) -> tuple[int, int, int, int]:
+    """(file, owner, count, bytes)."""
+    _, file, owner = _HOLDER.unpack(key)
+    return file, owner, *_HELD.unpack(value)
+
+
+def holder_owner(key: bytes) -> int:
+    return int(_HOLDER.unpack(key)[2])
+
+
+def displaced_prefix(file: int, owner: int) -> bytes:
+    return _HOLDER.pack(DISPLACED, file, owner)
+
+
+def displaced_key(file: int, owner: int, order_key: int) -> bytes:
+    return _HOLDER.pack(DISPLACED, file, owner) + order_key.to_bytes(12, "big")
+
+
+def owner_value(record: OwnerRecord) -> bytes:
+    value = _json(record)
+    if record.terms is not None and len(value) > CHUNK_BYTES:
+        return _json(record._replace(terms=None))
+    return value
+
+
+# Made once: a checkpoint may have tens of thousands of them.
+_encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _json(record: OwnerRecord) -> bytes:
+    kind, name = record.destination
+    # What a version does not know is left out where it says nothing: so that one reads the rest, too.
+    fields: list[object] = list(record[1:-1])
+    if record.terms is not None:
+        fields.append(record.terms if record.terms.user is not None else record.terms[:-1])
+    return _encode_json([int(kind), name, *fields]).encode("utf-8", "surrogatepass")
+
+
+def owner_of(key: bytes, value: bytes) -> tuple[int, OwnerRecord]:
+    kind, name, *rest = json.loads(value.decode("utf-8", "surrogatepass"))
+    if len(rest) > _TERMS_AT and rest[_TERMS_AT] is not None:
+        rest[_TERMS_AT] = Terms(*rest[_TERMS_AT])
+    return _NUMBERED.unpack(key)[1], OwnerRecord(Destination(DestinationKind(kind), name), *rest)
+
+
+def later_record_key(owner: int, location: int) -> bytes:
+    return _LATER_RECORD.pack(LATER_RECORD, owner, location)
+
+
+def later_record_of(key: bytes) -> tuple[int, int]:
+    """(owner, location)."""
+    _, owner, location = _LATER_RECORD.unpack(key)
+    return owner, location
+
+
+def chunk_key(kind: bytes, chunk: int) -> bytes:
+    return kind + _U32.pack(chunk)

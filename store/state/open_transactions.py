@@ -1,0 +1,214 @@
+"""Transactions of the journal that are still open, what they withhold, and how the index keeps them. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tandemmq.journal.format import RECORD_HEADER_SIZE
+from tandemmq.store.records.commands import ADD, DEFAULT_PRIORITY, REMOVE, AddMessage, RemoveMessage
+from tandemmq.store.records.message import Destination, DestinationKind
+
+
+class PendingOperation(NamedTuple):
+    """One operation of an open transaction, in the order of the journal.
+
+    ``owner`` and ``order_key`` name the message that a prepared removal takes; 0: it takes none, or is not prepared.
+    """
+
+    location: int
+    size: int
+    kind: int  # the command's KahaEntryType: 1 add, 2 remove
+    destination: Destination
+    message_id: str
+    subscription_key: str | None
+    owner: int = 0
+    order_key: int = 0
+    priority: int = DEFAULT_PRIORITY  # of an added message
+
+
+def operation_of(location: int, payload: bytes, command: AddMessage | RemoveMessage) -> PendingOperation:
+    """What a record of an open transaction stands for: ``command`` in ``payload``, found at ``location``."""
+    return PendingOperation(
+        location,
+        len(payload) + RECORD_HEADER_SIZE,
+        ADD if isinstance(command, AddMessage) else REMOVE,
+        command.destination,
+        command.message_id,
+        None if isinstance(command, AddMessage) else command.subscription_key,
+        priority=command.priority if isinstance(command, AddMessage) else DEFAULT_PRIORITY,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """An open transaction of the journal: Adds and Removes that wait for their Commit.
+
+    ``is_prepared``: XA, and its Prepare stands at ``prepared_at``.
+    """
+
+    operations: list[PendingOperation] = field(default_factory=list)
+    is_prepared: bool = False
+    prepared_at: int = 0
+
+
+# (destination, subscription key, message id): what a Remove names
+Named = tuple[Destination, str | None, str]
+
+
+def _name(operation: PendingOperation) -> Named:
+    return operation.destination, operation.subscription_key, operation.message_id
+
+
+@dataclass(slots=True, eq=False)
+class OpenTransactions:
+    """All that are open. ``pin(file, pinned)``: ``file`` must stay as long as ``pinned``.
+
+    ``withheld``: owner -> order keys of messages whose removal is prepared; no consumer gets them until it is decided.
+    ``unresolved``: prepared removals whose message a replay has not met yet: its copy may stand behind the Prepare.
+    ``is_touched``: something changed since the index was written.
+    """
+
+    _pin: Callable[[int, int], None]
+    by_key: dict[str, Transaction] = field(default_factory=dict)
+    withheld: dict[int, set[int]] = field(default_factory=dict)
+    unresolved: dict[Named, str] = field(default_factory=dict)
+    is_touched: bool = False
+
+    def load(self, blob: bytes) -> None:
+        self.by_key = decode_transactions(blob)
+        for key, transaction in self.by_key.items():
+            if transaction.is_prepared:
+                self._withhold(key, transaction)
+
+    def enlist(self, key: str, operation: PendingOperation, replaces: int = 0) -> None:
+        """One more operation of an open transaction; ``replaces`` is where it stood before it was copied.
+
+        It may be known by a still older place: the copies in between went before an old index read them.
+        """
+        transaction = self.by_key.setdefault(key, Transaction())
+        self.is_touched = True
+        if replaces:
+            for number, known in enumerate(transaction.operations):
+                if known.location == replaces or (
+                    known.location < replaces and known.kind == operation.kind and _name(known) == _name(operation)
+                ):
+                    self._pin(operation.location >> 32, known.location >> 32)  # prove: copied-operation-pins-the-old
+                    transaction.operations[number] = operation._replace(owner=known.owner, order_key=known.order_key)
+                    return
+        transaction.operations.append(operation)
+
+    def prepare(self, key: str, location: int, places: Iterable[tuple[int, int] | None]) -> None:
+        """The transaction's outcome is somebody else's from here on. ``places`` gives (owner, order key) for each of
+        its operations that removes a message which is there."""
+        transaction = self.by_key.setdefault(key, Transaction())
+        if transaction.prepared_at and transaction.prepared_at != location:
+            self._pin(location >> 32, transaction.prepared_at >> 32)  # prove: new-prepare-pins-the-old
+        transaction.is_prepared = True
+        transaction.prepared_at = location
+        transaction.operations = [
+            operation if place is None else operation._replace(owner=place[0], order_key=place[1])
+            for operation, place in zip(transaction.operations, places, strict=True)
+        ]
+        self.is_touched = True
+        self._withhold(key, transaction)
+
+    def _withhold(self, key: str, transaction: Transaction) -> None:
+        for operation in transaction.operations:
+            if operation.order_key:
+                self.withheld.setdefault(operation.owner, set()).add(operation.order_key)
+            elif operation.kind == REMOVE:
+                self.unresolved[_name(operation)] = key
+
+    def resolve(self, name: Named, owner: int, order_key: int) -> None:
+        """A replay met a message: should a prepared transaction remove it, no consumer gets it until that is
+        decided."""
+        key = self.unresolved.pop(name, None)
+        if key is None:
+            return
+        transaction = self.by_key[key]
+        transaction.operations = [
+            operation._replace(owner=owner, order_key=order_key)
+            if operation.kind == REMOVE and _name(operation) == name
+            else operation
+            for operation in transaction.operations
+        ]
+        self.withheld.setdefault(owner, set()).add(order_key)
+        self.is_touched = True
+
+    def rekey(self, owner: int, old_key: int, order_key: int) -> None:
+        """A message has another place in the order now."""
+        held_back = self.withheld.get(owner)
+        if held_back is None or old_key not in held_back:
+            return
+        held_back.remove(old_key)
+        held_back.add(order_key)
+        for transaction in self.by_key.values():
+            transaction.operations = [
+                operation._replace(order_key=order_key)
+                if (operation.owner, operation.order_key) == (owner, old_key)
+                else operation
+                for operation in transaction.operations
+            ]
+        self.is_touched = True
+
+    def end(self, key: str, location: int) -> Transaction | None:
+        """The outcome stands at ``location``; what the transaction withheld is free. None: it was not open."""
+        transaction = self.by_key.pop(key, None)
+        if transaction is None:
+            return None
+        self.is_touched = True
+        file = location >> 32
+        for operation in transaction.operations:
+            # Without this record the operation would be in doubt again, or forgotten.
+            self._pin(file, operation.location >> 32)  # prove: outcome-pins-its-operations
+            if operation.order_key:
+                self.withheld.get(operation.owner, set()).discard(operation.order_key)
+            elif operation.kind == REMOVE:
+                self.unresolved.pop(_name(operation), None)
+        if transaction.prepared_at:
+            self._pin(file, transaction.prepared_at >> 32)  # prove: outcome-pins-its-prepare
+        return transaction
+
+    def files(self, transaction: Transaction) -> set[int]:
+        """The files in which something of it stands."""
+        found = {operation.location >> 32 for operation in transaction.operations}
+        if transaction.prepared_at:
+            found.add(transaction.prepared_at >> 32)  # prove: prepare-holds-its-file
+        return found
+
+    def encode(self) -> bytes:
+        """What ``load`` reads; empty if none is open."""
+        return encode_transactions(self.by_key) if self.by_key else b""
+
+
+def encode_transactions(transactions: dict[str, Transaction]) -> bytes:
+    return json.dumps(
+        [
+            [
+                name,
+                transaction.is_prepared,
+                transaction.prepared_at,
+                [[*o[:3], int(o.destination.kind), o.destination.name, *_rest(o)] for o in transaction.operations],
+            ]
+            for name, transaction in transactions.items()
+        ],
+        separators=(",", ":"),
+    ).encode()
+
+
+def _rest(operation: PendingOperation) -> tuple[object, ...]:
+    # A version that knows of no priorities reads it, too, unless there is one.
+    return operation[4:] if operation.priority != DEFAULT_PRIORITY else operation[4:-1]
+
+
+def decode_transactions(blob: bytes) -> dict[str, Transaction]:
+    found: dict[str, Transaction] = {}
+    for name, is_prepared, prepared_at, operations in json.loads(blob):
+        transaction = found[name] = Transaction([], is_prepared, prepared_at)
+        for location, size, kind, destination_kind, destination_name, *rest in operations:
+            destination = Destination(DestinationKind(destination_kind), destination_name)
+            transaction.operations.append(PendingOperation(location, size, kind, destination, *rest))
+    return found

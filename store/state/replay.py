@@ -1,0 +1,336 @@
+"""From journal records to state: the one `apply` that recovery and a following standby share. Pure but for look-ups.
+
+It decides as KahaDB does on replay (MessageDatabase, reference kahadb.md 3.2 to 3.6), where the rules there lose
+nothing; a record may be met twice. Records of transactions wait for their Commit, and take effect at its place.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+from tandemmq.store.kahadb.java_objects import decode_audit
+from tandemmq.store.records import commands
+from tandemmq.store.records.commands import ADD, REMOVE, decode, plain_add_or_remove
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.hints import CopyHint, OperationHint, hint_of, user_in
+from tandemmq.store.records.marks import decode_connections, decode_gone, decode_settled
+from tandemmq.store.records.message import Destination
+from tandemmq.store.records.message_ids import is_made_by_broker
+from tandemmq.store.state.keys import Entry, producer_key
+from tandemmq.store.state.open_transactions import operation_of
+from tandemmq.store.state.state import State
+
+log = logging.getLogger(__name__)
+
+# Producers remembered from one checkpoint to the next.
+PRODUCERS_MAX = 100_000
+# Above every sequence: the index has to be asked for each id.
+ALL = 1 << 65
+
+
+class Replay:
+    """Applies records, in the order of the journal, to a state.
+
+    It remembers the ids in the tails so that a Remove finds its message: ``freeze_ids`` when a checkpoint begins,
+    ``forget_ids`` when that has taken them into the index. ``duplicates``, ``unknown`` and ``records`` count what was
+    met. Without ``honours_hints`` the journal is read as ActiveMQ does.
+    """
+
+    def __init__(self, state: State, *, honours_hints: bool = True) -> None:
+        self._state = state
+        self._honours_hints = honours_hints
+        self._places: dict[tuple[int, str], int] = {}
+        self._frozen_places: dict[tuple[int, str], int] = {}
+        # The highest sequence of each producer whose first message this replay met; ALL of those that are older.
+        self._highest: dict[tuple[int, str], int] = {}
+        self._is_audited: dict[str, bool] = {}  # by producer
+        self.records = 0
+        self.duplicates = 0
+        self.unknown = 0
+        self._appliers: dict[type, Callable[[int, bytes, Any], None]] = {
+            commands.AddMessage: self._add,
+            commands.RemoveMessage: self._remove,
+            commands.Commit: self._commit,
+            commands.Rollback: self._rollback,
+            commands.Prepare: self._prepare,
+            commands.Subscription: self._subscription,
+            commands.RemoveDestination: self._remove_destination,
+            commands.UpdateMessage: self._update,
+            commands.ProducerAudit: self._audit,
+        }
+
+    def apply(self, location: int, payload: bytes) -> None:
+        """One record's payload, found at ``location``. Raises RecordDamaged for what cannot be read."""
+        self.records += 1
+        if payload[0] == 0:
+            self._trace(location, payload)
+            return
+        plain = plain_add_or_remove(payload)
+        if plain is not None:
+            kind, destination, message_id, key, priority = plain
+            if kind == ADD:
+                self._add_plain(destination, location, len(payload) + 5, message_id, priority)
+            else:
+                self._remove_from(destination, key, message_id, location >> 32)
+            return
+        command = decode(payload)
+        applier = self._appliers.get(type(command))
+        if applier is not None:  # ack maps, schedules and rewrite marks change nothing of ours
+            applier(location, payload, command)
+
+    def _trace(self, location: int, payload: bytes) -> None:
+        for file in decode_gone(payload):
+            self._state.lose_file(file)
+        pairs = decode_connections(payload)
+        if pairs:
+            self._state.know_connections(pairs, location)
+        settled = decode_settled(payload)
+        if settled is None:
+            return
+        topic, key = settled
+        for (destination, known), owner in list(self._state.subscriptions.items()):
+            if known == key and topic in (None, destination.name):
+                self._state.settle_record(owner)
+
+    def list_known_ids(self) -> None:
+        """A term begins: from now on the state itself keeps the clients' ids that are not in the index yet."""
+        for owner, message_id in chain(self._frozen_places, self._places):
+            if owner in self._state.owners and not is_made_by_broker(message_id):
+                self._state.know_id(owner, message_id)
+
+    def freeze_ids(self) -> None:
+        """A checkpoint begins, of all that was applied so far."""
+        assert not self._frozen_places, "a checkpoint begins only when the one before has ended"
+        self._frozen_places, self._places = self._places, {}
+
+    def forget_ids(self) -> None:
+        """That checkpoint is durable: the index knows all ids that it found."""
+        self._frozen_places = {}
+        if len(self._highest) > PRODUCERS_MAX:
+            self._highest.clear()
+            self._is_audited.clear()
+
+    # ---- messages
+
+    def _owners(self, destination: Destination) -> tuple[int, ...]:
+        if destination.is_topic:
+            return self._state.topics.get(destination, ())
+        return (self._state.queue(destination),)
+
+    def _add(self, location: int, payload: bytes, command: commands.AddMessage) -> None:
+        if command.transaction is not None:
+            self._owners(command.destination)  # a queue begins with its first Add, committed or not (AMQ-7308)
+            self._enlist(command.transaction.key, location, payload, command)
+            return
+        self._note(command.message_id)
+        owners = self._owners(command.destination)
+        self._add_to(owners, location << 32, location, len(payload) + 5, command.message_id, command.priority)
+
+    def _enlist(
+        self, key: str, location: int, payload: bytes, command: commands.AddMessage | commands.RemoveMessage
+    ) -> None:
+        hint = hint_of(payload) if self._honours_hints else None
+        old_location = hint.old_location if isinstance(hint, OperationHint) else 0
+        self._state.enlist(key, operation_of(location, payload, command), old_location)
+
+    def _add_plain(self, destination: Destination, location: int, size: int, message_id: str, priority: int) -> None:
+        """An Add outside of transactions: nearly all that a journal holds, and mostly the next of its producer."""
+        state = self._state
+        owner = state.queues.get(destination)
+        producer, _, digits = message_id.rpartition(":")
+        if owner is not None and digits.isdecimal() and not state.open.unresolved:
+            sequence = int(digits)
+            place = (owner, producer)
+            if self._highest.get(place, ALL) < sequence:
+                is_audited = self._is_audited.get(producer)
+                if is_audited is None:
+                    is_audited = state.audit is not None and not is_made_by_broker(message_id)
+                    self._is_audited[producer] = is_audited
+                if is_audited:
+                    state.audit.note(message_id)  # type: ignore[union-attr]
+                order_key = location << 32
+                state.add(owner, order_key, location, size, message_id, priority)
+                self._places[owner, message_id] = order_key
+                self._highest[place] = sequence
+                return
+        self._note(message_id)
+        self._add_to(self._owners(destination), location << 32, location, size, message_id, priority)
+
+    def _note(self, message_id: str) -> None:
+        """A message takes effect: should its producer send it again, it is known."""
+        audit = self._state.audit
+        if audit is not None and not is_made_by_broker(message_id):
+            audit.note(message_id)
+
+    def _add_to(
+        self, owners: tuple[int, ...], order_key: int, location: int, size: int, message_id: str, priority: int
+    ) -> None:
+        is_shared = False
+        for owner in owners:
+            if self._place(owner, message_id) is not None:
+                self.duplicates += 1  # the first one counts (kahadb.md 3.2)
+                continue
+            self._state.add(owner, order_key, location, size, message_id, priority, is_shared=is_shared)
+            is_shared = True
+            self._know(owner, message_id, order_key)
+
+    def _remove(self, location: int, payload: bytes, command: commands.RemoveMessage) -> None:
+        if command.transaction is not None:
+            self._enlist(command.transaction.key, location, payload, command)
+        else:
+            self._remove_from(command.destination, command.subscription_key, command.message_id, location >> 32)
+
+    def _remove_from(self, destination: Destination, key: str | None, message_id: str, file: int) -> None:
+        state = self._state
+        place = self._held(destination, key, message_id)
+        if place is None:
+            self.unknown += 1
+            return
+        owner, order_key, entry = place
+        state.remove(owner, order_key, entry.location, entry.size, entry.message_id, file)
+        self._places.pop((owner, message_id), None)
+        if self._frozen_places:
+            self._frozen_places.pop((owner, message_id), None)
+
+    def _held(self, destination: Destination, key: str | None, message_id: str) -> tuple[int, int, Entry] | None:
+        """(owner, order key, entry) of the message that a Remove names; None if it is not held."""
+        state = self._state
+        owner = state.owner_named(destination, key)
+        if owner is None:
+            return None
+        order_key = self._place(owner, message_id)
+        entry = None if order_key is None else state.entry(owner, order_key)
+        return None if order_key is None or entry is None else (owner, order_key, entry)
+
+    def _update(self, location: int, payload: bytes, command: commands.UpdateMessage) -> None:
+        add = command.add
+        size = len(payload) + 5
+        hint = hint_of(payload) if self._honours_hints else None
+        at = hint.order_key if isinstance(hint, CopyHint) else location << 32
+        is_shared = False
+        owners = self._owners(add.destination)
+        if hint is None:
+            # ActiveMQ's own: who acknowledged the message does not get it back; nobody has it: an Add (kahadb.md 3.5)
+            owners = tuple(owner for owner in owners if self._place(owner, add.message_id) is not None) or owners
+        for owner in owners:
+            order_key = self._place(owner, add.message_id)
+            entry: Entry | None = None if order_key is None else self._state.entry(owner, order_key)
+            if order_key is None or entry is None:
+                self._state.add(owner, at, location, size, add.message_id, add.priority, is_shared=is_shared)
+                self._know(owner, add.message_id, at)
+            elif entry.location != location:
+                if isinstance(hint, CopyHint) and hint.order_key != order_key:
+                    self._state.rekey(owner, order_key, hint.order_key)
+                    self._places[owner, add.message_id] = order_key = hint.order_key
+                self._state.move(owner, order_key, location, size, is_shared=is_shared)
+            is_shared = True
+
+    def _audit(self, location: int, payload: bytes, command: commands.ProducerAudit) -> None:
+        state = self._state
+        if state.audit is None:
+            return
+        try:
+            state.audit.load(decode_audit(command.audit))
+        except RecordDamaged as reason:  # the messages that are there still tell their part
+            log.warning("the producer audit at %d:%d is not read: %s", location >> 32, location & 0xFFFFFFFF, reason)
+            return
+        state.audit_record = (location, state.audit.revision)
+
+    def _place(self, owner: int, message_id: str) -> int | None:
+        """The order key of a message that ``owner`` holds, None if it holds none of that id."""
+        found = self._places.get((owner, message_id))
+        if found is None and self._frozen_places:
+            found = self._frozen_places.get((owner, message_id))
+        if found is not None:
+            return found
+        # Most ids are higher than all that came from their producer before: then the index need not be read.
+        producer, _, digits = message_id.rpartition(":")
+        if digits.isdecimal():
+            highest = self._highest.get((owner, producer))
+            if highest is None:
+                highest = self._highest[owner, producer] = ALL if self._is_indexed(owner, message_id) else -1
+            if highest < int(digits):
+                return None
+        indexed = self._state.place_of(owner, message_id)
+        if indexed is None or self._state.entry(owner, indexed) is None:
+            return None
+        return indexed
+
+    def _know(self, owner: int, message_id: str, order_key: int) -> None:
+        self._places[owner, message_id] = order_key
+        if self._state.open.unresolved:
+            self._state.resolve(owner, order_key, message_id)
+        producer, _, digits = message_id.rpartition(":")
+        if digits.isdecimal():
+            sequence = int(digits)
+            if self._highest.get((owner, producer), ALL) < sequence:
+                self._highest[owner, producer] = sequence
+
+    def _is_indexed(self, owner: int, message_id: str) -> bool:
+        """Whether the index may hold anything of the id's producer."""
+        prefix, sequence = producer_key(owner, message_id)
+        if sequence is None:
+            return True
+        return next(iter(self._state.index.scan(prefix, prefix[:-1] + b"\1")), None) is not None
+
+    # ---- transactions
+
+    def _commit(self, location: int, payload: bytes, command: commands.Commit) -> None:
+        transaction = self._state.end_transaction(command.transaction.key, location)
+        if transaction is None:
+            return
+        for number, operation in enumerate(transaction.operations):
+            if operation.kind == ADD:
+                self._note(operation.message_id)
+                self._add_to(
+                    self._owners(operation.destination),
+                    location << 32 | number,
+                    operation.location,
+                    operation.size,
+                    operation.message_id,
+                    operation.priority,
+                )
+            else:
+                self._remove_from(
+                    operation.destination, operation.subscription_key, operation.message_id, location >> 32
+                )
+
+    def _rollback(self, location: int, payload: bytes, command: commands.Rollback) -> None:
+        transaction = self._state.end_transaction(command.transaction.key, location)
+        if transaction is None or not transaction.is_prepared or self._state.audit is None:
+            return
+        for operation in transaction.operations:
+            if operation.kind == ADD:
+                self._state.audit.forget(operation.message_id)
+
+    def _prepare(self, location: int, payload: bytes, command: commands.Prepare) -> None:
+        key = command.transaction.key
+        transaction = self._state.transactions.get(key)
+        places: list[tuple[int, int] | None] = []
+        for operation in () if transaction is None else transaction.operations:
+            held = None
+            if operation.kind == REMOVE:
+                held = self._held(operation.destination, operation.subscription_key, operation.message_id)
+            places.append(None if held is None else held[:2])
+        self._state.prepare(key, location, places)
+
+    # ---- owners
+
+    def _subscription(self, location: int, payload: bytes, command: commands.Subscription) -> None:
+        state = self._state
+        owner = state.subscriptions.get((command.destination, command.subscription_key))
+        if command.info is None:
+            if owner is not None:
+                state.drop_owner(owner, location >> 32)
+            return
+        if owner is None:
+            owner = state.new_owner()
+        user = user_in(payload) if self._honours_hints else None
+        state.subscribe(owner, command.destination, command.info, location, user)
+
+    def _remove_destination(self, location: int, payload: bytes, command: commands.RemoveDestination) -> None:
+        for owner in list(self._state.holders(command.destination)):
+            self._state.drop_owner(owner, location >> 32)

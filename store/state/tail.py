@@ -1,0 +1,180 @@
+"""What changed since a checkpoint, and what of it a checkpoint writes. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import chain, islice, pairwise
+from typing import Any, NamedTuple, TypeVar
+
+from tandemmq.store.state import keys
+
+T = TypeVar("T", int, bytes, tuple[int, int, int], tuple[bytes, bytes | None])
+
+# What is sorted in one go, which holds up all other threads: a millisecond or two.
+SORTED_AT_ONCE = 5_000
+
+
+class Position(NamedTuple):
+    """A place between two batches of the journal, up to which the state is true.
+
+    ``batch`` and ``checksum`` are offset and checksum of the batch that ends at ``offset``: a checkpoint whose
+    batch is not there any more, or reads differently, is not believed. ``offset`` 0: nothing of ``file`` was read.
+    """
+
+    file: int
+    offset: int
+    batch: int = 0
+    checksum: int = 0
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Tail:
+    """What changed since a checkpoint. ``added`` holds new and moved messages, ``order`` their order keys sorted
+    (and those of messages that went again), ``removed`` those that the checkpoint (or the frozen tail) still has,
+    ``displaced`` which messages stand in another file than that of their order key (False: not any more).
+
+    ``ranks`` holds the ranks of those in ``added`` that have one (and of messages that went again), ``rank_order`` the
+    order keys of new ones by owner and rank, sorted; ``unranked`` (owner, rank, order key) of those that went."""
+
+    added: defaultdict[int, dict[int, tuple[int, int, str]]] = field(default_factory=lambda: defaultdict(dict))
+    order: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    removed: defaultdict[int, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+    displaced: dict[tuple[int, int, int], bool] = field(default_factory=dict)  # (file, owner, order key)
+    ranks: defaultdict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    rank_order: defaultdict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    unranked: list[tuple[int, int, int]] = field(default_factory=list)
+    touched_owners: set[int] = field(default_factory=set)
+    touched_records: set[int] = field(default_factory=set)  # subscriptions whose later records changed
+    touched_files: set[int] = field(default_factory=set)
+    touched_ended: set[int] = field(default_factory=set)  # owners that ended, or of which something was reclaimed
+    operations: int = 0
+    reclaimed: int = 0  # entries of owners that had ended; no operations, for no replay repeats them
+
+    def free(self) -> None:
+        """It is of no use any more, and freed one by one: all at once would hold up other threads for long."""
+        tables: list[dict[Any, Any]] = [self.displaced]
+        for by_owner in (self.added, self.removed, self.ranks):
+            tables += by_owner.values()
+        for table in tables:
+            while table:
+                table.popitem()
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is anything for a checkpoint to write."""
+        return self.operations > 0 or self.reclaimed > 0
+
+
+class Frozen(NamedTuple):
+    """What one checkpoint writes: a tail that no longer changes, and the small tables as they were then, in no
+    order.
+
+    ``owners`` and ``ended``: of those that changed, what is to be said of them, None when they are gone. Whoever writes
+    it encodes it; that takes longer than to note it, and the storage thread is waited for.
+    """
+
+    tail: Tail
+    small: list[tuple[bytes, bytes | None]]
+    owners: list[tuple[int, keys.OwnerRecord | None]]
+    ended: list[tuple[int, keys.OwnerRecord | None]]
+    meta: bytes
+    position: Position
+    reclaimable: tuple[int, ...]
+
+
+def keys_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
+    """The order keys behind ``after`` that ``owner`` got in this tail, in order; some may be gone again."""
+    order = tail.order.get(owner)
+    return iter(()) if not order else _behind(order, after)
+
+
+def ranked_after(tail: Tail, owner: int, rank: int, after: int) -> Iterator[int]:
+    """The order keys behind ``after`` of what ``owner`` got in this tail with that rank, in order."""
+    order = tail.rank_order.get((owner, rank))
+    if not order:
+        return iter(())
+    return filter(tail.added[owner].__contains__, _behind(order, after))
+
+
+def unranked_after(tail: Tail, owner: int, after: int) -> Iterator[int]:
+    """The order keys behind ``after`` of what ``owner`` got in this tail without a rank, in order."""
+    added = tail.added[owner]
+    ranks = tail.ranks.get(owner, {})
+    return (order_key for order_key in keys_after(tail, owner, after) if order_key in added and order_key not in ranks)
+
+
+def _behind(order: Sequence[int], after: int) -> Iterator[int]:
+    for number in range(bisect_right(order, after), len(order)):
+        yield order[number]
+
+
+def changes(frozen: Frozen) -> Iterator[tuple[bytes, bytes | None]]:
+    """Everything a checkpoint writes, in key order: A, E, F, H, I, L, M, O, P, R, S, X."""
+    tail = frozen.tail
+    small = list(
+        in_order(
+            chain(
+                frozen.small,
+                ((keys.numbered(keys.OWNER, owner), _owner_value(record)) for owner, record in frozen.owners),
+                ((keys.numbered(keys.ENDED, owner), _owner_value(record)) for owner, record in frozen.ended),
+            )
+        )
+    )
+    files = [change for change in small if change[0] < keys.ID]
+    owner_records = [change for change in small if keys.ID <= change[0] < keys.RANK]
+    rest = [change for change in small if change[0] > keys.RANK]
+    yield from files
+    owners = list(in_order(tail.added.keys() | tail.removed.keys()))
+    for owner in owners:
+        added = tail.added.get(owner, {})
+        ids: dict[bytes, bytes | None] = dict.fromkeys(keys.id_keys(owner, tail.removed.get(owner, {}).values()))
+        places = (order_key.to_bytes(12, "big") for order_key in added)
+        ids.update(zip(keys.id_keys(owner, (entry[2] for entry in added.values())), places, strict=True))
+        for key in in_order(ids):
+            yield key, ids[key]
+    for place in in_order(tail.displaced):
+        yield keys.displaced_key(*place), b"\1" if tail.displaced[place] else None
+    for owner in owners:
+        added = tail.added.get(owner, {})
+        removed = tail.removed.get(owner, {})
+        prefix = keys.numbered(keys.MESSAGE, owner)
+        ranks = tail.ranks.get(owner, {})
+        for order_key in in_order(chain(added, (gone for gone in removed if gone not in added))):
+            entry = added.get(order_key)
+            value = None if entry is None else keys.message_value(order_key, entry, ranks.get(order_key))
+            yield prefix + order_key.to_bytes(12, "big"), value
+    yield from owner_records
+    yield from _rank_changes(tail)
+    yield from rest
+
+
+def _owner_value(record: keys.OwnerRecord | None) -> bytes | None:
+    return None if record is None else keys.owner_value(record)
+
+
+def in_order(items: Iterable[T]) -> Iterator[T]:
+    """``items``, each there once, from the least to the greatest. Who sorts very many at once holds up all other
+    threads: so they are sorted in pieces, most of which follow each other already."""
+    rest = iter(items)
+    runs: list[list[T]] = []
+    while run := list(islice(rest, SORTED_AT_ONCE)):
+        run.sort()
+        runs.append(run)
+    if all(before[-1] < after[0] for before, after in pairwise(runs)):
+        return chain.from_iterable(runs)
+    return merge(*runs)
+
+
+def _rank_changes(tail: Tail) -> Iterator[tuple[bytes, bytes | None]]:
+    found: dict[bytes, bytes | None] = {keys.rank_key(*place): None for place in tail.unranked}
+    for owner, ranks in tail.ranks.items():
+        added = tail.added.get(owner, {})
+        found.update(
+            (keys.rank_key(owner, rank, order_key), b"\1") for order_key, rank in ranks.items() if order_key in added
+        )
+    for key in in_order(found):
+        yield key, found[key]

@@ -1,0 +1,1 @@
+"""What reads a store from outside: check, inspect, why."""

@@ -1,0 +1,333 @@
+"""The records of a journal in words: where each stands, what it says, and whether it counts. Reads only.
+
+What cannot be read is shown in its place: damage, a torn tail, batches that a deposed master wrote behind an end. Every
+byte of a file is a record's, a batch's, one of those, or space that was prepared and not used yet (Summary).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from tandemmq.disk import NotRegular
+from tandemmq.journal.errors import JournalCorrupt, JournalMissing
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import CONTROL_SIZE, RECORD_HEADER_SIZE
+from tandemmq.journal.scan import Batch, scan
+from tandemmq.store.damage.report import decode_lost, decode_next
+from tandemmq.store.records import commands
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.headers import MARK, EpochHistory, Header, decode_header, ranges, read_epoch_history
+from tandemmq.store.records.hints import CopyHint, UserHint, hint_of, user_in
+from tandemmq.store.records.marks import OUR_TRACES, clock_of, decode_connections, decode_gone, decode_settled
+from tandemmq.store.records.message import Message
+from tandemmq.store.records.openwire import decode_any, decode_message
+from tandemmq.store.recovery.header_reader import first_batch
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# The last millisecond of the year 9999: a mark that was meant for later is no time that can be written.
+_LAST_MS: Final = 253_402_300_799_999
+
+DAMAGED: Final = "damaged"
+TORN: Final = "torn"
+BEHIND_THE_END: Final = "behind the end"
+
+# What a record is, and which share of a summary it belongs to.
+_SHARES: Final = {
+    "messages": ("add", "update"),
+    "copies": ("copy",),
+    "removes": ("remove",),
+    "transactions": ("prepare", "commit", "rollback"),
+    "subscriptions and destinations": ("subscribe", "unsubscribe", "remove-destination"),
+    "bookkeeping": ("header", "mark", "trace", "audit", "ack-map", "rewritten"),
+    "schedules": ("schedule",),
+    "unreadable": ("unreadable",),
+}
+SHARES: Final = {kind: share for share, kinds in _SHARES.items() for kind in kinds}
+KINDS: Final = tuple(SHARES)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A record. ``offset`` is its place in ``file``, ``batch`` that of its batch, ``size`` its bytes with its header.
+
+    ``counts`` is False behind the end that a successor named: its writer was deposed. ``hint_bytes`` stand
+    behind the command, where ActiveMQ does not read. ``text`` is that of a header or trace, ``says`` what it means, or
+    what else there is to say.
+    """
+
+    file: int
+    offset: int
+    batch: int
+    size: int
+    kind: str
+    payload: bytes = field(repr=False)
+    counts: bool = True
+    destination: str | None = None
+    message_id: str | None = None
+    subscription: str | None = None
+    transaction: str | None = None
+    hint_bytes: int = 0
+    moved_from: tuple[int, int] | None = None  # (file, offset) of the record that this one is a copy of
+    text: str | None = None
+    says: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Bytes ``start`` to ``stop`` of ``file`` that are no records that count; ``what`` is one of the three above."""
+
+    file: int
+    start: int
+    stop: int
+    what: str
+    reason: str
+
+
+Item = Seen | Gap
+
+
+def read_headers(files: JournalFiles) -> EpochHistory:
+    """What the headers of all files say."""
+    return read_epoch_history(files.list(), lambda file: _header_of(files, file))
+
+
+def _header_of(files: JournalFiles, file: int) -> Header | None:
+    try:
+        batch = first_batch(files, file)
+    except (JournalMissing, NotRegular):
+        return None
+    return decode_header(batch.records[0][1]) if batch is not None and batch.records else None
+
+
+def walk(files: JournalFiles, epoch_history: EpochHistory, file: int, *, is_live: bool = False) -> Iterator[Item]:
+    """Everything in one file, in order. ``is_live``: a broker is writing it; what is not whole yet is then the end.
+
+    Raises JournalMissing when the file is not there.
+    """
+    damage: list[JournalCorrupt] = []
+    end = epoch_history.ends.get(file)
+    if end != 0:
+        found = scan(files, file, 0, end, is_live=is_live and end is None, on_corrupt=damage.append)
+        for batch in found:
+            yield from _gaps(damage)
+            yield from _records(batch, counts=True)
+        yield from _gaps(damage)
+        if end is None:
+            if found.ending.is_torn and not is_live:
+                size = files.size(file)
+                yield Gap(file, found.ending.offset, size, TORN, "a write that was not finished, promised to nobody")
+            return
+    assert end is not None, "only behind an end something may stand that does not count"
+    for batch in scan(files, file, end, is_live=True):
+        if all(decode_next(payload) is not None for _, payload in batch.records):
+            yield from _records(batch, counts=True)  # whoever rotated says so behind the end
+            continue
+        yield Gap(file, batch.offset, batch.end, BEHIND_THE_END, f"a successor's header ends the file at {end}")
+        yield from _records(batch, counts=False)
+
+
+def _gaps(damage: list[JournalCorrupt]) -> Iterator[Gap]:
+    for corruption in damage:
+        yield Gap(corruption.file, corruption.start, corruption.stop, DAMAGED, corruption.reason)
+    damage.clear()
+
+
+def _records(batch: Batch, *, counts: bool) -> Iterator[Seen]:
+    for offset, payload in batch.records:
+        yield describe(batch.file, offset, batch.offset, payload, counts=counts)
+
+
+def describe(file: int, offset: int, batch: int, payload: bytes, *, counts: bool = True) -> Seen:
+    """One record in words. What cannot be decoded is of the kind "unreadable" and says why."""
+    size = len(payload) + RECORD_HEADER_SIZE
+    try:
+        command = commands.decode(payload)
+        hint_bytes = len(commands.trailing(payload))
+        hint = hint_of(payload) if hint_bytes else None
+    except RecordDamaged as error:
+        return Seen(file, offset, batch, size, "unreadable", payload, counts, says=str(error))
+    kind = _kind(command)
+    if isinstance(hint, CopyHint):
+        kind = "copy"
+    stored = commands.added(command) or command
+    transaction = getattr(stored, "transaction", None)
+    destination = getattr(stored, "destination", None)
+    return Seen(
+        file,
+        offset,
+        batch,
+        size,
+        kind,
+        payload,
+        counts,
+        None if destination is None else str(destination),
+        getattr(stored, "message_id", None),
+        getattr(stored, "subscription_key", None),
+        None if transaction is None else transaction.key,
+        hint_bytes,
+        None
+        if hint is None or isinstance(hint, UserHint)
+        else (hint.old_location >> 32, hint.old_location & 0xFFFFFFFF),
+        command.message if isinstance(command, commands.Trace) else None,
+        _says(command, payload),
+    )
+
+
+_KIND_OF: Final[dict[type, str]] = {
+    commands.AddMessage: "add",
+    commands.UpdateMessage: "update",
+    commands.RemoveMessage: "remove",
+    commands.Prepare: "prepare",
+    commands.Commit: "commit",
+    commands.Rollback: "rollback",
+    commands.RemoveDestination: "remove-destination",
+    commands.ProducerAudit: "audit",
+    commands.AckMap: "ack-map",
+    commands.Rewritten: "rewritten",
+    commands.Schedule: "schedule",
+}
+
+
+def _kind(command: commands.Command) -> str:
+    if isinstance(command, commands.Trace):
+        text = command.message or ""
+        return "header" if text.startswith(MARK) else "mark" if text.startswith(OUR_TRACES) else "trace"
+    if isinstance(command, commands.Subscription):
+        return "unsubscribe" if command.info is None else "subscribe"
+    return _KIND_OF[type(command)]
+
+
+def _says(command: commands.Command, payload: bytes) -> str | None:
+    match command:
+        case commands.Trace():
+            header = decode_header(payload)
+            return _mark_says(payload, command.message or "") if header is None else _header_says(header)
+        case commands.Subscription(_, _, info) if info is not None:
+            user = user_in(payload)
+            parts = (f"user {user}" if user is not None else "", f"selector {info.selector}" if info.selector else "")
+            return ", ".join(filter(None, parts)) or None
+        case commands.ProducerAudit(blob) | commands.AckMap(blob):
+            return f"{len(blob)} bytes"
+        case commands.Rewritten(source):
+            return f"copies from db-{source}.log"
+        case commands.Schedule(kind):
+            return f"command {kind} of the scheduler"
+    return None
+
+
+def _header_says(header: Header) -> str:
+    parts = [f"epoch {header.epoch} of {header.holder}, by {header.reason}"]
+    if header.ends:
+        parts.append("ends " + ", ".join(f"db-{file}.log at {end}" for file, end in sorted(header.ends.items())))
+    parts.append(f"there are {_files(header.files)}, written with sync {header.sync}")
+    return "; ".join(parts)
+
+
+def _mark_says(payload: bytes, text: str) -> str | None:
+    clock = clock_of(text)
+    if clock is not None and clock <= _LAST_MS:
+        shown = _EPOCH + timedelta(milliseconds=clock)
+        return f"the clock showed {shown:%Y-%m-%d %H:%M:%S}.{clock % 1000:03} UTC"
+    pairs = decode_connections(payload)
+    if pairs:
+        return f"whose connections are: {', '.join(f'{id} of {user}' for id, user in pairs)}"
+    gone = decode_gone(payload)
+    if gone:
+        return f"gives up {_files(gone)}"
+    settled = decode_settled(payload)
+    if settled is not None:
+        topic, key = settled
+        of = "" if topic is None else f" of topic {topic}"
+        return f"all that {key}{of} holds stands behind its newest record"
+    following = decode_next(payload)
+    if following is not None:
+        return f"db-{following}.log follows, and has its header"
+    lost = decode_lost(payload)
+    return None if lost is None else f"db-{lost[0]}.log does not count from {lost[1]} to {lost[2]}: it was lost"
+
+
+def _files(files: Iterable[int]) -> str:
+    return ", ".join(f"db-{a}.log" if a == b else f"db-{a}.log to db-{b}.log" for a, b in ranges(files))
+
+
+def message_of(seen: Seen, epoch_history: EpochHistory) -> Message | None:
+    """The message in an add, update or copy; None for other kinds. Raises RecordDamaged."""
+    if seen.kind not in ("add", "update", "copy"):
+        return None
+    stored = commands.added(commands.decode(seen.payload))
+    assert stored is not None, "an add stores a message"
+    if epoch_history.headers:
+        return decode_message(stored.message, epoch_history.version_at(seen.file))
+    return decode_any(stored.message)
+
+
+class Trail:
+    """The records that tell of one message id: stored, moved, removed, and what became of its transactions."""
+
+    def __init__(self, message_id: str) -> None:
+        self._message_id = message_id
+        self._transactions: set[str] = set()
+        self._destinations: set[str] = set()
+
+    def concerns(self, seen: Seen) -> bool:
+        """Whether this record, met after all those before it, belongs to the message's life."""
+        if seen.message_id == self._message_id:
+            if seen.transaction is not None:
+                self._transactions.add(seen.transaction)
+            if seen.kind != "remove" and seen.destination is not None:
+                self._destinations.add(seen.destination)
+            return True
+        if seen.kind in ("prepare", "commit", "rollback"):
+            return seen.transaction in self._transactions
+        return seen.kind in ("remove-destination", "unsubscribe") and seen.destination in self._destinations
+
+
+@dataclass(slots=True)
+class Summary:
+    """How many records and bytes of each kind; with ``batch_bytes``, ``dead_bytes`` and ``unused_bytes`` they add up to
+    ``bytes``, the sizes of the files. ``dead_bytes``: damage, torn tails, what stands behind an end."""
+
+    records: dict[str, int] = field(default_factory=dict)
+    record_bytes: dict[str, int] = field(default_factory=dict)
+    files: int = 0
+    batches: int = 0
+    bytes: int = 0
+    dead_bytes: int = 0
+    _last_batch: tuple[int, int] = (0, -1)
+
+    @property
+    def batch_bytes(self) -> int:
+        return self.batches * CONTROL_SIZE
+
+    @property
+    def unused_bytes(self) -> int:
+        """Prepared and not written yet, or no record that anybody reads."""
+        return self.bytes - self.dead_bytes - self.batch_bytes - sum(self.record_bytes.values())
+
+    def file(self, size: int) -> None:
+        """A file of ``size`` bytes begins."""
+        self.files += 1
+        self.bytes += size
+
+    def add(self, item: Item) -> None:
+        """Count what ``walk`` gave."""
+        if isinstance(item, Gap):
+            self.dead_bytes += item.stop - item.start
+            return
+        if not item.counts:
+            return  # within the gap behind the end
+        self.records[item.kind] = self.records.get(item.kind, 0) + 1
+        self.record_bytes[item.kind] = self.record_bytes.get(item.kind, 0) + item.size
+        if (item.file, item.batch) != self._last_batch:
+            self._last_batch = (item.file, item.batch)
+            self.batches += 1
+
+    def shares(self) -> dict[str, int]:
+        """Bytes by what they are for; the share of bookkeeping is what a broker writes for itself."""
+        found: dict[str, int] = {}
+        for kind, size in self.record_bytes.items():
+            found[SHARES[kind]] = found.get(SHARES[kind], 0) + size
+        return found

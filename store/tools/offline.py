@@ -1,0 +1,154 @@
+"""A store without an event loop, for a command that owns a data directory for a while.
+
+It begins an epoch of its own, as a broker's promotion does, and ends it as a planned stop does. The caller's thread
+takes the part of the loop: what comes back from the storage thread is handled while the caller waits here. The lock is
+the caller's business, to be held from before the store is opened until after it is closed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import TypeVar
+
+from tandemmq.disk import unlink_if_there
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.membership import demand_no_set
+from tandemmq.store.operations import Operation, Page, PagedMessage
+from tandemmq.store.recovery.index_trust import numbering_of
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.standby import Standby
+from tandemmq.store.store import Store
+
+OFFLINE = "offline"
+PAGE_MESSAGES = 1_000
+PAGE_BYTES = 8 << 20
+
+T = TypeVar("T")
+
+
+class OfflineStore:
+    """A promoted store in ``directory``; one thread uses it, best in a ``with`` block, which closes it, or drops it as
+    it stands when an exception leaves the block.
+
+    ``index_root`` defaults to ``index/`` in the directory, ``broker_name`` names the index below it and the holder in
+    the headers. ``has_proof`` is asked before anything is reported durable: is the lock still ours?
+    Opening raises BelongsToSet, and as ``Standby.promote`` does; any later call raises what ended the store, if
+    something did.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        index_root: str | None = None,
+        broker_name: str = OFFLINE,
+        settings: StoreSettings | None = None,
+        *,
+        has_proof: Callable[[], bool] = lambda: True,
+    ) -> None:
+        demand_no_set(directory)
+        self._arrived: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._turn: list[Callable[[], None]] = []
+        self._lost: BaseException | None = None
+        self._next_path = JournalFiles(directory).next_path(broker_name)
+        standby = Standby(
+            directory,
+            index_root or os.path.join(directory, "index"),
+            broker_name,
+            settings or StoreSettings(),
+            number_owners=numbering_of,
+        )
+        try:
+            self.store: Store = standby.promote(
+                has_proof=has_proof,
+                call_soon=self._arrived.put,
+                call_later_this_turn=self._turn.append,
+                on_lost=self._on_lost,
+            )
+        except BaseException:
+            standby.close()
+            raise
+        self.store.start(self)
+
+    # ---- the engine's part
+
+    def durable(self, operations: list[Operation]) -> None:
+        """Who appended an operation has it in hand: the store fills it in."""
+
+    def drained(self) -> None:
+        """``append`` asks for itself."""
+
+    def _on_lost(self, error: BaseException) -> None:
+        self._lost = error
+
+    # ---- the caller's part
+
+    def append(self, operation: Operation) -> None:
+        """Hand over one operation; waits while the store is congested. It is durable when ``flush`` returns."""
+        self.store.append(operation)
+        self._end_turn()
+        while self.store.is_congested:
+            self._wait()
+
+    def flush(self) -> None:
+        """Wait until everything that was appended has come back, durable."""
+        self._end_turn()
+        while self.store.has_pending:
+            self._wait()
+
+    def messages(self, owner: int) -> Iterator[PagedMessage]:
+        """All that ``owner`` holds, in order, read page by page: what is removed meanwhile may be missing."""
+        after = 0
+        while True:
+            page = Page(owner, after, PAGE_MESSAGES, PAGE_BYTES)
+            self.append(page)
+            self.flush()
+            yield from page.messages
+            if page.is_end:
+                return
+            after = page.messages[-1].order_key
+
+    def result(self, future: Future[T]) -> T:
+        """What the storage thread promised (``Store.ask``, ``Store.compact``)."""
+        future.add_done_callback(lambda _: self._arrived.put(lambda: None))
+        self._end_turn()
+        while not future.done() or future.cancelled():  # cancelled: the thread has ended, and says why
+            self._wait()
+        return future.result()
+
+    def close(self) -> None:
+        """Write what is waiting, make a last checkpoint, let go. Durable on return."""
+        self._end_turn()
+        self.store.close()
+        unlink_if_there(os, self._next_path)  # made ahead, for files that are not to come
+
+    def drop(self) -> None:
+        """Let go without another write."""
+        self.store.drop()
+
+    def __enter__(self) -> OfflineStore:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.drop()
+
+    # ---- the loop's part
+
+    def _end_turn(self) -> None:
+        turn = list(self._turn)
+        self._turn.clear()
+        for function in turn:
+            function()
+
+    def _wait(self) -> None:
+        """Handle what comes next from the storage thread; it always says something: done, or why it ended."""
+        if self._lost is None:
+            self._arrived.get()()
+        if self._lost is not None:
+            raise self._lost
+        self._end_turn()

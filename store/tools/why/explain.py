@@ -1,0 +1,211 @@
+"""Why each journal file is there: who holds it, since when, and the cheapest way to let it go.
+
+A file stays while a live message, a subscription's record or something of an open transaction stands in it; while its
+acknowledgements and deletions shadow something in a file that stays; while it fences off an epoch and any file before
+it stays; and while it is written to (State.reclaimable, docs/formats/journal.md). Here the same is said in figures.
+
+The state is asked in short pieces, so that it may be that of a running store; what has to be read from the disk is
+read by whoever calls. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+from tandemmq.journal.errors import JournalError, JournalMissing
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import offset_of
+from tandemmq.journal.reader import JournalReader
+from tandemmq.store.maintenance.compaction import FACTOR, FILES_BEYOND
+from tandemmq.store.records.commands import added, decode
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.headers import EpochHistory
+from tandemmq.store.records.openwire import decode_any
+from tandemmq.store.state.keys import Entry
+from tandemmq.store.state.state import State
+from tandemmq.store.tools.inspect import Seen, walk
+from tandemmq.store.tools.why.copied import Ask, copy_facts
+from tandemmq.store.tools.why.facts import Facts, TransactionFacts
+from tandemmq.store.tools.why.graph import Graph
+from tandemmq.store.tools.why.inventory import inventory
+from tandemmq.store.tools.why.report import FileWhy, Holder, Oldest, OpenTransaction, Why
+from tandemmq.store.tools.why.verdict import verdict
+from tandemmq.store.tools.why.words import action_for
+
+# Oldest messages looked up at once: the storage thread serves clients in between.
+MESSAGES_A_PIECE = 20
+# Holders of a file that are named, and those of them whose oldest message is looked up: of one of many files, and of
+# the only one that was asked for.
+HOLDERS_MAX = 20, 5
+HOLDERS_OF_ONE_FILE_MAX = 1_000, 1_000
+
+
+class NoSuchFile(Exception):
+    """The journal has no file of that number."""
+
+    def __init__(self, file: int, directory: str) -> None:
+        super().__init__(f"there is no db-{file}.log in {directory}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where things lie, and how long a file may get, for the bound. ``is_written``: by a master, now."""
+
+    files: JournalFiles
+    file_length: int
+    is_written: bool
+    index_root: str | None = None
+    archive: str | None = None
+
+
+def explain(
+    ask: Ask,
+    place: Place,
+    epoch_history: EpochHistory,
+    now: int,
+    *,
+    consumers: Mapping[str, int] | None = None,
+    only: int | None = None,
+    notes: Sequence[str] = (),
+) -> Why:
+    """Say of every file, or of ``only`` one, why it is there. Blocking; reads from the disk.
+
+    ``consumers``: how many a queue ("queue://A"), or a durable subscription ("client:name"), has now; None: not
+    knows. ``now`` is in ms since 1970. Raises NoSuchFile for an ``only`` that is not there.
+    """
+    sizes = {file: size for file in place.files.list() if (size := _size(place.files, file)) is not None}
+    facts = copy_facts(ask, epoch_history, sizes, is_written=place.is_written)
+    if only is not None and only not in facts.files:
+        raise NoSuchFile(only, place.files.directory)
+    graph = Graph(facts, epoch_history)
+    live_bytes = sum(min(known.live_bytes, known.size) for known in facts.files.values())
+    bound = int(FACTOR * live_bytes) + FILES_BEYOND * place.file_length
+    holders_max = HOLDERS_MAX if only is None else HOLDERS_OF_ONE_FILE_MAX
+    described = []
+    with closing(JournalReader(place.files)) as reader:
+        description = _Description(facts, reader, ask, consumers, *holders_max)
+        for file in sorted(facts.files) if only is None else [only]:
+            why = verdict(facts, graph, epoch_history, file)
+            description.fill(why)
+            why.action = action_for(why, now)
+            described.append(why)
+    if only is not None:
+        described[0].acknowledgements = _acknowledgements(place.files, epoch_history, only)
+    journal_bytes = sum(sizes.values())
+    return Why(
+        place.files.directory,
+        described,
+        journal_bytes,
+        live_bytes,
+        sum(known.live for known in facts.files.values()),
+        bound,
+        journal_bytes <= bound,
+        sorted(facts.reclaimable),
+        sum(facts.files[file].size for file in facts.reclaimable),
+        inventory(place.files.directory, place.index_root, place.archive),
+        list(notes),
+    )
+
+
+def _size(files: JournalFiles, file: int) -> int | None:
+    try:
+        return files.size(file)
+    except FileNotFoundError:
+        return None  # reclaimed while we looked
+
+
+def _acknowledgements(files: JournalFiles, epoch_history: EpochHistory, file: int) -> dict[str, int]:
+    """How many acknowledgements stand in a file, by destination."""
+    found: dict[str, int] = {}
+    try:
+        for item in walk(files, epoch_history, file, is_live=True):
+            if isinstance(item, Seen) and item.kind == "remove" and item.counts and item.destination is not None:
+                found[item.destination] = found.get(item.destination, 0) + 1
+    except JournalMissing:
+        pass  # reclaimed while we looked
+    return found
+
+
+# ---- one file
+
+
+@dataclass(frozen=True, slots=True)
+class _Description:
+    """Finds out what has to be read, of messages and transactions: of ``named`` holders, dates of ``dated`` ones."""
+
+    facts: Facts
+    reader: JournalReader
+    ask: Ask
+    consumers: Mapping[str, int] | None
+    named: int
+    dated: int
+
+    def fill(self, why: FileWhy) -> None:
+        why.holders = self._holders(why.file)
+        for transaction in self.facts.transactions:
+            if why.file in transaction.files:
+                why.transactions.append(_open_transaction(self.reader, transaction, why.file))
+
+    def _holders(self, file: int) -> list[Holder]:
+        """The largest first."""
+        holders = self.facts.files[file].holders
+        ranked = sorted(holders.items(), key=lambda holder: (-holder[1][1], holder[0]))[: self.named]
+        first: dict[int, Entry] = {}
+        for start in range(0, min(self.dated, len(ranked)), MESSAGES_A_PIECE):
+            piece = [owner for owner, _ in ranked[start : min(self.dated, start + MESSAGES_A_PIECE)]]
+            first |= self.ask(partial(_first_messages, owners=piece, file=file))
+        found = []
+        for number, (count, size) in ranked:
+            owner = self.facts.owners.get(number)
+            if owner is None:
+                continue  # it ended meanwhile
+            holder = Holder(owner.destination, owner.client_id, owner.subscription_name, count, size)
+            if number in first:
+                holder.oldest = _oldest(self.reader, first[number])
+            if self.consumers is not None:
+                is_queue = owner.client_id is None
+                name = owner.destination if is_queue else f"{owner.client_id}:{owner.subscription_name}"
+                holder.consumers = self.consumers.get(name, 0)
+            found.append(holder)
+        return found
+
+
+def _first_messages(state: State, owners: Sequence[int], file: int) -> dict[int, Entry]:
+    found: dict[int, Entry] = {}
+    for owner in owners:
+        if owner in state.owners:
+            entry = next((entry for _, entry in state.held_in(owner, file)), None)
+            if entry is not None:
+                found[owner] = entry
+    return found
+
+
+def _oldest(reader: JournalReader, entry: Entry) -> Oldest:
+    oldest = Oldest(entry.message_id, offset_of(entry.location))
+    try:
+        oldest.timestamp = _timestamp_at(reader, entry.location, entry.size)
+    except (JournalError, RecordDamaged) as error:
+        oldest.problem = str(error)
+    return oldest
+
+
+def _timestamp_at(reader: JournalReader, location: int, size: int) -> int | None:
+    """The timestamp of the message whose record is there, ms since 1970; None: it has none."""
+    add = added(decode(reader.read(location, size)))
+    if add is None:
+        raise RecordDamaged("another record than a message stands there")
+    return decode_any(add.message).timestamp or None
+
+
+def _open_transaction(reader: JournalReader, transaction: TransactionFacts, file: int) -> OpenTransaction:
+    operations = transaction.operations
+    told = OpenTransaction(transaction.key, transaction.is_prepared, operations.get(file, 0), sum(operations.values()))
+    if transaction.newest_add is not None:
+        try:
+            told.since = _timestamp_at(reader, *transaction.newest_add)
+        except (JournalError, RecordDamaged):
+            pass  # an extra; what is damaged is reported by the check
+    return told

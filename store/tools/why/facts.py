@@ -1,0 +1,99 @@
+"""What keeps the files of a journal, as plain values: copied of a state, or counted in a journal. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from tandemmq.store.state.file_states import reclaimable
+
+
+@dataclass(slots=True)
+class FileFacts:
+    """``is_known`` False: the state has given the file up, and it is being removed. ``holders``: owner -> (how many
+    live messages, their bytes); ``live_bytes`` counts what several subscriptions hold once."""
+
+    size: int
+    live: int
+    live_bytes: int
+    holders: dict[int, tuple[int, int]]
+    pins: set[int]
+    is_known: bool = True
+
+
+@dataclass(slots=True)
+class OwnerFacts:
+    """A queue, or a durable subscription, whose own ``records`` stand in those files."""
+
+    destination: str
+    client_id: str | None
+    subscription_name: str | None
+    records: set[int]
+
+
+@dataclass(slots=True)
+class TransactionFacts:
+    """An open transaction."""
+
+    key: str
+    is_prepared: bool
+    prepared_in: int
+    operations: dict[int, int]  # file -> how many
+    newest_add: tuple[int, int] | None  # (location, size)
+
+    @property
+    def files(self) -> set[int]:
+        """In which something of it stands."""
+        return set(self.operations) | ({self.prepared_in} if self.prepared_in else set())
+
+
+@dataclass(slots=True)
+class Facts:
+    """``files`` are those on the disk; ``reclaimable`` those that go with the next checkpoint; ``tail`` is the one
+    that is written to (of a store without a writer: the one that would come next)."""
+
+    files: dict[int, FileFacts]
+    owners: dict[int, OwnerFacts]
+    transactions: list[TransactionFacts]
+    tail: int
+    reclaimable: set[int]
+
+    def held_by_own(self) -> set[int]:
+        """The files in which something lives."""
+        return {file for file, known in self.files.items() if known.live} | held_by_records(
+            self.owners.values(), self.transactions
+        )
+
+    def reclaimable_without(self, owners: Collection[int], first_of_epoch: Callable[[int], bool]) -> set[int]:
+        """What would go with the next checkpoint if ``owners`` had no messages."""
+        files = {file: _without(known, owners) for file, known in self.files.items() if known.is_known}
+        held = held_by_records(self.owners.values(), self.transactions)
+        return set(reclaimable(files, held, first_of_epoch, self.tail))
+
+
+def facts_of(
+    files: dict[int, FileFacts],
+    owners: dict[int, OwnerFacts],
+    transactions: list[TransactionFacts],
+    tail: int,
+    first_of_epoch: Callable[[int], bool],
+) -> Facts:
+    """The facts, with what they say of which files go."""
+    facts = Facts(files, owners, transactions, tail, set())
+    facts.reclaimable = facts.reclaimable_without((), first_of_epoch)
+    return facts
+
+
+def held_by_records(owners: Collection[OwnerFacts], transactions: Collection[TransactionFacts]) -> set[int]:
+    """The files that hold a subscription's record or something of an open transaction."""
+    held: set[int] = set()
+    for owner in owners:
+        held |= owner.records
+    for transaction in transactions:
+        held |= transaction.files
+    return held
+
+
+def _without(known: FileFacts, owners: Collection[int]) -> FileFacts:
+    gone = sum(count for owner, (count, _) in known.holders.items() if owner in owners)
+    return FileFacts(known.size, known.live - gone, known.live_bytes, known.holders, known.pins)

@@ -1,0 +1,154 @@
+"""Everything in a data directory by name, and what each thing is for, so that every byte is explained. Reads only."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tandemmq.journal.files import NEXT_PREFIX, file_id
+from tandemmq.store.several.layout import LISTING_PREFIX
+
+UNKNOWN: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A file, or a directory with all in it. ``kind`` is a word for a program, ``says`` a sentence for a person.
+
+    ``bytes`` is the length, not what the file system allots; ``files`` how many there are.
+    """
+
+    name: str
+    kind: str
+    bytes: int
+    files: int
+    says: str
+
+
+# Names beside the journal files; the first pattern that fits the whole name counts.
+_FILES: Final[tuple[tuple[str, str, str], ...]] = (
+    (r"lock", "lock", "the lock file, and who holds it"),
+    (r"replication\.promise", "promise", "which store this is in its set, and whom it promised to follow; keep it"),
+    (re.escape(NEXT_PREFIX) + r".+", "next", "made ahead, to become the next journal file of that broker"),
+    (re.escape(LISTING_PREFIX) + r".+", "listing", "left by a promotion that failed; that broker's next removes it"),
+    (r"db\.(data|redo|free)", "activemq", "ActiveMQ's index, for its next start: it rebuilds it from the journal"),
+    (r"(db\.(data|redo|free)|scheduleDB\..+)[.-].+", "aside", "set aside when the directory was taken over; not read"),
+    (r"tx-.+\.tmp", "activemq", "ActiveMQ's spilled index pages, left by a crash; not read"),
+    (r"db-log\.template", "activemq", "ActiveMQ's pattern for new journal files; not read"),
+    (r"db-\d+\.log.+", "aside", "a journal file that was set aside; not read"),
+    (r"\.nfs.+", "nfs", "deleted, and still open somewhere: the NFS client removes it"),
+    (r"tandemmq.*\.toml", "settings", "settings"),
+)
+_DIRECTORIES: Final[tuple[tuple[str, str, str], ...]] = (
+    (r"index", "index", "the indexes of the brokers; each is rebuilt from the journal when it is missing"),
+    (r"data-archive", "archive", "journal files that nothing needs any more, kept because archive_data_logs is set"),
+    (r"quarantine.*", "quarantine", "damaged or lost pieces that were set aside; not read"),
+    (r"txStore", "transactions", "outcomes of transactions over several stores"),
+    (r"scheduler", "activemq", "ActiveMQ's scheduled messages; not read"),
+    (r".+[.-]aside.*|.+\.aside-.+", "aside", "set aside; not read"),
+    (r"\.doctor-.+", "doctor", "left by a `doctor storage` that was killed; not read, and safe to remove"),
+    (r"lost\+found", "volume", "the file system's own"),
+)
+
+
+def file_named(text: str) -> int | None:
+    """The id in what a person calls a journal file: db-87.log, db-87 or 87. None for anything else."""
+    return next((id for name in (text, f"{text}.log", f"db-{text}.log") if (id := file_id(name)) is not None), None)
+
+
+def inventory(directory: str, index_root: str | None = None, archive: str | None = None) -> list[Thing]:
+    """What is in ``directory``, the journal files as one thing; then indexes and archive where they lie elsewhere.
+
+    What vanishes meanwhile counts nothing. OSError as the volume gives it for the directory itself.
+    """
+    things: list[Thing] = []
+    journal_bytes = journal_files = 0
+    with os.scandir(directory) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                things += _directory(entry.path, entry.name)
+            elif file_id(entry.name) is not None:
+                journal_files += 1
+                journal_bytes += _size(entry.path)
+            else:
+                kind, says = _what(entry.name, _FILES)
+                things.append(Thing(entry.name, kind, _size(entry.path), 1, says))
+    things.insert(0, Thing("db-*.log", "journal", journal_bytes, journal_files, "the journal: all messages"))
+    for path, kind, says in (
+        (index_root, "index", "the indexes of the brokers"),
+        (archive, "archive", "journal files that nothing needs any more, kept because archive_data_logs is set"),
+    ):
+        if path is not None and os.path.isdir(path) and not _is_within(path, directory):
+            things.append(Thing(path, kind, *_tree(path), says))
+    return things
+
+
+def unexplained(things: list[Thing]) -> list[Thing]:
+    """What is no store's."""
+    return [thing for thing in things if thing.kind == UNKNOWN]
+
+
+def _directory(path: str, name: str) -> Iterator[Thing]:
+    kind, says = _what(name, _DIRECTORIES)
+    if kind == "index":
+        yield from _indexes(path, name)
+        return
+    if kind == UNKNOWN and _has_journal(path):
+        kind, says = "store", f"a store of its own: `tandemmq store why {path}`"
+    yield Thing(f"{name}/", kind, *_tree(path), says)
+
+
+def _indexes(path: str, name: str) -> Iterator[Thing]:
+    with os.scandir(path) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            is_directory = entry.is_dir(follow_symlinks=False)
+            size, files = _tree(entry.path) if is_directory else (_size(entry.path), 1)
+            if ".aside-" in entry.name:
+                kind, says = "aside", "an index that was set aside: of another journal, damaged or rebuilt; not read"
+            elif entry.name.startswith("."):
+                kind, says = "index", "an index in the making"
+            elif not is_directory and entry.name.endswith(".events"):
+                owner = entry.name.removesuffix(".events")
+                kind, says = "events", f"what happened to {owner}, for `tandemmq failover explain`"
+            elif not is_directory and entry.name.endswith((".admin-token", ".admin-token.new")):
+                kind, says = "token", "who may read it may have its broker hand over, compact and the like"
+            else:
+                kind, says = "index", f"the index of {entry.name}"
+            yield Thing(f"{name}/{entry.name}{'/' if is_directory else ''}", kind, size, files, says)
+
+
+def _what(name: str, table: tuple[tuple[str, str, str], ...]) -> tuple[str, str]:
+    for pattern, kind, says in table:
+        if re.fullmatch(pattern, name):
+            return kind, says
+    return UNKNOWN, "no file of a store"
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _tree(path: str) -> tuple[int, int]:
+    """Bytes and files below a directory."""
+    size = files = 0
+    for folder, _, names in os.walk(path):
+        size += sum(_size(os.path.join(folder, name)) for name in names)
+        files += len(names)
+    return size, files
+
+
+def _has_journal(path: str) -> bool:
+    try:
+        return any(file_id(name) is not None for name in os.listdir(path))
+    except OSError:
+        return False
+
+
+def _is_within(path: str, directory: str) -> bool:
+    return os.path.realpath(path).startswith(os.path.realpath(directory) + os.sep)

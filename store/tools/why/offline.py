@@ -1,0 +1,73 @@
+"""A state of a directory that nothing changes: neither journal nor index is written to, not even locked.
+
+It begins with a copy of the freshest index that belongs to this journal, in a scratch directory, else with an empty
+one, and reads the journal from there on, as a standby does.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tandemmq.index.copy import copy
+from tandemmq.index.errors import IndexTrouble
+from tandemmq.index.index import DATA_NAME, Index
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.recovery.follow import Follower
+from tandemmq.store.recovery.index_directory import named_indexes
+from tandemmq.store.recovery.index_trust import IndexNotOfThisJournal, numbering_of
+from tandemmq.store.recovery.trial import RECORDS_PER_CHECKPOINT, Trial
+
+
+@contextmanager
+def read_state(directory: str, index_root: str | None = None, *, is_live: bool) -> Iterator[Follower]:
+    """A follower that has read the journal to its end; its state may be read within the block.
+
+    ``is_live``: a master is writing; what it wrote last is then left out, as it may yet turn out not to count. Damage
+    is stepped over and reported in the follower's ``damages``; of a live one reading ends there (``has_caught_up``
+    False). Raises OSError as a volume gives it.
+    """
+    files = JournalFiles(directory)
+    with tempfile.TemporaryDirectory(prefix="tandemmq-why-") as scratch:
+        follower = _read(files, index_root or os.path.join(directory, "index"), scratch, is_final=not is_live)
+        try:
+            yield follower
+        finally:
+            follower.index.close()
+
+
+def _read(files: JournalFiles, index_root: str, scratch: str, *, is_final: bool) -> Follower:
+    for number, path in enumerate(indexes_in(index_root)):
+        target = os.path.join(scratch, str(number))
+        try:
+            if copy(path, target):
+                return _advanced(files, Index.open(target), is_final)
+        except (IndexNotOfThisJournal, IndexTrouble):
+            continue  # the journal alone is enough
+    return _advanced(files, Index.open(os.path.join(scratch, "empty")), is_final)
+
+
+def _advanced(files: JournalFiles, index: Index, is_final: bool) -> Follower:
+    try:
+        follower = Trial(files, index, ignores_missing=True, first_owner=numbering_of(index.meta))
+        follower.advance(is_final=is_final)
+        while follower.state.ended:  # what is left of them may count bytes that are dead
+            follower.state.reclaim(RECORDS_PER_CHECKPOINT)
+            follower.checkpoint()
+    except BaseException:
+        index.close()
+        raise
+    return follower
+
+
+def indexes_in(root: str) -> list[str]:
+    """The directories of the indexes that may be used, the freshest first."""
+    found: list[tuple[float, str]] = []
+    for path in named_indexes(root):
+        try:
+            found.append((os.stat(os.path.join(path, DATA_NAME)).st_mtime, path))
+        except OSError:
+            continue
+    return [path for _, path in sorted(found, reverse=True)]

@@ -1,0 +1,132 @@
+"""What keeps a journal file, and what to do about it, in a sentence. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tandemmq.store.tools.why.report import GOING, RECLAIMABLE, TAIL, FileWhy, Holder, OpenTransaction
+
+_UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
+_AGES: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+# Named in a sentence; the rest is counted.
+NAMED_MAX: Final = 3
+
+
+def bytes_of(size: int) -> str:
+    """2150 -> "2.1 KiB"."""
+    value, unit = float(size), "B"
+    for larger in _UNITS:
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.1f}".removesuffix(".0") + f" {unit}" if value < 100 else f"{value:.0f} {unit}"
+
+
+def age_of(timestamp: int, now: int) -> str:
+    """9 days in ms -> "9 days"; a clock that stands before the sender's gives "0 seconds"."""
+    seconds = max(0, now - timestamp) // 1000
+    for length, word in _AGES:
+        if seconds >= length:
+            return counted(seconds // length, word)
+    return "0 seconds"
+
+
+def counted(number: int, word: str) -> str:
+    """3, "message" -> "3 messages"."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def action_for(why: FileWhy, now: int) -> str:
+    """Who holds the file, and the cheapest way to let it go, with the figure that it frees."""
+    lines, deeds = _own(why, now)
+    if why.state == TAIL:
+        return "; ".join(["it is written to", *lines])
+    if why.state == GOING:
+        return "given up already, it is being removed"
+    if why.state == RECLAIMABLE:
+        return f"nothing needs it: the next checkpoint frees {bytes_of(why.bytes)}"
+    waits = _waits(why)
+    compaction = _compaction(why)
+    if not lines:
+        return f"{waits}: {compaction or 'it goes when those are empty'}" if waits else "nothing known here keeps it"
+    if waits:
+        lines.append(waits)
+    deed = " and ".join(deeds)
+    if compaction:
+        deed = f"{deed}, or {compaction}" if deed else compaction
+    elif why.frees:
+        deed = f"{deed or 'when that has gone'}: that frees {bytes_of(why.frees)}"
+    return f"{'; '.join(lines)}: {deed}"
+
+
+def _own(why: FileWhy, now: int) -> tuple[list[str], list[str]]:
+    """What stands in the file itself, and what may be done about it."""
+    lines = [holder_in_words(holder, now) for holder in why.holders[:NAMED_MAX]]
+    deeds = []
+    if why.holders:
+        rest = why.holders_total - len(lines)
+        if rest:
+            lines.append(f"messages of {counted(rest, 'more destination')}")
+        deeds.append(f"consume or purge {'it' if why.live_messages == 1 else 'them'}")
+    lines += [
+        f"the record of durable subscription {record.client_id}:{record.subscription_name}"
+        for record in why.subscriptions[:NAMED_MAX]
+    ]
+    if len(why.subscriptions) > NAMED_MAX:
+        lines.append(f"those of {len(why.subscriptions) - NAMED_MAX:,} more")
+    if why.subscriptions and not why.holders:
+        deeds.append("unsubscribe what is not used any more")
+    lines += [transaction_in_words(transaction, now) for transaction in why.transactions[:NAMED_MAX]]
+    if len(why.transactions) > NAMED_MAX:
+        lines.append(f"{len(why.transactions) - NAMED_MAX:,} more transactions")
+    if any(transaction.is_prepared for transaction in why.transactions):
+        deeds.append("commit or roll back what is prepared")
+    return lines, deeds
+
+
+def holder_in_words(holder: Holder, now: int) -> str:
+    """3 messages of queue://ORDERS.EU, oldest 9 days, no consumer"""
+    text = f"{counted(holder.count, 'message')} of {holder.destination}"
+    if holder.subscription_name is not None:
+        text += f" for {holder.client_id}:{holder.subscription_name}"
+    if holder.oldest is not None and holder.oldest.timestamp is not None:
+        text += f", oldest {age_of(holder.oldest.timestamp, now)}"
+    if holder.consumers is not None:
+        text += f", {counted(holder.consumers, 'consumer') if holder.consumers else 'no consumer'}"
+    return text
+
+
+def transaction_in_words(transaction: OpenTransaction, now: int) -> str:
+    """2 of 5 operations of prepared transaction XID:[...], 3 days old"""
+    total = transaction.operations_total
+    some = f"{transaction.operations} of {total}" if transaction.operations != total else f"{total}"
+    kind = "prepared" if transaction.is_prepared else "open"
+    text = f"{some} {'operation' if total == 1 else 'operations'} of {kind} transaction {transaction.key}"
+    if transaction.since is not None:
+        text += f", {age_of(transaction.since, now)} old"
+    return text
+
+
+def _waits(why: FileWhy) -> str:
+    parts = []
+    if why.pins:
+        parts.append(f"its acknowledgements and deletions hold down what died in {names(why.pins)}")
+    if why.fences_before:
+        parts.append(
+            f"it is the fence of a promotion, so it goes after all older files, "
+            f"{counted(len(why.fences_before), 'file')} from {names(why.fences_before[:1])} on"
+        )
+    return "; ".join(parts)
+
+
+def names(files: list[int]) -> str:
+    """[3, 5] -> "db-3.log, db-5.log"."""
+    text = ", ".join(f"db-{file}.log" for file in files[:NAMED_MAX])
+    return text if len(files) <= NAMED_MAX else f"{text} and {len(files) - NAMED_MAX:,} more"
+
+
+def _compaction(why: FileWhy) -> str:
+    """Empty when it would not pay."""
+    if not why.may_compact or why.moves >= why.frees:
+        return ""
+    return f"`tandemmq store compact` moves {bytes_of(why.moves)} and frees {bytes_of(why.frees)}"

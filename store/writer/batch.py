@@ -1,0 +1,308 @@
+"""What becomes one write: operations, their payloads, and what they do to the state once the write is durable.
+
+Where the journal will have the records is known only when they were written; so a batch is formed first, and applied
+with the locations. Each kind of operation is formed and applied here, side by side, in the order of its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tandemmq.store.operations import (
+    AddConnection,
+    AddMessage,
+    AddSubscription,
+    Atomic,
+    EndTransaction,
+    Operation,
+    Page,
+    PrepareTransaction,
+    RemoveMessage,
+    RemoveOwner,
+)
+from tandemmq.store.records.commands import AddMessage as AddCommand
+from tandemmq.store.records.commands import RemoveMessage as RemoveCommand
+from tandemmq.store.records.commands import Subscription, decode
+from tandemmq.store.records.hints import user_in
+from tandemmq.store.records.message import Destination
+from tandemmq.store.state.copies import Copies
+from tandemmq.store.state.open_transactions import operation_of
+from tandemmq.store.state.state import State
+from tandemmq.store.writer.outcomes import end_transaction
+from tandemmq.store.writer.pages import Pages
+
+RECORD_HEADER_BYTES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class NewQueue:
+    """The loop gave a queue its owner id; the state must know it before the first message."""
+
+    owner: int
+    destination: Destination
+
+
+Part = AddMessage | RemoveMessage
+
+
+class Batch:
+    """One write in the making. The storage thread owns it, as it owns ``state``.
+
+    ``must_sync``: whatever the strategy, as in KahaDB (kahadb.md 1.7): what several stores decide together, and what
+    is deleted, is durable when it is reported.
+    """
+
+    __slots__ = (
+        "_ended",
+        "_pages",
+        "_prepared",
+        "_state",
+        "bytes",
+        "duplicates",
+        "must_sync",
+        "operations",
+        "payloads",
+    )
+
+    def __init__(self, state: State, pages: Pages) -> None:
+        self._state = state
+        self._pages = pages
+        self._prepared: set[str] = set()
+        self._ended: set[str] = set()
+        self.operations: list[Operation | NewQueue] = []
+        self.payloads: list[bytes] = []
+        self.bytes = 0
+        self.must_sync = False
+        self.duplicates = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether messages may be added and removed without a question to the state."""
+        return not self._ended
+
+    def must_come_first(self, operation: Operation | NewQueue) -> bool:
+        """Whether ``operation`` can be formed only when this batch was applied: it asks what the batch changes."""
+        if isinstance(operation, EndTransaction):
+            return operation.transaction.key in self._prepared
+        # Which ids are known, and which transactions are open, only the applied outcome tells.
+        return bool(self._ended) or isinstance(operation, Page)
+
+    def payloads_of(self, operation: Operation | NewQueue) -> Sequence[bytes]:
+        """The records that ``operation`` needs, none for a duplicate. To be asked once, in the order of operations:
+        from now on what it adds is known, and the same once more is a duplicate."""
+        if type(operation) is AddMessage:
+            if operation.is_audited and self._is_duplicate(operation):
+                return ()
+            if operation.unmatched_acks:
+                return (operation.payload, *operation.unmatched_acks)
+            return (operation.payload,)
+        if type(operation) is RemoveMessage:
+            return (operation.payload,)
+        if isinstance(operation, Atomic):
+            more = self._payloads_together(operation.operations)
+            if operation.commit is not None and more:
+                more.append(operation.commit)
+            return more
+        if isinstance(operation, PrepareTransaction):
+            self.must_sync = True
+            key = operation.transaction.key
+            operation.is_refused = key in self._state.transactions or key in self._prepared
+            if operation.is_refused:
+                return ()
+            self._prepared.add(key)
+            return [*self._payloads_together(operation.operations), operation.prepare]
+        if isinstance(operation, EndTransaction):
+            self.must_sync = True
+            key = operation.transaction.key
+            known = self._state.transactions.get(key)
+            operation.is_unknown = known is None or not known.is_prepared or key in self._ended
+            self._ended.add(key)
+            return () if operation.is_unknown else (operation.payload,)
+        if isinstance(operation, RemoveOwner):
+            self.must_sync = True
+            return (operation.payload,)
+        if isinstance(operation, AddSubscription | AddConnection):
+            return (operation.payload,)
+        return ()
+
+    def _payloads_together(self, parts: Sequence[Part]) -> list[bytes]:
+        more: list[bytes] = []
+        copies = Copies(self._came_before)
+        for part in parts:
+            if isinstance(part, AddMessage):
+                if copies.is_duplicate(part):
+                    self.duplicates += 1
+                    continue
+                if part.is_audited:
+                    self._know(part)
+                more.append(part.payload)
+                more += part.unmatched_acks
+            else:
+                more.append(part.payload)
+        return more
+
+    def _is_duplicate(self, add: AddMessage) -> bool:
+        add.is_duplicate = self._came_before(add)
+        if add.is_duplicate:
+            self.duplicates += 1
+        else:
+            self._know(add)
+        return add.is_duplicate
+
+    def _came_before(self, add: AddMessage) -> bool:
+        state = self._state
+        message_id = add.message.message_id
+        return (state.audit is not None and state.audit.is_duplicate(message_id)) or state.has_id(
+            add.owners[0], message_id
+        )
+
+    def _know(self, add: AddMessage) -> None:
+        for owner in add.owners:
+            self._state.know_id(owner, add.message.message_id)
+
+    def append(self, operation: Operation | NewQueue, payloads: Sequence[bytes], size: int) -> None:
+        """``operation`` with its payloads, ``size`` bytes of them."""
+        self.operations.append(operation)
+        self.payloads += payloads
+        self.bytes += size
+
+    def reported(self) -> list[Operation]:
+        """Those that somebody waits for."""
+        return [operation for operation in self.operations if type(operation) is not NewQueue]  # type: ignore[misc]
+
+    def apply(self, locations: Sequence[int], file: int) -> None:
+        """The records are durable at ``locations``, in ``file``: now the operations count."""
+        state = self._state
+        add = state.add
+        remove = state.remove
+        number = 0
+        for operation in self.operations:
+            if type(operation) is AddMessage and not operation.is_duplicate:
+                location = locations[number]
+                number += 1 + len(operation.unmatched_acks)
+                operation.location = location
+                operation.order_key = order_key = location << 32
+                operation.size = size = len(operation.payload) + RECORD_HEADER_BYTES
+                owners = operation.owners
+                message = operation.message
+                message_id = message.message_id
+                priority = message.priority
+                add(owners[0], order_key, location, size, message_id, priority)
+                if len(owners) > 1:
+                    for owner in owners[1:]:
+                        add(owner, order_key, location, size, message_id, priority, is_shared=True)
+            elif type(operation) is RemoveMessage:
+                number += 1
+                remove(
+                    operation.owner,
+                    operation.order_key,
+                    operation.location,
+                    operation.size,
+                    operation.message_id,
+                    file,
+                )
+            else:
+                number += self._apply_rare(operation, locations, number, file)
+
+    def _apply_rare(self, operation: Operation | NewQueue, locations: Sequence[int], number: int, file: int) -> int:
+        """Apply one operation of the less frequent kinds; returns how many records it had."""
+        state = self._state
+        if isinstance(operation, NewQueue):
+            state.know_queue(operation.owner, operation.destination)
+            return 0
+        if isinstance(operation, Atomic):
+            return self._apply_atomic(operation, locations, number, file)
+        if isinstance(operation, PrepareTransaction):
+            if operation.is_refused:
+                return 0
+            return self._apply_prepare(operation, locations, number)
+        if isinstance(operation, EndTransaction):
+            if operation.is_unknown:
+                return 0
+            end_transaction(state, self._pages, operation, locations[number])
+            return 1
+        if isinstance(operation, AddSubscription):
+            command = decode(operation.payload)
+            assert isinstance(command, Subscription)
+            assert command.info is not None, "a new subscription says what it is"
+            user = user_in(operation.payload)
+            state.subscribe(operation.owner, command.destination, command.info, locations[number], user)
+            return 1
+        if isinstance(operation, RemoveOwner):
+            state.drop_owner(operation.owner, file)
+            return 1
+        if isinstance(operation, AddConnection):
+            state.know_connections([operation.pair], locations[number])
+            return 1
+        return 0  # a duplicate
+
+    def _apply_atomic(self, atomic: Atomic, locations: Sequence[int], start: int, file: int) -> int:
+        state = self._state
+        at = start  # of the records
+        for part in atomic.operations:
+            at += _records(part)
+        records = at - start
+        commit = None
+        if atomic.commit is not None and records:
+            commit = locations[at]
+            records += 1
+        at = start
+        place = 0  # in the order of the commit: what a replay counts, the Removes for those passed over too
+        for part in atomic.operations:
+            if isinstance(part, AddMessage):
+                if part.is_duplicate:
+                    continue
+                part.location = locations[at]
+                part.order_key = part.location << 32 if commit is None else commit << 32 | place
+                part.size = len(part.payload) + RECORD_HEADER_BYTES
+                message = part.message
+                for owner in part.owners:
+                    state.add(
+                        owner,
+                        part.order_key,
+                        part.location,
+                        part.size,
+                        message.message_id,
+                        message.priority,
+                        is_shared=owner != part.owners[0],
+                    )
+            else:
+                state.remove(part.owner, part.order_key, part.location, part.size, part.message_id, file)
+            at += _records(part)
+            place += _records(part)
+        return records
+
+    def _apply_prepare(self, prepare: PrepareTransaction, locations: Sequence[int], start: int) -> int:
+        state = self._state
+        key = prepare.transaction.key
+        places: list[tuple[int, int] | None] = []
+        at = start
+        for part in prepare.operations:
+            if isinstance(part, AddMessage):
+                if part.is_duplicate:
+                    continue
+                part.location = locations[at]
+                part.size = len(part.payload) + RECORD_HEADER_BYTES
+                for payload in (part.payload, *part.unmatched_acks):
+                    self._enlist(key, locations[at], payload)
+                    places.append(None)
+                    at += 1
+            else:
+                self._enlist(key, locations[at], part.payload)
+                places.append((part.owner, part.order_key))
+                at += 1
+        state.prepare(key, locations[at], places)
+        return at + 1 - start
+
+    def _enlist(self, key: str, location: int, payload: bytes) -> None:
+        command = decode(payload)
+        assert isinstance(command, AddCommand | RemoveCommand), "a transaction adds and removes messages"
+        self._state.enlist(key, operation_of(location, payload, command))
+
+
+def _records(part: Part) -> int:
+    """How many records a part of an atomic operation has."""
+    if isinstance(part, AddMessage):
+        return 0 if part.is_duplicate else 1 + len(part.unmatched_acks)
+    return 1

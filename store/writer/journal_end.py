@@ -1,0 +1,206 @@
+"""The end of the journal, where this epoch writes: batches, syncs, fence checks, rotation. For the storage thread
+alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from tandemmq.journal.writer import JournalWriter
+from tandemmq.store.authority import Authority
+from tandemmq.store.damage.report import encode_next
+from tandemmq.store.records.headers import Header, encode_header
+from tandemmq.store.records.marks import encode_clock
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.state.state import State
+from tandemmq.store.state.tail import Position
+from tandemmq.store.threads import OS_THREADS, Threads
+from tandemmq.store.writer.background import Background
+from tandemmq.store.writer.figures import Figures
+from tandemmq.store.writer.space import Space
+
+
+class NoProof(Exception):
+    """The locker cannot prove any more that this broker is the master: no proof, no receipt."""
+
+
+class JournalEnd:
+    """Appends to the journal. Every failure of the disk is final: the writer latches, and raises at each later call.
+
+    ``has_proof``: is the locker's last proof of ownership young enough? ``background`` makes the next file.
+    ``authority`` is told by the writer what is written; while a batch waits for it, ``alive`` is called now and then,
+    and ends the waiting with what it raises.
+    """
+
+    def __init__(
+        self,
+        writer: JournalWriter,
+        state: State,
+        settings: StoreSettings,
+        figures: Figures,
+        space: Space,
+        *,
+        broker: str,
+        epoch: int,
+        authority: Authority,
+        has_proof: Callable[[], bool],
+        alive: Callable[[], object],
+        background: Background,
+        threads: Threads = OS_THREADS,
+    ) -> None:
+        self.writer = writer
+        self.is_unsynced = False
+        self.preparing: Future[None] | None = None
+        self._state = state
+        self._settings = settings
+        self._figures = figures
+        self._space = space
+        self._broker = broker
+        self._epoch = epoch
+        self._authority = authority
+        self._has_proof = has_proof
+        self._alive = alive
+        self._background = background
+        self._clock = clock = threads.monotonic
+        self._threads = threads
+        self._is_next_ready = False
+        self._last_sync = clock()
+        # When, by the clock, the next batch of operations begins with a mark: the first one of each file does.
+        self._mark_due = self._first_mark = -math.inf if settings.clock_mark_interval < math.inf else math.inf
+
+    def write(self, payloads: list[bytes], size: int, *, must_sync: bool = False, is_upkeep: bool = False) -> list[int]:
+        """One batch of ``size`` bytes of payloads; the locations of their records. On return the fence was checked, and
+        the batch is durable as far as the sync strategy goes, and confirmed by the authority.
+
+        Unless ``is_upkeep``, a record that shows the time is written before them when ``clock_mark_interval`` is over.
+        """
+        writer = self.writer
+        if writer.is_full(size + 5 * len(payloads)):
+            self.rotate()
+        start = writer.offset
+        marks = 0
+        if not is_upkeep and (now := self._clock()) >= self._mark_due:
+            self._mark_due = now + self._settings.clock_mark_interval
+            mark = encode_clock(int(self._threads.wall() * 1000))
+            payloads = [mark, *payloads]
+            size += len(mark)
+            marks = 1
+        strategy = self._settings.journal_disk_sync_strategy
+        is_to_be_synced = (
+            must_sync  # prove: what-must-be-synced-is
+            or strategy == "always"  # prove: every-batch-is-synced
+            or (strategy == "periodic" and self._clock() - self._last_sync >= self._settings.journal_disk_sync_interval)
+        )
+        if is_to_be_synced and writer.is_one_step:  # then nobody is told of writes and syncs
+            locations, checked_at = writer.commit(payloads)
+            self._note_sync()
+            self._note_fence_check(checked_at)
+        else:
+            locations = writer.append(payloads)
+            self.is_unsynced = True  # prove: written-is-unsynced
+            if is_to_be_synced:  # prove: sync-before-fence-check order fence-check-before-answer
+                self.sync()
+            self.check_fence()  # prove: fence-check-before-answer
+        file, end = writer.file, writer.offset
+        self._authority.settle(file, end, alive=self._alive)  # prove: confirmed-before-answer
+        self._state.position = Position(file, end, start, writer.checksum)
+        self._figures.batches += 1
+        self._figures.records += len(payloads)
+        self._figures.bytes_written += size
+        self._space.note_written(size)
+        return locations[marks:] if marks else locations
+
+    def sync(self) -> None:
+        """All that was written is durable on return."""
+        writer = self.writer
+        writer.sync()  # prove: sync-before-it-is-told order own-sync-is-told
+        self._authority.synced(writer.file, writer.offset)  # prove: own-sync-is-told
+        self._note_sync()
+
+    def _note_sync(self) -> None:
+        self.is_unsynced = False
+        self._last_sync = self._clock()
+        self._figures.syncs += 1
+
+    def check_fence(self) -> None:
+        """Raises Deposed when another broker is master, NoProof when the locker cannot prove that this one still is."""
+        checked_at = self._threads.boottime()  # prove: fence-check-time-from-before order fence-check-asks-the-files
+        self.writer.check_fence()  # prove: fence-check-asks-the-files
+        self._note_fence_check(checked_at)
+        if (
+            self.is_unsynced
+            and self._settings.journal_disk_sync_strategy == "periodic"
+            and self._clock() - self._last_sync >= self._settings.journal_disk_sync_interval
+        ):
+            self.sync()
+
+    def _note_fence_check(self, began: float) -> None:
+        """The files say that nobody else is master."""
+        if not self._has_proof():  # prove: no-proof-no-receipt
+            raise NoProof("the locker's last proof of ownership is too old")
+        self._figures.last_fence_check = began  # prove: fence-check-time-noted
+
+    def settle(self) -> None:
+        """Whatever the strategy: on return all that was written is durable, the fence was checked, and it is final."""
+        if self.is_unsynced:
+            self.sync()  # prove: settling-syncs order settling-checks-fence
+            self.check_fence()  # prove: settling-checks-fence
+        file, end = self.writer.position
+        self._authority.settle(file, end, must_be_final=True, alive=self._alive)  # prove: settled-is-final
+
+    def close(self) -> None:
+        """Let go of the file, as it is; and say that nothing is written any more."""
+        self.writer.close()
+        self._authority.end()
+
+    def rotate(self) -> None:
+        """Begin the next file as a promotion does, after the old file's last sync and fence check. On return its header
+        is durable."""
+        writer, authority = self.writer, self._authority
+        if self.preparing is not None:
+            self._background.wait(self.preparing)  # if it failed, the rotation tries itself, and fails for good
+            self.preparing = None
+        self._is_next_ready = False
+        if self.is_unsynced:
+            self.sync()
+        # After what may take long: who has lost the lock meanwhile makes no file.
+        self.check_fence()  # prove: rotation-needs-proof
+        file, end = writer.position
+        header = Header(
+            self._epoch,
+            self._broker,
+            "rotation",
+            {file: end},  # prove: rotation-names-the-end "file: end"
+            # Not what the directory lists: a file that was given up may not be unlinked yet.
+            (*sorted(self._state.files.keys() | {file}), file + 1),
+            sync=self._settings.journal_disk_sync_strategy,
+            length=self._settings.journal_max_file_length,
+            set=authority.set_header(),
+        )
+        authority.sealed(file, end)
+        # prove: end-marker-where-it-may-be " if authority.leaves_end_markers else None"
+        writer.rotate(encode_header(header), encode_next(file + 1) if authority.leaves_end_markers else None)
+        # By itself: were it torn and the next batch whole, that would look like damage in the middle.
+        self.sync()  # prove: rotation-header-sync
+        self._state.know_file(writer.file)
+        self._state.position = Position(writer.file, writer.offset, 0, writer.checksum)
+        self._mark_due = self._first_mark
+
+    def prepare_next(self) -> None:
+        """Have the next file made ahead of need. A full disk is no failure yet: producers are refused then."""
+        preparing = self.preparing
+        if preparing is not None and preparing.done() and not self._is_next_ready:
+            error = preparing.exception()
+            if error is not None and not isinstance(error, OSError):
+                raise error
+            self._space.note_prepared(error)
+            self._is_next_ready = error is None
+            if error is not None:
+                self.preparing = preparing = None
+        if (
+            preparing is None
+            and self.writer.position[1] * 2 > self._settings.journal_max_file_length
+            and self._space.may_prepare
+        ):
+            self.preparing = self._background.submit(self.writer.prepare_next)

@@ -1,0 +1,79 @@
+"""The end of a prepared transaction: what becomes visible by it, what goes, what comes back. On the storage thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tandemmq.store.operations import EndTransaction, PagedMessage
+from tandemmq.store.records.commands import ADD
+from tandemmq.store.records.message_ids import is_made_by_broker
+from tandemmq.store.state.open_transactions import PendingOperation
+from tandemmq.store.state.state import State
+from tandemmq.store.writer.pages import Pages
+
+
+def end_transaction(state: State, pages: Pages, end: EndTransaction, location: int) -> None:
+    """The outcome stands durably at ``location``: apply it, and say in ``end`` what that did."""
+    transaction = state.end_transaction(end.transaction.key, location)
+    assert transaction is not None, "it was in doubt when the batch was formed"
+    ending = _Ending(state, pages, end)
+    for number, operation in enumerate(transaction.operations):
+        if operation.kind == ADD:
+            destination = operation.destination
+            owners = state.holders(destination)
+            assert owners or destination.is_topic or not end.is_commit, "the store began the queue anew (Store.append)"
+            if not is_made_by_broker(operation.message_id):
+                (state.note_id if end.is_commit else state.forget_id)(owners, operation.message_id)
+            if end.is_commit:
+                ending.add(operation, owners, location << 32 | number)
+        else:
+            ending.remove(operation, location >> 32)
+
+
+@dataclass(slots=True, eq=False)
+class _Ending:
+    """What the outcome does, one operation after the other. ``added``: the order keys of what it made visible."""
+
+    state: State
+    pages: Pages
+    end: EndTransaction
+    added: dict[tuple[int, str], int] = field(default_factory=dict)
+
+    def add(self, operation: PendingOperation, owners: Sequence[int], order_key: int) -> None:
+        message = self.pages.message_at(operation.location, operation.size)
+        for number, owner in enumerate(owners):
+            self.state.add(
+                owner,
+                order_key,
+                operation.location,
+                operation.size,
+                operation.message_id,
+                message.priority,
+                is_shared=number > 0,
+            )
+            self.added[owner, operation.message_id] = order_key
+            self.end.added.append((owner, PagedMessage(order_key, operation.location, operation.size, message)))
+
+    def remove(self, operation: PendingOperation, file: int) -> None:
+        owner, order_key = operation.owner, operation.order_key
+        if not order_key:
+            # A durable subscription that was passed over; for the rest of those there was nothing to remove.
+            found = self.state.subscriptions.get((operation.destination, operation.subscription_key or ""))
+            place = None if found is None else self.added.pop((found, operation.message_id), None)
+            if not self.end.is_commit or found is None or place is None:
+                return
+            owner, order_key = found, place
+            self.end.added = [
+                (held, each) for held, each in self.end.added if (held, each.order_key) != (owner, order_key)
+            ]
+        entry = self.state.entry(owner, order_key) if owner in self.state.owners else None
+        if entry is None:
+            return
+        if self.end.is_commit:
+            self.state.remove(owner, order_key, entry.location, entry.size, entry.message_id, file)
+            if operation.order_key:
+                self.end.removed.append((owner, order_key))
+        else:
+            message = self.pages.message_at(entry.location, entry.size)
+            self.end.returned.append((owner, PagedMessage(order_key, entry.location, entry.size, message)))

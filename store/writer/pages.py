@@ -1,0 +1,154 @@
+"""Stored messages read back from the journal, for queues that page and for copies. Used by the storage thread alone.
+
+What is given out was verified: a record has no checksum of its own, so the batches of a sealed file are looked through
+once, when something of that file is first wanted. What does not verify is never delivered, and is reported.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+
+from tandemmq.journal.errors import JournalCorrupt, JournalMissing
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.reader import JournalReader
+from tandemmq.journal.verify import VerifiedFiles
+from tandemmq.store.operations import Page, PagedMessage
+from tandemmq.store.records.commands import stored_message
+from tandemmq.store.records.errors import RecordDamaged
+from tandemmq.store.records.frames import open_message
+from tandemmq.store.records.headers import EpochHistory
+from tandemmq.store.records.message import Message
+from tandemmq.store.state.keys import Entry
+from tandemmq.store.state.state import State
+from tandemmq.store.writer.figures import Figures
+
+log = logging.getLogger(__name__)
+
+DAMAGED_IDS_SHOWN = 20
+
+
+class Pages:
+    """Reads stored messages. ``first_file`` is the first that this process writes: its own records need no
+    verifying."""
+
+    def __init__(
+        self, files: JournalFiles, state: State, epoch_history: EpochHistory, figures: Figures, *, first_file: int
+    ) -> None:
+        self._reader = JournalReader(files)
+        self._verified = VerifiedFiles(files)
+        self._state = state
+        self._epoch_history = epoch_history
+        self._figures = figures
+        self._first_file = first_file
+
+    def fill(self, page: Page) -> None:
+        """The next messages of the page's owner, but those that a prepared transaction removes."""
+        after = page.after
+        while not page.messages:
+            found = self._next(page, after)
+            if not found:
+                break
+            after = found[-1][0]  # should nothing of this be readable, the page begins behind it
+            page.messages += self._readable(found)
+
+    def _next(self, page: Page, after: int) -> list[tuple[int, Entry]]:
+        found: list[tuple[int, Entry]] = []
+        total = 0
+        page.is_end = True
+        withheld = self._state.withheld.get(page.owner, ())
+        for order_key, entry in self._entries(page, after):
+            if found and (len(found) >= page.count or total + entry.size > page.bytes_max):
+                page.is_end = False
+                break
+            if order_key in withheld or not self._is_sound(entry):
+                continue
+            found.append((order_key, entry))
+            total += entry.size
+        return found
+
+    def _entries(self, page: Page, after: int) -> Iterator[tuple[int, Entry]]:
+        if page.keys is not None:
+            return self._named(page.owner, page.keys, after)
+        if page.priority is None:
+            return self._state.entries(page.owner, after)
+        return self._state.of_priority(page.owner, page.priority, after)
+
+    def _named(self, owner: int, keys: Iterable[int], after: int) -> Iterator[tuple[int, Entry]]:
+        for order_key in sorted(keys):
+            entry = self._state.entry(owner, order_key) if order_key > after else None
+            if entry is not None:
+                yield order_key, entry
+
+    def _readable(self, found: Sequence[tuple[int, Entry]]) -> list[PagedMessage]:
+        try:
+            return self._messages(found)
+        except (JournalCorrupt, JournalMissing, RecordDamaged):
+            if len(found) > 1:  # which one it is shows when they are read one by one
+                return [message for each in found for message in self._readable((each,))]
+            self._tell_damage(found[0][1])
+            return []
+
+    def _messages(self, found: Sequence[tuple[int, Entry]]) -> list[PagedMessage]:
+        payloads = self.read([(entry.location, entry.size) for _, entry in found])
+        return [
+            PagedMessage(
+                order_key, entry.location, entry.size, _message_in(payload, self.version_at(entry.location >> 32))
+            )
+            for (order_key, entry), payload in zip(found, payloads, strict=True)
+        ]
+
+    def message_at(self, location: int, size: int) -> Message:
+        """The message that the record at ``location`` stores."""
+        return _message_in(self._reader.read(location, size), self.version_at(location >> 32))
+
+    def _is_sound(self, entry: Entry) -> bool:
+        """Whether the batch in which the entry stands still has its checksum. What has not is never delivered."""
+        file = entry.location >> 32
+        if file >= self._first_file:  # written by this process, and not older than its memory of it
+            return True
+        damage = self._verified.damage_in(file, self._epoch_history.ends.get(file))
+        offset = entry.location & 0xFFFFFFFF
+        if not any(start <= offset < stop for start, stop in damage):
+            return True
+        self._tell_damage(entry)
+        return False
+
+    def _tell_damage(self, entry: Entry) -> None:
+        self._figures.damaged += 1
+        if self._figures.damaged <= DAMAGED_IDS_SHOWN:
+            file, offset = entry.location >> 32, entry.location & 0xFFFFFFFF
+            log.error(
+                "message %s is damaged and is given to nobody: db-%d.log, offset %d", entry.message_id, file, offset
+            )
+
+    def version_at(self, file: int) -> int:
+        """The OpenWire version of the messages in a file."""
+        return self._epoch_history.version_at(file)
+
+    def read(self, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Payloads of records, given as (location, size) in any order; neighbours are read together."""
+        ascending = sorted(set(wanted))  # what was copied stands elsewhere than its neighbours in the order
+        found = dict(zip(ascending, self._reader.read_many(ascending), strict=True))
+        return [found[place] for place in wanted]
+
+    def read_record(self, location: int) -> bytes:
+        """The payload of a record whose size is not known."""
+        return self._reader.read(location)
+
+    def is_damaged(self, file: int) -> bool:
+        """Whether anything in the file does not verify. Then it is not copied: a copy gets a checksum of its own."""
+        return file < self._first_file and bool(self._verified.damage_in(file, self._epoch_history.ends.get(file)))
+
+    def forget(self, files: Iterable[int]) -> None:
+        """Those files are to be removed."""
+        gone = tuple(files)
+        self._reader.forget(gone)
+        self._verified.forget(gone)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _message_in(payload: bytes, version: int) -> Message:
+    return open_message(stored_message(payload), version)

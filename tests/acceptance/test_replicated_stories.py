@@ -1,0 +1,481 @@
+"""A set of real brokers, and what once broke its design or sets like it: a story each.
+
+Those that need no processes stand in tests/unit/broker/replication.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.tools.check import check
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+from tests.support.acceptance.load import Books
+from tests.support.acceptance.replicated_fixtures import MakeSet
+from tests.support.acceptance.replicated_fixtures import make as make
+from tests.support.acceptance.replicated_fixtures import network as network
+from tests.support.acceptance.replicated_fixtures import zookeepers as zookeepers
+from tests.support.acceptance.set_of_brokers import T_MILLISECONDS, MemberProcess, SetOfBrokers
+from tests.support.acceptance.stomp_wire import LOST, Wire, connect_any
+from tests.support.acceptance.under_load import demand_kept, under_load
+from tests.support.tree import ROOT
+
+pytestmark = [pytest.mark.service, pytest.mark.thorough]
+
+QUEUE = "/queue/q"
+MIB = 1 << 20
+VOLUME_BYTES = 12 * MIB
+T_SECONDS = T_MILLISECONDS / 1_000
+SECONDS_MAX = 60.0
+
+
+def send(whole: SetOfBrokers, *bodies: str, headers: dict[str, str] | None = None) -> None:
+    """Confirmed on return, by whoever is master."""
+
+    async def sending() -> None:
+        left = list(bodies)
+        while left:
+            wire = await connect_any(whole.addresses)
+            try:
+                while left:
+                    said = {"destination": QUEUE, "persistent": "true", "receipt": "r", **(headers or {})}
+                    wire.send("SEND", said, left[0].encode())
+                    async with asyncio.timeout(20):
+                        assert (await wire.read()).command == "RECEIPT"
+                    left.pop(0)
+            except LOST:
+                pass
+            wire.close()
+
+    asyncio.run(sending())
+
+
+def taken(whole: SetOfBrokers, count: int = 1 << 30, quiet_seconds: float = 1.0) -> list[str]:
+    """So many messages, or all until nothing comes for a while; their acknowledgements are confirmed."""
+
+    async def taking() -> list[str]:
+        found: list[str] = []
+        wire = await connect_any(whole.addresses)
+        headers = {"id": "0", "destination": QUEUE, "ack": "client-individual", "activemq.prefetchSize": "1"}
+        wire.send("SUBSCRIBE", headers)
+        unconfirmed = 0
+        while len(found) < count or unconfirmed:
+            try:
+                frame = await asyncio.wait_for(wire.read(), 20 if unconfirmed else quiet_seconds)
+            except TimeoutError:
+                assert not unconfirmed, "an acknowledgement is not confirmed"
+                break
+            if frame.command == "RECEIPT":
+                unconfirmed -= 1
+            elif len(found) < count:
+                found.append(frame.body.decode())
+                wire.send("ACK", {"id": frame.headers["ack"], "receipt": "a"})
+                unconfirmed += 1
+        wire.close()
+        return found
+
+    return asyncio.run(taking())
+
+
+# ---- from one broker to a set, and how many
+
+
+def test_a_single_broker_becomes_a_set(make: MakeSet) -> None:
+    """With its journal, which is on all of them before anybody serves; the empty ones found nothing without it."""
+    whole = make()
+    heir, *empty = whole.members
+    single = BrokerProcess(heir.directory, "orders").start()
+    try:
+        single.wait_role("master")
+        asyncio.run(_fill(single))
+        assert single.terminate() == 0
+    finally:
+        single.stop()
+    for member in empty:
+        member.start()
+    time.sleep(3 * T_SECONDS)
+    assert whole.master() is None, "two of three found no set"
+    heir.start()
+    master, _ = whole.settled()
+    assert master is heir
+    master.kill()
+    whole.wait_master(empty)
+    assert taken(whole) == [f"old-{number}" for number in range(100)]
+    heir.start()
+    whole.settled()
+    assert whole.problems() == []
+
+
+async def _fill(broker: BrokerProcess) -> None:
+    wire = await Wire.open(broker.stomp)
+    for number in range(100):
+        wire.send("SEND", {"destination": QUEUE, "persistent": "true", "receipt": "r"}, f"old-{number}".encode())
+        assert (await wire.read()).command == "RECEIPT"
+    wire.close()
+
+
+def test_a_set_of_one_is_its_own_quorum(make: MakeSet) -> None:
+    whole = make(1)
+    member = whole.start()
+    send(whole, "a")
+    member.kill()
+    member.start()
+    whole.wait_master()
+    assert taken(whole) == ["a"]
+
+
+def test_of_two_both_are_needed(make: MakeSet) -> None:
+    whole = make(2)
+    master = whole.start()
+    send(whole, "a")
+    other = whole.others(master)[0]
+    other.kill()
+    wait_until(lambda: (master.status() or {}).get("role") != "master", "it serves no more", SECONDS_MAX)
+    time.sleep(3 * T_SECONDS)
+    assert whole.master() is None
+    other.start()
+    whole.settled()
+    assert taken(whole) == ["a"]
+
+
+def test_who_does_not_know_the_token_is_not_let_in(make: MakeSet) -> None:
+    whole = make()
+    stranger = whole.members[2]
+    stranger.configure(whole.zookeeper_address, replicas=3, security_token="guessed")
+    for member in whole.members:
+        member.start()
+    for member in whole.members:
+        wait_until(member.replication, "it answers", SECONDS_MAX)
+    time.sleep(4 * T_SECONDS)
+    assert whole.master() is None
+    assert not stranger.replication()["links"]
+    stranger.kill()
+    stranger.configure(whole.zookeeper_address, replicas=3)
+    stranger.start()
+    whole.settled()
+
+
+def test_replicas_of_three_and_of_five_do_not_rule_together(make: MakeSet) -> None:
+    """The voters stand in the journal; what a new configuration says founds no second set, and changes no quorum."""
+    whole = make(3)
+    whole.start()
+    send(whole, "a")
+    for node in ("n3", "n4"):
+        whole.add_member(node)
+    first = whole.members[:3]
+    for member in whole.members:
+        member.configure(whole.zookeeper_address, replicas=5)
+    for member in [first[2], *whole.members[3:]]:
+        if member.process is not None:
+            member.kill()
+        member.start()
+    whole.settled()
+    assert {len(member.replication()["voters"]) for member in whole.members} == {3}
+    for member in first[:2]:
+        member.kill()
+    time.sleep(3 * T_SECONDS)
+    assert whole.master() is None, "one voter and two learners are no quorum"
+    for member in first[:2]:
+        member.start()
+    whole.settled()
+    assert taken(whole) == ["a"]
+
+
+# ---- disks
+
+
+def test_what_was_reclaimed_while_a_node_was_away_stays_gone(make: MakeSet) -> None:
+    """Its old files have messages whose acknowledgements lie in files that it lacks."""
+    whole = make()
+    master = whole.start()
+    send(whole, *(f"{number} ".ljust(70_000, "x") for number in range(40)))
+    away = whole.others(master)[0]
+    wait_until(lambda: away.replication()["position"] == master.replication()["position"], "it has all", SECONDS_MAX)
+    held = JournalFiles(str(away.directory)).list()
+    away.kill()
+    assert len(taken(whole)) == 40
+    send(whole, *(f"later-{number} ".ljust(70_000, "x") for number in range(40)))
+    wait_until(lambda: held[0] not in JournalFiles(str(master.directory)).list(), "it is reclaimed", SECONDS_MAX)
+    away.start()
+    whole.settled()
+    master.kill()
+    master.start()
+    whole.settled()
+    assert {body.partition("-")[0] for body in taken(whole)} == {"later"}
+    assert whole.problems() == []
+
+
+def test_a_rotten_file_is_fetched_from_the_others(make: MakeSet) -> None:
+    """Its node is as far as any; it does not lead before it is whole."""
+    whole = make()
+    whole.start()
+    send(whole, *(f"{number} ".ljust(70_000, "x") for number in range(40)))
+    whole.quiet()
+    for member in whole.members:
+        member.kill()
+    rotten = whole.members[0]
+    files = JournalFiles(str(rotten.directory))
+    path = Path(files.path(files.list()[-2]))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    shutil.rmtree(rotten.directory / "index")  # so that its promotion reads all of the journal
+    for member in whole.members:
+        member.start()
+    whole.settled()
+    if not check(str(rotten.directory)).is_clean:  # it was not elected
+        master = whole.wait_master()
+        for member in whole.others(rotten, master):
+            member.kill()
+        master.kill()
+        for member in whole.members:
+            if member.process is None:
+                member.start()
+        whole.settled()
+    bodies = taken(whole)
+    assert [body.split()[0] for body in bodies] == [str(number) for number in range(40)]
+
+
+@pytest.fixture
+def volume(tmp_path: Path, require_program: Callable[[object, str], None]) -> Iterator[Path]:
+    """A directory that holds VOLUME_BYTES and no more."""
+    directory = tmp_path / "volume"
+    directory.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES}", "tmpfs", str(directory)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    require_program(made.returncode == 0, f"tmpfs cannot be mounted here: {made.stderr.strip()}")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+def fill_up(volume: Path) -> Path:
+    """Somebody else takes all of it."""
+    filler = volume / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        for size in (MIB, 4096, 1):
+            with contextlib.suppress(OSError):
+                while file.write(b"f" * size) == size:
+                    pass
+    return filler
+
+
+@pytest.mark.parametrize("of_the_master", [False, True], ids=["follower", "master"])
+def test_a_full_disk_stops_one_node_only(make: MakeSet, volume: Path, of_the_master: bool) -> None:
+    whole = make(directories={"n0": volume / "data"})
+    small = whole.members[0]
+    small.configure(whole.zookeeper_address, replicas=3, weight=10 if of_the_master else 0)
+    whole.start()
+    filler: list[Path] = []
+
+    def fill(books: Books) -> None:
+        filler.append(fill_up(volume))
+        wanted = len(books.stored) + 500
+        wait_until(lambda: len(books.stored) > wanted, "a quorum goes on", SECONDS_MAX)
+
+    def free(books: Books) -> None:
+        filler[0].unlink()
+        whole.settled()
+
+    books, _ = under_load(whole.addresses, fill, free)
+    demand_kept(books)
+    assert whole.problems() == []
+
+
+def test_full_disks_of_a_quorum_hold_producers_and_it_goes_on_when_there_is_room(make: MakeSet, volume: Path) -> None:
+    """Nothing is confirmed that is on the master alone; who is full says so, and needs nobody's help afterwards."""
+    whole = make(directories={"n0": volume / "n0", "n1": volume / "n1"})
+    *small, large = whole.members
+    large.configure(whole.zookeeper_address, replicas=3, weight=10)
+    assert whole.start() is large
+    filler: list[Path] = []
+
+    def fill(books: Books) -> None:
+        filler.append(fill_up(volume))
+        wait_until(lambda: all(is_full(member) for member in small), "both say that their disks are full", SECONDS_MAX)
+        stored = -1
+
+        def is_still() -> bool:
+            nonlocal stored
+            before, stored = stored, len(books.stored)
+            time.sleep(2 * T_SECONDS)
+            return before == stored
+
+        wait_until(is_still, "nothing is confirmed", SECONDS_MAX)
+        filler[0].unlink()
+        whole.settled()
+
+    books, _ = under_load(whole.addresses, fill)
+    demand_kept(books)
+    assert whole.problems() == []
+
+
+def is_full(member: MemberProcess) -> bool:
+    return "No space left on device" in member.log.read_text()
+
+
+# ---- who finds whom
+
+
+def test_ports_may_change(make: MakeSet) -> None:
+    """Port 0 is another one after each start; the directory tells it."""
+    whole = make()
+    for member in whole.members:
+        member.configure(whole.zookeeper_address, replicas=3, bind=f"{member.address}:0")
+    master = whole.start()
+    for member in (*whole.others(master), master):
+        send(whole, member.node)
+        member.kill()
+        member.start()
+        whole.settled()
+    assert len(taken(whole)) == 3
+
+
+def test_an_expired_session_changes_nothing(make: MakeSet) -> None:
+    """ActiveMQ's replicated store never came back after its sessions had expired (AMQ-5082)."""
+    whole = make()
+    master = whole.start()
+    server = whole.zookeepers[0]
+    for _ in range(3):
+        with server.paused():
+            time.sleep(6 * T_SECONDS)  # longer than any session
+            send(whole, "without")
+        wait_until(
+            lambda: all(not member.replication()["zookeeper"] for member in whole.members),
+            "all are in the directory again",
+            SECONDS_MAX,
+        )
+        send(whole, "with")
+        assert whole.settled()[0] is master, "nobody was elected"
+    assert taken(whole) == ["without", "with"] * 3
+
+
+def test_all_restart_while_zookeeper_is_away(make: MakeSet) -> None:
+    """Who has no directory knows nobody: the set waits, and goes on when it is there."""
+    whole = make()
+    whole.start()
+    send(whole, "a")
+    server = whole.zookeepers[0]
+    server.kill()
+    for member in whole.members:
+        member.kill()
+    for member in whole.members:
+        member.start()
+    time.sleep(2 * T_SECONDS)
+    server.start()
+    whole.settled()
+    assert taken(whole) == ["a"]
+
+
+# ---- what is replicated
+
+
+def test_a_scheduled_message_outlives_its_master(make: MakeSet) -> None:
+    """Document 004 has them on the master alone."""
+    whole = make()
+    master = whole.start()
+    send(whole, "later", headers={"AMQ_SCHEDULED_DELAY": "3000"})
+    master.kill()
+    whole.wait_master(whole.others(master))
+    assert taken(whole, 1, quiet_seconds=20) == ["later"]
+
+
+def test_a_transaction_that_was_open_counts_for_nothing(make: MakeSet) -> None:
+    whole = make()
+    master = whole.start()
+
+    async def begin() -> None:
+        wire = await connect_any(whole.addresses)
+        wire.send("BEGIN", {"transaction": "t", "receipt": "b"})
+        assert (await wire.read()).command == "RECEIPT"
+        for number in range(3):
+            wire.send("SEND", {"destination": QUEUE, "transaction": "t", "receipt": "r"}, f"open-{number}".encode())
+            assert (await wire.read()).command == "RECEIPT"
+        await asyncio.to_thread(master.kill)
+        wire.close()
+
+    asyncio.run(begin())
+    whole.wait_master(whole.others(master))
+    send(whole, "after")
+    assert taken(whole) == ["after"]
+
+
+def test_a_slept_master_confirms_nothing_when_it_wakes(make: MakeSet) -> None:
+    """It wakes before it can have heard of the next one; what is sent to it in that moment gets no receipt."""
+    whole = make()
+    master = whole.start()
+
+    async def sleep_and_wake() -> tuple[list[str], list[str]]:
+        wire = await Wire.open((master.address, master.stomp))
+        await asyncio.to_thread(master.kill, signal.SIGSTOP)
+        await asyncio.to_thread(whole.wait_master, whole.others(master))
+        for number in itertools.count():
+            wire.send("SEND", {"destination": QUEUE, "persistent": "true", "receipt": "late"}, b"late")
+            if number == 20:
+                break
+        await wire.flush()
+        os.kill(master.pid, signal.SIGCONT)
+        receipts = []
+        try:
+            async with asyncio.timeout(5):
+                while True:
+                    receipts.append((await wire.read()).command)
+        except LOST:
+            pass
+        wire.close()
+        return receipts, []
+
+    receipts, _ = asyncio.run(sleep_and_wake())
+    assert "RECEIPT" not in receipts
+    whole.settled()
+    assert "late" not in taken(whole)
+
+
+# ---- who writes beside it
+
+
+@pytest.mark.parametrize("words", [("store", "compact"), ("run",)], ids=["compact", "run"])
+def test_nobody_writes_into_a_members_directory_beside_the_set(make: MakeSet, words: tuple[str, ...]) -> None:
+    """Offline, `store compact` would begin an epoch that no quorum promised; so would a broker without the set."""
+    whole = make()
+    whole.start()
+    send(whole, "a")
+    whole.quiet()
+    member = whole.members[0]
+    member.kill()
+    before = member.content()
+    where = (
+        ("--data", str(member.directory), "--stomp", "off", "--openwire", "off")
+        if words == ("run",)
+        else (str(member.directory),)
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tandemmq", *words, *where],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=20,
+    )
+    assert done.returncode != 0
+    assert "set" in done.stderr + done.stdout
+    assert member.content() == before
+    member.start()
+    whole.settled()

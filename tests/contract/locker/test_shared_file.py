@@ -1,0 +1,530 @@
+"""The lock file among processes, as POSIX has it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import math
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tandemmq.locker.contract import Holder, Locker, LockRequest, LockSettingsError, LockUnavailable
+from tandemmq.locker.shared_file import ACTIVEMQ, CONTENT_BYTES_MAX, STAMP, SharedFileLocker, decode, encode
+from tandemmq.locker.volume import OsVolume, inode_of
+from tests.support.crash.unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
+from tests.support.locker.manual_clock import ManualClock
+
+WAIT_SECONDS_MAX = 20.0
+
+
+@pytest.fixture
+def locker(request_for: Callable[..., LockRequest]) -> Iterator[SharedFileLocker]:
+    made = SharedFileLocker(request_for("a"))
+    yield made
+    made.release()
+
+
+def test_a_second_process_is_kept_out_and_let_in(locker: SharedFileLocker, other) -> None:
+    assert locker.try_acquire()
+    assert other.say("try") == "False"
+    locker.release()
+    assert other.say("try") == "True"
+    assert not locker.try_acquire()
+
+
+def test_a_posix_lock_of_byte_0_is_refused_while_it_is_held(locker: SharedFileLocker, other) -> None:
+    assert locker.try_acquire()
+    assert other.say("probe") == "locked"
+    locker.announce(1)
+    assert other.say("probe") == "locked"
+    locker.release()
+    assert other.say("probe") == "free"
+
+
+def test_a_lock_of_byte_0_alone_keeps_it_out(locker: SharedFileLocker, tmp_path: Path) -> None:
+    # ActiveMQ locks one byte of a new file.
+    program = (
+        "import fcntl, os, sys; fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT);"
+        "fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0); print('locked', flush=True); sys.stdin.read()"
+    )
+    arguments = [sys.executable, "-c", program, str(tmp_path / "lock")]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert not locker.try_acquire()
+        process.kill()
+    assert locker.try_acquire()
+
+
+def test_the_holder_is_read_from_another_process(locker: SharedFileLocker, other) -> None:
+    assert other.say("try") == "True"
+    other.say("announce")
+    holder = locker.holder()
+    assert holder is not None
+    assert (holder.name, holder.epoch, holder.pid, holder.host) == ("other", 7, other.pid, "elsewhere")
+    assert holder.admin == "http://127.0.0.1:1"
+    assert holder.since_ms is not None
+
+
+def test_asking_for_the_holder_costs_the_owner_nothing(
+    locker: SharedFileLocker, request_for: Callable[..., LockRequest], other
+) -> None:
+    # Closing any descriptor of the file would drop the lock of the whole process.
+    standby = SharedFileLocker(request_for("b"))
+    assert locker.try_acquire()
+    assert locker.holder() is not None
+    assert standby.holder() is not None
+    assert not standby.try_acquire()
+    assert other.say("probe") == "locked"
+    assert locker.keep_alive()
+
+
+def test_a_killed_holder_is_followed_within_a_poll(locker: SharedFileLocker, other) -> None:
+    assert other.say("try") == "True"
+    got: list[bool] = []
+    waiting = threading.Thread(target=lambda: got.append(locker.acquire(threading.Event())))
+    waiting.start()
+    other.kill()
+    waiting.join(WAIT_SECONDS_MAX)
+    assert got == [True]
+
+
+def test_a_killed_holder_is_no_holder(locker: SharedFileLocker, other) -> None:
+    assert other.say("try") == "True"
+    other.kill()
+    assert locker.holder() is None
+
+
+def test_a_holder_whose_file_is_deleted_notices_while_another_owns(locker: SharedFileLocker, other) -> None:
+    assert other.say("try") == "True"
+    Path(locker.path).unlink()
+    assert locker.try_acquire()
+    assert other.say("keep") == "False"
+    assert locker.keep_alive()
+
+
+def test_a_holder_whose_file_is_replaced_notices(locker: SharedFileLocker, tmp_path: Path) -> None:
+    assert locker.try_acquire()
+    copy = tmp_path / "copy"
+    copy.write_bytes(os.pread(locker._mine.descriptor, CONTENT_BYTES_MAX, 0))  # type: ignore[union-attr]
+    copy.rename(locker.path)
+    assert not locker.keep_alive()
+
+
+def test_a_holder_whose_file_went_and_came_back_stays_deposed(locker: SharedFileLocker, tmp_path: Path) -> None:
+    assert locker.try_acquire()
+    os.rename(locker.path, tmp_path / "away")
+    assert not locker.keep_alive()
+    os.rename(tmp_path / "away", locker.path)
+    assert not locker.keep_alive()
+
+
+@pytest.mark.parametrize("foreign", [STAMP.pack(1), b"", b"x" * 300], ids=["activemq", "emptied", "longer"])
+def test_foreign_content_is_a_lost_lock(locker: SharedFileLocker, foreign: bytes) -> None:
+    assert locker.try_acquire()
+    # From another process: opening and closing the file here would drop the lock itself.
+    program = "import sys; open(sys.argv[1], 'wb').write(bytes.fromhex(sys.argv[2]))"
+    subprocess.run([sys.executable, "-c", program, locker.path, foreign.hex()], check=True)
+    assert not locker.keep_alive()
+
+
+def test_a_lock_that_slipped_away_unnoticed_is_ours_again(locker: SharedFileLocker, other) -> None:
+    assert locker.try_acquire()
+    fcntl.lockf(locker._mine.descriptor, fcntl.LOCK_UN)  # type: ignore[union-attr]
+    assert other.say("probe") == "free"
+    assert locker.keep_alive()
+    assert other.say("probe") == "locked"
+
+
+def test_a_lock_that_slipped_away_and_was_taken_meanwhile_is_lost(locker: SharedFileLocker, other) -> None:
+    assert locker.try_acquire()
+    fcntl.lockf(locker._mine.descriptor, fcntl.LOCK_UN)  # type: ignore[union-attr]
+    assert other.say("try") == "True"
+    assert other.say("release") == "None"
+    assert not locker.keep_alive()
+
+
+def test_a_changed_time_of_the_file_is_not_a_loss(locker: SharedFileLocker) -> None:
+    # ActiveMQ takes a `touch` for a loss; we look at what stands there.
+    assert locker.try_acquire()
+    os.utime(locker.path, (1, 1))
+    assert locker.keep_alive()
+
+
+def test_a_standby_changes_nothing_in_the_file(locker: SharedFileLocker, other) -> None:
+    assert other.say("try") == "True"
+    before = os.stat(locker.path)
+    for _ in range(3):
+        assert not locker.try_acquire()
+        locker.holder()
+    after = os.stat(locker.path)
+    assert (before.st_ino, before.st_size, before.st_mtime_ns) == (after.st_ino, after.st_size, after.st_mtime_ns)
+
+
+def test_the_file_stays_when_the_lock_is_released(locker: SharedFileLocker) -> None:
+    assert locker.try_acquire()
+    locker.release()
+    assert os.path.exists(locker.path)
+
+
+def test_a_child_process_inherits_no_descriptor_of_it(locker: SharedFileLocker) -> None:
+    assert locker.try_acquire()
+    assert not os.get_inheritable(locker._mine.descriptor)  # type: ignore[union-attr]
+
+
+def test_a_poll_leaves_no_descriptor_open(locker: SharedFileLocker, other) -> None:
+    assert other.say("try") == "True"
+    locker.try_acquire()
+    before = os.listdir("/proc/self/fd")
+    for _ in range(10):
+        locker.try_acquire()
+        locker.holder()
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_two_processes_that_race_never_own_it_together(tmp_path: Path) -> None:
+    # Whoever owns the lock makes a file that must not exist yet; both at once would meet there.
+    program = """
+import os, sys
+from tandemmq.locker.contract import Holder, LockRequest
+from tandemmq.locker.shared_file import SharedFileLocker
+directory, name, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
+locker = SharedFileLocker(LockRequest(directory, Holder(name)))
+mark = os.path.join(directory, "owned")
+while rounds:
+    if locker.try_acquire():
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+        assert locker.keep_alive()
+        os.unlink(mark)
+        locker.release()
+        rounds -= 1
+"""
+    root = str(Path(__file__).parents[3])
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path), name, "200"], env={**os.environ, "PYTHONPATH": root}
+        )
+        for name in ("a", "b")
+    ]
+    try:
+        assert [racer.wait(60) for racer in racers] == [0, 0]
+    finally:
+        for racer in racers:
+            racer.kill()
+            racer.wait()
+
+
+class ReplacedAtFirst(SharedFileLocker):
+    """The file is replaced right after it was opened, so often."""
+
+    replaced = 0
+
+    def __init__(self, request: LockRequest, times: int) -> None:
+        super().__init__(request)
+        self.times = times
+
+    def _open(self) -> int:
+        descriptor = super()._open()
+        if self.replaced < self.times:
+            self.replaced += 1
+            os.unlink(self.path)
+            Path(self.path).touch()
+        return descriptor
+
+
+def test_a_file_replaced_while_it_was_locked_is_locked_anew(request_for: Callable[..., LockRequest], other) -> None:
+    locker = ReplacedAtFirst(request_for("a"), 1)
+    assert locker.try_acquire()
+    assert other.say("probe") == "locked"
+    assert locker.keep_alive()
+    locker.release()
+
+
+def test_a_file_replaced_again_and_again_is_not_owned(request_for: Callable[..., LockRequest]) -> None:
+    locker = ReplacedAtFirst(request_for("a"), 1_000)
+    assert not locker.try_acquire()
+    assert locker.replaced < 1_000
+
+
+def test_the_directory_is_made_when_it_is_missing(tmp_path: Path) -> None:
+    locker = SharedFileLocker(LockRequest(str(tmp_path / "new" / "store"), Holder("a")))
+    assert locker.try_acquire()
+    locker.release()
+
+
+def test_a_directory_that_cannot_be_is_an_error_with_errno(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    locker = SharedFileLocker(LockRequest(str(tmp_path / "file"), Holder("a")))
+    with pytest.raises(LockUnavailable, match="Not a directory") as failure:
+        locker.acquire(threading.Event())
+    assert failure.value.errno == errno.ENOTDIR
+
+
+class Steps:
+    """A clock at whose waits the world changes, one step each."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        self.steps = list(steps)
+
+    def now(self) -> float:
+        return 0.0
+
+    def wait(self, stop: threading.Event, seconds: float) -> bool:
+        self.steps.pop(0)()
+        return False
+
+
+def test_a_trouble_that_comes_later_is_said_once_and_waited_out(
+    request_for: Callable[..., LockRequest], tmp_path: Path, caplog: pytest.LogCaptureFixture, other
+) -> None:
+    lock, away = tmp_path / "lock", tmp_path / "away"
+    clock = Steps()
+    locker = SharedFileLocker(replace(request_for("a"), clock=clock))
+    lock.mkdir()
+    with pytest.raises(LockUnavailable, match="is a directory, no regular file"):
+        locker.acquire(threading.Event())
+    lock.rmdir()
+    assert other.say("try") == "True"
+    clock.steps = [lambda: (lock.rename(away), lock.mkdir()), lambda: None, lock.rmdir]
+    assert locker.acquire(threading.Event())
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the lock file {lock} cannot be locked: is a directory, no regular file; asking again every 0.01 s"
+    ]
+    locker.release()
+
+
+class Failing(OsVolume):
+    """A volume on which one kind of call fails, as long as it is told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing: dict[str, int] = {}
+
+    def __getattribute__(self, name: str) -> object:
+        number = object.__getattribute__(self, "failing").get(name) if name != "failing" else None
+        if number is not None:
+            raise OSError(number, os.strerror(number))
+        return object.__getattribute__(self, name)
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [("pread", errno.EIO), ("stat", errno.EACCES), ("lock", errno.ENOLCK)],
+    ids=["content", "permission", "lock server"],
+)
+def test_what_cannot_be_asked_is_neither_owned_nor_lost(
+    request_for: Callable[..., LockRequest], call: str, number: int
+) -> None:
+    volume = Failing()
+    locker = SharedFileLocker(replace(request_for("a"), volume=volume))
+    assert locker.try_acquire()
+    proof = locker.proof()
+    volume.failing = {call: number}
+    with pytest.raises(LockUnavailable, match=os.strerror(number)) as failure:
+        locker.keep_alive()
+    assert failure.value.errno == number
+    assert locker.proof() == proof
+    volume.failing = {}
+    assert locker.keep_alive()
+    locker.release()
+
+
+def test_a_lock_that_cannot_be_written_is_not_kept(request_for: Callable[..., LockRequest], other) -> None:
+    volume = Failing()
+    locker = SharedFileLocker(replace(request_for("a"), volume=volume))
+    volume.failing = {"pwrite": errno.ENOSPC}
+    with pytest.raises(LockUnavailable, match="No space left"):
+        locker.try_acquire()
+    assert other.say("try") == "True"
+
+
+class Unwilling(OsVolume):
+    """A volume that takes writes in part, or not at all."""
+
+    def __init__(self, mood: str) -> None:
+        super().__init__()
+        self._disk = UnwillingDisk(mood)
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:  # type: ignore[override]
+        return self._disk.pwrite(fd, data, offset)
+
+
+@pytest.mark.parametrize("mood", MOODS)
+def test_the_name_in_a_lock_file_is_written_as_a_whole_or_the_lock_is_not_kept(
+    request_for: Callable[..., LockRequest], other, mood: str
+) -> None:
+    locker = SharedFileLocker(replace(request_for("a"), volume=Unwilling(mood)))
+    if mood in ENDS_WITH:
+        with pytest.raises(LockUnavailable) as failure:
+            locker.try_acquire()
+        assert failure.value.errno == ENDS_WITH[mood]
+        assert other.say("try") == "True"
+        return
+    assert locker.try_acquire()
+    locker.announce(7)
+    assert locker.keep_alive()
+    locker.release()
+    with open(locker.path, "rb") as file:  # not before: closing it would let go of the lock
+        assert decode(file.read()).epoch == 7
+
+
+def test_a_volume_that_hangs_makes_the_proof_old_and_nothing_else(request_for: Callable[..., LockRequest]) -> None:
+    class Hanging(OsVolume):
+        answers = threading.Event()
+
+        def stat(self, path: str) -> os.stat_result:  # type: ignore[override]
+            self.answers.wait()
+            return os.stat(path)
+
+    volume, clock = Hanging(), ManualClock()
+    volume.answers.set()
+    locker = SharedFileLocker(replace(request_for("a"), volume=volume, clock=clock))
+    assert locker.try_acquire()
+    volume.answers.clear()
+    answered: list[bool] = []
+    asking = threading.Thread(target=lambda: answered.append(locker.keep_alive()))
+    asking.start()
+    clock.advance(locker.proof().valid_for_seconds)
+    assert not locker.proof().holds_at(clock.now())
+    volume.answers.set()
+    asking.join(WAIT_SECONDS_MAX)
+    # The answer was asked for before the volume hung: it proves that time, and no later one.
+    assert answered == [True]
+    assert not locker.proof().holds_at(clock.now())
+    locker.release()
+
+
+def test_two_volumes_are_two_processes(request_for: Callable[..., LockRequest]) -> None:
+    # What one process holds is a matter of that process: a volume of its own knows nothing of it, only the kernel does.
+    here, there = OsVolume(), OsVolume()
+    a = SharedFileLocker(replace(request_for("a"), volume=here))
+    assert a.try_acquire()
+    assert list(here.held) == [inode_of(os.stat(a.path))]
+    assert not there.held
+    a.release()
+    assert not here.held
+
+
+# Elsewhere
+
+
+def test_the_lock_file_may_lie_elsewhere(request_for: Callable[..., LockRequest], tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    here, there = (
+        SharedFileLocker(replace(request_for(name), options={"directory": str(elsewhere)})) for name in ("a", "b")
+    )
+    assert here.try_acquire()
+    assert here.path == str(elsewhere / "lock")
+    assert os.listdir(elsewhere) == ["lock"]
+    assert not (tmp_path / "lock").exists()
+    assert not there.try_acquire()
+    here.release()
+    assert there.try_acquire()
+    there.release()
+
+
+def test_a_lock_directory_that_is_not_there_is_not_made(
+    request_for: Callable[..., LockRequest], tmp_path: Path
+) -> None:
+    # Its mount may be missing: a directory made here would be another than the other broker's.
+    locker = SharedFileLocker(replace(request_for("a"), options={"directory": str(tmp_path / "elsewhere")}))
+    with pytest.raises(LockUnavailable, match="No such file or directory") as failure:
+        locker.acquire(threading.Event())
+    assert failure.value.errno == errno.ENOENT
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_directory_that_was_replaced_is_a_lost_lock(request_for: Callable[..., LockRequest], tmp_path: Path) -> None:
+    # Mounted over, or moved away and restored from a copy: the standby sees another file than the one we locked.
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    locker = SharedFileLocker(replace(request_for("a"), options={"directory": str(elsewhere)}))
+    assert locker.try_acquire()
+    elsewhere.rename(tmp_path / "away")
+    elsewhere.mkdir()
+    (elsewhere / "lock").write_bytes((tmp_path / "away" / "lock").read_bytes())
+    assert not locker.keep_alive()
+    locker.release()
+
+
+@pytest.mark.parametrize(
+    ("options", "key"), [({"directory": ""}, "directory"), ({"directory": 7}, "directory"), ({"dir": "x"}, "dir")]
+)
+def test_an_option_that_cannot_be_meant_is_named(
+    request_for: Callable[..., LockRequest], options: dict[str, object], key: str
+) -> None:
+    with pytest.raises(LockSettingsError, match=rf"locker\.{key} = .*: expected") as failure:
+        SharedFileLocker(replace(request_for("a"), options=options))
+    assert failure.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("period", "seconds"),
+    [(0.5, 5.0), (0.1, 5.0), (2.0, 20.0), (0.0, math.inf)],
+    ids=["default", "floor", "long", "off"],
+)
+def test_a_proof_holds_for_ten_keep_alives_and_five_seconds_at_least(
+    request_for: Callable[..., LockRequest], period: float, seconds: float
+) -> None:
+    locker: Locker = SharedFileLocker(request_for("a", lock_keep_alive_period_seconds=period))
+    assert locker.try_acquire()
+    assert locker.proof().valid_for_seconds == seconds
+    locker.release()
+
+
+# The content
+
+
+def test_the_content_is_a_time_and_one_line() -> None:
+    content = encode(Holder("ä", 3, 42, "h", None, since_ms=1_700_000_000_000), "n")
+    assert content[:8] == (1_700_000_000_000).to_bytes(8, "big")
+    assert content.count(b"\n") == 1
+    assert content.endswith(b"}\n")
+    assert decode(content) == Holder("ä", 3, 42, "h", None, 1_700_000_000_000)
+
+
+def test_eight_bytes_alone_are_an_activemq_broker() -> None:
+    assert decode(STAMP.pack(5)) == Holder(ACTIVEMQ, since_ms=5)
+
+
+def test_a_line_that_a_former_holder_left_names_nobody() -> None:
+    # ActiveMQ writes its 8 bytes over ours and cuts nothing off.
+    ours = encode(Holder("a", 3, since_ms=5), "n")
+    assert decode(STAMP.pack(6) + ours[8:]) == Holder(ACTIVEMQ, since_ms=6)
+
+
+def test_a_longer_line_that_a_former_holder_left_behind_ours_does_not_matter() -> None:
+    long = encode(Holder("a-long-name" * 9, 3, since_ms=5), "n")
+    short = encode(Holder("b", None, since_ms=6), "n")
+    assert decode(short + long[len(short) :]) == Holder("b", None, since_ms=6)
+
+
+@pytest.mark.parametrize("content", [b"", b"1234567", STAMP.pack(5) + b"[]\n", STAMP.pack(5) + b"{}\n", b"\xff" * 99])
+def test_any_content_of_a_held_file_is_somebody(content: bytes) -> None:
+    assert decode(content).name
+
+
+# How long a proof holds
+
+
+@pytest.mark.parametrize(
+    ("period_seconds", "proved_seconds", "is_safe"),
+    [(0.1, 5.0, True), (0.5, 5.0, True), (2.0, 20.0, True), (15.0, 30.0, True), (20.0, 40.0, False)],
+)
+def test_a_proof_ends_before_a_server_of_nfs_gives_the_lock_of_a_silent_client_away(
+    request_for: Callable[..., LockRequest], period_seconds: float, proved_seconds: float, is_safe: bool
+) -> None:
+    a = SharedFileLocker(request_for("a", lock_keep_alive_period_seconds=period_seconds))
+    assert a.try_acquire()
+    assert a.keep_alive()
+    assert a.proof().valid_for_seconds == proved_seconds
+    assert (a.unsafe is None) == is_safe
+    a.release()

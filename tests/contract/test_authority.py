@@ -1,0 +1,490 @@
+"""What a store relies on, whoever says that its epoch counts: a shared volume, or the quorum of a set.
+
+A kind takes part by a ``Cluster``: a function that makes one from an empty directory stands in ``KINDS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, cast
+
+import pytest
+
+from tandemmq.broker.replication.authority import SetAuthority
+from tandemmq.disk import Disk
+from tandemmq.journal.errors import Deposed, FenceTaken, JournalFailed
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import END_RECORD_SIZE
+from tandemmq.journal.scan import scan
+from tandemmq.store.authority import SHARED_VOLUME, Authority
+from tandemmq.store.damage.report import decode_next
+from tandemmq.store.operations import AddMessage
+from tandemmq.store.records.marks import encode_clock
+from tandemmq.store.standby import Standby
+from tandemmq.store.tools.check import check
+from tandemmq.store.tools.inspect import read_headers
+from tandemmq.store.writer.journal_end import NoProof
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.replication.small_set import SmallSet
+from tests.support.store.noted_authority import NotedAuthority
+from tests.support.store.noting_disk import NotingDisk
+from tests.support.store.quorum import Node, Quorum
+from tests.support.store.store_harness import KIB, SMALL, Term
+
+SETTINGS = replace(SMALL, journal_max_file_length=16 * KIB)
+BODY = b"x" * KIB
+
+
+class Cluster(Protocol):
+    """Brokers that may be master of one store, by number: 0, 1, 2."""
+
+    def node(self, number: int) -> tuple[str, Authority]:
+        """The directory of a broker, which it may share with the others, and the authority of a new life of it."""
+        ...
+
+    def lead(self, authority: Authority) -> None:
+        """Who has this one has won the election: its promotion comes next."""
+        ...
+
+    def wait_until_told(self, master: Authority, follower: Authority) -> None:
+        """Until the follower knows what is final at the master."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class OneVolume:
+    """All share a directory, and the fence decides."""
+
+    def __init__(self, root: Path) -> None:
+        self._directory = str(root)
+
+    def node(self, number: int) -> tuple[str, Authority]:
+        return self._directory, SHARED_VOLUME
+
+    def lead(self, authority: Authority) -> None:
+        pass
+
+    def wait_until_told(self, master: Authority, follower: Authority) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class OneProcess:
+    """Each has its own directory, and a quorum in this process decides."""
+
+    def __init__(self, root: Path) -> None:
+        self._quorum = Quorum(root)
+
+    def node(self, number: int) -> tuple[str, Authority]:
+        node = self._quorum.node(number)
+        return str(node.directory), node
+
+    def lead(self, authority: Authority) -> None:
+        self._quorum.lead(cast(Node, authority))
+
+    def wait_until_told(self, master: Authority, follower: Authority) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class RealSet:
+    """Each has its own directory, and replicas elect; what lies between them is in memory."""
+
+    def __init__(self, root: Path) -> None:
+        self._set = SmallSet(root, left_out=("n0",))
+        self._set.add("n0", weight=2)  # it founds the set: all stories begin with it
+        self._set.nodes.sort(key=lambda node: node.name)
+
+    def node(self, number: int) -> tuple[str, Authority]:
+        node = self._set.nodes[number]
+        return str(node.directory), SetAuthority(node.replica)
+
+    def lead(self, authority: Authority) -> None:
+        replica = cast(SetAuthority, authority)._replica
+        replica.release()
+        for node in self._set.nodes:
+            if node.replica is not replica and node.replica.term is not None:
+                self._set.switch.isolate(node.name)
+                break
+        else:
+            node = None
+        others = [each for each in self._set.nodes if each.replica is not replica and each is not node]
+
+        def is_elected() -> bool:
+            ahead = next((each for each in others if each.replica.position > replica.position), None)
+            if ahead is None:
+                return replica.try_acquire()
+            # Nobody votes for who is behind, and each may still write what had come: who is ahead is asked each time.
+            replica.release()
+            if self._set.try_elect(ahead):
+                wait_until(lambda: replica.position == ahead.replica.position, "it has all that the other one has", 30)
+                ahead.leave()
+            return False
+
+        wait_until(is_elected, "it is elected", 60)
+        self._set.switch.heal()
+
+    def wait_until_told(self, master: Authority, follower: Authority) -> None:
+        term = cast(SetAuthority, master)._replica.term
+        assert term is not None
+        wait_until(lambda: follower.horizon == term.marks.final == term.written, "it is final, and told", 30)
+
+    def close(self) -> None:
+        self._set.close()
+
+
+KINDS: dict[str, Callable[[Path], Cluster]] = {
+    "shared volume": OneVolume,
+    "quorum in one process": OneProcess,
+    "set of replicas": RealSet,
+}
+
+
+class Broker:
+    """One life of a broker, whose authority and disk are noted."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.disk = NotingDisk()
+        self._cluster = cluster
+        self.directory, self._authority = cluster.node(number)
+        self.authority = NotedAuthority(self._authority, self.disk.steps)
+        self.files = JournalFiles(self.directory)
+        self.standby = Standby(
+            self.directory,
+            f"{self.directory}/index",
+            "abc"[number],
+            SETTINGS,
+            authority=self.authority,
+            disk=cast(Disk, self.disk),
+        )
+
+    def win(self) -> None:
+        self._cluster.lead(self._authority)
+
+    def rule(self) -> Term:
+        self.win()
+        return Term.of(self.standby)
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    made: Cluster = request.param(tmp_path)
+    yield made
+    made.close()
+    for number in range(3):
+        report = check(made.node(number)[0])
+        assert report.is_clean, report.problems
+
+
+def fill(term: Term) -> list[AddMessage]:
+    """Forty messages in batches of five, which take three files."""
+    return [add for _ in range(8) for add in term.add_durably(5, body=BODY)]
+
+
+def fill_and_empty(term: Term) -> None:
+    added = fill(term)
+    owner = term.store.queue(added[0].message.destination)
+    for add in added:
+        term.remove(add, owner)
+    term.wait_durable(2 * len(added))
+
+
+def behind(broker: Broker, file: int, end: int) -> list[int | None]:
+    """The end markers behind the end of a file."""
+    return [decode_next(payload) for batch in scan(broker.files, file, end) for _, payload in batch.records]
+
+
+def test_what_was_confirmed_is_there_for_every_later_master(cluster: Cluster) -> None:
+    bodies = []
+    for number in (0, 1, 2, 0):
+        term = Broker(cluster, number).rule()
+        assert term.bodies() == bodies
+        bodies += [add.message.body for add in term.add_durably(20, body=BODY)]
+        term.crash()
+
+
+def test_each_epoch_begins_in_a_file_behind_all_others(cluster: Cluster) -> None:
+    first_files: list[int] = []
+    for number in (0, 1, 1, 2):
+        broker = Broker(cluster, number)
+        before = max(broker.files.list(), default=0)
+        term = broker.rule()
+        first_files.append(term.store._storage._end.writer.file)
+        assert first_files[-1] > before
+        header = read_headers(broker.files).headers[first_files[-1]]
+        assert header.epoch == term.store.epoch
+        if header.set is not None:
+            assert header.epoch == first_files[-1]
+        term.add_durably(5)
+        term.close()
+    assert first_files == sorted(set(first_files))
+
+
+def test_every_header_of_an_epoch_says_what_the_authority_says_of_the_set(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+    term = broker.rule()
+    fill(term)
+    headers = read_headers(broker.files).headers
+    assert len(headers) > 2
+    assert all(header.set == broker.authority.set_header() for header in headers.values())
+    term.close()
+
+
+def test_a_new_file_is_begun_on_demand_and_its_header_is_final(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+    term = broker.rule()
+    term.add_durably(1)
+    former = term.store._storage._end.writer.file
+    broker.authority.settled.clear()
+    term.store.rotate().result(timeout=30)
+    # A checkpoint may have settled something of its own before.
+    assert broker.authority.settled[-1] == (*term.store._storage._end.writer.position, True)
+    assert term.store._storage._end.writer.file == former + 1
+    assert read_headers(broker.files).headers[former + 1].set == broker.authority.set_header()
+    term.add_durably(1)
+    term.close()
+
+
+def test_it_is_told_of_each_batch_before_the_sync_and_asked_after_the_fence_check(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+    term = broker.rule()
+    file = term.store._storage._end.writer.file
+    following = file + 1
+    batch = [f"write {file}", f"told {file}", f"sync {file}", f"synced {file}", f"look for {following}"]
+    steps = broker.disk.steps
+    assert steps[steps.index(f"begin {file}") + 1 :][:6] == [*batch, f"final {file}"], "the header"
+    steps.clear()
+    term.add_durably(1)
+    assert steps[steps.index(f"write {file}") :][:6] == [*batch, f"confirmed {file}"]
+    term.close()
+
+
+def test_a_promotion_asks_before_it_writes_its_header(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+    term = broker.rule()
+    steps = broker.disk.steps
+    begun = steps.index(next(step for step in steps if step.startswith("begin")))
+    assert "ask for the promotion" in steps[steps.index("ask for the first file") : begun]
+    assert not [step for step in steps[:begun] if step.startswith("told")]
+    term.close()
+
+
+def test_what_it_was_told_makes_the_files_again(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+    term = broker.rule()
+    fill(term)
+    term.close()
+    copies: dict[int, bytearray] = {}
+    for file, offset, data, end in broker.authority.told:
+        copy = copies.setdefault(file, bytearray())
+        assert len(copy) - END_RECORD_SIZE * bool(copy) == offset
+        assert end == offset + len(data) - END_RECORD_SIZE
+        copy[offset:] = data
+    assert list(copies) == broker.files.list()
+    for file, copy in copies.items():
+        content = Path(broker.files.path(file)).read_bytes()
+        assert content[: len(copy) - END_RECORD_SIZE] == copy[:-END_RECORD_SIZE]
+    last = len(copies[max(copies)]) - END_RECORD_SIZE
+    assert broker.authority.ends == read_headers(broker.files).ends
+    assert term.store._storage._end.writer.position == (max(copies), last)
+
+
+def test_a_file_is_sealed_before_the_next_one_is_told_of(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+    term = broker.rule()
+    file = term.store._storage._end.writer.file
+    fill(term)
+    steps = [step for step in broker.disk.steps if step.startswith(("told", "sealed"))]
+    sealed = steps.index(f"sealed {file}")
+    assert set(steps[:sealed]) == {f"told {file}"}
+    assert steps[sealed + 1] == f"told {file + 1}"
+    term.close()
+
+
+def test_end_markers_stand_behind_ends_only_where_they_may(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+    term = broker.rule()
+    fill(term)
+    term.close()
+    ends = read_headers(broker.files).ends
+    assert ends
+    for file, end in ends.items():
+        assert behind(broker, file, end) == ([file + 1] if broker.authority.leaves_end_markers else [])
+
+
+def test_it_knows_from_any_thread_which_files_are_needed(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+    term = broker.rule()
+    fill(term)
+    assert broker.authority.files() == tuple(broker.files.list())
+    term.close()
+
+
+def test_a_file_that_was_given_up_is_not_needed_though_it_is_there(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+    term = broker.rule()
+    fill_and_empty(term)
+    first = broker.files.list()[0]
+    content = Path(broker.files.path(first)).read_bytes()
+    term.close()
+    assert first not in broker.files.list()
+    Path(broker.files.path(first)).write_bytes(content)
+    later = Broker(cluster, 0)
+    term = later.rule()
+    assert first not in later.authority.files()
+    term.close()
+
+
+def test_a_checkpoint_and_a_removal_wait_until_all_is_final(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+    term = broker.rule()
+    fill_and_empty(term)
+    settled = broker.authority.settled
+    settled.clear()
+    broker.disk.steps.clear()
+    term.close()
+    finals = [(file, end) for file, end, must_be_final in settled if must_be_final]
+    assert finals[-1] == broker.authority.told[-1][::3], "what is said before files are removed"
+    steps = broker.disk.steps
+    removed = next(number for number, step in enumerate(steps) if step.startswith("remove"))
+    assert [step for step in steps[:removed] if step.startswith(("told", "final"))][-1].startswith("final")
+
+
+def test_a_promotion_of_many_files_tells_of_each_batch_and_has_each_final(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+    broker.win()
+    broker.standby.fence(lambda: True)
+    broker.standby.read()
+    batches = [[encode_clock(number)] * 300 for number in range(8)]
+    broker.standby._promotion.begin(broker.standby._follower, records=batches).close()
+    authority, told = broker.authority, broker.authority.told
+    history = read_headers(broker.files)
+    assert len(history.headers) > 2
+    assert authority.ends == history.ends
+    waited_for = [batch for batch in told if batch.offset or batch.file == told[0].file]  # not the rotations' headers
+    assert authority.settled == [(batch.file, batch.end, True) for batch in waited_for]
+    assert all(header.set == authority.set_header() for header in history.headers.values())
+    for file, end in history.ends.items():
+        assert behind(broker, file, end) == ([file + 1] if authority.leaves_end_markers else [])
+    assert broker.disk.steps[-1] == "end"
+    broker.standby.close()
+
+
+def test_whoever_was_replaced_confirms_nothing(cluster: Cluster) -> None:
+    former, later = Broker(cluster, 0), Broker(cluster, 1)
+    term = former.rule()
+    term.add_durably(3)
+    successor = later.rule()
+    before = len(term.durable_operations)
+    term.add()
+    assert isinstance(term.wait_lost(), (Deposed, NoProof))
+    assert len(term.durable_operations) == before
+    term.crash()
+    assert len(successor.bodies()) == 3
+    successor.close()
+
+
+def test_whoever_is_replaced_while_it_is_promoted_writes_no_header(cluster: Cluster) -> None:
+    Broker(cluster, 0).rule().close()
+    late, other = Broker(cluster, 0), Broker(cluster, 1)
+    late.win()
+    late.standby.fence(lambda: True)
+    late.standby.read()
+    term = other.rule()
+    term.add_durably(3)
+    with pytest.raises((Deposed, FenceTaken)):
+        late.standby.begin(
+            has_proof=lambda: True,
+            call_soon=lambda _: None,
+            call_later_this_turn=lambda _: None,
+            on_lost=lambda _: None,
+        )
+    assert not late.authority.told
+    late.standby.close()
+    term.close()
+
+
+def test_the_end_comes_when_the_file_is_closed_and_may_come_again(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+    term = broker.rule()
+    term.add_durably(1)
+    assert "end" not in broker.disk.steps
+    term.close()
+    assert broker.disk.steps[-1] == "end"
+    term.crash()
+    assert [step for step in broker.disk.steps if step.startswith("write")][-1] in broker.disk.steps[:-2]
+    assert broker.disk.steps[-2:] == ["end", "end"]
+
+
+def test_a_promotion_that_comes_to_nothing_ends_what_it_began(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+
+    def fail() -> None:
+        raise NoProof("nobody answers")
+
+    broker.authority.on_settle = fail
+    with pytest.raises(NoProof):
+        broker.rule()
+    assert broker.disk.steps[-1] == "end"
+    broker.standby.close()
+    Broker(cluster, 0).rule().close()
+
+
+def test_a_batch_that_is_not_confirmed_is_reported_to_nobody(cluster: Cluster) -> None:
+    broker = Broker(cluster, 0)
+    term = broker.rule()
+    term.add_durably(2)
+
+    def fail() -> None:
+        raise NoProof("nobody answers")
+
+    broker.authority.on_settle = fail
+    term.add()
+    assert isinstance(term.wait_lost(), NoProof)
+    assert len(term.durable_operations) == 2
+    term.crash()
+
+
+def test_a_standby_reads_what_is_settled_and_a_promotion_the_rest(cluster: Cluster) -> None:
+    master, follower = Broker(cluster, 0), Broker(cluster, 1)
+    term = master.rule()
+    for _ in range(4):
+        term.add_durably(10, body=BODY)
+        cluster.wait_until_told(master._authority, follower._authority)
+        follower.standby.follow()
+        position, horizon = follower.standby.state.position, follower.authority.horizon
+        assert position is not None
+        if horizon is None:
+            assert position[:2] < term.store._storage._end.writer.position
+        else:
+            assert position[:2] == horizon
+    assert follower.standby.has_caught_up
+    term.crash()
+    assert len(follower.rule().bodies()) == 40
+
+
+def test_a_failed_write_is_told_to_nobody(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(cluster, 0)
+    term = broker.rule()
+    term.add_durably(1)
+    told = len(broker.authority.told)
+
+    file, pwrite = term.store._storage._end.writer._fd, broker.disk.pwrite
+
+    def fail(fd: int, data: bytes, offset: int) -> int:
+        if fd == file:
+            raise OSError(5, "the disk is broken")
+        return pwrite(fd, data, offset)
+
+    monkeypatch.setattr(broker.disk, "pwrite", fail)
+    term.add()
+    assert isinstance(term.wait_lost(), JournalFailed)
+    assert len(broker.authority.told) == told
+    term.crash()

@@ -1,0 +1,127 @@
+"""A queue that goes by priority against a model: strictly by priority for the whole queue, in order within each.
+
+Windows and pages are tiny, so that each priority has its messages in the store, in memory and in flight at once. What
+else must hold of a queue with unlike consumers, test_queue_routes_model says; it holds here, too.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, precondition, rule
+
+from tandemmq.broker.core.delivery import Subscription
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.share import Share
+from tandemmq.broker.core.slices import at_once
+from tandemmq.store.operations import Page, PagedMessage
+from tandemmq.store.records.message import Message
+from tandemmq.store.state.keys import rank_of
+from tests.model.core.test_queue_routes_model import ORDERS, RoutesMachine
+
+PRIORITIES = st.sampled_from([4, 4, 9, 0, 7])
+
+
+class PrioritiesMachine(RoutesMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = self.new_queue()
+
+    def new_queue(self) -> Queue:
+        return Queue(ORDERS, 1, self.limits, Share(self.memory), unread=len(self.stored), is_prioritized=True)
+
+    # ---- what happens outside
+
+    @rule(colours=st.lists(st.tuples(st.sampled_from(["red", "blue", None]), PRIORITIES), min_size=1, max_size=8))
+    def send(self, colours: list[tuple[str | None, int]]) -> None:
+        for colour, priority in colours:
+            message = self.message(True, colour, None, 0)
+            message.priority = priority
+            self.channel.append(message)
+
+    @rule(colour=st.sampled_from(["red", "blue", None]), priority=PRIORITIES)
+    def send_volatile(self, colour: str | None, priority: int) -> None:
+        message = self.message(False, colour, None, 0)
+        message.priority = priority
+        self.show(message)
+        self.queue.add_volatile(message)
+
+    def behind(self, page: Page) -> list[PagedMessage]:
+        assert page.priority is not None, "each priority is read by itself"
+        return [paged for paged in super().behind(page) if paged.message.priority == page.priority]
+
+    @precondition(lambda self: not self.channel and not self.queue.is_page_asked)
+    @rule()
+    def restart(self) -> None:
+        """Another master begins with what is stored."""
+        for subscription in list(self.open):
+            self.end(subscription)
+        lost = [name for name, (_, message) in self.visible.items() if not message.persistent]
+        self.is_gone.update(lost)
+        at_once(self.queue.drop())
+        assert self.memory.used == 0
+        self.queue = self.new_queue()
+
+    @rule()
+    def dispatch(self) -> None:
+        takers = self.takers()
+        is_strict = self.queue.routes is not None and not self.queue.routes.stuck
+        for subscription, _, entry in self.queue.dispatch(0):
+            name = entry.message.message_id
+            assert name not in self.is_gone, f"{name} was acknowledged and came again"
+            assert name not in self.in_flight, f"{name} is delivered twice at once"
+            assert subscription in takers, f"{name} went to one that has to wait"
+            assert subscription.selector is None or subscription.selector.matches(entry.message)
+            if is_strict:
+                self.is_the_first_for(subscription, name)
+            if subscription.is_auto:
+                self.remove(entry)
+            else:
+                self.in_flight.add(name)
+
+    def is_held(self, message: Message) -> bool:
+        return rank_of(message.priority) > self.queue.levels.first_behind
+
+    def is_the_first_for(self, subscription: Subscription, name: str) -> None:
+        place = self.place(name)
+        for other, (_, message) in self.visible.items():
+            if other in self.is_gone or other in self.in_flight:
+                continue
+            if subscription.selector is None or subscription.selector.matches(message):
+                assert place <= self.place(other), f"{name} came before {other}"
+
+    def place(self, name: str) -> tuple[int, int]:
+        number, message = self.visible[name]
+        return rank_of(message.priority), number
+
+    # ---- what must hold
+
+    @invariant()
+    def memory_is_bounded(self) -> None:
+        """Two windows and a page, what was read again, what nobody takes, and what is in flight or came back."""
+        waiting = [*self.queue.ready, *(() if self.queue.routes is None else self.queue.routes.entries())]
+        came_back = sum(each.prefetch for each in self.first)
+        assert sum(entry.order_key > 0 for entry in waiting) <= 2 * 4 + 2 * (4 + 3) + 4 + came_back
+
+
+def test_what_was_read_again_does_not_wait_for_what_became_due_before_it() -> None:
+    machine = PrioritiesMachine()
+    machine.subscribe(1, False, "blue", 0, False)
+    machine.send([("red", 4)] * 8 + [("blue", 4)])
+    machine.come_to_rest()
+    machine.send([("red", 4)] * 4 + [(None, 9)])
+    machine.subscribe(3, False, "red", 0, False)
+    machine.come_to_rest()
+    machine.teardown()
+
+
+class PlentyMachine(PrioritiesMachine):
+    """With memory for all: what waits in the store does so because of the window."""
+
+    memory_bytes = 1 << 20
+
+
+TestPriorities = PrioritiesMachine.TestCase
+TestPriorities.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, print_blob=True)
+TestPlenty = PlentyMachine.TestCase
+TestPlenty.settings = TestPriorities.settings

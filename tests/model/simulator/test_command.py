@@ -1,0 +1,63 @@
+"""`tandemmq simulate`: what it says and how it ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tandemmq.cli import main
+from tandemmq.journal.writer import JournalWriter
+from tests.support.compiled import REPLACES_A_METHOD
+
+
+def simulate(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["simulate", *arguments])
+
+
+def test_one_seed_tells_its_faults_and_figures() -> None:
+    result = simulate("--seed", "7", "--faults", "kill", "--seconds", "5")
+    assert result.exit_code == 0, result.output
+    assert "calm" in result.output
+    assert "seed 7:" in result.output
+    assert "receipts" in result.output
+
+
+def test_a_trace_tells_what_brokers_did() -> None:
+    result = simulate("--seed", "7", "--faults", "none", "--seconds", "5", "--trace")
+    assert result.exit_code == 0, result.output
+    assert "master {" in result.output
+    assert "receipt send" in result.output
+
+
+@REPLACES_A_METHOD
+def test_a_broken_promise_ends_with_1_and_names_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sync_nothing(self: JournalWriter) -> None:
+        self._is_dirty = False
+        if self._end_marker is not None:
+            self._write_end_marker()
+
+    monkeypatch.setattr(JournalWriter, "sync", sync_nothing)
+    result = simulate("--seeds", "1..5", "--faults", "kill", "--json")
+    assert result.exit_code == 1
+    answer = json.loads(result.output)
+    assert answer["seeds"] == 5
+    assert {"seed", "problems", "faults"} == set(answer["broken"][0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--faults", "kil"], "kil unknown; there is nfs-pause"),
+        (["--seed", "1", "--seeds", "1..2"], "not both"),
+        (["--seeds", "5..1"], "expected A..B"),
+        (["--set", "store.journal_disk_sync_strategy=periodic"], "the promises are made for 'always'"),
+        (["--set", "locker.type=memory"], "only shared-file, lease-database can be simulated"),
+        (["--set", "store.directry=x"], "directry"),
+    ],
+)
+def test_what_cannot_be_meant_ends_with_2(arguments: list[str], expected: str) -> None:
+    result = simulate(*arguments)
+    assert result.exit_code == 2, result.output
+    assert expected in result.output

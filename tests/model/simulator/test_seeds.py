@@ -1,0 +1,73 @@
+"""Seeds of faults, with the default settings: every promise holds, and a seed is always the same run.
+
+60 seeds by default, 120 where CI is set, or as many as TANDEMMQ_PROVE says; from TANDEMMQ_SEED on. What fails can
+be looked at with ``tandemmq simulate --seed N --trace`` and the same settings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.support.prove import IS_PROOF, rounds
+
+pytestmark = [pytest.mark.thorough, pytest.mark.prove]
+
+DEFAULT_SEEDS = 120 if os.environ.get("CI", "").lower() in ("1", "true") else 60
+SEEDS = rounds(DEFAULT_SEEDS, 10_000)
+FIRST = int(os.environ.get("TANDEMMQ_SEED", "1"))
+LOCKERS = {
+    "shared-file": (),
+    "none": ("--set", "locker.use_lock=false"),
+    "lease-database": ("--set", "locker.type=lease-database", "--set", "locker.data_source=sqlite:///simulated"),
+}
+#: Every other seed is a storm.
+MIXTURES = ("mixed", "storms")
+
+
+def simulate(*arguments: str, hash_seed: str = "random") -> tuple[int, dict[str, Any]]:
+    """Exit code and answer of the command, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tandemmq", "simulate", "--json", *arguments],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        timeout=None if IS_PROOF else 1800,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, answer
+
+
+@pytest.mark.timeout(0 if IS_PROOF else 1800)
+@pytest.mark.parametrize("mixture", MIXTURES)
+@pytest.mark.parametrize("locker", LOCKERS)
+def test_no_promise_is_broken(locker: str, mixture: str) -> None:
+    count = max(1, SEEDS // (len(LOCKERS) * len(MIXTURES)))
+    last = FIRST + count - 1
+    code, answer = simulate("--seeds", f"{FIRST}..{last}", "--jobs", "2", *LOCKERS[locker], "--mixture", mixture)
+    told = "\n".join(f"seed {each['seed']}: {each['problems']}" for each in answer["broken"])
+    assert not answer["broken"], f"{locker}, {mixture} faults:\n{told}"
+    assert code == 0
+    assert answer["seeds"] == count
+
+
+@pytest.mark.parametrize("locker", ["shared-file", "lease-database"])
+def test_a_seed_is_always_the_same_run(locker: str) -> None:
+    runs = [simulate("--seed", str(FIRST), *LOCKERS[locker], hash_seed=seed)[1] for seed in ("1", "2")]
+    for run in runs:
+        del run["seconds"]
+    assert runs[0] == runs[1]
+    assert runs[0]["fingerprint"] != simulate("--seed", str(FIRST + 1), *LOCKERS[locker])[1]["fingerprint"]
+
+
+@pytest.mark.parametrize("brokers", ["2", "4"])
+def test_there_are_as_many_brokers_as_were_asked_for(brokers: str) -> None:
+    _, answer = simulate("--seeds", f"{FIRST}..{FIRST + 1}", "--brokers", brokers)
+    assert answer["happened"]["brokers"] == {brokers: 2}

@@ -1,0 +1,256 @@
+"""Seeds of faults in sets: members with disks of their own. Every promise holds, and a seed is always the same run.
+
+12 seeds by default, or as many as TANDEMMQ_PROVE says; from TANDEMMQ_SEED on. What fails can be looked at with
+``tandemmq simulate --replicated --seed N --trace``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from tandemmq.broker.replication import election, replica
+from tandemmq.broker.replication.authority import SetAuthority
+from tandemmq.broker.replication.copy import JournalCopy
+from tandemmq.broker.replication.election_timer import ElectionTimer
+from tandemmq.broker.replication.marks import Marks
+from tandemmq.broker.replication.promise import Promise, PromiseFile
+from tandemmq.broker.replication.term import Term
+from tandemmq.broker.replication.voter import Voter
+from tandemmq.broker.replication.voters import Voters
+from tandemmq.config.load import load
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.writer import JournalWriter
+from tandemmq.simulator.clients import Client
+from tandemmq.simulator.parts import parts_of
+from tandemmq.simulator.set_simulation import SetSimulation
+from tandemmq.store.recovery.follow import Follower
+from tests.model.simulator.test_seeds import simulate
+from tests.support.prove import IS_PROOF, rounds
+
+pytestmark = [pytest.mark.thorough, pytest.mark.prove]
+
+SEEDS = rounds(12, 20_000)
+SEEDS_MAX = rounds(100, 1_000)
+FIRST = int(os.environ.get("TANDEMMQ_SEED", "1"))
+
+
+@pytest.mark.timeout(0 if IS_PROOF else 1800)
+def test_no_promise_of_a_set_is_broken() -> None:
+    last = FIRST + SEEDS - 1
+    code, answer = simulate("--replicated", "--seeds", f"{FIRST}..{last}", "--jobs", "2")
+    told = "\n".join(f"seed {each['seed']}: {each['problems']}" for each in answer["broken"])
+    assert not answer["broken"], told
+    assert code == 0
+    assert answer["seeds"] == SEEDS
+
+
+def test_a_seed_of_a_set_is_always_the_same_run() -> None:
+    runs = [simulate("--replicated", "--seed", str(FIRST), hash_seed=seed)[1] for seed in ("1", "2")]
+    for run in runs:
+        del run["seconds"]
+    assert runs[0] == runs[1]
+
+
+def test_there_are_as_many_members_as_were_asked_for() -> None:
+    _, answer = simulate("--replicated", "--seed", str(FIRST), "--brokers", "5", "--faults", "none", "--seconds", "3")
+    assert answer["happened"]["brokers"] == {"5": 1}
+
+
+class Idle(SetSimulation):
+    """Without clients. ``woken``: how often the replica of each node had a turn between 10 s and 15 s, and whether it
+    followed all the time."""
+
+    def _clients(self) -> list[Client]:
+        self.woken: list[tuple[int, bool]] = []
+        self.world.after(10.0, self._begin_to_count)
+        return []
+
+    def _begin_to_count(self) -> None:
+        before = self._counted()
+        self.world.after(5.0, lambda: self._end_to_count(before))
+
+    def _end_to_count(self, before: list[tuple[int, bool]]) -> None:
+        after = self._counted()
+        self.woken = [(then[0] - first[0], then[1] and first[1]) for first, then in zip(before, after, strict=True)]
+
+    def _counted(self) -> list[tuple[int, bool]]:
+        counted = []
+        for node in self.members:
+            assert node.process is not None, "there are no faults"
+            assert node.replica is not None, "it runs"
+            turns = sum(each.turns for each in node.process.threads if each.name == "tandemmq-replica")
+            counted.append((turns, node.replica.status()["role"] == "follower"))
+        return counted
+
+
+def test_who_follows_and_hears_nothing_new_wakes_up_seldom() -> None:
+    simulation = Idle(FIRST, parts_of(load(None, {}, ())), (), brokers=3)
+    assert not simulation.run().problems
+    following = [turns for turns, has_followed in simulation.woken if has_followed]
+    assert len(following) == 2
+    # What the others ask and answer once a second; not fifty looks at a clock.
+    assert max(following) <= 5 * 15
+
+
+# ---- each rule left out
+
+
+def receipts_wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Term, "_is_reached", lambda self, place, must_be_final: True)
+
+
+def who_is_behind_is_not_refused(patch: pytest.MonkeyPatch) -> None:
+    refusal = election._refusal
+    patch.setattr(
+        election, "_refusal", lambda view, own, position, now: refusal(view, own, max(position, view.position), now)
+    )
+
+
+def a_lease_holds_nobody_back(patch: pytest.MonkeyPatch) -> None:
+    refusal = election._refusal
+    patch.setattr(election, "_refusal", lambda view, own, position, now: refusal(view, own, position, 1e12))
+
+    def stand_soon(self: ElectionTimer, milliseconds: int) -> None:
+        self._stand_at = self._now() + 0.3 * self._timeout
+
+    patch.setattr(ElectionTimer, "_hold", stand_soon)
+
+
+def nothing_is_synced(patch: pytest.MonkeyPatch) -> None:
+    def sync_copy(self: JournalCopy) -> None:
+        self._dirty.discard(self._file)
+        self.synced = self.position[1:]
+
+    def sync_own(self: JournalWriter) -> None:
+        self._is_dirty = False
+
+    patch.setattr(JournalCopy, "sync", sync_copy)
+    patch.setattr(JournalWriter, "sync", sync_own)
+    patch.setattr(JournalFiles, "sync", lambda self, file: None)
+
+
+def a_standby_shows_all_that_came(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SetAuthority, "horizon", property(lambda self: self._replica.state.copy.position[1:]))
+
+
+def one_is_a_quorum(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Voters, "quorum", property(lambda self: 1))
+
+
+def promises_are_not_written(patch: pytest.MonkeyPatch) -> None:
+    def write(self: PromiseFile, promise: Promise) -> None:
+        self._promise = promise
+
+    patch.setattr(PromiseFile, "write", write)
+
+
+def who_was_restored_is_admitted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(replica, "is_older", lambda life, seen: False)
+
+
+def nothing_is_cut(patch: pytest.MonkeyPatch) -> None:
+    begin = JournalCopy.begin
+
+    def begin_with_all(
+        self: JournalCopy, common: tuple[int, int], files: Collection[int], lacking: Collection[int]
+    ) -> None:
+        remove = self._files.remove
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(self, "_cut", lambda file, end: None)
+            inner.setattr(self._files, "remove", lambda gone: remove([file for file in gone if file <= common[0]]))
+            begin(self, common, files, lacking)
+
+    patch.setattr(JournalCopy, "begin", begin_with_all)
+
+
+def the_first_batch_need_not_be_final(patch: pytest.MonkeyPatch) -> None:
+    leave_out(patch, Marks, "_update", "if final >= first:", "if True:")
+
+
+def bytes_of_an_old_epoch_are_taken(patch: pytest.MonkeyPatch) -> None:
+    leave_out(patch, Voter, "promise", 'self._follower.leave("a later epoch is promised", ends_link=False)', "pass")
+
+
+def two_changes_of_voters_at_a_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Term, "is_settled", property(lambda self: self._next is None and self._said is self.header))
+
+
+def elections_take_their_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(election, "WAIT", 4.0)
+
+
+def files_that_were_given_up_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Follower, "remove_given_up", lambda self: None)
+
+
+def leave_out(patch: pytest.MonkeyPatch, owner: type, name: str, there: str, instead: str) -> None:
+    """Replace a part of a method's source."""
+    source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
+    assert source.count(there) == 1, f"{name} has {there!r} once"
+    made: dict[str, Any] = {}
+    exec(
+        f"from __future__ import annotations\n{source.replace(there, instead)}",
+        vars(sys.modules[owner.__module__]),
+        made,
+    )
+    patch.setattr(owner, name, made[name])
+
+
+class Broken(NamedTuple):
+    """What is left out, words of the sentence that tells it, any of them; and the seed to begin with, which was the
+    first to show it when this was written."""
+
+    leave_out: Callable[[pytest.MonkeyPatch], None]
+    expected: str
+    seed: int
+    faults: Sequence[str] = ("kill", "power", "partition", "links")
+
+
+HARM = "lost|came back|undone|FORK"
+TWO = "two masters|still proves"
+VOTE = ("vote",)
+
+BROKEN = {
+    "receipts wait for nobody": Broken(receipts_wait_for_nobody, HARM, 50),
+    "who is behind is not refused": Broken(who_is_behind_is_not_refused, HARM, 58),
+    "a lease holds nobody back": Broken(a_lease_holds_nobody_back, TWO, 1),
+    "nothing is synced": Broken(nothing_is_synced, f"{HARM}|no quorum of disks", 1, ("power",)),
+    "a standby shows all that came": Broken(a_standby_shows_all_that_came, "shows what is not final", 2),
+    "one is a quorum": Broken(one_is_a_quorum, f"{HARM}|{TWO}", 4),
+    "promises are not written": Broken(promises_are_not_written, "are elected for epoch", 2, VOTE),
+    "who was restored is admitted": Broken(who_was_restored_is_admitted, "are elected for epoch", 7, VOTE),
+    "nothing is cut": Broken(nothing_is_cut, "goes on", 16),
+    "the first batch need not be final": Broken(the_first_batch_need_not_be_final, "on no quorum", 13, VOTE),
+    "bytes of an old epoch are taken": Broken(bytes_of_an_old_epoch_are_taken, "has promised", 1, ("partition",)),
+    "elections take their time": Broken(elections_take_their_time, "nobody is elected", 18, ("kill",)),
+    "files that were given up stay": Broken(files_that_were_given_up_stay, "was taken out", 2, ("kill", "handover")),
+    "two changes of voters at a time": Broken(
+        two_changes_of_voters_at_a_time, "before the one before", 1, ("disk-lost",)
+    ),
+}
+
+
+def first_broken(broken: Broken) -> str:
+    parts = parts_of(load(None, {}, ()))
+    for number in range(broken.seed, broken.seed + SEEDS_MAX):
+        for problem in SetSimulation(number, parts, broken.faults).run().problems:
+            if any(word in problem for word in broken.expected.split("|")):
+                return f"seed {number}: {problem}"
+    return ""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_a_set_leaves_out_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = BROKEN[name]
+    broken.leave_out(monkeypatch)
+    problem = first_broken(broken)
+    print(f"{name}: {problem}")
+    assert problem, f"{name}: {SEEDS_MAX} seeds found nothing"

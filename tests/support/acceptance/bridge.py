@@ -1,0 +1,140 @@
+"""Hosts on one network of their own: a namespace each, whose packets can be dropped by where they come from.
+
+All are ports of one bridge, on which this machine is the host number 1: there are clients and ZooKeeper. The bridge
+has a namespace of its own, where no firewall of this machine counts. What a host drops stands in its own tables and
+goes with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from pathlib import Path
+
+PROGRAMS = ("ip", "iptables")
+HERE = 1
+FIRST_HOST = 10
+# What was removed goes when the kernel comes to it: no name and no address is used twice.
+_NUMBERS = itertools.count()
+
+
+def not_allowed() -> str | None:
+    """Why no such network can be made on this machine although the programs are there; tried, since no list would be
+    right."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    try:
+        bridge = Bridge()
+        try:
+            bridge.host(0).drop(bridge.address)
+        finally:
+            bridge.remove()
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"no bridge of network namespaces can be made here: {error}"
+    return None
+
+
+def _run(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True, timeout=20)
+
+
+class Bridge:
+    """The network 10.78.<number>.0/24, a number for each that is made."""
+
+    def __init__(self) -> None:
+        number = next(_NUMBERS)
+        self._net = f"10.78.{(os.getpid() + 61 * number) % 250 + 1}"
+        self.address = f"{self._net}.{HERE}"
+        self.hosts: dict[int, Host] = {}
+        self._hub = self._link = f"tq{os.getpid()}b{number}"
+        _run("ip", "netns", "add", self._hub)
+        try:
+            _run("ip", "-n", self._hub, "link", "add", "hub", "type", "bridge")
+            _run("ip", "-n", self._hub, "link", "set", "hub", "up")
+            _run("ip", "link", "add", self._link, "type", "veth", "peer", "name", "here", "netns", self._hub)
+            _run("ip", "-n", self._hub, "link", "set", "here", "master", "hub", "up")
+            _run("ip", "addr", "add", f"{self.address}/24", "dev", self._link)
+            _run("ip", "link", "set", self._link, "up")
+        except BaseException:
+            self.remove()
+            raise
+
+    def host(self, number: int) -> Host:
+        """Host ``number`` from 0."""
+        if number not in self.hosts:
+            self.hosts[number] = Host(self._hub, number, f"{self._net}.{FIRST_HOST + number}")
+        return self.hosts[number]
+
+    def heal(self) -> None:
+        """Everybody hears everybody."""
+        for host in self.hosts.values():
+            host.heal()
+
+    def remove(self) -> None:
+        for host in self.hosts.values():
+            host.remove()
+        subprocess.run(["ip", "netns", "del", self._hub], capture_output=True, check=False, timeout=20)
+
+
+class Host:
+    """One namespace. ``enter`` comes before a command that is to run there."""
+
+    def __init__(self, hub: str, number: int, address: str) -> None:
+        self.address = address
+        self.namespace = f"{hub}n{number}"
+        self.enter = ("ip", "netns", "exec", self.namespace)
+        link = f"host{number}"
+        _run("ip", "netns", "add", self.namespace)
+        try:
+            _run("ip", "-n", hub, "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
+            _run("ip", "-n", hub, "link", "set", link, "master", "hub", "up")
+            inside = ("ip", "-n", self.namespace)
+            _run(*inside, "addr", "add", f"{address}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                _run(*inside, "link", "set", device, "up")
+        except BaseException:
+            self.remove()
+            raise
+
+    def _refuse(self, *what: str) -> None:
+        _run(*self.enter, "iptables", "-w", "-A", "INPUT", *what, "-j", "DROP")
+
+    def drop(self, address: str) -> None:
+        """Whatever comes from there vanishes, and nobody is told; the other way stays open."""
+        self._refuse("-s", address)
+
+    def drop_dials(self, address: str) -> None:
+        """Nobody there can connect to this host; connections from here to there work."""
+        self._refuse("-s", address, "-p", "tcp", "--syn")
+        # Those that are there already, too: what comes from their port of this host's is an answer, and stays.
+        self._refuse("-s", address, "-p", "tcp", "--dport", "1:32767")
+
+    def drop_port(self, address: str, port: int) -> None:
+        """The answers of one server."""
+        self._refuse("-s", address, "-p", "tcp", "--sport", str(port))
+
+    def lose(self, share: float) -> None:
+        """This share of all that comes in: what is sent again comes late. A kernel without the match refuses it."""
+        self._refuse("-m", "statistic", "--mode", "random", "--probability", str(share))
+
+    def heal(self) -> None:
+        _run(*self.enter, "iptables", "-w", "-F", "INPUT")
+
+    def remove(self) -> None:
+        """Its end of the link goes with it."""
+        subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False, timeout=20)
+
+
+def can_lose(host: Host) -> bool:
+    try:
+        host.lose(0.01)
+    except subprocess.CalledProcessError:
+        return False
+    host.heal()
+    return True
+
+
+def can_delay() -> bool:
+    """Whether the kernel has netem. Many small ones lack it."""
+    return Path("/proc/modules").exists() and any(Path("/lib/modules").glob("*/kernel/net/sched/sch_netem*"))

@@ -1,0 +1,129 @@
+"""Real brokers as processes: started, asked, killed, started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tandemmq.bench.peers.ports import free_port
+from tests.support.tree import ROOT
+
+# What comes at once comes late where many tests run beside each other; waited for longer is only what never comes.
+WAIT_SECONDS_MAX = 60.0
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS_MAX) -> Any:
+    """The first true answer of ``condition``; fails with ``what`` when none comes in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not in {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+def tandemmq(*words: str) -> subprocess.CompletedProcess[str]:
+    """`tandemmq ...`, as one calls it."""
+    command = [sys.executable, "-m", "tandemmq", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+
+
+class BrokerProcess:
+    """``tandemmq run`` over a data directory, on ports of its own that stay the same over restarts."""
+
+    def __init__(self, data: Path | str, name: str, *options: str) -> None:
+        self.data = str(data)
+        self.name = name
+        self.options = options
+        self.stomp = free_port()
+        self.admin = free_port()
+        self.log = Path(f"{self.data}-{name}.log")
+        self.process: subprocess.Popen[bytes] | None = None
+        self.openwire: int | None = None  # the port, if it is to have one
+        self.leaves_stomp_to_settings = False
+        self.environment: dict[str, str] = {}  # beside that of the test
+        self.runs_under: tuple[str, ...] = ()  # a command that becomes the one behind it
+
+    def start(self) -> BrokerProcess:
+        assert self.process is None, "it runs already"
+        command = [
+            *self.runs_under, sys.executable, "-m", "tandemmq", "run", "--data", self.data, "--name", self.name,
+            "--admin", f"127.0.0.1:{self.admin}", *self.options,
+        ]  # fmt: skip
+        if not self.leaves_stomp_to_settings:
+            openwire = "off" if self.openwire is None else f"127.0.0.1:{self.openwire}"
+            command += ["--openwire", openwire, "--stomp", f"127.0.0.1:{self.stomp}"]
+        with open(self.log, "ab") as log:
+            environment = {**os.environ, **self.environment}
+            self.process = subprocess.Popen(command, stderr=log, stdout=log, cwd=ROOT, env=environment)
+        return self
+
+    @property
+    def url(self) -> str:
+        return f"stomp://127.0.0.1:{self.stomp}"
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        """What it wants to see before it changes something."""
+        token = Path(self.data, "index", f"{self.name}.admin-token").read_text().strip()
+        return {"Authorization": f"Bearer {token}"}
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "it runs"
+        return self.process.pid
+
+    def status(self) -> dict[str, Any] | None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/status", timeout=2) as answer:
+                found = json.loads(answer.read())
+                assert isinstance(found, dict)
+                return found
+        except (urllib.error.URLError, OSError):
+            return None
+
+    def wait_role(self, role: str, seconds: float = WAIT_SECONDS_MAX) -> dict[str, Any]:
+        def has_role() -> dict[str, Any] | None:
+            assert self.process is not None, "it runs"
+            assert self.process.poll() is None, f"it ended with {self.process.returncode}: {self.log.read_text()}"
+            status = self.status()
+            return status if status is not None and status["role"] == role else None
+
+        found = wait_until(has_role, f"{self.name} is {role}", seconds)
+        assert isinstance(found, dict)
+        return found
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        os.kill(self.pid, number)
+        if number == signal.SIGKILL:
+            self.wait()
+
+    def terminate(self) -> int:
+        """SIGTERM, and the exit code."""
+        os.kill(self.pid, signal.SIGTERM)
+        return self.wait()
+
+    def wait(self, seconds: float = WAIT_SECONDS_MAX) -> int:
+        assert self.process is not None, "it runs"
+        code = self.process.wait(seconds)
+        self.process = None
+        return code
+
+    def stop(self) -> None:
+        """However it is, it is over afterwards."""
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.process.send_signal(signal.SIGCONT)
+                self.process.kill()
+            self.process.wait()
+            self.process = None

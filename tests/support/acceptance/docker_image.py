@@ -1,0 +1,208 @@
+"""An image of a tree, made by its Dockerfile without pulling anything.
+
+The base is made with debootstrap from the machine's own release and package mirror, and the dependencies come as wheels
+that pip brought to the machine. Both are kept in TANDEMMQ_TEST_CACHE (default /var/tmp/tandemmq-test) and made once.
+Docker is the one service that a run may miss; the reason is printed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tests.support.tree import DIRECTORIES
+from tests.support.tree import ROOT as TREE
+
+CACHE = Path(os.environ.get("TANDEMMQ_TEST_CACHE", "/var/tmp/tandemmq-test"))
+CONTEXT = ("tandemmq", *DIRECTORIES, "pyproject.toml", "README.md")
+CONTEXT_FILES = ("LICENSE", "hatch_build.py", "Dockerfile", ".dockerignore", "docker-compose.yml")
+#: What the base has beside Python; another one boots as a machine does, and one runs Spark.
+PYTHON = ("python3", "python3-venv", "ca-certificates")
+SYSTEMD = (*PYTHON, "systemd", "systemd-sysv", "dbus")
+JAVA = (*PYTHON, "default-jre-headless")
+EXTRAS = ("postgres", "zookeeper")
+BROKER = "tandemmq"
+PIPELINE = "tandemmq-pipeline"
+
+T = TypeVar("T")
+WAIT_SECONDS_MAX = 60.0
+BUILD_SECONDS_MAX = 900.0
+
+
+def run(*command: str, seconds: float = 300, env: Mapping[str, str] | None = None) -> str:
+    """The output of a command; what it said is in the failure when it fails."""
+    result = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=seconds,
+        env={**os.environ, **(env or {})},
+        check=False,
+    )
+    assert result.returncode == 0, f"{' '.join(command)} ended with {result.returncode}:\n{result.stdout[-4000:]}"
+    return result.stdout
+
+
+def until(ask: Callable[[], T | None], what: str, seconds: float = WAIT_SECONDS_MAX) -> T:
+    """What ``ask`` answers once it is neither None nor False."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        answer = ask()
+        if answer:
+            return answer
+        time.sleep(0.1)
+    raise AssertionError(f"waited {seconds:g} seconds in vain: {what}")
+
+
+def no_docker() -> str | None:
+    """Why there is no Docker here, or None."""
+    if shutil.which("docker") is None:
+        return "docker is not installed"
+    if subprocess.run(["docker", "info"], capture_output=True, timeout=60, check=False).returncode != 0:
+        return "no Docker daemon answers"
+    if compose_command() is None:
+        return "neither docker-compose nor the compose plug-in of docker is installed"
+    if os.geteuid() != 0:
+        return "debootstrap, which makes the base image, needs root"
+    return None
+
+
+def compose_command() -> list[str] | None:
+    if shutil.which("docker-compose") is not None:
+        return ["docker-compose"]
+    if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0:
+        return ["docker", "compose"]
+    return None
+
+
+def release() -> tuple[str, str, set[str]]:
+    """Codename, mirror and components of the machine's own release, as its apt sources name them."""
+    system = dict(
+        line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if line.count("=") == 1
+    )
+    codename = system["VERSION_CODENAME"].strip('"')
+    targets = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages")
+    mirror, components = None, set()
+    for line in targets.splitlines():
+        uri, name, component = line.split()
+        if name == codename and mirror in (None, uri):
+            mirror = uri
+            components.add(component)
+    assert mirror is not None, f"apt has no source for {codename}"
+    return codename, mirror, components
+
+
+def base_image(label: str = "base", packages: Sequence[str] = PYTHON) -> str:
+    """The name of an image with the machine's own release and some packages; made once, kept as a tar file."""
+    codename, mirror, components = release()
+    tar = CACHE / f"{label}-{codename}.tar"
+    if not tar.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        root = CACHE / f"root-{label}-{codename}-{os.getpid()}"
+        try:
+            run(
+                "debootstrap",
+                "--variant=minbase",
+                f"--components={','.join(sorted(components & {'main', 'universe'}))}",
+                f"--include={','.join(packages)}",
+                codename,
+                str(root),
+                mirror,
+                seconds=600,
+            )
+            shutil.rmtree(root / "var/cache/apt/archives")
+            (root / "var/cache/apt/archives/partial").mkdir(parents=True)
+            run("tar", "-C", str(root), "--numeric-owner", "-cf", f"{tar}.{os.getpid()}", ".")
+            os.rename(f"{tar}.{os.getpid()}", tar)
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+    name = f"tandemmq-test-{label}:{codename}"
+    if subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode != 0:
+        run("docker", "import", str(tar), name)
+    return name
+
+
+def wheels(extras: Sequence[str] = EXTRAS) -> Path:
+    """A folder with the wheels that the distribution and its build need; made once for each set of requirements."""
+    project = tomllib.loads((TREE / "pyproject.toml").read_text())
+    wanted = [each for extra in extras for each in project["project"]["optional-dependencies"][extra]]
+    requirements = sorted(project["project"]["dependencies"] + project["build-system"]["requires"] + wanted)
+    key = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()[:12]
+    folder = CACHE / f"wheels-{key}"
+    if not folder.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        fresh = CACHE / f"wheels-{key}-{os.getpid()}"
+        try:
+            run(
+                sys.executable,
+                "-m",
+                "pip",
+                "wheel",
+                "--quiet",
+                "--wheel-dir",
+                str(fresh),
+                *requirements,
+                seconds=BUILD_SECONDS_MAX,
+            )
+            fresh.rename(folder)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    return folder
+
+
+def nameless_images() -> set[str]:
+    return set(run("docker", "image", "ls", "--quiet", "--filter", "dangling=true").split())
+
+
+def demand_docker(require_service: Callable[[object, str], None]) -> None:
+    """Skip the test without Docker, and fail without what else an image needs."""
+    reason = no_docker()
+    if reason is not None:
+        pytest.skip(reason)
+    require_service(shutil.which("debootstrap") and shutil.which("apt-get"), "a base image needs debootstrap and apt")
+
+
+@contextmanager
+def built(base: str, context: Path, target: str = BROKER) -> Iterator[str]:
+    """An image of this tree on a base, by the Dockerfile and the legacy builder, without a network.
+
+    ``context`` is an empty directory. The image, and what its building left, is removed at the end.
+    """
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    theirs = run("docker", "run", "--rm", base, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
+    if theirs.strip() != version:
+        pytest.skip(f"wheels for Python {version} do not fit the base image's Python {theirs.strip()}")
+    for name in CONTEXT:
+        if (TREE / name).is_dir():
+            shutil.copytree(TREE / name, context / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(TREE / name, context / name)
+    for name in CONTEXT_FILES:
+        shutil.copy2(TREE / name, context / name)
+    shutil.copytree(wheels((*EXTRAS, "spark") if target == PIPELINE else EXTRAS), context / "wheels")
+
+    before = nameless_images()
+    name = f"{target}-test:{os.getpid()}-{hashlib.sha256(base.encode()).hexdigest()[:8]}"
+    asked = ("--build-arg", f"BASE={base}", "--build-arg", f"EXTRAS=[{','.join(EXTRAS)}]", "--target", target)
+    command = ("docker", "build", "--network", "none", "--force-rm", *asked, "-t", name, str(context))
+    run(*command, seconds=BUILD_SECONDS_MAX, env={"DOCKER_BUILDKIT": "0"})
+    try:
+        yield name
+    finally:
+        run("docker", "image", "rm", "--force", name)
+        # What the legacy builder leaves of the stages that are not the last. Another run's may be among them: Docker
+        # keeps those that are in use.
+        for stage in nameless_images() - before:
+            subprocess.run(["docker", "image", "rm", stage], capture_output=True, timeout=60, check=False)

@@ -1,0 +1,248 @@
+"""What may end a master, or a broker that is becoming one, among two or three: a round each, with its figures.
+
+Each round begins when one broker is master and all others stand by, and ends so again. Clients work all the time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tandemmq.journal.files import JournalFiles
+from tandemmq.locker.shared_file import FILE_NAME, decode
+from tandemmq.store.tools.check import check
+from tandemmq.store.tools.inspect import read_headers
+from tests.support.acceptance.broker_process import BrokerProcess, wait_until
+
+# With three brokers, one of which may have slept, and clients that press, roles take their time.
+ROLES_SECONDS_MAX = 60.0
+# A promotion under load takes about so long.
+PROMOTION_SECONDS = 0.3
+# Between a fence and its header there is about so much time.
+HEADER_SECONDS = 0.02
+LOOK_SECONDS = 0.001
+
+
+class Group:
+    """Brokers over one directory, with the lock file; ``kills``: how many got a kill -9, by what they were."""
+
+    def __init__(self, data: Path, names: str, *options: str) -> None:
+        self.data = data
+        self.brokers = [BrokerProcess(data, name, *options) for name in names]
+        self.rounds: Counter[str] = Counter()
+        self.kills: Counter[str] = Counter()
+        self.headless = 0  # fences that a kill left without header
+
+    @property
+    def killed(self) -> int:
+        return self.kills.total()
+
+    @property
+    def ports(self) -> list[int]:
+        return [broker.stomp for broker in self.brokers]
+
+    def start(self) -> None:
+        master, *standbys = self.brokers
+        master.start().wait_role("master")
+        for standby in standbys:
+            standby.start().wait_role("standby")
+
+    def settled(self) -> tuple[BrokerProcess, list[BrokerProcess]]:
+        """The master and the others, when all of those stand by."""
+
+        def one_master() -> tuple[BrokerProcess, list[BrokerProcess]] | None:
+            roles = {broker.name: (broker.status() or {}).get("role") for broker in self.brokers}
+            if Counter(roles.values()) != {"master": 1, "standby": len(self.brokers) - 1}:
+                return None
+            masters = [broker for broker in self.brokers if roles[broker.name] == "master"]
+            return masters[0], [broker for broker in self.brokers if broker not in masters]
+
+        found = wait_until(one_master, "one is master and all others stand by", ROLES_SECONDS_MAX)
+        assert isinstance(found, tuple)
+        return found
+
+    def kill(self, broker: BrokerProcess, what: str) -> None:
+        broker.kill()
+        self.kills[what] += 1
+
+    def restart_the_dead(self) -> None:
+        for broker in self.brokers:
+            if broker.process is None:
+                broker.start()
+
+    def wait_master(self, brokers: Sequence[BrokerProcess]) -> BrokerProcess:
+        """Whichever of these is master first."""
+
+        def master() -> BrokerProcess | None:
+            return next((each for each in brokers if (each.status() or {}).get("role") == "master"), None)
+
+        found = wait_until(master, "one of them is master", ROLES_SECONDS_MAX)
+        assert isinstance(found, BrokerProcess)
+        return found
+
+    def wait_lock(self, brokers: Sequence[BrokerProcess]) -> BrokerProcess:
+        """Whichever of these has its name in the lock file first."""
+
+        def holder() -> BrokerProcess | None:
+            try:
+                name = decode((self.data / FILE_NAME).read_bytes()).name
+            except FileNotFoundError:
+                return None
+            return next((each for each in brokers if each.name == name), None)
+
+        found = wait_until(holder, "one of them has the lock", ROLES_SECONDS_MAX)
+        assert isinstance(found, BrokerProcess)
+        return found
+
+    def check_as_it_stands(self) -> None:
+        """No broker runs: they are dead, or stopped."""
+        report = check(str(self.data))
+        assert report.is_clean, report.problems
+
+    def stop(self) -> None:
+        for broker in self.brokers:
+            broker.stop()
+
+
+Round = Callable[[Group, random.Random], None]
+
+
+def stopped(brokers: Sequence[BrokerProcess]) -> None:
+    for broker in brokers:
+        broker.kill(signal.SIGSTOP)
+
+
+def continued(brokers: Sequence[BrokerProcess]) -> None:
+    for broker in brokers:
+        broker.kill(signal.SIGCONT)
+
+
+def kill_of_the_master(group: Group, dice: random.Random) -> None:
+    master, standbys = group.settled()
+    stopped(standbys)  # so that the directory stands still as the dead master left it
+    group.kill(master, "master")
+    group.check_as_it_stands()
+    continued(standbys)
+    group.wait_master(standbys)
+
+
+def kill_of_a_standby(group: Group, dice: random.Random) -> None:
+    """It was following, or making a checkpoint of its own; the master goes on."""
+    _, standbys = group.settled()
+    group.kill(dice.choice(standbys), "standby")
+
+
+def kill_of_the_master_and_a_standby(group: Group, dice: random.Random) -> None:
+    master, standbys = group.settled()
+    dice.shuffle(standbys)
+    group.kill(master, "master")
+    time.sleep(dice.uniform(0, PROMOTION_SECONDS))
+    is_master = (standbys[0].status() or {}).get("role") == "master"
+    group.kill(standbys[0], "master" if is_master else "standby")
+    group.wait_master(standbys[1:])
+
+
+def kill_of_a_promoting_broker(group: Group, dice: random.Random) -> None:
+    """Half of them at the fence, before the header as often as not."""
+    master, standbys = group.settled()
+    files = JournalFiles(str(group.data))
+    before = files.list()[-1]
+    group.kill(master, "master")
+    promoting = group.wait_lock(standbys)
+    others = [broker for broker in standbys if broker is not promoting]
+    stopped(others)
+    if dice.random() < 0.5:
+        deadline = time.monotonic() + ROLES_SECONDS_MAX
+        while files.list()[-1] == before:
+            assert time.monotonic() < deadline, "a fence appears"
+            time.sleep(LOOK_SECONDS)
+        time.sleep(dice.uniform(0, HEADER_SECONDS))
+    else:
+        time.sleep(dice.uniform(0, PROMOTION_SECONDS))
+    group.kill(promoting, "promoting")
+    group.headless += files.list()[-1] not in read_headers(files).headers
+    group.check_as_it_stands()
+    continued(others)
+    group.wait_master(others)
+
+
+def sleep_of_the_master(group: Group, dice: random.Random) -> None:
+    """Its lock file is deleted, so another one takes over; that one is killed while the first sleeps, if there is a
+    third."""
+    master, standbys = group.settled()
+    stopped([master])
+    os.unlink(group.data / FILE_NAME)
+    second = group.wait_master(standbys)
+    others = [broker for broker in standbys if broker is not second]
+    if others:
+        time.sleep(dice.uniform(0.05, 1.0))
+        group.kill(second, "master")
+        if dice.random() < 0.5:
+            group.wait_master(others)
+        else:
+            time.sleep(dice.uniform(0, PROMOTION_SECONDS))
+    continued([master])
+
+
+def sleep_of_a_standby(group: Group, dice: random.Random) -> None:
+    """It sleeps while the master is killed, and another one takes over if there is one."""
+    master, standbys = group.settled()
+    sleeper = dice.choice(standbys)
+    stopped([sleeper])
+    group.kill(master, "master")
+    others = [broker for broker in standbys if broker is not sleeper]
+    if others:
+        group.wait_master(others)
+    continued([sleeper])
+
+
+def handover(group: Group, dice: random.Random) -> None:
+    master, standbys = group.settled()
+    assert master.terminate() == 0
+    group.wait_master(standbys)
+
+
+def lock_file_deleted(group: Group, dice: random.Random) -> None:
+    _, standbys = group.settled()
+    os.unlink(group.data / FILE_NAME)
+    group.wait_master(standbys)
+
+
+OF_A_PAIR: dict[str, tuple[Round, int]] = {
+    "kill of the master": (kill_of_the_master, 4),
+    "kill of the standby": (kill_of_a_standby, 1),
+    "sleep of the master": (sleep_of_the_master, 1),
+    "handover": (handover, 1),
+    "lock file deleted": (lock_file_deleted, 1),
+}
+OF_A_TRIO: dict[str, tuple[Round, int]] = {
+    "kill of the master": (kill_of_the_master, 2),
+    "kill of a standby": (kill_of_a_standby, 1),
+    "kill of the master and a standby": (kill_of_the_master_and_a_standby, 2),
+    "kill of a promoting broker": (kill_of_a_promoting_broker, 3),
+    "sleep of the master": (sleep_of_the_master, 3),
+    "sleep of a standby": (sleep_of_a_standby, 1),
+    "handover": (handover, 1),
+    "lock file deleted": (lock_file_deleted, 1),
+}
+
+
+def chosen(kinds: dict[str, tuple[Round, int]], count: int, dice: random.Random) -> list[str]:
+    """So many rounds, each as often as its weight says; of few rounds no two are the same."""
+    names = [name for name, (_, weight) in kinds.items() for _ in range(weight)]
+    if count <= len(kinds):
+        return dice.sample(list(kinds), count)
+    return dice.choices(names, k=count)
+
+
+def play(group: Group, kinds: dict[str, tuple[Round, int]], name: str, dice: random.Random) -> None:
+    """One round, until one broker is master and all others stand by."""
+    kinds[name][0](group, dice)
+    group.restart_the_dead()
+    group.settled()
+    group.rounds[name] += 1

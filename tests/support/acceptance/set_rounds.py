@@ -1,0 +1,362 @@
+"""What may happen to a set of brokers: a round each. Clients work all the time.
+
+Each round begins and ends with one master whom all others follow.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.acceptance.set_of_brokers import (
+    SETTLED_SECONDS_MAX,
+    T_MILLISECONDS,
+    MemberProcess,
+    SetOfBrokers,
+    replaced,
+)
+
+T: Final = T_MILLISECONDS / 1_000
+#: Of all packets, so many are lost in a bad network.
+LOSS: Final = 0.15
+
+Round = Callable[[SetOfBrokers, random.Random], None]
+
+
+def _quorum(whole: SetOfBrokers) -> int:
+    return len(whole.members) // 2 + 1
+
+
+def _minority(whole: SetOfBrokers, dice: random.Random, *first: MemberProcess) -> list[MemberProcess]:
+    """Some, these among them, whose rest is a quorum."""
+    rest = whole.others(*first)
+    dice.shuffle(rest)
+    return [*first, *rest][: dice.randint(max(1, len(first)), len(whole.members) - _quorum(whole))]
+
+
+def _moment(dice: random.Random) -> None:
+    """Up to twice T: an election may be before, at or behind any of its steps."""
+    time.sleep(dice.uniform(0, 2 * T))
+
+
+def kill_of_the_master(whole: SetOfBrokers, dice: random.Random) -> None:
+    master, _ = whole.settled()
+    master.kill()
+    whole.wait_master(whole.others(master))
+
+
+def kill_of_a_minority(whole: SetOfBrokers, dice: random.Random) -> None:
+    master, _ = whole.settled()
+    dead = _minority(whole, dice, *([master] if dice.random() < 0.5 else []))
+    for member in dead:
+        member.kill()
+    _moment(dice)
+    whole.wait_master(whole.others(*dead))
+
+
+def kill_of_a_quorum(whole: SetOfBrokers, dice: random.Random) -> None:
+    """Nobody serves until they are back."""
+    whole.settled()
+    for member in dice.sample(whole.members, _quorum(whole)):
+        member.kill()
+    _moment(dice)
+
+
+def kill_of_all(whole: SetOfBrokers, dice: random.Random) -> None:
+    whole.settled()
+    for member in dice.sample(whole.members, len(whole.members)):
+        member.kill()
+        time.sleep(dice.uniform(0, 0.05))
+
+
+def kill_of_one_after_the_other(whole: SetOfBrokers, dice: random.Random) -> None:
+    """Whoever becomes master is killed soon, and started again when the next one is."""
+    whole.settled()
+    for _ in range(3):
+        master = whole.wait_master()
+        time.sleep(dice.uniform(0, 0.3))
+        master.kill()
+        _moment(dice)
+        master.start()
+
+
+def end_of_the_master(whole: SetOfBrokers, dice: random.Random) -> None:
+    """It says that it goes."""
+    master, _ = whole.settled()
+    assert master.terminate() == 0
+    whole.wait_master(whole.others(master))
+
+
+def sleep_of_the_master(whole: SetOfBrokers, dice: random.Random) -> None:
+    master, _ = whole.settled()
+    master.kill(signal.SIGSTOP)
+    second = whole.wait_master(whole.others(master))
+    if dice.random() < 0.5:
+        second.kill()
+    _moment(dice)
+    master.kill(signal.SIGCONT)
+
+
+def naps_of_anybody(whole: SetOfBrokers, dice: random.Random) -> None:
+    whole.settled()
+    for _ in range(4):
+        member = dice.choice(whole.members)
+        member.kill(signal.SIGSTOP)
+        time.sleep(dice.uniform(0, 2 * T))
+        member.kill(signal.SIGCONT)
+
+
+# ---- ZooKeeper
+
+
+def zookeeper_dead(whole: SetOfBrokers, dice: random.Random) -> None:
+    """The set elects without it."""
+    master, _ = whole.settled()
+    for server in whole.zookeepers:
+        server.kill()
+    _moment(dice)
+    master.kill()
+    whole.wait_master(whole.others(master))
+    for server in whole.zookeepers:
+        server.start()
+
+
+def zookeeper_empty(whole: SetOfBrokers, dice: random.Random) -> None:
+    master, _ = whole.settled()
+    for server in whole.zookeepers:
+        server.kill()
+        server.empty()
+    for server in whole.zookeepers:
+        server.start()
+    if dice.random() < 0.5:
+        master.kill()
+
+
+def zookeeper_restored(whole: SetOfBrokers, dice: random.Random) -> None:
+    """It knows again what it knew a few elections ago."""
+    master, _ = whole.settled()
+    backups = []
+    for server in whole.zookeepers:
+        server.kill()
+        backups.append(server.back_up())
+    for server in whole.zookeepers:
+        server.start()
+    master.kill()
+    whole.wait_master(whole.others(master))
+    for server, backup in zip(whole.zookeepers, backups, strict=True):
+        server.kill()
+        server.restore(backup)
+    for server in whole.zookeepers:
+        server.start()
+
+
+# ---- disks
+
+
+def disk_replaced(whole: SetOfBrokers, dice: random.Random) -> None:
+    _becomes_another_store(whole, dice, MemberProcess.replace_disk)
+
+
+def promise_lost(whole: SetOfBrokers, dice: random.Random) -> None:
+    _becomes_another_store(whole, dice, MemberProcess.lose_promise)
+
+
+def _becomes_another_store(whole: SetOfBrokers, dice: random.Random, lose: Callable[[MemberProcess], object]) -> None:
+    """A member loses what it is known by: it comes as a learner, and takes the place of what it was."""
+    whole.settled()
+    member = dice.choice(whole.members)
+    lost = member.replication()["store"]
+    member.kill()
+    lose(member)
+    _moment(dice)
+    member.start()
+    replaced(whole, member, lost)
+
+
+def disk_restored(whole: SetOfBrokers, dice: random.Random) -> None:
+    """From a backup: it is refused, since others saw a later life of it, until its promise file is taken away."""
+    whole.settled()
+    member = dice.choice(whole.members)
+    lost = member.replication()["store"]
+    member.kill()
+    backup = member.back_up()
+    member.start()
+    whole.settled()
+    member.kill()
+    whole.wait_master(whole.others(member))
+    member.restore(backup)
+    member.start()
+    wait_until(member.replication, "it answers", SETTLED_SECONDS_MAX)
+    time.sleep(2 * T)
+    assert not member.replication()["links"], "an older life is let in by nobody"
+    member.kill()
+    member.lose_promise()
+    member.start()
+    replaced(whole, member, lost)
+
+
+# ---- the network
+
+
+def _hear_no_more(ones: list[MemberProcess], others: list[MemberProcess]) -> None:
+    """What the others send does not come to these."""
+    for member in ones:
+        for other in others:
+            assert member.host is not None, "a round for a bridge"
+            member.host.drop(other.address)
+
+
+def _heal(whole: SetOfBrokers) -> None:
+    assert whole.bridge is not None, "a round for a bridge"
+    whole.bridge.heal()
+
+
+def master_cut_off(whole: SetOfBrokers, dice: random.Random) -> None:
+    """With or without a few others, and with its clients."""
+    master, _ = whole.settled()
+    few = _minority(whole, dice, master)
+    rest = whole.others(*few)
+    _hear_no_more(few, rest)
+    _hear_no_more(rest, few)
+    whole.wait_master(rest)
+    _moment(dice)
+    _heal(whole)
+
+
+def cut_in_pieces(whole: SetOfBrokers, dice: random.Random) -> None:
+    """Nobody reaches anybody: no quorum."""
+    whole.settled()
+    for member in whole.members:
+        _hear_no_more([member], whole.others(member))
+    time.sleep(2 * T)
+    _moment(dice)
+    _heal(whole)
+
+
+def one_way(whole: SetOfBrokers, dice: random.Random) -> None:
+    """A few hear nothing of the rest, or are not heard."""
+    master, _ = whole.settled()
+    few = _minority(whole, dice, *([master] if dice.random() < 0.5 else []))
+    rest = whole.others(*few)
+    if dice.random() < 0.5:
+        _hear_no_more(few, rest)
+    else:
+        _hear_no_more(rest, few)
+    _moment(dice)
+    whole.wait_master()
+    _moment(dice)
+    _heal(whole)
+
+
+def not_reached_by_all(whole: SetOfBrokers, dice: random.Random) -> None:
+    """One pair does not reach each other; both reach all others."""
+    master, rest = whole.settled()
+    other = dice.choice(rest)
+    _hear_no_more([master], [other])
+    _hear_no_more([other], [master])
+    time.sleep(2 * T)
+    _moment(dice)
+    _heal(whole)
+
+
+def cannot_be_dialed(whole: SetOfBrokers, dice: random.Random) -> None:
+    """A few dial others, and are dialed by nobody."""
+    master, _ = whole.settled()
+    for member in _minority(whole, dice, *([master] if dice.random() < 0.5 else [])):
+        for other in whole.others(member):
+            assert member.host is not None, "a round for a bridge"
+            member.host.drop_dials(other.address)
+    time.sleep(2 * T)
+    _moment(dice)
+    _heal(whole)
+
+
+def flapping(whole: SetOfBrokers, dice: random.Random) -> None:
+    """Links go and come."""
+    whole.settled()
+    for _ in range(5):
+        one, other = dice.sample(whole.members, 2)
+        _hear_no_more([one], [other])
+        time.sleep(dice.uniform(0, T))
+        if dice.random() < 0.5:
+            _heal(whole)
+    _heal(whole)
+
+
+def bad_network(whole: SetOfBrokers, dice: random.Random) -> None:
+    """Packets are lost everywhere, so that what is sent again comes late."""
+    master, _ = whole.settled()
+    for member in whole.members:
+        assert member.host is not None, "a round for a bridge"
+        member.host.lose(LOSS)
+    time.sleep(2 * T)
+    if dice.random() < 0.5:
+        master.kill()
+    _moment(dice)
+    _heal(whole)
+
+
+def zookeeper_out_of_reach(whole: SetOfBrokers, dice: random.Random) -> None:
+    """Of the master, or of all."""
+    master, _ = whole.settled()
+    assert whole.bridge is not None, "a round for a bridge"
+    for member in [master] if dice.random() < 0.5 else whole.members:
+        for server in whole.zookeepers:
+            assert member.host is not None, "a round for a bridge"
+            member.host.drop_port(whole.bridge.address, server.port)
+    time.sleep(3 * T)
+    assert (master.status() or {}).get("role") == "master", "it goes on without ZooKeeper"
+    if dice.random() < 0.5:
+        master.kill()
+        whole.wait_master(whole.others(master))
+    _heal(whole)
+
+
+ANYWHERE: dict[str, tuple[Round, int]] = {
+    "kill of the master": (kill_of_the_master, 3),
+    "kill of a minority": (kill_of_a_minority, 2),
+    "kill of a quorum": (kill_of_a_quorum, 1),
+    "kill of all": (kill_of_all, 1),
+    "kill of one after the other": (kill_of_one_after_the_other, 2),
+    "end of the master": (end_of_the_master, 1),
+    "sleep of the master": (sleep_of_the_master, 2),
+    "naps of anybody": (naps_of_anybody, 1),
+    "ZooKeeper dead": (zookeeper_dead, 1),
+    "ZooKeeper empty": (zookeeper_empty, 1),
+    "ZooKeeper restored": (zookeeper_restored, 1),
+    "disk replaced": (disk_replaced, 1),
+    "promise lost": (promise_lost, 1),
+    "disk restored": (disk_restored, 1),
+}
+ON_A_BRIDGE: dict[str, tuple[Round, int]] = {
+    "master cut off": (master_cut_off, 3),
+    "cut in pieces": (cut_in_pieces, 1),
+    "one way": (one_way, 2),
+    "not reached by all": (not_reached_by_all, 2),
+    "cannot be dialed": (cannot_be_dialed, 1),
+    "flapping": (flapping, 2),
+    "bad network": (bad_network, 1),
+    "ZooKeeper out of reach": (zookeeper_out_of_reach, 1),
+}
+
+
+class Played:
+    """Which rounds there were."""
+
+    def __init__(self) -> None:
+        self.rounds: Counter[str] = Counter()
+
+    def play(self, whole: SetOfBrokers, kinds: dict[str, tuple[Round, int]], name: str, dice: random.Random) -> None:
+        """One round, until one is master and all others follow."""
+        try:
+            kinds[name][0](whole, dice)
+            whole.restart_the_dead()
+            whole.settled()
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}\n{whole.report()}") from error
+        self.rounds[name] += 1

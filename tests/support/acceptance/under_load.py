@@ -1,0 +1,98 @@
+"""Something happens to a pair while clients send and receive; afterwards the books are closed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from tests.support.acceptance.load import Books, consume, drain, produce
+from tests.support.acceptance.stomp_wire import Address
+
+PRODUCERS = 2
+WINDOW = 20
+RECEIPTS_BEFORE = 200
+RECEIPTS_AFTER = 200
+WAIT_SECONDS_MAX = 60.0
+LOOK_SECONDS = 0.002
+#: A producer whose broker is silent for so long goes to the next one: a broker that was cut off does not hang up.
+PATIENCE_SECONDS = 2.0
+
+
+class Outage:
+    """The longest time without a new receipt."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    async def watch(self, books: Books) -> None:
+        seen, since = len(books.stored), time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = time.monotonic()
+            if len(books.stored) != seen:
+                seen, since = len(books.stored), now
+            self.seconds = max(self.seconds, now - since)
+
+
+def under_load(
+    ports: Sequence[Address], *acts: Callable[[Books], object], queue: str = "/queue/load"
+) -> tuple[Books, list[float]]:
+    """Producers and a consumer over both ports; the acts, each in a thread and with receipts before and after it.
+
+    The books when everything was drained, and the longest pause without a receipt around each act, in seconds.
+    """
+
+    async def story() -> tuple[Books, list[float]]:
+        books, sending, receiving = Books(), asyncio.Event(), asyncio.Event()
+        tasks = [
+            asyncio.create_task(produce(books, ports, queue, f"p{number}", WINDOW, sending, PATIENCE_SECONDS))
+            for number in range(PRODUCERS)
+        ]
+        tasks.append(asyncio.create_task(consume(books, ports, queue, receiving)))
+        outages = []
+        try:
+            await _more_receipts(books, RECEIPTS_BEFORE, tasks)
+            for act in acts:
+                outage = Outage()
+                watch = asyncio.create_task(outage.watch(books))
+                await asyncio.to_thread(act, books)
+                await _more_receipts(books, RECEIPTS_AFTER, tasks)
+                watch.cancel()
+                outages.append(outage.seconds)
+            sending.set()
+            await asyncio.gather(*tasks[:-1])
+            receiving.set()
+            await tasks[-1]
+        finally:
+            for task in tasks:
+                task.cancel()
+        await drain(books, ports, queue)
+        return books, outages
+
+    return asyncio.run(story())
+
+
+async def _more_receipts(books: Books, count: int, tasks: list[asyncio.Task[None]]) -> None:
+    wanted = len(books.stored) + count
+    end = time.monotonic() + WAIT_SECONDS_MAX
+    while len(books.stored) < wanted:
+        for task in tasks:
+            if task.done():
+                task.result()  # raises what ended it
+        assert time.monotonic() < end, f"{len(books.stored)} receipts, and no more for {WAIT_SECONDS_MAX:g} s"
+        await asyncio.sleep(0.01)
+
+
+def wait_for_receipts(books: Books, count: int = RECEIPTS_AFTER) -> None:
+    """For an act, in its thread: until so many more receipts came, from whoever is master now."""
+    wanted, end = len(books.stored) + count, time.monotonic() + WAIT_SECONDS_MAX
+    while len(books.stored) < wanted:
+        assert time.monotonic() < end, f"{len(books.stored)} receipts, and no more for {WAIT_SECONDS_MAX:g} s"
+        time.sleep(0.01)
+
+
+def demand_kept(books: Books) -> None:
+    """Fails when a promise was broken: lost 0, undone 0."""
+    assert books.problems() == []
+    assert books.stored

@@ -1,0 +1,128 @@
+"""Both ends of the replication network for tests: a listener that remembers, and a peer with a plain socket."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tandemmq.broker.replication.handshake import Handshake
+from tandemmq.broker.replication.messages import FRAME_BYTES_MAX, FrameReader, Hello, Message, encode
+from tandemmq.broker.replication.network import Link
+from tandemmq.broker.replication.tcp import TcpNetwork, TcpSettings, Tls, split_address
+
+PATIENCE_SECONDS = 20.0
+
+
+def store_id(number: int) -> str:
+    return f"{number:032x}"
+
+
+def hello_of(number: int, *, set_id: str | None = None, life: int = 1, address: str = "") -> Hello:
+    return Hello("queue", set_id, f"b{number}", store_id(number), life, address, "0" * 64)
+
+
+def eventually(holds: Callable[[], Any], what: str = "") -> Any:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not (found := holds()):
+        assert time.monotonic() < end, f"in {PATIENCE_SECONDS:g} s: {what or holds}"
+        time.sleep(0.005)
+    return found
+
+
+class Node:
+    """A member of a set that remembers what it is told, and the network that tells it."""
+
+    def __init__(self, number: int, *, token: bytes = b"secret", tls: Tls | None = None, **changes: Any) -> None:
+        self.said = hello_of(number)
+        self.refuses: str | None = None
+        self.up: list[Link] = []
+        self.events: list[tuple[str, Link, str]] = []
+        self.messages: list[tuple[Link, Message]] = []
+        self.on_message: Callable[[Link, Message], object] = lambda link, message: None
+        self.threads: set[str] = set()
+        settings = TcpSettings("127.0.0.1", 0, "127.0.0.1", token, tls, pause_seconds_min=0.02, pause_seconds_max=0.1)
+        self.network = TcpNetwork(replace(settings, **changes))
+
+    @property
+    def store(self) -> str:
+        return self.said.store
+
+    def start(self) -> str:
+        self.address = self.network.start(self)
+        return self.address
+
+    def link(self, store: str, *, is_ours: bool) -> Link | None:
+        return next((link for link in self.up if link.member.store == store and link.is_ours is is_ours), None)
+
+    def wait_link(self, store: str, *, is_ours: bool) -> Link:
+        eventually(lambda: self.link(store, is_ours=is_ours), f"a link to {store}")
+        found = self.link(store, is_ours=is_ours)
+        assert found is not None, "it stays up"
+        return found
+
+    def received_on(self, link: Link) -> list[Message]:
+        return [message for on, message in list(self.messages) if on is link]
+
+    # ---- the listener
+
+    def link_up(self, link: Link) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.events.append(("up", link, ""))
+        self.up = [*self.up, link]
+
+    def link_down(self, link: Link, reason: str) -> None:
+        self.threads.add(threading.current_thread().name)
+        assert link in self.up, "what was up goes down, once"
+        self.events.append(("down", link, reason))
+        self.up = [other for other in self.up if other is not link]
+
+    def received(self, link: Link, message: Message) -> None:
+        assert link in self.up, "messages come while it is up"
+        self.threads.add(threading.current_thread().name)
+        self.messages.append((link, message))
+        self.on_message(link, message)
+
+    def hello(self) -> Hello:
+        return self.said
+
+    def admits(self, hello: Hello) -> str | None:
+        return self.refuses
+
+
+class RawPeer:
+    """A member by a plain socket, which reads only when it is told to."""
+
+    def __init__(
+        self, address: str, hello: Hello, *, token: bytes = b"secret", tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.sock: socket.socket = socket.create_connection(split_address(address), timeout=PATIENCE_SECONDS)
+        if tls is not None:
+            self.sock = tls.wrap_socket(self.sock, server_hostname="127.0.0.1")
+        self.handshake = Handshake(replace(hello, nonce="1" * 64), token, True)
+        self.reader = FrameReader(FRAME_BYTES_MAX)
+
+    def greet(self) -> RawPeer:
+        self.send(*self.handshake.start())
+        while self.handshake.peer is None:
+            self.send(*self.handshake.receive(self.read()))
+            assert self.handshake.refused is None, self.handshake.refused
+        return self
+
+    def send(self, *messages: Message) -> None:
+        self.sock.sendall(b"".join(map(encode, messages)))
+
+    def read(self) -> Message:
+        while (message := self.reader.next_message()) is None:
+            data = self.sock.recv(1 << 20)
+            if not data:
+                raise EOFError
+            self.reader.feed(data)
+        return message
+
+    def close(self) -> None:
+        self.sock.close()

@@ -1,0 +1,10 @@
+"""Tests that put something of their own in a method's place, or look into a class: no work for compiled code."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandemmq.compiled import is_compiled
+
+LOOKS_INTO_A_CLASS = pytest.mark.skipif(is_compiled(), reason="the fields of a compiled class are seen in it")
+REPLACES_A_METHOD = pytest.mark.skipif(is_compiled(), reason="replaces a method, and compiled code calls the own one")

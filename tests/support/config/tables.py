@@ -1,0 +1,121 @@
+"""The tables of the documentation that say what the code says: docs/settings.md, kahadb-settings.md, policies.md.
+
+To print one anew: ``python -m tests.support.config.tables settings``, ``kahadb`` or ``policies``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from pydantic.fields import FieldInfo
+
+from tandemmq.config import leveldb_properties, policy_entries
+from tandemmq.config.kahadb_properties import GROUPS
+from tandemmq.config.kahadb_property import Outcome, Property
+from tandemmq.config.load import DESTINATIONS, SECTIONS, TABLE_LISTS
+from tandemmq.config.section import Section, meanings, section_of
+from tandemmq.config.settings import Settings
+from tandemmq.config.show import lists_in, toml, value_of
+from tandemmq.config.store import FilteredStoreSettings, StoreOptions
+from tandemmq.config.units import unit_of
+
+#: Of a connector's URI, which has no default.
+_EXAMPLE: Final = "stomp://127.0.0.1:61613"
+
+
+def settings_table() -> str:
+    """Every setting, its default, unit and meaning, as Markdown; docs/settings.md holds it."""
+    lines = ["| key | default | unit | meaning |", "| --- | --- | --- | --- |"]
+    for section in Settings.model_fields:
+        if section not in TABLE_LISTS:
+            lines += _rows(f"{section}.", SECTIONS[section])
+        for name in lists_in(section):
+            lines += _rows(f"[[{name}]] ", TABLE_LISTS[name])
+    return "\n".join(lines) + "\n"
+
+
+def _rows(prefix: str, model: type[Section]) -> Iterator[str]:
+    for key, field in model.model_fields.items():
+        if f"{prefix}{key}" in TABLE_LISTS or (model is FilteredStoreSettings and key in StoreOptions.model_fields):
+            continue
+        inner = section_of(field.annotation)
+        if inner is not None:
+            yield from _rows(f"{prefix}{key}.", inner)
+            continue
+        value = _EXAMPLE if field.is_required() else field.get_default(call_default_factory=True)
+        unit = unit_of(field)
+        shown = unit.name if unit is not None else ""
+        yield f"| `{prefix}{key}` | {_default(value, field)} | {shown} | {meanings(model)[key]} |"
+
+
+def _default(value: object, field: FieldInfo) -> str:
+    return "–" if isinstance(value, Section) or value in (None, "", {}, ()) else f"`{value_of(value, field)}`"
+
+
+def kahadb_tables() -> str:
+    """What becomes of each of ActiveMQ's settings of a store, as Markdown; docs/kahadb-settings.md holds it."""
+    return _property_tables(GROUPS)
+
+
+def policy_tables() -> str:
+    """The same of its policyEntry's; docs/policies.md holds it."""
+    return _property_tables(policy_entries.GROUPS)
+
+
+def leveldb_tables() -> str:
+    """The same of its Replicated LevelDB Store's; docs/replication.md holds it."""
+    return _property_tables(leveldb_properties.GROUPS)
+
+
+def _property_tables(groups: Mapping[str, Sequence[Property]]) -> str:
+    lines: list[str] = []
+    for group, properties in groups.items():
+        lines += [f"## {group}", "", "| ActiveMQ | its default | here | our default | what it does here |"]
+        lines += ["| --- | --- | --- | --- | --- |"]
+        lines += [
+            f"| `{found.name}` | {found.default} | {_outcome(found)} | {_our_default(found)} | {found.here} |"
+            for found in properties
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _outcome(found: Property) -> str:
+    key, target = (each.removeprefix(f"{DESTINATIONS}.") for each in (found.key, found.target))
+    if found.outcome is Outcome.MAPPED:
+        return f"`{key}`, mapped to `{target}`"
+    if found.outcome is Outcome.REFUSED:
+        return f"`{key}` is refused"
+    if found.outcome is Outcome.FIXED:
+        return f"`{key}`, fixed"
+    return f"`{key}`"
+
+
+def _our_default(found: Property) -> str:
+    if found.outcome is Outcome.FIXED:
+        return "only " + " or ".join(f"`{toml(value)}`" for value in found.values)
+    if found.outcome is Outcome.REFUSED:
+        return "–"
+    key = found.target or found.key
+    tables = max((each for each in (*SECTIONS, *TABLE_LISTS) if key.startswith(f"{each}.")), key=len)
+    *path, name = key.removeprefix(f"{tables}.").split(".")
+    model = TABLE_LISTS.get(tables) or SECTIONS[tables]
+    for inner in path:
+        model = section_of(model.model_fields[inner].annotation) or model
+    field = model.model_fields[name]
+    if section_of(field.annotation) is not None:
+        return "–"
+    return _default(field.get_default(call_default_factory=True), field)
+
+
+TABLES: Final = {
+    "settings": settings_table,
+    "kahadb": kahadb_tables,
+    "leveldb": leveldb_tables,
+    "policies": policy_tables,
+}
+
+if __name__ == "__main__":
+    print(TABLES[sys.argv[1]]())

@@ -1,0 +1,10 @@
+"""What tests ask of message groups."""
+
+from __future__ import annotations
+
+from tandemmq.broker.core.queue.groups import Groups
+
+
+def owned(groups: Groups) -> set[str]:
+    """The groups that have an owner."""
+    return {name for name, group in groups._groups.items() if group.owner in groups._owned}

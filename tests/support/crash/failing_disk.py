@@ -1,0 +1,192 @@
+"""Recorded disks one of whose calls fails: once, or from then on, as when a volume is cut off or a process killed.
+
+``FailingDisk`` counts the calls, ``MortalDisk`` knows the one at which its process is killed, ``SleepingDisk`` the one
+before which it is stopped for a while.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from tests.support.crash.recording_disk import RecordingDisk, Sync
+
+# What changes something, makes it durable, or opens it. Everything else goes to the disk as it is.
+CALLS = (
+    "open",
+    "pwrite",
+    "fsync",
+    "fdatasync",
+    "link",
+    "unlink",
+    "replace",
+    "rename",
+    "ftruncate",
+    "makedirs",
+    "mkdir",
+)
+SYNCS = ("fsync", "fdatasync")
+SLEEP_SECONDS_MAX = 60.0
+
+
+class Failure(Enum):
+    ONCE = "fails once"
+    LASTING = "fails from then on"
+    SHORT = "takes half of the bytes, and says so"
+    KILLED = "is never made, as the process is killed before it"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Noted on the disk when the call fails. ``node`` and ``path`` are the file's, as far as the call has one."""
+
+    call: str
+    node: int | None
+    path: str
+
+
+class FailingDisk:
+    """The ``fail_at``-th call fails with this errno (``number``); 0: none does. ``failed`` says which it was.
+
+    A write that fails leaves half of its bytes, as a torn one; what a failed sync was to make durable never is.
+    """
+
+    def __init__(
+        self, disk: RecordingDisk, fail_at: int, failure: Failure = Failure.ONCE, number: int = errno.EIO
+    ) -> None:
+        self.disk = disk
+        self.fail_at = fail_at
+        self.failure = failure
+        self.number = number
+        self.count = 0
+        self.failed: Failed | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.disk, name)
+        return self._watched(name, real) if name in CALLS else real
+
+    def _watched(self, call: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **keywords: Any) -> Any:
+            with self.disk.lock:
+                self.count += 1
+                is_it = self.count == self.fail_at
+                is_behind = self.fail_at and self.count > self.fail_at
+                if not is_it and not (is_behind and self.failure in (Failure.LASTING, Failure.KILLED)):
+                    return real(*arguments, **keywords)
+                if self.failure is Failure.SHORT and call != "pwrite":
+                    return real(*arguments, **keywords)
+                node, path = self._file(arguments[0])
+                if is_it:
+                    self.failed = Failed(call, node, path)
+                    self.disk.note(self.failed)
+                if self.failure is not Failure.KILLED:
+                    if call == "pwrite" and is_it:
+                        fd, data, offset = arguments
+                        written = real(fd, bytes(data)[: len(data) // 2], offset)
+                        if self.failure is Failure.SHORT:
+                            return written
+                    if call in SYNCS and node is not None:
+                        self.disk.events.append(Sync(node, has_failed=True))
+                raise OSError(self.number, f"injected: {call} {path}, call {self.count}")
+
+        return watched
+
+    def _file(self, first: int | str) -> tuple[int | None, str]:
+        if isinstance(first, int):
+            return self.disk.node_of(first), self.disk.name_of(first)
+        return None, os.path.relpath(first, self.disk.root)
+
+
+class MortalDisk:
+    """The process is killed before or right after a call, and makes none from then on.
+
+    ``before`` and ``after`` are asked of each call of CALLS: its name, and the path that it is about; of a link, the
+    new name. Nobody dies while ``is_safe``.
+    """
+
+    def __init__(
+        self,
+        disk: RecordingDisk,
+        *,
+        before: Callable[[str, str], bool] = lambda call, path: False,
+        after: Callable[[str, str], bool] = lambda call, path: False,
+        is_safe: bool = False,
+    ) -> None:
+        self.disk = disk
+        self.is_safe = is_safe
+        self.is_dead = False
+        self._before = before
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.disk, name)
+        return self._watched(name, real) if name in CALLS else real
+
+    def _watched(self, call: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **keywords: Any) -> Any:
+            with self.disk.lock:
+                path = _path_of(self.disk, call, arguments)
+                if not self.is_safe and self._before(call, path):
+                    self.is_dead = True
+                if self.is_dead:
+                    raise OSError(errno.EIO, f"the process was killed; it would have done {call} {path}")
+                result = real(*arguments, **keywords)
+                if not self.is_safe and self._after(call, path):
+                    self.is_dead = True
+                return result
+
+        return watched
+
+
+class SleepingDisk:
+    """``fall_asleep`` lets the process stand still before the next call of CALLS that ``before`` names (as above).
+
+    Until ``wake``: what it was about to do it does then, whatever happened meanwhile.
+    """
+
+    def __init__(self, disk: RecordingDisk | MortalDisk, before: Callable[[str, str], bool]) -> None:
+        self.disk = disk
+        self._before = before
+        self._is_tired = False
+        self._sleeps = threading.Event()
+        self._wakes = threading.Event()
+
+    def fall_asleep(self, act: Callable[[], object]) -> None:
+        """``act`` leads to the call; on return the process stands before it."""
+        self._sleeps.clear()
+        self._wakes.clear()
+        self._is_tired = True
+        act()
+        assert self._sleeps.wait(SLEEP_SECONDS_MAX), "it came to the call"
+
+    @property
+    def is_asleep(self) -> bool:
+        return self._sleeps.is_set()
+
+    def wake(self) -> None:
+        self._wakes.set()
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.disk, name)
+        return self._watched(name, real) if name in CALLS else real
+
+    def _watched(self, call: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **keywords: Any) -> Any:
+            if self._is_tired and self._before(call, _path_of(self.disk, call, arguments)):
+                self._is_tired = False
+                self._sleeps.set()
+                assert self._wakes.wait(SLEEP_SECONDS_MAX), "somebody wakes it"
+            return real(*arguments, **keywords)
+
+        return watched
+
+
+def _path_of(disk: Any, call: str, arguments: tuple[Any, ...]) -> str:
+    """What a call is about; of a link or a renaming the new name."""
+    about = arguments[1] if call in ("link", "replace", "rename") else arguments[0]
+    return str(disk.name_of(about)) if isinstance(about, int) else os.path.relpath(about, disk.root)

@@ -1,0 +1,407 @@
+"""Short lives of a store, each of which ends or crashes in the middle of what it is for.
+
+They are small enough that every image a power loss may leave of them can be opened: few files of a few KiB, few
+checkpoints. CrashMonkey's finding: what short workloads do not break, long ones seldom do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+from tandemmq.disk import Disk
+from tandemmq.index.errors import IndexTrouble
+from tandemmq.journal.errors import JournalError
+from tandemmq.journal.files import file_id
+from tandemmq.store.maintenance.manifest import SUFFIX, decode_manifest
+from tandemmq.store.operations import AddMessage
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.standby import Standby
+from tests.support.crash.explorer import ONE_STORE, StoreKind
+from tests.support.crash.failing_disk import FailingDisk, Failure, SleepingDisk
+from tests.support.crash.promises import PromisingTerm, State, messages_of
+from tests.support.crash.recording_disk import RecordingDisk
+from tests.support.store.store_harness import KIB, Q
+
+SETTINGS = StoreSettings(
+    journal_max_file_length=4 * KIB,
+    checkpoint_interval=3600.0,
+    checkpoint_records=12,
+    cleanup_interval=0.0,
+    fence_check_interval=0.002,
+)
+BY_HAND = replace(SETTINGS, enable_compaction=False)  # only when it is asked for
+ARCHIVING = replace(SETTINGS, archive_data_logs=True)
+OTHER = Destination(DestinationKind.QUEUE, "Q.B")
+TOPIC = Destination(DestinationKind.TOPIC, "T.A")
+Life = Callable[[str, RecordingDisk], None]
+
+
+def nothing(directory: str) -> State:
+    """What lies in a directory where nobody was."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShortLife:
+    """``also`` is asked of each image, and again after its recovery, beside what every store promises. ``found`` makes
+    what others left in the directory, durable, and says what it holds."""
+
+    live: Life
+    settings: StoreSettings = SETTINGS
+    also: Callable[[str], None] = lambda directory: None
+    found: Callable[[str], State] = nothing
+    store_kind: StoreKind = ONE_STORE
+
+
+def begin(
+    directory: str,
+    disk: RecordingDisk,
+    broker: str = "a",
+    *,
+    own: Disk | None = None,
+    settings: StoreSettings = SETTINGS,
+) -> PromisingTerm:
+    """``own``: the recorded disk as this broker sees it."""
+    return PromisingTerm(directory, broker, settings, disk, own)
+
+
+def round_of(term: PromisingTerm, count: int, keep: int) -> list[AddMessage]:
+    """Messages come, and most of them go; those that stay."""
+    added = [term.add() for _ in range(count)]
+    term.wait_all()
+    owner = term.queue()
+    for operation in added[keep:]:
+        term.remove(operation, owner)
+    term.wait_all()
+    return added[:keep]
+
+
+def adds_and_acks(directory: str, disk: RecordingDisk) -> None:
+    """Files fill, checkpoints are made, files are reclaimed."""
+    term = begin(directory, disk)
+    kept: list[AddMessage] = []
+    for _ in range(5):
+        kept += round_of(term, 5, 1)
+        if len(kept) > 1:
+            term.remove(kept.pop(0), term.queue())
+            term.wait_all()
+    term.close()
+
+
+def a_message_that_stays(directory: str, disk: RecordingDisk) -> None:
+    """It holds a file whose other messages were acknowledged in files that go, or must not."""
+    term = begin(directory, disk)
+    added = [term.add() for _ in range(5)]
+    term.wait_all()
+    for operation in added[1:]:
+        round_of(term, 3, 0)
+        term.remove(operation, term.queue())
+        term.wait_all()
+    for _ in range(3):
+        round_of(term, 5, 0)
+    term.remove(added[0], term.queue())
+    term.wait_all()
+    for _ in range(3):
+        round_of(term, 5, 0)
+    term.close()
+
+
+def a_second_master(directory: str, disk: RecordingDisk) -> None:
+    """A master is killed with questions unanswered; its standby, which followed, takes over; then the first again."""
+    first = begin(directory, disk)
+    standby = Standby(directory, f"{directory}/index", "b", SETTINGS, disk=disk)
+    round_of(first, 4, 2)
+    standby.follow()
+    standby.close()
+    for _ in range(3):
+        first.add()
+    first.end_turn()
+    first.crash()
+    second = begin(directory, disk, "b")
+    round_of(second, 4, 1)
+    for paged in messages_of(second, second.queue())[:2]:
+        second.remove(paged, second.queue())
+    second.wait_all()
+    second.crash()
+    third = begin(directory, disk, "a")
+    round_of(third, 2, 1)
+    third.close()
+
+
+def is_journal_write(call: str, path: str) -> bool:
+    return call == "pwrite" and file_id(os.path.basename(path)) is not None
+
+
+def is_journal_sync(call: str, path: str) -> bool:
+    return call == "fdatasync" and file_id(os.path.basename(path)) is not None
+
+
+def a_deposed_master_writes_on(directory: str, disk: RecordingDisk) -> None:
+    """The second master begins while the first one sleeps: what that one writes late counts for nothing."""
+    own = SleepingDisk(disk, is_journal_write)
+    first = begin(directory, disk, own=own)
+    kept = round_of(first, 4, 2)
+    own.fall_asleep(partial(stores_and_forgets, first, kept[0]))
+    second = begin(directory, disk, "b")
+    own.wake()
+    first.wait_lost()
+    round_of(second, 3, 1)
+    first.crash()
+    second.crash()
+
+
+def stores_and_forgets(term: PromisingTerm, known: AddMessage) -> None:
+    """One batch, which is asked for and not waited for."""
+    term.add()
+    term.remove(known, term.queue())
+    term.end_turn()
+
+
+def transactions(directory: str, disk: RecordingDisk) -> None:
+    """Messages go from queue to queue, several at a time, whole or not at all."""
+    term = begin(directory, disk)
+    other = term.queue(OTHER)
+    added = [term.add() for _ in range(4)]
+    term.wait_all()
+    moved = []
+    for number in range(3):
+        operation = term.transact(number, [(OTHER, (other,))] * 2, [(added[number], term.queue(), None)])
+        term.wait_all()
+        moved.append(operation.operations[0])
+    added_there = [part for part in moved if isinstance(part, AddMessage)]
+    term.transact(3, [], [(part, other, None) for part in added_there])
+    term.add()
+    term.wait_all()
+    term.crash()
+    again = begin(directory, disk)
+    again.transact(4, [(OTHER, (again.queue(OTHER),))], [])
+    again.wait_all()
+    again.close()
+
+
+def subscriptions_and_queues_end(directory: str, disk: RecordingDisk) -> None:
+    """Two durable subscriptions; one ends, and so does a queue; both begin again, empty."""
+    term = begin(directory, disk)
+    one, two = term.subscribe(TOPIC, "one"), term.subscribe(TOPIC, "two")
+    term.wait_all()
+    added = [term.add(TOPIC, owners=(one, two)) for _ in range(4)]
+    for _ in range(3):
+        term.add(OTHER)
+    term.wait_all()
+    term.remove(added[0], one, "client:one")
+    term.remove(added[1], one, "client:one")
+    term.remove(added[0], two, "client:two")
+    term.wait_all()
+    term.unsubscribe(TOPIC, "one", one)
+    term.remove_queue(OTHER)
+    term.wait_all()
+    one = term.subscribe(TOPIC, "one")
+    term.wait_all()
+    added += [term.add(TOPIC, owners=(two, one)) for _ in range(2)]
+    term.add(OTHER)
+    term.wait_all()
+    for operation in added[1:5]:
+        term.remove(operation, two, "client:two")
+    term.wait_all()
+    round_of(term, 5, 0)
+    round_of(term, 5, 1)
+    term.close()
+
+
+def what_ended_goes_from_the_index_in_pieces(directory: str, disk: RecordingDisk) -> None:
+    """A queue and one of two subscriptions end; checkpoints, a crash and a promotion come while something of them is
+    left in the index, and others begin under their names."""
+    with (
+        patch("tandemmq.store.maintenance.upkeep.RECLAIM_ENTRIES", 2),
+        patch("tandemmq.store.state.state.RECLAIMED_MAX", 4),
+    ):
+        term = begin(directory, disk)
+        one, two = term.subscribe(TOPIC, "one"), term.subscribe(TOPIC, "two")
+        for _ in range(5):
+            term.add(TOPIC, owners=(one, two))
+            term.add(OTHER)
+            term.add(OTHER)
+        term.wait_all()
+        term.unsubscribe(TOPIC, "one", one)
+        term.remove_queue(OTHER)
+        term.add(OTHER)
+        term.wait_all()
+        round_of(term, 6, 1)
+        standby = Standby(directory, f"{directory}/index", "b", SETTINGS, disk=disk)
+        standby.follow()
+        standby.close()
+        term.crash()
+        again = begin(directory, disk, "b")
+        one = again.subscribe(TOPIC, "one")
+        again.add(TOPIC, owners=(again.store.subscription("client", "two", TOPIC), one))
+        again.wait_all()
+        round_of(again, 6, 0)
+        again.remove_queue(OTHER)
+        again.wait_all()
+        round_of(again, 6, 1)
+        again.close()
+
+
+def killed_at(call: int) -> Life:
+    """The life of a master that is killed before its so-manieth call of the disk, and of its successor.
+
+    What the first one wrote and never synced is in the system's memory; the second one finds it there.
+    """
+
+    def life(directory: str, disk: RecordingDisk) -> None:
+        own = FailingDisk(disk, call, Failure.KILLED)
+        try:
+            first = begin(directory, disk, own=own)
+        except (OSError, JournalError, IndexTrouble):
+            pass
+        else:
+            try:
+                for _ in range(2):
+                    round_of(first, 5, 1)
+                first.add()
+                first.wait_all()
+            except AssertionError:
+                assert own.failed is not None, "nothing but the kill ends it"
+            first.crash()
+        second = begin(directory, disk, "b" if call % 2 else "a")
+        round_of(second, 5, 1)
+        second.close()
+
+    return life
+
+
+def sparse_files(term: PromisingTerm, files: int) -> list[AddMessage]:
+    """One message in each of so many files stays."""
+    kept: list[AddMessage] = []
+    for _ in range(files):
+        kept += round_of(term, 7, 1)
+    return kept
+
+
+def compaction(directory: str, disk: RecordingDisk) -> None:
+    """Sparse files are emptied; what was moved is acknowledged, moved again, and kept in order."""
+    term = begin(directory, disk, settings=BY_HAND)
+    owner = term.queue()
+    kept = sparse_files(term, 5)
+    assert term.compact().messages > 2
+    for operation in kept[1::2]:
+        term.remove(operation, owner)
+    term.wait_all()
+    kept += sparse_files(term, 2)
+    report = term.store.compact()
+    for operation in kept[2:7:2]:  # while it is under way
+        term.add()
+        term.remove(operation, owner)
+    term.wait_all()
+    term.wait(report.done)
+    term.crash()
+    again = begin(directory, disk, "b", settings=BY_HAND)
+    round_of(again, 2, 1)
+    again.compact()
+    again.close()
+
+
+def compaction_of_all_kinds(directory: str, disk: RecordingDisk) -> None:
+    """What a sparse file holds is subscriptions, what they have pending in part, and a prepared transaction."""
+    term = begin(directory, disk, settings=BY_HAND)
+    one, two = term.subscribe(TOPIC, "one"), term.subscribe(TOPIC, "two")
+    term.wait_all()
+    added = [term.add(TOPIC, owners=(one, two)) for _ in range(2)]
+    queued = [term.add() for _ in range(2)]
+    term.wait_all()
+    term.remove(added[0], one, "client:one")
+    term.remove(added[1], two, "client:two")
+    prepared = term.prepare(1, [(Q, ())], [(queued[0], term.queue(), None), (added[1], one, "client:one")])
+    term.remove(queued[1], term.queue())
+    term.wait_all()
+    for _ in range(6):
+        round_of(term, 7, 4)
+    term.compact()
+    assert not os.path.exists(f"{directory}/db-1.log"), "all of it was moved"
+    term.unsubscribe(TOPIC, "two", two)
+    term.wait_all()
+    term.end(prepared, is_commit=False)
+    term.wait_all()
+    sparse_files(term, 2)
+    term.compact()
+    term.close()
+
+
+def prepared_transactions(directory: str, disk: RecordingDisk) -> None:
+    """Of two, one is committed, and one rolled back by the next master."""
+    term = begin(directory, disk)
+    added = [term.add() for _ in range(4)]
+    term.wait_all()
+    owner, other = term.queue(), term.queue(OTHER)
+    first = term.prepare(1, [(OTHER, (other,))] * 2, [(added[0], owner, None)])
+    second = term.prepare(2, [(OTHER, (other,))], [(added[1], owner, None), (added[3], owner, None)])
+    term.wait_all()
+    round_of(term, 7, 1)
+    term.end(first, is_commit=True)
+    term.wait_all()
+    round_of(term, 4, 0)
+    term.crash()
+    again = begin(directory, disk, "b")
+    round_of(again, 3, 1)
+    again.end(second, is_commit=False)
+    again.wait_all()
+    round_of(again, 7, 0)
+    again.close()
+
+
+def files_go_to_the_archive(directory: str, disk: RecordingDisk) -> None:
+    term = begin(directory, disk, settings=ARCHIVING)
+    for _ in range(3):
+        round_of(term, 6, 0)
+    kept = round_of(term, 5, 1)
+    round_of(term, 7, 0)
+    term.remove(kept[0], term.queue())
+    term.wait_all()
+    round_of(term, 7, 0)
+    term.close()
+
+
+def every_file_is_somewhere(directory: str) -> None:
+    """In the journal or in its archive: of one master's files none is missing before the last.
+
+    Whoever sees a manifest sees the whole file; and what is in the archive alone has one.
+    """
+    there = {name for name in os.listdir(directory) if file_id(name) is not None}
+    archive = Path(directory, "data-archive")
+    archived = set(os.listdir(archive)) if archive.is_dir() else set()
+    files = {name for name in archived if file_id(name) is not None}
+    last = max((file_id(name) or 0 for name in there | files), default=0)
+    missing = {f"db-{number}.log" for number in range(1, last + 1)} - there - files
+    assert not missing, f"neither in the journal nor in its archive: {missing}"
+    for name in files:
+        if name + SUFFIX in archived:
+            manifest = decode_manifest((archive / (name + SUFFIX)).read_bytes())
+            assert manifest is not None, f"{name}: a torn manifest"
+            # Behind that a deposed master may have written since.
+            counted = (archive / name).read_bytes()[: manifest.counted]
+            assert manifest.counted_sha256 == hashlib.sha256(counted).hexdigest(), name
+        else:
+            assert name in there, f"{name} is in the archive alone, and has no manifest"
+    assert not {name for name in archived if name.endswith(SUFFIX)} - {name + SUFFIX for name in files}
+
+
+LIVES: dict[str, ShortLife] = {
+    "adds and acks": ShortLife(adds_and_acks),
+    "a message that stays": ShortLife(a_message_that_stays),
+    "a second master": ShortLife(a_second_master),
+    "a deposed master writes on": ShortLife(a_deposed_master_writes_on),
+    "transactions": ShortLife(transactions),
+    "prepared transactions": ShortLife(prepared_transactions),
+    "subscriptions and queues end": ShortLife(subscriptions_and_queues_end),
+    "what ended goes from the index in pieces": ShortLife(what_ended_goes_from_the_index_in_pieces),
+    "compaction": ShortLife(compaction, BY_HAND),
+    "compaction of all kinds": ShortLife(compaction_of_all_kinds, BY_HAND),
+    "files go to the archive": ShortLife(files_go_to_the_archive, ARCHIVING, every_file_is_somewhere),
+}

@@ -1,0 +1,187 @@
+"""The two brokers that the same JMS tests talk to: a real ActiveMQ, and ours."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Protocol
+
+from tandemmq.bench.peers.ports import free_port
+from tests.support.acceptance.broker_process import BrokerProcess
+from tests.support.interop.jms.jvm import class_path
+
+#: What java/ActiveMQ.java sets up, in our words.
+SETTINGS = """\
+[[destinations]]
+queue = "PRIORITY.>"
+prioritized_messages = true
+
+[[destinations]]
+queue = "LIMITED.>"
+memory_limit = 65536
+producer_flow_control = true
+
+[[destinations]]
+queue = "PULL.>"
+queue_prefetch = 0
+
+[[destinations]]
+queue = "SHORT.>"
+expire_messages_period = 200
+
+[[destinations]]
+queue = "TOLD.>"
+advisory_for_consumed = true
+advisory_for_delivery = true
+advisory_for_discarding_messages = true
+advisory_for_slow_consumers = true
+advisory_when_full = true
+send_advisory_if_no_consumers = true
+
+[[destinations]]
+topic = "VirtualTopic.TOLD.>"
+advisory_for_delivery = true
+
+[[destinations]]
+topic = "KEPT.>"
+[destinations.subscription_recovery_policy]
+type = "fixed_count"
+maximum_size = 2
+
+[[destinations]]
+queue = "STRICT.>"
+use_prefetch_extension = false
+
+[[destinations]]
+queue = "TOGETHER.>"
+consumers_before_dispatch_starts = 2
+time_before_dispatch_starts = "1min"
+
+[[virtual_destinations]]
+composite_queue = "COMPOSITE.>"
+forward_to = [{queue = "FORWARDED"}, {topic = "FORWARDED", selector = "colour = 'red'"}]
+
+[[virtual_destinations]]
+mirrored_queue = "MIRRORED.>"
+
+[[destinations]]
+topic = "TOLD.>"
+advisory_for_consumed = true
+advisory_for_delivery = true
+advisory_for_discarding_messages = true
+advisory_for_slow_consumers = true
+advisory_when_full = true
+send_advisory_if_no_consumers = true
+"""
+
+#: What ActiveMQ turns maps into JSON and XML with.
+TRANSFORMING = [Path("/usr/share/java") / name for name in ("xstream.jar", "jettison.jar", "xpp3.jar")]
+OPENED = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.lang", "java.util", "java.text")]
+
+
+class Peer(Protocol):
+    """A broker that runs."""
+
+    name: str
+    port: int
+    stomp: int
+
+    def url(self, options: str = "") -> str: ...
+
+    def close(self) -> None: ...
+
+
+class ActiveMQ:
+    name = "activemq"
+
+    def __init__(self, directory: Path, classes: Path, port: int = 0, heap: str = "384m") -> None:
+        path = ":".join([class_path(classes), *map(str, TRANSFORMING)])
+        self._process = subprocess.Popen(
+            ["java", f"-Xmx{heap}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, *OPENED,
+             "ActiveMQ", str(directory), str(port)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        self.port, self.stomp = port, 0
+
+    def wait(self) -> None:
+        """Until it is master."""
+        assert self._process.stdout is not None
+        ports = dict(self._process.stdout.readline().split() for _ in range(2))
+        self.port, self.stomp = int(ports["openwire"]), int(ports["stomp"])
+
+    def wait_standby(self) -> None:
+        """It does not tell; whoever waits for it to be master waits for this, too."""
+
+    def url(self, options: str = "") -> str:
+        return f"tcp://127.0.0.1:{self.port}?{options}"
+
+    def close(self) -> None:
+        """kill -9."""
+        self._process.kill()
+        self._process.wait()
+
+
+class TandemMQ:
+    name = "tandemmq"
+
+    def __init__(
+        self, directory: Path, *options: str, broker: str = "a", settings: str = SETTINGS, port: int = 0
+    ) -> None:
+        self.port = port or free_port()
+        written = directory.with_suffix(".toml")
+        written.write_text(settings)
+        arguments = ("--config", str(written), "--openwire", f"127.0.0.1:{self.port}", *options)
+        self.process = BrokerProcess(directory, broker, *arguments)
+        self.process.leaves_stomp_to_settings = True  # and OpenWire, which it would switch off
+        self.stomp = self.process.stomp
+        self.process.options += ("--stomp", f"127.0.0.1:{self.stomp}")
+        self.process.start()
+
+    def url(self, options: str = "") -> str:
+        return f"tcp://127.0.0.1:{self.port}?{options}"
+
+    def close(self) -> None:
+        self.process.stop()
+
+    def wait(self) -> None:
+        """Until it is master."""
+        self.process.wait_role("master")
+
+    def wait_standby(self) -> None:
+        self.process.wait_role("standby")
+
+
+class Pair:
+    """Two of a kind over one directory: whoever is killed comes back as the standby."""
+
+    def __init__(self, kind: str, directory: Path, classes: Path) -> None:
+        self._kind, self._directory, self._classes = kind, directory, classes
+        self._ports = [free_port(), free_port()]
+        self._master = self._start(0)
+        self._master.wait()
+        self._standby = self._start(1)
+        self._standby.wait_standby()
+
+    def url(self, options: str = "") -> str:
+        brokers = ",".join(f"tcp://127.0.0.1:{port}" for port in self._ports)
+        return f"failover:({brokers})?initialReconnectDelay=20&maxReconnectDelay=100&{options}"
+
+    def kill_master(self) -> None:
+        """The other one is master when this returns."""
+        self._master.close()
+        self._standby.wait()
+
+    def restore(self) -> None:
+        """What was killed is started again, and stands by."""
+        dead, self._master = self._master, self._standby
+        self._standby = self._start(self._ports.index(dead.port))
+        self._standby.wait_standby()
+
+    def close(self) -> None:
+        self._standby.close()
+        self._master.close()
+
+    def _start(self, place: int) -> ActiveMQ | TandemMQ:
+        if self._kind == "activemq":
+            return ActiveMQ(self._directory, self._classes, self._ports[place])
+        return TandemMQ(self._directory, broker="ab"[place], port=self._ports[place])

@@ -1,0 +1,39 @@
+"""A STOMP client that waits, beside the JMS one."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.support.acceptance.stomp_wire import Frame, Wire
+
+FRAME_SECONDS_MAX = 10.0
+QUIET_SECONDS = 0.3
+
+
+class StompSide:
+    """One connection; each call returns when its frame is there."""
+
+    def __init__(self, port: int, **headers: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._wire = self._loop.run_until_complete(Wire.open(port, **headers))
+
+    def send(self, destination: str, body: bytes | str = b"", **headers: str) -> None:
+        """Stored when this returns. Underscores in names of headers are hyphens."""
+        encoded = body if isinstance(body, bytes) else body.encode()
+        told = {name.replace("_", "-"): value for name, value in headers.items()}
+        if isinstance(body, bytes):
+            told["content-length"] = str(len(body))
+        self._wire.send("SEND", {"destination": destination, "receipt": "sent", **told}, encoded)
+        assert self.read().command == "RECEIPT"
+
+    def subscribe(self, destination: str, **headers: str) -> None:
+        self._wire.send("SUBSCRIBE", {"destination": destination, "id": "1", "receipt": "here", **headers})
+        assert self.read().command == "RECEIPT"
+
+    def read(self) -> Frame:
+        return self._loop.run_until_complete(asyncio.wait_for(self._wire.read(), FRAME_SECONDS_MAX))
+
+    def close(self) -> None:
+        self._wire.close()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()

@@ -1,0 +1,31 @@
+"""Journal files that are bytes in memory, scanned as those on a disk are."""
+
+from __future__ import annotations
+
+from tandemmq.journal.scan import Scan
+
+
+class MemorySource:
+    """The bytes of a journal file in memory."""
+
+    __slots__ = ("_content",)
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._content[offset : offset + length]
+
+    def data_from(self, offset: int) -> int:
+        return offset
+
+    def size(self) -> int:
+        return len(self._content)
+
+    def close(self) -> None:
+        pass
+
+
+def scan_bytes(content: bytes, file: int = 0, start: int = 0, end: int | None = None) -> Scan:
+    """Walk the bytes of a journal file that are in memory already. See Scan."""
+    return Scan(lambda: MemorySource(content), file, start, end)

@@ -1,0 +1,85 @@
+"""Volumes for `shared-file` on which each call is a step: of brokers in one process, and of brokers in one each."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from tandemmq.locker.volume import OS_VOLUME, Inode
+from tests.support.locker.steps import answered, step, stepping
+
+VERBS: Final = (
+    *("open", "close", "stat", "fstat", "pread", "pwrite", "ftruncate", "fsync", "makedirs", "lock", "holder_pid"),
+)
+#: A guard that is not free for so long is held by somebody who hangs.
+GUARD_SECONDS_MAX: Final = 60.0
+
+
+class SteppedVolume:
+    """One process's hand on a volume, whose calls `make` as that process does. What it holds it knows by itself."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.held: dict[Inode, Any] = {}
+        self.wall_ms = OS_VOLUME.wall_ms
+        self._guard = threading.Lock()
+        for verb in VERBS:
+            setattr(self, verb, stepping(_named(make, verb), verb))
+
+    @property
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Whoever waits for it lets others go on."""
+        step("guard", lambda: not self._guard.locked())
+        assert self._guard.acquire(timeout=GUARD_SECONDS_MAX), "a volume is guarded for ever"
+        try:
+            yield
+        finally:
+            self._guard.release()
+            answered("guard")
+
+
+def here(verb: str, *arguments: Any) -> Any:
+    """What this process says to the operating system."""
+    return getattr(OS_VOLUME, verb)(*arguments)
+
+
+class Elsewhere:
+    """A process that makes the calls, since POSIX gives record locks to processes."""
+
+    def __init__(self) -> None:
+        spawning = multiprocessing.get_context("spawn")
+        self._pipe, theirs = spawning.Pipe()
+        self._process = spawning.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def __call__(self, verb: str, *arguments: Any) -> Any:
+        plain = [bytes(each) if isinstance(each, memoryview) else each for each in arguments]  # a view is not sent
+        self._pipe.send((verb, *plain))
+        answer = self._pipe.recv()
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self._pipe.close()
+        self._process.join()
+
+
+def _serve(pipe: Connection) -> None:
+    with contextlib.suppress(EOFError):
+        while True:
+            call = pipe.recv()
+            try:
+                pipe.send(here(*call))
+            except OSError as error:
+                pipe.send(error)
+
+
+def _named(make: Callable[..., Any], verb: str) -> Callable[..., Any]:
+    return lambda *arguments: make(verb, *arguments)

@@ -1,0 +1,153 @@
+"""A store of this broker that grows step by step, and a reader of streams that is driven without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.format import encode_batch
+from tandemmq.journal.writer import JournalWriter
+from tandemmq.store.records.commands import encode_trace
+from tandemmq.store.records.headers import Header, encode_header
+from tests.support.pipeline.pipeline_journals import FILE_BYTES, add
+
+
+class GrowingStore:
+    """Batches of one message each, in files of 64 KiB with headers. ``known`` are the files that ever were."""
+
+    def __init__(self, directory: Path, prefix: int = 0) -> None:
+        directory.mkdir(parents=True)
+        self.directory = directory
+        self.ids: list[str] = []
+        self.files = JournalFiles(str(directory))
+        self.known: list[int] = [1]
+        self._number = prefix
+        self._epoch = 1
+        self.files.prepare("a", FILE_BYTES)
+        self.files.publish("a", 1)
+        self._writer = JournalWriter(self.files, "a", 1, file_length_max=FILE_BYTES)
+        self._writer.append([self._header("promotion", {})])
+
+    @property
+    def file(self) -> int:
+        """The number of the file that is written."""
+        return self._writer.position[0]
+
+    @property
+    def end(self) -> int:
+        return self._writer.position[1]
+
+    def add(self, count: int = 1, body: bytes = b"x" * 100) -> None:
+        for _ in range(count):
+            self._number += 1
+            self.ids.append(f"ID:tests-1:1:1:{self._number}")
+            self._writer.append([add(self._number, body)])
+        self._writer.sync()
+
+    def rotate(self) -> None:
+        file, end = self._writer.position
+        self.files.prepare("a", FILE_BYTES)
+        self.known.append(file + 1)
+        self._writer.rotate(self._header("rotation", {file: end}))
+
+    def fence(self) -> None:
+        """Another master has published the next file, and nothing stands in it yet."""
+        self.files.prepare("b", FILE_BYTES)
+        self.known.append(self.file + 1)
+        self.files.publish("b", self.file + 1)
+
+    def take_over(self, end: int | None = None) -> None:
+        """The other master says that the file before ends at ``end`` (by default where it does), and writes on."""
+        file, real = self._writer.position
+        self._writer.close()
+        self._epoch += 1
+        self._writer = JournalWriter(self.files, "b", file + 1, file_length_max=FILE_BYTES)
+        self._writer.append([self._header("promotion", {file: real if end is None else end})])
+
+    def write_behind(self, file: int, end: int) -> None:
+        """The last word of a master that went on in the next file."""
+        end_marker, _ = encode_batch([encode_trace('TANDEMMQ-NEXT {"file": 2}')])
+        with open(self.files.path(file), "r+b") as opened:
+            opened.seek(end)
+            opened.write(end_marker)
+
+    def archive(self, file: int) -> None:
+        archive = self.directory / "data-archive"
+        archive.mkdir(exist_ok=True)
+        os.link(self.files.path(file), archive / f"db-{file}.log")
+        self.remove(file)
+
+    def remove(self, file: int) -> None:
+        os.unlink(self.files.path(file))
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _header(self, reason: str, ends: dict[int, int]) -> bytes:
+        return encode_header(Header(self._epoch, "a", reason, ends, tuple(self.known), length=FILE_BYTES))
+
+
+class Driven:
+    """A stream as Spark drives it: offsets are JSON on their way, readers and partitions are pickled.
+
+    A new one over an old ``offsets`` list is a restart on the same checkpoint.
+    """
+
+    def __init__(self, offsets: list[dict[str, Any]] | None = None, **options: str) -> None:
+        from tandemmq.pipeline import columns
+        from tandemmq.pipeline.options import StreamOptions
+        from tandemmq.pipeline.stream import JournalStreamReader
+
+        self.options = StreamOptions.of(options)
+        names = [name for name, _ in columns.COLUMNS[self.options.read.table]]
+        self.names = names
+        self.reader = JournalStreamReader(self.options, tuple(names))
+        self.offsets = [_in_json(self.reader.initialOffset())] if offsets is None else offsets
+
+    def plan(self) -> bool:
+        """The offsets of one more batch, if there is any."""
+        limit = self.reader.getDefaultReadLimit()
+        self._look_afresh()
+        found = _in_json(self.reader.latestOffset(self.offsets[-1], limit))
+        if json.dumps(found) == json.dumps(self.offsets[-1]):
+            return False
+        self.offsets.append(found)
+        return True
+
+    def batch(self, number: int = -1) -> list[dict[str, Any]]:
+        """The rows of a batch that was planned, by default of the last one."""
+        start, end = self.offsets[number - 1], self.offsets[number]
+        partitions = self.reader.partitions(start, end)
+        reader = pickle.loads(pickle.dumps(self.reader))
+        return [
+            row
+            for partition in partitions
+            for batch in reader.read(pickle.loads(pickle.dumps(partition)))
+            for row in batch.to_pylist()
+        ]
+
+    def read(self) -> list[dict[str, Any]]:
+        """All that is there now."""
+        return list(self._rows())
+
+    def ids(self) -> list[str]:
+        return [row["message_id"] for row in self._rows() if row.get("command") == "ADD_MESSAGE"]
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        while self.plan():
+            yield from self.batch()
+
+    def _look_afresh(self) -> None:
+        """As if time had passed."""
+        self.reader._stores._good_until = 0.0
+
+
+def _in_json(offsets: dict[str, Any]) -> dict[str, Any]:
+    found = json.loads(json.dumps(offsets))
+    assert isinstance(found, dict)
+    return found

@@ -1,0 +1,23 @@
+"""How much of a long proof runs, and from which seed.
+
+TANDEMMQ_PROVE is unset for a small sample, ``full`` for all of it (``make prove``), or a number: so many rounds, kills,
+images or seeds. TANDEMMQ_SEED makes a run the same again; without it one is drawn, and told.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Final
+
+_SAID: Final = os.environ.get("TANDEMMQ_PROVE", "")
+IS_PROOF: Final = _SAID not in ("", "0")
+IS_FULL: Final = _SAID == "full"
+SEED: Final = int(os.environ.get("TANDEMMQ_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+
+
+def rounds(sample: int, full: int) -> int:
+    """How many there are to be: ``sample`` by default, ``full`` of a proof, or the number that was asked for."""
+    if not IS_PROOF:
+        return sample
+    return full if IS_FULL else int(_SAID)

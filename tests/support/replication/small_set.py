@@ -1,0 +1,250 @@
+"""A set in one process: real replicas, threads and files; a network and a directory in memory; a master that only
+writes batches."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tandemmq.broker.replication.authority import SetAuthority
+from tandemmq.broker.replication.promise import PromiseFile
+from tandemmq.broker.replication.replica import Replica
+from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.config.replication import sync_of
+from tandemmq.journal.errors import Deposed
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.scan import scan
+from tandemmq.journal.writer import JournalWriter
+from tandemmq.store.records.commands import Trace, decode, encode_trace
+from tandemmq.store.records.headers import Header, encode_header
+from tandemmq.store.threads import OS_THREADS
+from tandemmq.store.writer.journal_end import NoProof
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.replication.shared_directory import SharedDirectory
+from tests.support.replication.switch import Switch
+
+FILE_LENGTH = 1 << 16
+T = 0.5
+
+
+class SmallNode:
+    """One member. ``serve`` when it was elected, then ``write``. Power is lost where ``disk`` is a LosingDisk."""
+
+    def __init__(
+        self, whole: SmallSet, name: str, *, weight: int = 1, sync: str = "quorum_disk", disk: type | None = None
+    ) -> None:
+        self.name = name
+        self.directory = whole.path / name
+        self.directory.mkdir(exist_ok=True)
+        self._whole = whole
+        self._weight = weight
+        self.sync = sync_of(sync)
+        self.disk: Any = os if disk is None else disk()
+        self.promise_disk: Any = os  # of its next start
+        self.boot = 1  # of its host
+        self.free_bytes = 1 << 40
+        self._writing = threading.RLock()  # a killed process writes no more
+        self.start()
+
+    def start(self) -> None:
+        whole = self._whole
+        self.files = JournalFiles(str(self.directory), self.disk)
+        self.members = whole.shared.member()
+        self.replica = Replica(
+            self.files,
+            PromiseFile(str(self.directory), self.name, self.promise_disk),
+            ReplicaSettings(
+                "set", self.name, whole.replicas, self.sync, self._weight, T, 0, boot_id=f"boot {self.boot}"
+            ),
+            network=whole.switch.network(self.name),
+            members=self.members,
+            threads=OS_THREADS,
+            chance=random.Random(whole.chance.random()),
+            free_bytes=lambda: self.free_bytes,
+        )
+        self.authority = SetAuthority(self.replica)
+        self.writer: JournalWriter | None = None
+        self.is_running = True
+        self.replica.start()
+
+    @property
+    def epoch(self) -> int:
+        term = self.replica.term
+        return 0 if term is None else term.epoch
+
+    def serve(self) -> None:
+        """Begin the epoch that it was elected for; the first batch is final on return."""
+        with self._writing:
+            self._serve()
+
+    def _serve(self) -> None:
+        self.authority = authority = SetAuthority(self.replica)
+        files = self.files
+        listed = files.list()
+        first = authority.first_file(listed[-1] if listed else 0)
+        files.prepare(self.name, FILE_LENGTH)
+        files.publish(self.name, first)
+        ends = {}
+        for file in listed:
+            end = 0
+            for batch in scan(files, file):
+                end = batch.end
+            ends[file] = end
+        authority.begin(first, lambda: tuple(files.list()))
+        self.writer = JournalWriter(files, self.name, first, file_length_max=FILE_LENGTH)
+        header = Header(
+            first, self.name, "promotion", ends, tuple(files.list()), length=FILE_LENGTH, set=authority.set_header()
+        )
+        self._put([encode_header(header)], must_be_final=True)
+
+    def write(self, *texts: str) -> None:
+        """One batch; confirmed on return."""
+        with self._writing:
+            writer = self.writer
+            assert writer is not None
+            payloads = [encode_trace(text) for text in texts]
+            if writer.is_full(sum(map(len, payloads))):
+                self._rotate()
+            self._put(payloads)
+
+    def begin_file(self) -> None:
+        """With what is to change; final on return."""
+        with self._writing:
+            self._rotate()
+            assert self.writer is not None
+            self.authority.settle(*self.writer.position, must_be_final=True, alive=lambda: None)
+
+    def _rotate(self) -> None:
+        writer, authority = self.writer, self.authority
+        assert writer is not None
+        file, end = writer.position
+        authority.sealed(file, end)
+        header = Header(
+            self.epoch,
+            self.name,
+            "rotation",
+            {file: end},
+            (*self.files.list(), file + 1),
+            length=FILE_LENGTH,
+            set=authority.set_header(),
+        )
+        writer.rotate(encode_header(header))
+        data = (self.directory / f"db-{file + 1}.log").read_bytes()[: writer.position[1] + 5]
+        authority.wrote(file + 1, 0, data, writer.position[1])
+        writer.sync()
+        authority.synced(*writer.position)
+
+    def _put(self, payloads: list[bytes], *, must_be_final: bool = False) -> None:
+        writer, authority = self.writer, self.authority
+        assert writer is not None
+        file, start = writer.position
+        writer.append(payloads)
+        end = writer.position[1]
+        with open(self.files.path(file), "rb") as reading:
+            reading.seek(start)
+            data = reading.read(end + 5 - start)
+        authority.wrote(file, start, data, end)
+        if must_be_final or self.sync.local_disk:
+            writer.sync()
+            authority.synced(file, end)
+        writer.check_fence()
+        authority.settle(file, end, must_be_final=must_be_final, alive=lambda: None)
+
+    def leave(self) -> None:
+        """As a demotion does."""
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+        self.authority.end()
+        self.replica.release()
+
+    def stop(self) -> None:
+        if self.is_running:
+            self.is_running = False
+            self.leave()
+            self.replica.end()
+
+    def kill(self) -> None:
+        """As SIGKILL does: nobody is told, what was written stays."""
+        if self.is_running:
+            self.is_running = False
+            self.members.crash()
+            self.replica.end(resigns=False)
+            with self._writing:
+                if self.writer is not None:
+                    self.writer.close()
+                    self.writer = None
+                self.authority.end()
+
+    def lose_power(self, is_lost: Callable[[int], bool]) -> None:
+        """``is_lost``: of the writes to each file that were not synced, by number."""
+        self.disk.cut_power()
+        self.kill()
+        self.disk.power_up(self.directory, is_lost)
+        self.boot += 1
+
+    def content(self) -> list[str]:
+        """The texts of all batches, in order."""
+        found = []
+        for file in self.files.list():
+            for batch in scan(self.files, file, is_live=True):
+                for _, payload in batch.records:
+                    command = decode(payload)
+                    if isinstance(command, Trace) and not (command.message or "").startswith("TANDEMMQ"):
+                        found.append(command.message or "")
+        return found
+
+
+class SmallSet:
+    """``left_out``: the nodes that are not there yet; ``add`` starts one."""
+
+    def __init__(
+        self, path: Path, replicas: int = 3, *, seed: int = 0, left_out: tuple[str, ...] = (), **options: object
+    ) -> None:
+        self.path = path
+        self.replicas = replicas
+        self.chance = random.Random(seed)
+        self.switch = Switch()
+        self.shared = SharedDirectory(T)
+        self._options = options
+        names = [f"n{number}" for number in range(replicas)]
+        self.nodes = [self._make(name) for name in names if name not in left_out]
+
+    def _make(self, name: str, **options: object) -> SmallNode:
+        return SmallNode(self, name, **(self._options | options))  # type: ignore[arg-type]
+
+    def add(self, name: str, **options: object) -> SmallNode:
+        self.nodes.append(self._make(name, **options))
+        return self.nodes[-1]
+
+    def elect(self, *among: SmallNode, seconds: float = 20.0) -> SmallNode:
+        """Whoever is elected among these, serving. When it founds the set, all have its first header on return."""
+        is_founding = not any(node.replica.is_voter and node.replica.state.header for node in self.nodes)
+        candidates = among or tuple(self.nodes)
+        found: SmallNode = wait_until(lambda: self.try_elect(*candidates), "a node is elected and serves", seconds)
+        if is_founding:
+            wait_until(lambda: all(node.replica.state.header for node in self.nodes), "all have the header", seconds)
+        return found
+
+    def try_elect(self, *among: SmallNode) -> SmallNode | None:
+        """Whoever of these was elected, serving; None: nobody yet, and all of them stand from now on."""
+        for node in among:
+            if node.replica.try_acquire():
+                try:
+                    node.serve()
+                    return node
+                except (Deposed, NoProof):
+                    node.leave()
+        return None
+
+    def is_same(self, *nodes: SmallNode) -> Callable[[], bool]:
+        first, *rest = nodes or self.nodes
+        return lambda: all(node.content() == first.content() for node in rest)
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.stop()

@@ -1,0 +1,24 @@
+"""Fixtures: each server once a session. What a test stops or pauses there, it starts or resumes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.services import mariadb as mariadb_server
+from tests.support.services import postgres as postgres_server
+
+
+@pytest.fixture(scope="session")
+def postgres(require_service: Callable[[object, str], None]) -> Iterator[postgres_server.Postgres]:
+    server = postgres_server.started(require_service)
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def mariadb(require_service: Callable[[object, str], None]) -> Iterator[mariadb_server.MariaDB]:
+    server = mariadb_server.started(require_service)
+    yield server
+    server.remove()

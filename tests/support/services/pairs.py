@@ -1,0 +1,28 @@
+"""A master and its standby over one directory, in processes of their own, and the URL that finds both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tandemmq.bench.peers.server import HOST, Server
+from tandemmq.bench.peers.tandemmq import TandemMQ
+
+
+@contextmanager
+def pair_in(directory: Path) -> Iterator[tuple[Server, Server]]:
+    """Both run until the end, whatever became of them meanwhile; the store is ``directory``/data."""
+    data = directory / "data"
+    standby = TandemMQ(directory / "b", data=data, broker="b")
+    with TandemMQ(directory / "a", data=data, broker="a") as master:
+        try:
+            standby.start()
+            standby.await_standby()
+            yield master, standby
+        finally:
+            standby.discard()
+
+
+def failover_url(*servers: Server) -> str:
+    return f"failover:({','.join(f'stomp://{HOST}:{server.port}' for server in servers)})?maxReconnectDelay=50"

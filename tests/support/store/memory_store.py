@@ -1,0 +1,373 @@
+"""A store that forgets: the contract of ``store.store.Store`` in memory, for tests of what stands above the store.
+
+What is appended in one turn of the loop comes back in the next, in order, as one batch. Order keys grow as those of
+a journal do, so whatever holds on the real store's operations holds here: pages, atomic operations, prepared
+transactions, owners. It never touches a disk, and nothing outlives the object but what ``owners`` and ``prepared``
+tell an engine that is started on it later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sortedcontainers import SortedDict
+
+from tandemmq.store.operations import (
+    AddConnection,
+    AddMessage,
+    AddSubscription,
+    Atomic,
+    EndTransaction,
+    Engine,
+    Operation,
+    Owner,
+    Page,
+    PagedMessage,
+    PreparedTransaction,
+    PrepareTransaction,
+    RemoveMessage,
+    RemoveOwner,
+)
+from tandemmq.store.records.audit import ProducerAudit
+from tandemmq.store.records.commands import RemoveMessage as RemoveCommand
+from tandemmq.store.records.commands import Subscription, decode, subscription_key
+from tandemmq.store.records.connection_owners import ConnectionUsers
+from tandemmq.store.records.hints import user_in
+from tandemmq.store.records.message import Destination
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.state.copies import Copies
+from tandemmq.store.state.keys import rank_of, terms_of
+from tandemmq.store.writer.space import StoreFull
+
+# Above this many on their way producers are asked to wait.
+PENDING_OPERATIONS_MAX = 20_000
+# Above this much held a message is not taken.
+BYTES_MAX = 1 << 30
+# Of what an owner held that ended, in one turn of the loop
+LET_GO_AT_ONCE = 256
+_RECORD_OVERHEAD = 5
+_DEFAULTS = StoreSettings()
+
+
+class MemoryStore:
+    """The store of a broker without persistence. ``call_soon`` runs a function in the next turn of the loop."""
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        *,
+        epoch: int = 1,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        self.epoch = epoch
+        self.is_congested = False
+        self.bytes = 0
+        self._call_soon = call_soon
+        self._bytes_max = bytes_max
+        self._engine: Engine | None = None
+        self._turn: list[Operation] = []
+        self.handed_over = 0  # operations so far
+        self._location = 0
+        self._owners: dict[int, Owner] = {}
+        self._messages: dict[int, SortedDict] = {}  # owner -> order key -> PagedMessage
+        self._ended: list[SortedDict] = []  # as those, of owners that ended
+        self._queues: dict[Destination, int] = {}
+        self._subscriptions: dict[tuple[Destination, str], int] = {}
+        self._prepared: dict[str, PrepareTransaction] = {}
+        self._withheld: dict[int, set[int]] = {}  # owner -> order keys of what a prepared transaction removes
+        self._next_owner = 1
+        self._connections = ConnectionUsers()
+        self._audit = ProducerAudit(_DEFAULTS.failover_producers_audit_depth, _DEFAULTS.max_failover_producers_to_track)
+        self._audit.user_of = self._connections.user
+
+    def start(self, engine: Engine) -> None:
+        """Begin to serve ``engine``; what another engine had under way is done first, and not reported."""
+        self._apply_turn()
+        self._engine = engine
+
+    def owners(self) -> list[Owner]:
+        """Every queue and durable subscription with what it holds now, but for what a prepared transaction removes."""
+        found = []
+        for owner in self._owners.values():
+            messages = self._messages[owner.id]
+            size = sum(message.size for message in messages.values())
+            count = len(messages) - len(self._withheld.get(owner.id, ()))
+            found.append(
+                Owner(
+                    owner.id,
+                    owner.destination,
+                    count,
+                    size,
+                    owner.client_id,
+                    owner.subscription_name,
+                    selector=owner.selector,
+                    no_local=owner.no_local,
+                    pattern=owner.pattern,
+                    user=owner.user,
+                )
+            )
+        return found
+
+    def connections(self) -> list[tuple[str, str]]:
+        """As ``Store.connections``."""
+        return self._connections.pairs()
+
+    def prepared(self) -> list[PreparedTransaction]:
+        """The transactions that are prepared now: in doubt until EndTransaction."""
+        found = []
+        known = {owner.id: owner.destination for owner in self.owners()}
+        for prepare in self._prepared.values():
+            adds = [part for part in prepare.operations if isinstance(part, AddMessage) and not part.is_duplicate]
+            removals = [part for part in prepare.operations if isinstance(part, RemoveMessage)]
+            adds_to = frozenset(part.message.destination for part in adds)
+            removes_from = frozenset(known[part.owner] for part in removals if part.owner in known)
+            found.append(PreparedTransaction(prepare.transaction, len(adds), len(removals), adds_to, removes_from))
+        return found
+
+    def may_speak(self) -> bool:
+        """This memory is not shared."""
+        return True
+
+    def check_fence_soon(self) -> None:
+        """There is no fence to check."""
+
+    def queue(self, destination: Destination) -> int:
+        """The owner id of a queue, a new one if it was never seen."""
+        found = self._queues.get(destination)
+        if found is None:
+            found = self._queues[destination] = self._add_owner(destination)
+        return found
+
+    def subscription(self, client_id: str, name: str, destination: Destination) -> int:
+        """The owner id of a durable subscription, a new one if there is none of that name (or it was removed)."""
+        key = destination, subscription_key(client_id, name)
+        found = self._subscriptions.get(key)
+        if found is None:
+            found = self._subscriptions[key] = self._add_owner(destination, client_id, name)
+        return found
+
+    def _add_owner(self, destination: Destination, client_id: str | None = None, name: str | None = None) -> int:
+        number = self._next_owner
+        self._next_owner += 1
+        self._owners[number] = Owner(number, destination, 0, 0, client_id, name)
+        self._messages[number] = SortedDict()
+        return number
+
+    def append(self, operation: Operation) -> None:
+        """Hand over one operation; it comes back through ``Engine.durable`` in the next turn.
+
+        Raises StoreFull for an AddMessage beyond the bound. Atomic ones are always taken: they are rare and bounded,
+        and most of them are dead letters that only move.
+        """
+        if type(operation) is AddMessage and self.bytes + len(operation.payload) > self._bytes_max:
+            raise StoreFull(self._full())
+        if not self._turn:
+            self._call_soon(self._report)
+        self._turn.append(operation)
+        self.handed_over += 1
+        if type(operation) is RemoveOwner:
+            self._forget(self._owners[operation.owner])
+        if len(self._turn) > PENDING_OPERATIONS_MAX:
+            self.is_congested = True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the bound is reached: then no transaction is committed that would store something."""
+        return self.bytes >= self._bytes_max
+
+    @property
+    def full_reason(self) -> str:
+        """Why it is full, in a sentence; empty while it is not."""
+        return self._full() if self.is_full else ""
+
+    def _full(self) -> str:
+        return f"the store in memory holds bytes_max ({self._bytes_max} bytes)"
+
+    def _report(self) -> None:
+        operations = self._apply_turn()
+        if self._engine is None or not operations:
+            return
+        self._engine.durable(operations)
+        if self.is_congested:
+            self.is_congested = False
+            self._engine.drained()
+
+    def _apply_turn(self) -> list[Operation]:
+        operations, self._turn = self._turn, []
+        for operation in operations:
+            self._apply(operation)
+        return operations
+
+    def _apply(self, operation: Operation) -> None:
+        if isinstance(operation, AddMessage):
+            if Copies(self._came_before).is_duplicate(operation):
+                return
+            self._place(operation)
+            operation.order_key = operation.location << 32
+            self._add(operation)
+        elif isinstance(operation, RemoveMessage):
+            self._remove(operation)
+        elif isinstance(operation, Page):
+            self._read(operation)
+        elif isinstance(operation, Atomic):
+            self._apply_together(operation)
+        elif isinstance(operation, PrepareTransaction):
+            self._prepare(operation)
+        elif isinstance(operation, EndTransaction):
+            self._end(operation)
+        elif isinstance(operation, RemoveOwner):
+            if not self._ended:
+                self._call_soon(self._let_go)
+            self._ended.append(self._messages.pop(operation.owner))
+            del self._owners[operation.owner]
+            self._withheld.pop(operation.owner, None)
+        elif isinstance(operation, AddConnection):
+            self._location += len(operation.payload) + _RECORD_OVERHEAD
+            self._connections.know([operation.pair])
+        else:
+            assert isinstance(operation, AddSubscription), "every kind of operation is known"
+            self._location += len(operation.payload) + _RECORD_OVERHEAD
+            self._describe(operation)
+
+    def _forget(self, owner: Owner) -> None:
+        """Its name is free at once."""
+        if owner.subscription_name is None:
+            del self._queues[owner.destination]
+        else:
+            assert owner.client_id is not None, "a durable subscription is a client's"
+            del self._subscriptions[owner.destination, subscription_key(owner.client_id, owner.subscription_name)]
+
+    def _let_go(self) -> None:
+        """A piece of what owners held that ended; the rest in the next turns."""
+        messages = self._ended[-1]
+        for _ in range(min(LET_GO_AT_ONCE, len(messages))):
+            self.bytes -= messages.popitem()[1].size
+        if not messages:
+            self._ended.pop()
+        if self._ended:
+            self._call_soon(self._let_go)
+
+    def _describe(self, subscription: AddSubscription) -> None:
+        command = decode(subscription.payload)
+        assert isinstance(command, Subscription), "a new subscription says what it is"
+        assert command.info is not None, "a new subscription says what it is"
+        owner = self._owners[subscription.owner]
+        terms = terms_of(command.destination, command.info, user_in(subscription.payload))
+        owner.selector, owner.no_local, owner.pattern, owner.user = terms
+
+    def _apply_together(self, atomic: Atomic) -> None:
+        copies = Copies(self._came_before)
+        parts = [
+            part for part in atomic.operations if not isinstance(part, AddMessage) or not copies.is_duplicate(part)
+        ]
+        for part in parts:
+            if isinstance(part, AddMessage):
+                self._place(part)
+        commit = None
+        if atomic.commit is not None:
+            commit = self._location
+            self._location += len(atomic.commit) + _RECORD_OVERHEAD
+        for number, part in enumerate(parts):
+            if isinstance(part, AddMessage):
+                part.order_key = part.location << 32 if commit is None else commit << 32 | number
+                self._add(part)
+            else:
+                self._remove(part)
+
+    def _prepare(self, prepare: PrepareTransaction) -> None:
+        key = prepare.transaction.key
+        prepare.is_refused = key in self._prepared
+        if prepare.is_refused:
+            return
+        self._prepared[key] = prepare
+        copies = Copies(self._came_before)
+        for part in prepare.operations:
+            if isinstance(part, RemoveMessage):
+                self._withheld.setdefault(part.owner, set()).add(part.order_key)
+            elif not copies.is_duplicate(part):
+                self._place(part)
+                self.bytes += part.size
+        self._location += len(prepare.prepare) + _RECORD_OVERHEAD
+
+    def _end(self, end: EndTransaction) -> None:
+        prepare = self._prepared.pop(end.transaction.key, None)
+        end.is_unknown = prepare is None
+        if prepare is None:
+            return
+        self._location += len(end.payload) + _RECORD_OVERHEAD
+        place = self._location << 32  # behind every message that was added before
+        for number, part in enumerate(prepare.operations):
+            if isinstance(part, RemoveMessage):
+                self._end_removal(part, end)
+            elif not part.is_duplicate:
+                self.bytes -= part.size
+                if end.is_commit:
+                    part.order_key = place | number
+                    part.owners = self._owners_at_end(part)
+                    self._add(part)
+                    end.added += [(owner, self._messages[owner][part.order_key]) for owner in part.owners]
+                elif part.is_audited:
+                    self._audit.forget(part.message.message_id)
+
+    def _end_removal(self, remove: RemoveMessage, end: EndTransaction) -> None:
+        messages = self._messages.get(remove.owner)
+        if messages is None:  # the owner is gone with all it held
+            return
+        self._withheld[remove.owner].discard(remove.order_key)
+        if end.is_commit:
+            self._remove(remove)
+            end.removed.append((remove.owner, remove.order_key))
+        else:
+            end.returned.append((remove.owner, messages[remove.order_key]))
+
+    def _owners_at_end(self, add: AddMessage) -> tuple[int, ...]:
+        """The owners that get a prepared message when it becomes visible: as in a replay, all that exist by then but
+        those that were left out. A queue that was removed meanwhile begins anew."""
+        destination = add.message.destination
+        if not destination.is_topic:
+            return (self.queue(destination),)
+        commands = [decode(payload) for payload in add.unmatched_acks]
+        unmatched_acks = {command.subscription_key for command in commands if isinstance(command, RemoveCommand)}
+        return tuple(
+            owner
+            for (topic, key), owner in self._subscriptions.items()
+            if topic == destination and key not in unmatched_acks
+        )
+
+    def _came_before(self, add: AddMessage) -> bool:
+        return self._audit.is_duplicate(add.message.message_id)
+
+    def _place(self, add: AddMessage) -> None:
+        add.size = len(add.payload) + _RECORD_OVERHEAD
+        self._location += add.size
+        add.location = self._location
+
+    def _add(self, add: AddMessage) -> None:
+        for owner in add.owners:
+            self._messages[owner][add.order_key] = PagedMessage(add.order_key, add.location, add.size, add.message)
+            self.bytes += add.size
+
+    def _remove(self, remove: RemoveMessage) -> None:
+        del self._messages[remove.owner][remove.order_key]
+        self.bytes -= remove.size
+
+    def _read(self, page: Page) -> None:
+        page.is_end = True
+        messages = self._messages.get(page.owner)
+        if messages is None:
+            return
+        total = 0
+        withheld = self._withheld.get(page.owner, ())
+        rank = None if page.priority is None else rank_of(page.priority)
+        keys = messages.irange(page.after, inclusive=(False, False)) if page.keys is None else sorted(page.keys)
+        for order_key in keys:
+            if order_key in withheld or order_key not in messages:
+                continue
+            found = messages[order_key]
+            if rank is not None and rank_of(found.message.priority) != rank:
+                continue
+            if page.messages and (len(page.messages) >= page.count or total + found.size > page.bytes_max):
+                page.is_end = False
+                break
+            page.messages.append(found)
+            total += found.size

@@ -1,0 +1,188 @@
+"""A real store in a directory, driven by a test instead of an event loop."""
+
+from __future__ import annotations
+
+import os
+import queue
+import time
+from collections.abc import Callable, Sequence
+
+from tandemmq.disk import Disk
+from tandemmq.journal.format import END_RECORD_SIZE, encode_batch, location
+from tandemmq.store.operations import AddMessage, Operation, Owner, Page, PagedMessage, RemoveMessage
+from tandemmq.store.records.commands import encode_add, encode_remove
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.standby import Standby
+from tandemmq.store.store import Store
+
+KIB = 1024
+# No checkpoint comes by itself: not by the clock, nor because this machine is slow for a moment.
+SMALL = StoreSettings(
+    journal_max_file_length=64 * KIB,
+    checkpoint_interval=3600.0,
+    recovery_budget=3600.0,
+    failover_budget=3600.0,
+    fence_check_interval=0.05,
+)
+Q = Destination(DestinationKind.QUEUE, "Q.A")
+
+
+class Term:
+    """One epoch of one broker: its store, and what came back from it."""
+
+    def __init__(self, directory: str, broker: str = "a", settings: StoreSettings = SMALL, *, disk: Disk = os) -> None:
+        self._begin(Standby(directory, f"{directory}/index", broker, settings, disk=disk))
+
+    @classmethod
+    def of(cls, standby: Standby) -> Term:
+        """The term of one that stood by before."""
+        term = cls.__new__(cls)
+        term._begin(standby)
+        return term
+
+    def _begin(self, standby: Standby) -> None:
+        self.loop: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.turn: list[Callable[[], None]] = []
+        self.durable_operations: list[Operation] = []
+        self.lost: BaseException | None = None
+        self.has_proof = True
+        self.drained_count = 0
+        try:
+            self.store: Store = standby.promote(
+                has_proof=lambda: self.has_proof,
+                call_soon=self.loop.put,
+                call_later_this_turn=self.turn.append,
+                on_lost=self._on_lost,
+            )
+        except BaseException:
+            standby.close()
+            raise
+        self.owners: list[Owner] = self.store.owners()
+        self.store.start(self)
+        self.sequence = 0
+
+    # the engine's part
+
+    def durable(self, operations: list[Operation]) -> None:
+        self.durable_operations += operations
+
+    def drained(self) -> None:
+        self.drained_count += 1
+
+    def _on_lost(self, error: BaseException) -> None:
+        self.lost = error
+
+    # the loop's part
+
+    def end_turn(self) -> None:
+        turn, self.turn[:] = list(self.turn), []
+        for function in turn:
+            function()
+
+    def wait(self, until: Callable[[], bool], seconds: float = 30.0) -> None:
+        """Run the loop until something holds; fails when it does not in time, or when the store is lost."""
+        deadline = time.monotonic() + seconds
+        while not until():
+            self.end_turn()
+            try:
+                self.loop.get(timeout=0.05)()
+            except queue.Empty:
+                pass
+            assert self.lost is None, f"the store is lost: {self.lost!r}"
+            assert time.monotonic() < deadline, "it did not happen in time"
+
+    def wait_durable(self, count: int) -> None:
+        self.wait(lambda: len(self.durable_operations) >= count)
+
+    def wait_lost(self, seconds: float = 30.0) -> BaseException:
+        deadline = time.monotonic() + seconds
+        while self.lost is None:
+            self.end_turn()
+            try:
+                self.loop.get(timeout=0.05)()
+            except queue.Empty:
+                pass
+            assert time.monotonic() < deadline, "the store goes on"
+        return self.lost
+
+    # what an engine would ask
+
+    def message(self, destination: Destination = Q, body: bytes | None = None, producer: str = "p") -> Message:
+        self.sequence += 1
+        return Message(
+            destination,
+            f"ID:{self.store.epoch}-{producer}:1:1:{self.sequence}",
+            body if body is not None else f"body {self.sequence}".encode(),
+            BodyKind.BYTES,
+            persistent=True,
+            timestamp=1,
+        )
+
+    def add(self, destination: Destination = Q, body: bytes | None = None, owners: tuple[int, ...] = ()) -> AddMessage:
+        message = self.message(destination, body)
+        held_by = owners or (self.store.queue(destination),)
+        operation = AddMessage(message, held_by, encode_add(message, encode_message(message)))
+        self.store.append(operation)
+        return operation
+
+    def remove(self, added: AddMessage | PagedMessage, owner: int, key: str | None = None) -> RemoveMessage:
+        message = added.message
+        operation = RemoveMessage(
+            owner,
+            added.order_key,
+            added.location,
+            message.message_id,
+            encode_remove(message.destination, message.message_id, None, key),
+            size=added.size,
+        )
+        self.store.append(operation)
+        return operation
+
+    def add_durably(self, count: int, destination: Destination = Q, body: bytes | None = None) -> list[AddMessage]:
+        before = len(self.durable_operations)
+        added = [self.add(destination, body) for _ in range(count)]
+        self.wait_durable(before + count)
+        return added
+
+    def write_late(self, count: int = 1) -> None:
+        """What a master that was stopped in its write writes when it wakes: a batch for each message, and no look."""
+        writer = self.store._storage._end.writer
+        file, offset = writer.position
+        path = writer._files.path(file)
+        with open(path, "r+b") as stream:
+            for _ in range(count):
+                message = self.message()
+                batch, _ = encode_batch([encode_add(message, encode_message(message))], location(file, offset))
+                stream.seek(offset)
+                stream.write(batch)
+                offset += len(batch) - END_RECORD_SIZE
+
+    def page(
+        self, owner: int, after: int = 0, count: int = 1000, bytes_max: int = 1 << 30, keys: Sequence[int] | None = None
+    ) -> Page:
+        page = Page(owner, after, count, bytes_max, keys=keys)
+        self.store.append(page)
+        self.wait(lambda: page in self.durable_operations)
+        return page
+
+    def bodies(self, destination: Destination = Q) -> list[bytes]:
+        """All messages of a queue, in order, read page by page."""
+        owner = self.store.queue(destination)
+        after = 0
+        found: list[bytes] = []
+        while True:
+            page = self.page(owner, after, count=7)
+            found += [paged.message.body for paged in page.messages]
+            if page.is_end:
+                return found
+            after = page.messages[-1].order_key
+
+    def close(self) -> None:
+        self.end_turn()
+        self.store.close()
+
+    def crash(self) -> None:
+        """Stop as kill -9 does: nothing more is written."""
+        self.store.drop()

@@ -1,0 +1,63 @@
+"""A master whose storage thread was never started: a test does its work, step by step."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tandemmq.disk import Disk
+from tandemmq.store.authority import SHARED_VOLUME, Authority
+from tandemmq.store.records.marks import encode_clock
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.standby import Standby
+from tandemmq.store.threads import OsThreads, Threads
+from tandemmq.store.writer.journal_end import JournalEnd
+from tests.support.store.noted_authority import NotedAuthority
+from tests.support.store.noting_disk import NotingDisk
+
+PAYLOAD = encode_clock(1)
+
+
+class ManualThreads(OsThreads):
+    """Its boot time stands still until it is told to go on."""
+
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def boottime(self) -> float:
+        return self.now
+
+
+class Master:
+    """A store whose thread was never started: the test does its work."""
+
+    def __init__(self, directory: str, settings: StoreSettings, authority: Authority = SHARED_VOLUME) -> None:
+        self.disk = NotingDisk()
+        self.authority = NotedAuthority(authority, [])
+        self.threads = ManualThreads()
+        self.has_proof = True
+        threads = cast(Threads, self.threads)
+        standby = Standby(
+            directory,
+            f"{directory}/index",
+            "a",
+            settings,
+            authority=self.authority,
+            disk=cast(Disk, self.disk),
+            threads=threads,
+        )
+        self.store = standby.promote(
+            has_proof=lambda: self.has_proof,
+            call_soon=lambda _: None,
+            call_later_this_turn=lambda _: None,
+            on_lost=lambda _: None,
+        )
+        self.end: JournalEnd = self.store._storage._end
+        self.disk.steps.clear()
+
+    def write(self, **options: bool) -> list[str]:
+        """What one batch of upkeep does to the journal's files."""
+        self.disk.steps.clear()
+        self.end.write([PAYLOAD], len(PAYLOAD), is_upkeep=True, **options)
+        return list(self.disk.steps)

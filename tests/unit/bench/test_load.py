@@ -1,0 +1,130 @@
+"""The driver against a real broker: what it counts is what went through."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tandemmq.bench.backlog import run_backlog
+from tandemmq.bench.connection import BenchError, Endpoint
+from tandemmq.bench.load import run_load
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.bench.peers.server import HOST, Server
+from tandemmq.bench.peers.tandemmq import TandemMQ
+from tandemmq.bench.plan import LoadPlan
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with TandemMQ(tmp_path_factory.mktemp("broker")) as server:
+        yield server
+
+
+def plan_of(server: Server, name: str) -> LoadPlan:
+    return LoadPlan(
+        server.endpoint,
+        producers=2,
+        consumers=2,
+        queues=2,
+        window=20,
+        count=601,
+        destination=f"/queue/{name}",
+        server_pid=server.pid,
+        stall_seconds=10,
+    )
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize("mode", ["client-individual", "client", "auto"])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_every_message_is_sent_confirmed_and_received_once(
+    broker: Server, version: str, mode: str, processes: int
+) -> None:
+    plan = replace(
+        plan_of(broker, f"load.{version}.{mode}.{processes}"),
+        endpoint=replace(broker.endpoint, version=version),
+        acknowledgement=mode,
+        processes=processes,
+        checks_order=True,
+    )
+
+    result = run_load(plan)
+
+    assert (result.sent, result.confirmed, result.received) == (601, 601, 601)
+    assert result.order is not None
+    assert (result.order.seen, result.order.skipped, result.order.late) == (601, 0, 0)
+    assert result.receipt_p50_ms is not None
+    assert result.server_peak_memory_bytes
+    # What was acknowledged is gone: a second reader finds nothing.
+    left = run_load(replace(plan, producers=0, count=0, expected=1, stall_seconds=0.5))
+    assert left.received == 0
+
+
+def test_a_time_instead_of_a_count_ends_with_all_of_it_received(broker: Server) -> None:
+    result = run_load(replace(plan_of(broker, "load.time"), count=None, seconds=0.5, warmup_seconds=0.1))
+
+    assert result.sent == result.confirmed == result.received > 0
+    assert result.seconds == pytest.approx(0.5)
+
+
+def test_a_backlog_comes_out_once_and_in_order(broker: Server) -> None:
+    result = run_backlog(replace(plan_of(broker, "load.backlog"), count=2000, queues=1))
+
+    assert result.is_complete
+    assert result.fill.received == 0
+    assert result.drain.received == 2000
+
+
+def test_a_broker_that_is_not_there_is_an_error_in_words() -> None:
+    with pytest.raises(BenchError, match="refused"):
+        run_load(LoadPlan(Endpoint(HOST, free_port())))
+
+
+def test_the_command_prints_json(broker: Server) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "tandemmq", "bench", "--port", str(broker.port), "--count", "200", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    figures = json.loads(ended.stdout)
+    assert (figures["scenario"], figures["received"]) == ("windowed", 200)
+
+
+def test_at_a_rate_messages_are_sent_when_they_are_due_and_latencies_count_from_then(broker: Server) -> None:
+    plan = plan_of(broker, "load.rate")
+    assert [plan.rate, replace(plan, rate=100.0).due(1, 2)] == [None, pytest.approx(0.05)]
+
+    result = run_load(replace(plan, count=None, seconds=1.0, warmup_seconds=0.5, rate=200.0))
+
+    assert result.sent == result.confirmed == result.received == 300
+    assert result.receipt_p50_ms is not None
+    assert result.receipt_max_ms is not None
+    assert 0 < result.receipt_p50_ms <= result.receipt_max_ms
+    assert result.receive_max_ms is not None
+
+
+def test_who_stands_still_is_measured_with_all_that_was_due_meanwhile(broker: Server) -> None:
+    """As a client sees it that sends when it has something to send: coordinated omission is none."""
+    stopped = threading.Timer(0.5, lambda: os.kill(broker.pid, signal.SIGSTOP))
+    goes_on = threading.Timer(0.9, lambda: os.kill(broker.pid, signal.SIGCONT))
+    for timer in (stopped, goes_on):
+        timer.start()
+    plan = replace(plan_of(broker, "load.still"), count=None, seconds=1.5, warmup_seconds=0.0, rate=200.0)
+
+    result = run_load(plan)
+
+    for timer in (stopped, goes_on):
+        timer.join()
+    assert result.confirmed == 300
+    # A quarter of them was due while it stood; of a client that waits for its answers a few would be late.
+    assert result.receipt_p99_ms is not None
+    assert result.receipt_p99_ms > 200

@@ -1,0 +1,184 @@
+"""Who may ask the admin server for what, over a real socket."""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tandemmq.broker.admin.guard import Guard
+from tandemmq.broker.admin.server import AdminServer
+from tandemmq.broker.admin.token import TOKEN, read_token
+from tandemmq.broker.core.access import Access, Credentials, Operation, Principal, refused_login, refused_operation
+from tandemmq.disk import NotRegular
+from tandemmq.store.records.message import Destination, DestinationKind
+
+MASTER: dict[str, Any] = {"role": "master", "epoch": 3, "name": "a", "store": "/data"}
+
+
+class Users:
+    """ann is admin of everything, bob of queues alone."""
+
+    def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
+        is_known = credentials.login in ("ann", "bob") and credentials.passcode == "secret"
+        then(Principal(credentials.login or "") if is_known else refused_login(credentials.login))
+
+    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
+        if principal.name != "ann" and destination.kind is DestinationKind.TOPIC:
+            raise refused_operation(principal, operation, destination)
+
+    def look(self) -> None: ...
+
+    def reload(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Place:
+    """An admin server with a page that changes something."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file = directory / "index" / "a.admin-token"
+        self.changes = 0
+        self.server: AdminServer | None = None
+
+    async def start(self, access: Access | None = None, *hosts: str) -> aiohttp.ClientSession:
+        guard = Guard(str(self.file), hosts, access)
+        guard.start()
+        routes = [web.post("/change", self.change)]
+        self.server = AdminServer("127.0.0.1", 0, lambda: MASTER, routes, check=guard.check)
+        await self.server.start()
+        return aiohttp.ClientSession(self.server.url, trust_env=False)
+
+    async def change(self, request: web.Request) -> web.Response:
+        self.changes += 1
+        return web.json_response({})
+
+    @property
+    def token(self) -> str:
+        return self.file.read_text().strip()
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    if place.server is not None:
+        await place.server.stop()
+
+
+async def code(client: aiohttp.ClientSession, method: str, page: str, **headers: str) -> int:
+    async with client.request(method, page, headers=headers) as answer:
+        return answer.status
+
+
+async def test_only_who_has_the_token_changes_something(place: Place) -> None:
+    async with await place.start() as client:
+        assert await code(client, "GET", "/status") == 200
+        for wrong in ("", "Bearer ", "Bearer x", f"Bearer {place.token[:-1]}", f"Basic {place.token}", "Bearer é"):
+            async with client.post("/change", headers={"Authorization": wrong}) as answer:
+                assert answer.status == 401, wrong
+                assert (await answer.json())["token_file"] == str(place.file)
+        assert place.changes == 0
+        assert await code(client, "POST", "/change", Authorization=f"Bearer {place.token}") == 200
+        assert await code(client, "DELETE", "/nothing") == 401, "before it is looked for"
+    assert place.changes == 1
+
+
+async def test_the_token_is_its_owners_and_stays(place: Place) -> None:
+    async with await place.start():
+        token = place.token
+    assert TOKEN.fullmatch(token)
+    assert stat.S_IMODE(place.file.stat().st_mode) == 0o600
+    place.file.chmod(0o640)
+    async with await place.start():
+        assert place.token == token, "a group was let in"
+    place.file.chmod(0o644)
+    async with await place.start():
+        assert place.token != token, "everybody could read it"
+    assert stat.S_IMODE(place.file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("content", ["", "secret", "tandemmq-admin-short", "x" * 100_000])
+async def test_what_is_no_token_is_replaced(place: Place, content: str) -> None:
+    place.file.parent.mkdir()
+    place.file.write_text(content)
+    place.file.chmod(0o600)
+    async with await place.start():
+        assert TOKEN.fullmatch(place.token)
+
+
+async def test_a_pipe_in_its_place_holds_nobody_up(place: Place) -> None:
+    place.file.parent.mkdir()
+    os.mkfifo(place.file, 0o600)
+    async with await place.start():
+        assert TOKEN.fullmatch(place.token)
+
+
+async def test_a_link_is_not_followed(place: Place, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    former = f"tandemmq-admin-{'x' * 43}"
+    target.write_text(former)
+    target.chmod(0o600)
+    place.file.parent.mkdir()
+    place.file.symlink_to(target)
+    with pytest.raises(NotRegular, match="symbolic link"):
+        read_token(str(place.file))
+    async with await place.start() as client:
+        assert await code(client, "POST", "/change", Authorization=f"Bearer {former}") == 401
+        assert await code(client, "POST", "/change", Authorization=f"Bearer {place.token}") == 200
+    assert target.read_text() == former
+
+
+async def test_where_none_can_be_kept_users_go_on(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.file.parent.write_text("no directory")
+    async with await place.start(Users()) as client:
+        assert "no admin token can be kept" in caplog.text
+        assert await code(client, "POST", "/change", Authorization="Bearer ") == 401
+        assert await code(client, "POST", "/change", Authorization=basic("ann", "secret")) == 200
+
+
+def basic(login: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{login}:{password}'.encode()).decode()}"
+
+
+async def test_a_user_with_all_rights_changes_something(place: Place) -> None:
+    async with await place.start(Users()) as client:
+        for login, password in (("ann", "wrong"), ("ann", ""), ("", "secret"), ("bob", "secret"), ("zoe", "secret")):
+            assert await code(client, "POST", "/change", Authorization=basic(login, password)) == 401, login
+        assert place.changes == 0
+        assert await code(client, "POST", "/change", Authorization=basic("ann", "secret")) == 200
+
+
+async def test_without_users_a_name_proves_nothing(place: Place) -> None:
+    async with await place.start() as client:
+        assert await code(client, "POST", "/change", Authorization=basic("ann", "secret")) == 401
+
+
+async def test_a_page_of_a_foreign_site_learns_nothing(place: Place) -> None:
+    async with await place.start() as client:
+        assert place.server is not None
+        own = place.server.url.removeprefix("http://")
+        for origin in ("http://evil.example", "null", f"https://{own}:1", "http://127.0.0.1:1"):
+            assert await code(client, "GET", "/status", Origin=origin) == 403, origin
+            assert await code(client, "GET", "/health", Origin=origin) == 403, origin
+            assert await code(client, "POST", "/change", Origin=origin, Authorization=f"Bearer {place.token}") == 403
+        assert await code(client, "GET", "/status", Origin=f"http://{own}") == 200
+    assert place.changes == 0
+
+
+async def test_a_name_that_somebody_had_lead_here_is_not_known(place: Place) -> None:
+    async with await place.start(None, "broker.example.com") as client:
+        for host in ("evil.example", "evil.example:8161", "127.0.0.1.evil.example", "localhost.evil.example", "", "["):
+            assert await code(client, "GET", "/status", Host=host) == 403, host
+        assert await code(client, "GET", "/health/live", Host="evil.example") == 200, "a balancer's"
+        known = ("127.0.0.1", "127.0.0.1:1", "[::1]:8161", "[fe80::1%25eth0]", "LOCALHOST:1", "broker-a:8161")
+        for host in (*known, "Broker.Example.com:8161"):
+            assert await code(client, "GET", "/status", Host=host) == 200, host

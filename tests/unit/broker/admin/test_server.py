@@ -1,0 +1,274 @@
+"""The admin server as a tool sees it: over a real socket."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tandemmq.broker.admin import server as admin_server
+from tandemmq.broker.admin.server import HEADER_BYTES_MAX, AdminServer
+from tandemmq.broker.core.slices import Work, pieces
+
+MASTER: dict[str, Any] = {"role": "master", "epoch": 3, "name": "a", "store": "/data"}
+
+
+class Broker:
+    """What the pages are about; a test changes ``status`` between two requests."""
+
+    def __init__(self) -> None:
+        self.status = dict(MASTER)
+
+    def __call__(self) -> dict[str, Any]:
+        return self.status
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@pytest.fixture
+async def server(broker: Broker) -> AsyncIterator[AdminServer]:
+    server = AdminServer("127.0.0.1", 0, broker)
+    server.bind()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def client(server: AdminServer) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(server.url, trust_env=False) as client:
+        yield client
+
+
+async def test_status_is_what_the_broker_says(broker: Broker, client: aiohttp.ClientSession) -> None:
+    broker.status |= {"queues": [{"name": "orders", "messages": 2, "consumers": 1}]}
+    async with client.get("/status") as answer:
+        assert answer.status == 200
+        assert answer.content_type == "application/json"
+        assert await answer.json() == broker.status
+
+
+async def test_a_master_is_live_and_ready(client: aiohttp.ClientSession) -> None:
+    async with client.get("/health") as answer:
+        assert answer.status == 200
+        assert await answer.json() == {"live": True, "ready": True, "role": "master", "epoch": 3}
+    async with client.get("/health?ready") as answer:
+        assert answer.status == 200
+
+
+async def test_a_standby_is_well_but_not_ready(broker: Broker, client: aiohttp.ClientSession) -> None:
+    broker.status["role"] = "standby"
+    async with client.get("/health") as answer:
+        assert answer.status == 200
+        reply = await answer.json()
+    assert (reply["live"], reply["ready"], reply["standby"]) == (True, False, True)
+    async with client.get("/health?ready") as answer:
+        assert answer.status == 503
+
+
+@pytest.mark.parametrize("role", ["starting", "demoted"])
+async def test_a_broker_between_the_roles_is_not_well(broker: Broker, client: aiohttp.ClientSession, role: str) -> None:
+    broker.status["role"] = role
+    async with client.get("/health") as answer:
+        assert answer.status == 503
+        reply = await answer.json()
+    assert reply["live"] is False
+    assert role in reply["problems"][0]
+
+
+async def test_a_master_with_a_problem_says_which(broker: Broker, client: aiohttp.ClientSession) -> None:
+    broker.status["problems"] = ["storage: write failed with errno 28"]
+    async with client.get("/health") as answer:
+        assert answer.status == 503
+        assert (await answer.json())["problems"] == ["storage: write failed with errno 28"]
+
+
+async def test_a_warning_is_shown_and_harms_nobody(broker: Broker, client: aiohttp.ClientSession) -> None:
+    broker.status["warnings"] = ["unsafe: no keep-alive"]
+    async with client.get("/health") as answer:
+        assert answer.status == 200
+        assert (await answer.json())["warnings"] == ["unsafe: no keep-alive"]
+
+
+async def test_metrics_show_role_epoch_and_counts(broker: Broker, client: aiohttp.ClientSession) -> None:
+    broker.status |= {
+        "counts": {"connections": 4, "receipts_total": 17},
+        "queue_sums": {"queues": 2, "messages": 7, "consumers": 1},
+    }
+    async with client.get("/metrics") as answer:
+        assert answer.status == 200
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+        lines = (await answer.text()).splitlines()
+    assert 'tandemmq_broker_info{name="a"} 1.0' in lines
+    assert 'tandemmq_role{role="master"} 1.0' in lines
+    assert 'tandemmq_role{role="standby"} 0.0' in lines
+    assert "tandemmq_epoch 3.0" in lines
+    assert "tandemmq_queues 2.0" in lines
+    assert "tandemmq_queue_messages 7.0" in lines
+    assert "tandemmq_connections 4.0" in lines
+    assert "tandemmq_receipts_total 17.0" in lines
+
+
+@pytest.mark.parametrize(("has_caught_up", "shown"), [(True, "1.0"), (False, "0.0")])
+async def test_metrics_show_whether_a_standby_has_caught_up(
+    broker: Broker, client: aiohttp.ClientSession, has_caught_up: bool, shown: str
+) -> None:
+    broker.status |= {"role": "standby", "standby": {"has_caught_up": has_caught_up, "messages": 5}}
+    async with client.get("/metrics") as answer:
+        assert f"tandemmq_standby_caught_up {shown}" in (await answer.text()).splitlines()
+
+
+@pytest.mark.parametrize("is_standby", [True, False])
+async def test_metrics_predict_a_take_over(broker: Broker, client: aiohttp.ClientSession, is_standby: bool) -> None:
+    takeover = {"total_seconds": 0.25, "lock_seconds": 0.2, "replay_seconds": 0.04, "load_seconds": 0.01}
+    lag = {"bytes": 1300, "records": 1, "seconds": None}
+    of_standby = {"role": "standby", "standby": {"has_caught_up": False, "lag": lag, "takeover": takeover}}
+    broker.status |= of_standby if is_standby else {"takeover": takeover}
+    async with client.get("/metrics") as answer:
+        lines = (await answer.text()).splitlines()
+    assert "tandemmq_takeover_predicted_total_seconds 0.25" in lines
+    assert "tandemmq_takeover_predicted_lock_seconds 0.2" in lines
+    assert ("tandemmq_standby_lag_bytes 1300.0" in lines) is is_standby
+    assert not any(line.startswith("tandemmq_standby_lag_seconds ") for line in lines), "never at the end: not known"
+
+
+async def test_two_servers_in_one_process_do_not_share_metrics(server: AdminServer) -> None:
+    other = AdminServer("127.0.0.1", 0, lambda: MASTER | {"epoch": 9})
+    await other.start()
+    try:
+        async with aiohttp.ClientSession() as client, client.get(f"{other.url}/metrics") as answer:
+            assert "tandemmq_epoch 9.0" in await answer.text()
+    finally:
+        await other.stop()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS"])
+async def test_nothing_but_get_is_answered(client: aiohttp.ClientSession, method: str) -> None:
+    async with client.request(method, "/status", data=None) as answer:
+        assert answer.status == 405
+
+
+async def test_an_unknown_page_is_not_found(client: aiohttp.ClientSession) -> None:
+    async with client.get("/etc/passwd") as answer:
+        assert answer.status == 404
+
+
+async def test_a_header_over_the_bound_is_refused_and_the_next_peer_is_served(
+    client: aiohttp.ClientSession,
+) -> None:
+    async with client.get("/status", headers={"X-Long": "x" * (HEADER_BYTES_MAX + 1)}) as answer:
+        assert answer.status == 400
+    async with client.get("/status") as answer:
+        assert answer.status == 200
+
+
+async def test_a_taken_port_fails_at_bind_and_names_the_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(OSError, match=f"admin server: 127.0.0.1:{port}"):
+            AdminServer("127.0.0.1", port, lambda: MASTER).bind()
+
+
+async def test_a_bound_server_does_not_listen_before_start() -> None:
+    server = AdminServer("127.0.0.1", 0, lambda: MASTER)
+    server.bind()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(server.address, timeout=5)
+    await server.start()
+    async with aiohttp.ClientSession() as client, client.get(f"{server.url}/status") as answer:
+        assert json.loads(await answer.text()) == MASTER
+    await server.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(server.address, timeout=5)
+
+
+async def is_cut_off(reader: asyncio.StreamReader) -> bool:
+    """Within a while; what comes before is passed over."""
+    try:
+        async with asyncio.timeout(5):
+            await reader.read()
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+async def test_who_does_not_finish_his_request_is_hung_up_on(
+    server: AdminServer, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_server, "IDLE_CONNECTION_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(admin_server, "LOOK_SECONDS", 0.05)
+    await server.stop()
+    await server.start()
+    host, port = server.address
+    silent = await asyncio.open_connection(host, port)
+    slow = await asyncio.open_connection(host, port)
+    slow[1].write(b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert await slow[0].readuntil(b"}")
+    slow[1].write(b"GET /status HTT")
+    assert await is_cut_off(silent[0])
+    assert await is_cut_off(slow[0])
+    async with aiohttp.ClientSession(server.url, trust_env=False) as other, other.get("/health") as answer:
+        assert answer.status == 200
+    for _, writer in (silent, slow):
+        writer.close()
+
+
+async def test_who_is_silent_makes_room_for_others(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_server, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(admin_server, "SILENT_SECONDS_MIN", 0.05)
+    host, port = server.address
+    silent = [await asyncio.open_connection(host, port) for _ in range(3)]
+    refused = await asyncio.open_connection(host, port)
+    assert await is_cut_off(refused[0]), "nobody has been silent for long"
+    await asyncio.sleep(0.1)
+    async with aiohttp.ClientSession(server.url, trust_env=False) as client, client.get("/health") as answer:
+        assert answer.status == 200
+    assert await is_cut_off(silent[0][0])
+    for _, writer in (*silent, refused):
+        writer.close()
+
+
+async def test_what_is_told_of_very_many_destinations_leaves_others_their_turns() -> None:
+    count = 50_000
+
+    def details() -> Work[dict[str, Any]]:
+        queues = []
+        for piece in pieces(range(count)):
+            queues += [{"name": f"queue-{number}", "messages": number} for number in piece]
+            yield
+        return {"queues": queues, "queue_sums": {"queues": count}, "counts": {"messages": 7}}
+
+    server = AdminServer("127.0.0.1", 0, lambda: MASTER | {"counts": {"clients": 2}}, details=details)
+    await server.start()
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    turning = asyncio.create_task(turn())
+    try:
+        async with aiohttp.ClientSession(server.url, trust_env=False) as client:
+            async with client.get("/health") as answer:
+                await answer.read()
+            before = turns
+            async with client.get("/status") as answer:
+                told = await answer.json()
+            assert turns - before > 10
+            async with client.get("/metrics") as answer:
+                assert f"tandemmq_queues {count}.0" in (await answer.text()).splitlines()
+    finally:
+        turning.cancel()
+        await server.stop()
+    assert told["counts"] == {"clients": 2, "messages": 7}
+    assert [each["name"] for each in told["queues"]] == [f"queue-{number}" for number in range(count)]

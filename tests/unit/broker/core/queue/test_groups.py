@@ -1,0 +1,274 @@
+"""Message groups: one consumer for all messages of a group, as long as it is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.core.delivery import Subscription, volatile_entry
+from tandemmq.broker.core.memory import Memory
+from tandemmq.broker.core.queue.groups import Groups
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.share import Share
+from tandemmq.broker.core.slices import at_once
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tests.support.core.groups import owned
+from tests.support.core.outlet import Outlet
+
+ORDERS = Destination(DestinationKind.QUEUE, "orders")
+
+
+class Kind:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def matches(self, message: Message) -> bool:
+        return message.type == self.text
+
+
+class Harness:
+    def __init__(self) -> None:
+        self.queue = Queue(ORDERS, 0, EngineSettings(), Share(Memory(1 << 30)))
+        self.number = 0
+
+    def open(self, name: str, prefetch: int = 1000, **options: Any) -> Subscription:
+        subscription = Subscription(name, Outlet(), AckMode.INDIVIDUAL, prefetch, **options)
+        self.queue.open(subscription)
+        return subscription
+
+    def send(self, *groups: str | None, sequence: int = 0, kind: str | None = None) -> None:
+        for group in groups:
+            self.number += 1
+            self.queue.add_volatile(
+                Message(ORDERS, f"{group}{self.number}", group_id=group, group_sequence=sequence, type=kind)
+            )
+
+    def out(self) -> dict[str, list[str]]:
+        """What each consumer got."""
+        got: dict[str, list[str]] = {}
+        for subscription, _, entry in self.queue.dispatch(0):
+            got.setdefault(subscription.id, []).append(entry.message.message_id)
+        return got
+
+
+def test_groups_are_shared_out_and_stay_with_their_owners() -> None:
+    harness = Harness()
+    harness.open("one")
+    harness.open("two")
+    harness.send("a", "b", "c", "d")
+    first = harness.out()
+    harness.send("a", "b", "c", "d")
+    second = harness.out()
+
+    assert sorted(map(len, first.values())) == [2, 2]
+    assert {name: [each[0] for each in got] for name, got in first.items()} == {
+        name: [each[0] for each in got] for name, got in second.items()
+    }
+
+
+def test_a_group_waits_for_its_owner_and_other_messages_do_not() -> None:
+    harness = Harness()
+    owner = harness.open("owner", 1)
+    harness.send("a", "a")
+    assert harness.out() == {"owner": ["a1"]}
+
+    harness.open("other")
+    harness.send(None, "a")
+
+    assert harness.out() == {"other": ["None3"]}
+    for _, entry in owner.take(1):
+        harness.queue.settle(entry)
+    assert harness.out() == {"owner": ["a2"]}
+
+
+def test_an_owner_that_leaves_frees_its_groups_and_they_go_on_in_order() -> None:
+    harness = Harness()
+    owner = harness.open("owner", 2)
+    harness.send("a", "a", "a")
+    harness.out()
+    harness.open("heir")
+
+    harness.queue.close(owner)
+
+    assert harness.out() == {"heir": ["a1", "a2", "a3"]}
+
+
+def test_a_negative_sequence_closes_its_group() -> None:
+    harness = Harness()
+    harness.open("first")
+    harness.send("a", "b")
+    harness.out()
+    harness.open("second")
+
+    harness.send("a", sequence=-1)
+    harness.send("a")
+
+    assert harness.out() == {"first": ["a3"], "second": ["a4"]}
+
+
+def test_the_owner_of_a_new_group_has_the_highest_priority() -> None:
+    harness = Harness()
+    harness.open("low", priority=0)
+    harness.open("high", priority=1)
+    harness.send("a", "b", "c")
+
+    assert harness.out() == {"high": ["a1", "b2", "c3"]}
+
+
+def test_a_group_moves_to_a_consumer_that_takes_what_its_owner_does_not() -> None:
+    harness = Harness()
+    harness.open("red", selector=Kind("red"))
+    harness.send("a", kind="red")
+    assert harness.out() == {"red": ["a1"]}
+    harness.open("blue", selector=Kind("blue"))
+
+    harness.send("a", kind="blue")
+
+    assert harness.out() == {"blue": ["a2"]}
+
+
+def test_a_message_that_comes_back_goes_to_its_owner_again() -> None:
+    harness = Harness()
+    one = harness.open("one")
+    two = harness.open("two")
+    harness.send("a")
+    ((name, _),) = harness.out().items()
+    owner = one if name == "one" else two
+
+    entry = owner.take_one(1)
+    assert entry is not None
+    harness.queue.give_back(entry)
+
+    assert harness.out() == {name: ["a1"]}
+
+
+def subscriptions(count: int) -> list[Subscription]:
+    return [Subscription(f"s{number}", Outlet(), AckMode.RANGE, 10) for number in range(count)]
+
+
+def test_of_too_many_groups_the_one_unused_for_longest_is_forgotten() -> None:
+    groups = Groups(groups_max=3)
+    takers = subscriptions(1)
+    for name in ("a", "b", "c"):
+        groups.owner(name, 0, takers, takers)
+    groups.done("b")
+    groups.done("c")
+    groups.owner("b", 0, takers, takers)
+    groups.done("b")
+
+    groups.owner("d", 0, takers, takers)
+
+    assert owned(groups) == {"a", "b", "d"}, "a is in use, and b was used after c"
+
+
+def test_a_group_is_free_once_its_owner_is_gone() -> None:
+    groups = Groups()
+    one, other = takers = subscriptions(2)
+    for name in ("a", "b"):
+        groups.owner(name, 0, [one], [one])
+    groups.owner("c", 0, [other], [other])
+
+    waited = volatile_entry(Message(Destination(DestinationKind.QUEUE, "q"), "m", group_id="a"))
+    forgets = groups.leave(one, [waited])
+    assert owned(groups) == {"c"}
+    assert groups.owner("a", 0, takers[1:], takers[1:]) is other
+    assert owned(groups) == {"a", "c"}
+    at_once(forgets)
+
+    assert owned(groups) == {"a", "c"}
+    assert len(groups) == 2
+    assert groups._groups["a"].pending == 1, "what waited for one is placed anew"
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=200))
+def test_the_map_is_bounded_by_what_is_in_use(steps: list[tuple[int, bool]]) -> None:
+    groups = Groups(groups_max=5)
+    takers = subscriptions(3)
+    pending: dict[str, int] = {}
+    for number, is_done in steps:
+        name = f"g{number}"
+        if is_done and pending.get(name):
+            groups.done(name)
+            pending[name] -= 1
+        else:
+            groups.owner(name, 0, takers, takers)
+            pending[name] = pending.get(name, 0) + 1
+        in_use = {name for name, count in pending.items() if count}
+        assert in_use <= owned(groups)
+        assert len(groups) <= 5 + len(in_use)
+
+
+def test_a_group_that_was_closed_goes_to_who_is_idle() -> None:
+    """As in ActiveMQ, where consumers take turns."""
+    harness = Harness()
+    harness.open("one")
+    harness.send("g")
+    assert list(harness.out()) == ["one"]
+    harness.open("two")
+    harness.send("g")
+    assert list(harness.out()) == ["one"]
+    harness.send("g", sequence=-1)
+    assert list(harness.out()) == ["one"]
+    harness.send("g")
+    assert list(harness.out()) == ["two"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.sampled_from(["one", "end", "come", "go"]))))
+def test_a_new_group_goes_to_who_has_fewest_then_to_who_waited_longest(steps: list[tuple[int, int, str]]) -> None:
+    groups = Groups(groups_max=8)
+    rows = [subscriptions(3), subscriptions(2), [], []]
+    rows[2] = rows[0] + rows[1]
+    rows[3] = rows[2][::-1]
+    got: dict[Subscription, int] = {}
+    for turn, (number, row, what) in enumerate(steps, 1):
+        takers = rows[row]
+        if what == "come":
+            groups.forget_best()
+            takers += subscriptions(1)
+            continue
+        if what == "go":
+            if len(takers) > 1:
+                gone = takers[0]
+                got.pop(gone, None)
+                at_once(groups.leave(gone))
+                for each in rows:
+                    if gone in each and len(each) > 1:
+                        each.remove(gone)
+            continue
+        name = f"g{number}"
+        group = groups._groups.get(name)
+        has_owner = group is not None and group.owner in takers
+        fewest = min(takers, key=lambda each: (len(groups._owned.get(each, ())), got.get(each, 0)))
+        owner = groups.owner(name, -1 if what == "end" else 0, takers, takers)
+        groups.done(name)
+        if not has_owner:
+            assert owner is fewest
+            got[owner] = turn
+
+
+def test_not_all_of_very_many_consumers_are_looked_at_for_each_group() -> None:
+    groups = Groups(groups_max=3000)
+    takers = subscriptions(1000)
+    among = dict.fromkeys(takers)
+    for number in range(1000):
+        groups.owner(str(number), 0, among, takers)
+        groups.done(str(number))
+    before = groups.looked_at
+    for number in range(1000, 10_000):
+        groups.owner(str(number), -1, among, takers)
+        groups.done(str(number))
+    assert groups.looked_at - before < 10 * 9000
+    assert len(groups._line) <= 5 * 1000
+
+
+def test_who_leaves_is_not_counted_among_those_who_may_get_a_group() -> None:
+    groups = Groups()
+    takers = subscriptions(3)
+    for name in ("a", "b", "c"):
+        groups.owner(name, 0, takers, takers)
+    at_once(groups.leave(takers.pop(0)))
+    assert groups.owner("d", 0, takers, takers) is takers[0]

@@ -1,0 +1,69 @@
+"""Which destinations send on what they are sent, and where to."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandemmq.broker.core import virtual_destinations
+from tandemmq.broker.core.selector import compile_selector
+from tandemmq.broker.core.topics.virtual_topics import VirtualTopics
+from tandemmq.broker.core.virtual_destinations import Composite, Forward, Mirrored, VirtualDestinations, VirtualTopic
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+
+QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
+
+
+def queue(name: str) -> Destination:
+    return Destination(QUEUE, name)
+
+
+def message(**properties: str) -> Message:
+    return Message(queue("a"), "m", b"", properties=dict(properties))
+
+
+def test_the_most_specific_entry_holds_for_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(virtual_destinations, "REMEMBERED_MAX", 2)
+    wide, narrow = Composite(QUEUE, "A.>", (Forward(queue("x")),)), Composite(QUEUE, "A.B", (Forward(queue("y")),))
+    mirrored = Mirrored(">")
+    virtual = VirtualDestinations([wide, narrow], [mirrored])
+    for _ in range(2):
+        assert virtual.of(queue("A.B")) == (narrow, mirrored, False)
+        assert virtual.of(queue("A.C")) == (wide, mirrored, False)
+        assert virtual.of(Destination(TOPIC, "A.B")) == (None, None, False)
+        assert virtual.of(Destination(TOPIC, "VirtualTopic.A")) == (None, None, True)
+        assert virtual.of(Destination(DestinationKind.TEMP_QUEUE, "A.B")) == (None, None, False)
+    assert virtual.is_plain(Destination(TOPIC, "A.B"))
+    assert not virtual.is_plain(queue("B"))
+    assert VirtualDestinations().is_plain(queue("B"))
+
+
+@pytest.mark.parametrize(
+    ("forward_only", "when_not_matched", "kept"),
+    [
+        (True, False, [False, False]),
+        (False, False, [True, True]),
+        (True, True, [False, True]),
+        (False, True, [False, True]),
+    ],
+)
+def test_a_composite_keeps_what_it_is_said_to(forward_only: bool, when_not_matched: bool, kept: list[bool]) -> None:
+    red = Forward(queue("red"), compile_selector("colour = 'red'"))
+    composite = Composite(QUEUE, "a", (red,), forward_only, when_not_matched)
+    takers = [composite.takers(message(colour=colour)) for colour in ("red", "blue")]
+    assert takers == [[queue("red")], []]
+    assert [composite.keeps(each) for each in takers] == kept
+
+
+def test_virtual_topics_may_be_called_otherwise() -> None:
+    rules = (VirtualTopic("news.>", "For.*.", ".Q"), VirtualTopic(">", "All.", is_selector_aware=True))
+    virtual = VirtualTopics(rules)
+    there = [queue(name) for name in ("For.a.news.x.Q", "For.a.b.news.x.Q", "For.a.news.*.Q", "All.news.x", "All.y")]
+    for each in there:
+        virtual.know(each)
+    assert sorted(each.name for each in virtual.queues("news.x")) == ["All.news.x", "For.a.news.*.Q", "For.a.news.x.Q"]
+    assert [each.name for each in virtual.queues("y")] == ["All.y"]
+    assert virtual.is_selector_aware(queue("All.y"), "y")
+    assert not virtual.is_selector_aware(queue("For.a.news.x.Q"), "news.x")
+    assert virtual.needs_queue(queue("For.a.news.*.Q"))
+    virtual.forget(there[0])
+    assert there[0] not in virtual.queues("news.x")

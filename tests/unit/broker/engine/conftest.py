@@ -1,0 +1,335 @@
+"""An engine on a store in memory, with clients that remember what they were told. The loop's turns are hand-driven."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.commands import (
+    Abort,
+    Ack,
+    AckMode,
+    Begin,
+    ClientError,
+    Command,
+    Commit,
+    Connect,
+    Disconnect,
+    Nack,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
+from tandemmq.broker.core.containment import ERROR_OF_BROKER
+from tandemmq.broker.core.memory import Holder
+from tandemmq.broker.core.policies import DestinationPolicy, Policies
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.core.slices import Work, at_once
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.shared import Loop
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tests.support.store.memory_store import MemoryStore
+
+ORDERS = Destination(DestinationKind.QUEUE, "orders")
+PRICES = Destination(DestinationKind.TOPIC, "prices")
+DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
+
+
+class Delivered:
+    """A MESSAGE as the client saw it."""
+
+    def __init__(self, subscription: str, tag: int, message: Message, redelivered: bool) -> None:
+        self.subscription = subscription
+        self.tag = tag
+        self.message = message
+        self.body = message.body.decode()
+        self.redelivered = redelivered
+
+
+class RecordingSession:
+    """Remembers what the broker says, in order."""
+
+    survives_errors = False
+    can_pull = True
+
+    def __init__(self) -> None:
+        self.prefetches: list[tuple[str, int]] = []
+        self.events: list[Any] = []
+        self.errors: list[ClientError] = []
+        self.delivered: list[Delivered] = []
+        self.receipts: list[str] = []
+
+    def connected(self, command: Connect, session_id: str, user: str | None = None) -> None:
+        self.events.append(("connected", session_id))
+
+    def receipt(self, receipt: str) -> None:
+        self.events.append(("receipt", receipt))
+        self.receipts.append(receipt)
+
+    def deliver(self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode) -> None:
+        self.events.append(("message", message.body.decode()))
+        self.delivered.append(Delivered(subscription_id, tag, message, redeliveries > 0))
+
+    def fail(self, error: ClientError) -> None:
+        self.events.append(("error", error.message))
+        self.errors.append(error)
+
+    def tell_prefetch(self, subscription_id: str, prefetch: int) -> None:
+        self.prefetches.append((subscription_id, prefetch))
+
+    def close_consumer(self, subscription_id: str, error: ClientError) -> None:
+        self.events.append(("closed", subscription_id))
+        self.errors.append(error)
+
+
+class Client:
+    """A connection, and verbs in the words of a client."""
+
+    def __init__(self, harness: Harness, id: str) -> None:
+        self.id = id
+        self.peer = f"{id}:1"
+        self.client: Any = None
+        self.certificate = None
+        self.session = RecordingSession()
+        self.holder = Holder(harness.engine.memory)
+        self.has_space = True
+        self.is_held = False
+        self.is_closed = False
+        self.is_reading = True
+        self.engine = harness.engine
+        self._harness = harness
+        self.sequence = 0
+        self.engine.opened(self)
+
+    @property
+    def is_writable(self) -> bool:
+        return self.has_space and not self.holder.is_held_back
+
+    def touch(self) -> None:
+        assert not self.is_closed, "nobody speaks to a closed connection"
+
+    def close(self, after_flush: bool = True) -> None:
+        self.is_closed = True
+
+    def stop_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def handle(self, command: Command) -> None:
+        self.engine.handle(self, command)
+
+    def vanish(self) -> None:
+        """The socket is gone, and what it had open is over."""
+        self.is_closed = True
+        self.engine.closed(self)
+        self._harness.make_steps()
+
+    def connect(self, client_id: str | None = None) -> Client:
+        self.handle(Connect(client_id))
+        return self
+
+    def message(self, body: str, destination: Destination = ORDERS, **fields: Any) -> Message:
+        self.sequence += 1
+        fields.setdefault("persistent", True)
+        return Message(destination, f"{self.id}:1:1:{self.sequence}", body.encode(), **fields)
+
+    def send(
+        self,
+        body: str,
+        destination: Destination = ORDERS,
+        *,
+        receipt: str | None = None,
+        transaction: str | None = None,
+        **fields: Any,
+    ) -> None:
+        self.handle(Send(self.message(body, destination, **fields), transaction, receipt))
+
+    def subscribe(
+        self,
+        id: str = "s",
+        destination: Destination = ORDERS,
+        ack: AckMode = AckMode.INDIVIDUAL,
+        **options: Any,
+    ) -> None:
+        self.handle(Subscribe(id, destination, ack, **options))
+
+    def unsubscribe(self, id: str | None = "s", **options: Any) -> None:
+        self.handle(Unsubscribe(id, **options))
+
+    def ack(self, body: str, *, receipt: str | None = None, transaction: str | None = None) -> None:
+        found = self.last(body)
+        self.handle(Ack(found.subscription, found.tag, transaction, receipt))
+
+    def nack(self, body: str, *, receipt: str | None = None, transaction: str | None = None) -> None:
+        found = self.last(body)
+        self.handle(Nack(found.subscription, found.tag, transaction, receipt))
+
+    def begin(self, name: str = "t", receipt: str | None = None) -> None:
+        self.handle(Begin(name, receipt))
+
+    def commit(self, name: str = "t", receipt: str | None = None) -> None:
+        self.handle(Commit(name, receipt))
+
+    def abort(self, name: str = "t", receipt: str | None = None) -> None:
+        self.handle(Abort(name, receipt))
+
+    def disconnect(self, receipt: str | None = None) -> None:
+        self.handle(Disconnect(receipt))
+
+    def last(self, body: str) -> Delivered:
+        return next(each for each in reversed(self.session.delivered) if each.body == body)
+
+    @property
+    def bodies(self) -> list[str]:
+        return [each.body for each in self.session.delivered]
+
+    @property
+    def is_connected(self) -> bool:
+        return any(what == "connected" for what, *_ in self.session.events)
+
+    @property
+    def receipts(self) -> list[str]:
+        return self.session.receipts
+
+    @property
+    def errors(self) -> list[str]:
+        return [error.message for error in self.session.errors]
+
+
+@pytest.fixture(autouse=True)
+def nothing_but_messages_takes_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that tests can say how many messages fit."""
+    monkeypatch.setattr("tandemmq.broker.engine.clients.CONNECTION_BYTES", 0)
+    monkeypatch.setattr("tandemmq.broker.engine.subscribe.SUBSCRIPTION_BYTES", 0)
+    monkeypatch.setattr("tandemmq.broker.core.destinations.DESTINATION_BYTES", 0)
+
+
+class Harness:
+    """Engine, store and the turns of a loop. ``turn`` runs until nothing is left to do, ``wait`` lets time pass."""
+
+    def __init__(self, settings: EngineSettings, policies: Policies | None = None, advisor: Any = None) -> None:
+        self.now = 1_000
+        self.policies = policies
+        self.advisor = advisor
+        self._numbers = count()
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._soon: deque[Callable[[], None]] = deque()
+        self._works: deque[Work[None]] = deque()
+        self.drained = 0
+        self.store = MemoryStore(self._soon.append)
+        self.settings = settings
+        self.clients = 0
+        self.engine = self._new_engine()
+
+    def _new_engine(self) -> Engine:
+        engine = Engine(
+            self.store,
+            self.settings,
+            Loop(lambda: self.now, self._call_later, self._start),
+            on_drained=self._on_drained,
+            policies=self.policies,
+            advisor=self.advisor,
+        )
+        self.store.start(engine)
+        return engine
+
+    def _start(self, work: Work[None]) -> None:
+        """A step of ``work`` in each turn."""
+
+        self._works.append(work)
+        self._soon.append(self._step)
+
+    def _step(self) -> None:
+        if self._works:
+            work = self._works.popleft()
+            if next(work, self) is None:
+                self._start(work)
+
+    def make_steps(self) -> None:
+        """All that was begun comes to its end, and nothing else happens."""
+        while self._works:
+            self._step()
+
+    def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        heappush(self._later, (self.now + seconds * 1000, next(self._numbers), function))
+
+    def wait(self, seconds: float) -> None:
+        """Timers run when they are due, and the engine's clock once a second."""
+        end = self.now + round(seconds * 1000)
+        while self.now < end:
+            second = min((self.now // 1000 + 1) * 1000, end)
+            while self._later and self._later[0][0] <= second:
+                due, _, function = heappop(self._later)
+                self.now = max(self.now, round(due))
+                function()
+                self.turn()
+            self.now = second
+            if second % 1000 == 0:
+                self.engine.tick(second)
+                self.turn()
+
+    def _on_drained(self) -> None:
+        self.drained += 1
+
+    def fail_over(self, *, is_sudden: bool = False) -> None:
+        """Another engine on the same store, as after a promotion. ``is_sudden``: what was on its way is stored, and
+        told to nobody."""
+        if is_sudden:
+            self.store.start(self.engine)
+        self.turn()
+        self.engine = self._new_engine()
+
+    def turn(self) -> None:
+        while self._soon:
+            self._soon.popleft()()
+
+    def client(self, client_id: str | None = None) -> Client:
+        self.clients += 1
+        return Client(self, f"ID:test-1-{self.clients}").connect(client_id)
+
+    def figures(self, name: str = "orders") -> dict[str, int]:
+        found: dict[str, int] = next(
+            each for each in at_once(self.engine.statistics())["queues"] if each["name"] == name
+        )
+        return found
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found: dict[str, int] = at_once(self.engine.statistics())["counts"]
+        return found
+
+    def stored(self) -> int:
+        return sum(owner.count for owner in self.store.owners())
+
+
+@pytest.fixture(autouse=True)
+def nothing_contained(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """An error that the broker keeps from others is one all the same: tests that make some are marked."""
+    yield
+    if request.node.get_closest_marker("contains_errors") is None:
+        found = [record for record in caplog.get_records("call") if ERROR_OF_BROKER in record.getMessage()]
+        assert not found, found[0].exc_text or found[0].getMessage()
+
+
+@pytest.fixture
+def make_harness() -> Callable[..., Harness]:
+    def make(policy: DestinationPolicy | Policies | None = None, advisor: Any = None, **settings: Any) -> Harness:
+        policies = Policies((), policy) if isinstance(policy, DestinationPolicy) else policy
+        return Harness(EngineSettings(**settings), policies, advisor)
+
+    return make
+
+
+@pytest.fixture
+def harness(make_harness: Callable[..., Harness]) -> Iterator[Harness]:
+    """When the test is over, what the engine counts is what the store holds."""
+    harness = make_harness()
+    yield harness
+    harness.turn()

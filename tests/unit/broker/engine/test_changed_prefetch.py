@@ -1,0 +1,148 @@
+"""A prefetch that a policy changes while consumers are on holds for those whose clients chose none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core import slices
+from tandemmq.broker.core.commands import AckMode, Pull, SetPrefetch
+from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEntry
+from tandemmq.store.records.message import Destination, DestinationKind
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, Harness
+
+
+def policies(orders: int = 2, others: int = 3) -> Policies:
+    entry = PolicyEntry(DestinationKind.QUEUE, "orders", DestinationPolicy(queue_prefetch=orders))
+    return Policies([entry], DestinationPolicy(queue_prefetch=others, topic_prefetch=others, durable_topic_prefetch=2))
+
+
+@pytest.fixture
+def harness(make_harness: Any) -> Harness:
+    harness: Harness = make_harness(policies())
+    sender = harness.client()
+    for number in range(9):
+        sender.send(str(number))
+    harness.turn()
+    return harness
+
+
+def change(harness: Harness, to: Policies) -> None:
+    assert harness.policies is not None
+    harness.policies.take_prefetches(to)
+    harness.engine.take_prefetches()
+    harness.turn()
+
+
+@pytest.mark.parametrize("asked", [None, 1000])
+def test_more_is_given_at_once_and_the_client_is_told(harness: Harness, asked: int | None) -> None:
+    client = harness.client()
+    client.subscribe(prefetch=asked)
+    assert client.bodies == ["0", "1"]
+    client.session.prefetches.clear()
+    change(harness, policies(orders=5))
+    assert client.bodies == ["0", "1", "2", "3", "4"]
+    assert client.session.prefetches == [("s", 5)]
+
+
+def test_with_less_nothing_is_given_before_enough_is_acknowledged(harness: Harness) -> None:
+    client = harness.client()
+    client.subscribe(prefetch=1000)
+    change(harness, policies(orders=1))
+    client.ack("0")
+    harness.turn()
+    assert client.bodies == ["0", "1"]
+    client.ack("1")
+    harness.turn()
+    assert client.bodies == ["0", "1", "2"]
+
+
+def test_who_is_given_nothing_ahead_any_more_pulls_and_the_other_way_round(harness: Harness) -> None:
+    client = harness.client()
+    client.subscribe(prefetch=1000)
+    change(harness, policies(orders=0))
+    for body in ("0", "1"):
+        client.ack(body)
+    harness.turn()
+    assert client.bodies == ["0", "1"]
+    client.handle(Pull("s", 0))
+    harness.turn()
+    assert client.bodies == ["0", "1", "2"]
+    change(harness, policies(orders=3))
+    assert client.bodies == ["0", "1", "2", "3", "4"]
+
+
+def test_a_client_that_cannot_pull_is_told_nothing_and_has_one_at_least(harness: Harness) -> None:
+    client = harness.client()
+    client.session.can_pull = False
+    client.subscribe()
+    change(harness, policies(orders=0))
+    for body in ("0", "1"):
+        client.ack(body)
+    harness.turn()
+    assert client.bodies == ["0", "1", "2"]
+    assert client.session.prefetches == []
+
+
+@pytest.mark.parametrize("how", ["at subscribe", "later"])
+def test_what_a_client_chose_itself_stays(harness: Harness, how: str) -> None:
+    client = harness.client()
+    client.subscribe(prefetch=4 if how == "at subscribe" else None)
+    if how == "later":
+        client.handle(SetPrefetch("s", 4))
+    harness.turn()
+    change(harness, policies(orders=7))
+    assert client.bodies == ["0", "1", "2", "3"]
+    assert client.session.prefetches == []
+
+
+def test_an_entry_that_was_not_there_at_the_start_changes_nothing(harness: Harness) -> None:
+    client = harness.client()
+    client.subscribe()
+    change(harness, Policies((), DestinationPolicy(queue_prefetch=9)))
+    assert client.bodies == ["0", "1"]
+    other = Destination(DestinationKind.QUEUE, "other")
+    client.subscribe("o", other)
+    assert next(each.prefetch for each in client.client.subscriptions.values() if each.id == "o") == 9
+
+
+def test_topics_durable_ones_and_browsers_change_as_well(make_harness: Any) -> None:
+    harness: Harness = make_harness(policies())
+    client = harness.client("c")
+    client.session.nothing = lambda subscription_id: None  # type: ignore[attr-defined]
+    client.subscribe("t", PRICES)
+    client.subscribe("d", PRICES, durable_name="d")
+    client.subscribe("b", ORDERS, is_browser=True)
+    harness.turn()
+    assert [each.prefetch for each in client.client.subscriptions.values()] == [3, 2, 500]
+    sender = harness.client()
+    for number in range(9):
+        sender.send(str(number), PRICES)
+    harness.turn()
+    assert [each.subscription for each in client.session.delivered].count("t") == 3
+    new = DestinationPolicy(topic_prefetch=5, durable_topic_prefetch=6)
+    browsers = PolicyEntry(DestinationKind.QUEUE, "orders", DestinationPolicy(queue_browser_prefetch=7))
+    change(harness, Policies([browsers], new))
+    assert client.session.prefetches == [("t", 5), ("d", 6), ("b", 7)]
+    given = [each.subscription for each in client.session.delivered]
+    assert (given.count("t"), given.count("d")) == (5, 6)
+
+
+def test_very_many_consumers_are_told_in_steps(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "ITEMS", 8)
+    client = harness.client()
+    for number in range(40):
+        client.subscribe(str(number), Destination(DestinationKind.QUEUE, "other"), AckMode.AUTO)
+    harness.turn()
+    assert harness.policies is not None
+    harness.policies.take_prefetches(policies(others=4))
+    harness.engine.take_prefetches()
+    told = client.session.prefetches
+    before = len(told)
+    assert 0 < before <= 8
+    while harness._works:
+        harness._step()
+        assert len(told) - before <= 8
+        before = len(told)
+    assert len(told) == 40

@@ -1,0 +1,354 @@
+"""NACK, redelivery limits, expiry, and where it all ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandemmq.broker.core.commands import Ack, AckMode, Nack, Send, Undeliverable
+from tandemmq.broker.core.policies import DeadLetterStrategy, DestinationPolicy
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+
+DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Queue.orders")
+PRICES = Destination(DestinationKind.TOPIC, "prices")
+TOPIC_DLQ = Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices")
+
+
+def test_a_refused_message_is_a_dead_letter_at_once(harness):
+    client, sexton = harness.client(), harness.client()
+    client.subscribe(ack=AckMode.INDIVIDUAL)
+    for body in "abc":
+        client.send(body)
+    harness.turn()
+
+    client.nack("b", receipt="r")
+    assert client.receipts == []
+    harness.turn()
+    sexton.subscribe("d", DLQ)
+
+    assert client.receipts == ["r"]
+    assert harness.figures()["unacknowledged"] == 2
+    letter = sexton.session.delivered[0].message
+    assert letter.body == b"b"
+    assert letter.original_destination.name == "orders"
+    assert letter.message_id == client.last("b").message.message_id
+    assert letter.properties["dlqDeliveryFailureCause"] == "refused by NACK after 0 redeliveries"
+
+
+@pytest.mark.parametrize("stomp_nack", ["dlq", "requeue"])
+def test_with_the_mode_client_all_up_to_it_are_refused(make_harness, stomp_nack):
+    harness = make_harness(stomp_nack=stomp_nack)
+    client, sexton = harness.client(), harness.client()
+    client.subscribe(ack=AckMode.CLIENT)
+    for body in "abc":
+        client.send(body, persistent=body != "b")
+        harness.turn()
+
+    client.nack("b", receipt="r")
+    assert client.receipts == ([] if stomp_nack == "dlq" else ["r"])
+    harness.turn()
+    sexton.subscribe("d", DLQ)
+
+    assert client.receipts == ["r"]
+    assert client.bodies == ["a", "b", "c"] if stomp_nack == "dlq" else ["a", "b", "c", "a", "b"]
+    assert sexton.bodies == (["a"] if stomp_nack == "dlq" else [])
+    assert harness.figures()["unacknowledged"] == (1 if stomp_nack == "dlq" else 3)
+
+
+def test_dead_letters_that_are_refused_stay_with_who_did(harness):
+    client, sexton = harness.client(), harness.client()
+    client.subscribe(ack=AckMode.CLIENT)
+    for body in "abc":
+        client.send(body)
+    harness.turn()
+    client.nack("c")
+    harness.turn()
+    sexton.subscribe("d", DLQ, ack=AckMode.CLIENT)
+    assert sexton.bodies == ["a", "b", "c"], "in their order"
+    sexton.handle(Nack("d", 2, None, "r"))
+    assert sexton.receipts == ["r"]
+    assert list(sexton.client.subscriptions["d"].unacked) == [1, 2, 3]
+    sexton.handle(Ack("d", 3, None, "a"))
+    harness.turn()
+    assert sexton.receipts == ["r", "a"]
+
+
+def test_a_refused_non_persistent_message_is_dropped(harness):
+    client = harness.client()
+    client.subscribe()
+    client.send("a", persistent=False)
+
+    client.nack("a", receipt="r")
+    harness.turn()
+
+    assert client.receipts == ["r"]
+    assert harness.counts["messages"] == 0
+    assert harness.counts["memory_non_persistent_bytes"] == 0
+
+
+def test_with_requeue_a_refused_message_comes_again_until_the_limit(make_harness):
+    harness = make_harness(stomp_nack="requeue", maximum_redeliveries=2)
+    client, sexton = harness.client(), harness.client()
+    client.subscribe(prefetch=1)
+    sexton.subscribe("d", DLQ)
+    client.send("a")
+    client.send("b")
+    harness.turn()
+
+    for _ in range(3):
+        client.nack("a")
+        harness.turn()
+
+    assert client.bodies == ["a", "a", "a", "b"]
+    assert [each.redelivered for each in client.session.delivered] == [False, True, True, False]
+    assert sexton.bodies == ["a"]
+
+
+def test_lost_connections_do_not_count_towards_the_limit(make_harness):
+    harness = make_harness(stomp_nack="requeue", maximum_redeliveries=1)
+    harness.client().send("a")
+    harness.turn()
+    for _ in range(5):
+        client = harness.client()
+        client.subscribe()
+        assert client.bodies == ["a"]
+        client.vanish()
+    client = harness.client()
+    client.subscribe()
+
+    client.nack("a")
+
+    assert client.bodies == ["a", "a"]
+
+
+def test_a_dead_letter_does_not_die_again(harness):
+    client, other = harness.client(), harness.client()
+    client.send("a", DLQ)
+    client.subscribe("d", DLQ)
+    harness.turn()
+
+    client.nack("a", receipt="r")
+    harness.turn()
+    assert client.receipts == ["r"]
+    assert client.bodies == ["a"]
+    client.vanish()
+    other.subscribe("d", DLQ)
+
+    assert other.bodies == ["a"]
+    assert harness.stored() == 1
+
+
+def test_an_unknown_refusal_is_an_error_and_the_connection_stays(harness):
+    client = harness.client()
+    client.subscribe(ack=AckMode.AUTO)
+    client.send("a")
+    harness.turn()
+
+    client.nack("a")
+
+    assert client.errors == ["Unexpected NACK received for delivery 1 of subscription 's'"]
+    assert not client.is_closed
+
+
+@pytest.mark.parametrize("is_audited", [True, False])
+def test_what_two_durable_subscriptions_give_up_is_one_dead_letter_unless_asked_for(make_harness, is_audited):
+    harness = make_harness(DestinationPolicy(dead_letter=DeadLetterStrategy(enable_audit=is_audited)))
+    one, two, sexton = harness.client("one"), harness.client("two"), harness.client()
+    for each in (one, two):
+        each.subscribe("s", PRICES, durable_name="d")
+    for body in "ab":
+        one.send(body, PRICES)
+    harness.turn()
+
+    one.nack("a")
+    one.nack("b")
+    two.nack("b")
+    two.nack("a", receipt="r")
+    sexton.subscribe("d", TOPIC_DLQ)
+    harness.turn()
+
+    letters = [each.message for each in sexton.session.delivered]
+    assert [letter.body for letter in letters] == ([b"a", b"b"] if is_audited else [b"a", b"b", b"b", b"a"])
+    assert len({letter.message_id for letter in letters}) == len(letters)
+    assert two.receipts == ["r"]
+    assert harness.stored() == len(letters)
+
+
+def test_what_is_given_up_again_after_it_was_sent_again_is_a_dead_letter_again(harness):
+    one, sexton = harness.client("one"), harness.client()
+    one.subscribe("s", PRICES, durable_name="d")
+    one.handle(Send(Message(PRICES, "ID:kept:1:1:1", b"a", persistent=True)))
+    harness.turn()
+    one.nack("a")
+    harness.turn()
+    harness.fail_over()
+    one = harness.client("one")
+    one.subscribe("s", PRICES, durable_name="d")
+    one.handle(Send(Message(PRICES, "ID:other:1:1:1", b"a", persistent=True)))
+    harness.turn()
+    one.nack("a")
+    sexton = harness.client()
+    sexton.subscribe("d", TOPIC_DLQ)
+    harness.turn()
+    assert sexton.bodies == ["a", "a"]
+
+
+def test_each_durable_subscription_may_have_dead_letters_of_its_own(make_harness):
+    strategy = DeadLetterStrategy(destination_per_durable_subscriber=True, topic_suffix=".dead")
+    harness = make_harness(DestinationPolicy(dead_letter=strategy))
+    one, two, sexton = harness.client("one"), harness.client("two"), harness.client()
+    for each in (one, two):
+        each.subscribe("s", PRICES, durable_name="d")
+    one.send("a", PRICES)
+    harness.turn()
+
+    one.nack("a")
+    two.nack("a")
+    for client_id in ("one", "two"):
+        name = f"ActiveMQ.DLQ.Topic.prices.{client_id}:d.dead"
+        sexton.subscribe(client_id, Destination(DestinationKind.QUEUE, name))
+    harness.turn()
+    assert [each.subscription for each in sexton.session.delivered] == ["one", "two"]
+
+
+@pytest.mark.parametrize("is_persistent", [True, False])
+def test_dead_letters_may_be_sent_to_a_topic(make_harness, is_persistent):
+    strategy = DeadLetterStrategy(use_queue_for_queue_messages=False, process_non_persistent=True)
+    harness = make_harness(DestinationPolicy(dead_letter=strategy))
+    client, plain, keeper = harness.client(), harness.client(), harness.client("keeper")
+    dead = Destination(DestinationKind.TOPIC, DLQ.name)
+    client.subscribe(ack=AckMode.INDIVIDUAL)
+    plain.subscribe("p", dead, AckMode.AUTO)
+    client.send("a", persistent=is_persistent)
+    harness.turn()
+    client.nack("a", receipt="first")
+    assert plain.bodies == [] if is_persistent else ["a"]
+    harness.turn()
+    assert plain.bodies == ["a"]
+    assert client.receipts == ["first"]
+
+    keeper.subscribe("k", dead, durable_name="d")
+    client.send("b", persistent=is_persistent)
+    harness.turn()
+    client.nack("b", receipt="second")
+    harness.turn()
+    assert plain.bodies == ["a", "b"]
+    assert keeper.bodies == ["b"]
+    assert client.receipts == ["first", "second"]
+    assert harness.stored() == 1
+    keeper.ack("b")
+    harness.turn()
+    assert harness.stored() == 0
+
+
+def test_a_dead_letter_queue_by_another_name_has_no_dead_letters(make_harness):
+    strategy = DeadLetterStrategy(queue_prefix="DEAD.", expiration=1_000)
+    harness = make_harness(DestinationPolicy(dead_letter=strategy))
+    client = harness.client()
+    client.send("a", expiration=2_000)
+    harness.turn()
+    harness.now = 3_000
+    harness.engine.tick(harness.now)
+    harness.turn()
+    assert harness.figures("DEAD.orders")["messages"] == 1
+    harness.wait(3)
+    assert harness.stored() == 0
+
+
+def test_an_expired_message_is_a_dead_letter_when_it_would_be_delivered(harness):
+    client, sexton = harness.client(), harness.client()
+    client.send("a", expiration=2_000)
+    client.send("b", expiration=9_000)
+    client.send("c", expiration=2_000, persistent=False)
+    harness.turn()
+    harness.now = 2_000
+
+    client.subscribe()
+    harness.turn()
+    sexton.subscribe("d", DLQ)
+
+    assert client.bodies == ["b"]
+    letter = sexton.session.delivered[0].message
+    assert (letter.body, letter.expiration, letter.properties["originalExpiration"]) == (b"a", 0, 2_000)
+    assert harness.counts["expired_total"] == 2
+
+
+def test_expired_messages_are_cleared_away_without_a_consumer(harness):
+    client = harness.client()
+    for body in "abc":
+        client.send(body, expiration=2_000)
+    client.send("d")
+    harness.turn()
+
+    harness.engine.tick(1_999)
+    assert harness.figures()["messages"] == 4
+    harness.engine.tick(2_000)
+    harness.turn()
+
+    assert harness.figures()["messages"] == 1
+    assert harness.figures(DLQ.name)["messages"] == 3
+
+
+def test_a_tick_looks_at_a_bounded_number_of_messages(make_harness):
+    harness = make_harness(expiry_entries_per_tick=3)
+    client = harness.client()
+    for name in ("one", "two"):
+        for body in "abc":
+            client.send(body, Destination(DestinationKind.QUEUE, name), expiration=2_000)
+    harness.turn()
+
+    harness.engine.tick(3_000)
+    harness.turn()
+    assert harness.counts["expired_total"] == 3
+    harness.engine.tick(3_000)
+    harness.turn()
+    assert harness.counts["expired_total"] == 6
+
+
+def test_an_expired_dead_letter_is_gone(harness):
+    client = harness.client()
+    client.send("a", DLQ, expiration=2_000)
+    harness.turn()
+
+    harness.engine.tick(3_000)
+    harness.turn()
+
+    assert harness.stored() == 0
+
+
+def test_a_topic_subscriber_does_not_get_what_expired_while_it_waited(harness):
+    client = harness.client()
+    client.subscribe("s", PRICES, AckMode.AUTO)
+    client.has_space = False
+    client.send("a", PRICES, expiration=2_000)
+    client.send("b", PRICES)
+    harness.now = 3_000
+
+    client.has_space = True
+    harness.engine.writable(client)
+
+    assert client.bodies == ["b"]
+
+
+@pytest.mark.parametrize("ack", [AckMode.AUTO, AckMode.INDIVIDUAL])
+def test_what_cannot_be_told_is_a_dead_letter_and_the_next_one_comes(harness, ack):
+    client, sexton = harness.client(), harness.client()
+    deliver = client.session.deliver
+
+    def refuse(subscription, tag, message, redeliveries, mode):
+        if message.body == b"bad":
+            raise Undeliverable("a text body claims 5 bytes and has 2")
+        return deliver(subscription, tag, message, redeliveries, mode)
+
+    client.session.deliver = refuse
+    client.subscribe(ack=ack, prefetch=1)
+    for body in ("bad", "good"):
+        client.send(body)
+    harness.turn()
+    sexton.subscribe("d", DLQ)
+    harness.turn()
+    assert client.bodies == ["good"]
+    assert client.is_connected
+    assert sexton.bodies == ["bad"]
+    cause = sexton.session.delivered[0].message.properties["dlqDeliveryFailureCause"]
+    assert "a text body claims 5 bytes and has 2" in cause
+    assert harness.figures()["messages"] == (0 if ack is AckMode.AUTO else 1)

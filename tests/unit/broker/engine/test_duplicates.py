@@ -1,0 +1,126 @@
+"""A message that its producer sends again has its receipt again, and nobody is given it twice."""
+
+from __future__ import annotations
+
+from tandemmq.broker.core.commands import AckMode, Send
+from tandemmq.broker.core.policies import DestinationPolicy
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+
+ORDERS = Destination(DestinationKind.QUEUE, "orders")
+PRICES = Destination(DestinationKind.TOPIC, "prices")
+
+
+def numbered(number: int, body: str, destination: Destination = ORDERS, *, made_by_broker: bool = False) -> Message:
+    session = -1 if made_by_broker else 1
+    return Message(destination, f"ID:loader:{session}:1:{number}", body.encode(), persistent=True)
+
+
+def test_what_is_sent_again_after_a_failover_is_stored_once(harness):
+    client = harness.client()
+    for number in (1, 2, 3):
+        client.handle(Send(numbered(number, f"m{number}"), None, f"r{number}"))
+    harness.fail_over()
+    client = harness.client()
+    client.subscribe(ack=AckMode.INDIVIDUAL)
+    for number in (2, 3, 4):
+        client.handle(Send(numbered(number, f"m{number}"), None, f"r{number}"))
+    harness.turn()
+    assert client.receipts == ["r2", "r3", "r4"]
+    assert client.bodies == ["m1", "m2", "m3", "m4"]
+    assert harness.stored() == 4
+    assert harness.counts["duplicates_total"] == 2
+
+
+def test_two_copies_in_one_turn_are_one_message(harness):
+    client = harness.client()
+    client.handle(Send(numbered(1, "m"), None, "first"))
+    client.handle(Send(numbered(1, "m"), None, "second"))
+    harness.turn()
+    assert client.receipts == ["first", "second"]
+    assert harness.stored() == 1
+
+
+def test_a_message_that_was_acknowledged_does_not_come_back_with_its_copy(harness):
+    client = harness.client()
+    client.subscribe()
+    client.handle(Send(numbered(1, "m")))
+    harness.turn()
+    client.ack("m")
+    client.handle(Send(numbered(1, "m"), None, "again"))
+    harness.turn()
+    assert client.bodies == ["m"]
+    assert client.receipts == ["again"]
+    assert harness.stored() == 0
+
+
+def test_a_message_that_was_refused_may_come_again(make_harness):
+    harness = make_harness(DestinationPolicy(send_fail_if_no_space=True))
+    client = harness.client()
+    harness.store._bytes_max = 10
+    client.handle(Send(numbered(1, "m"), None, "refused"))
+    harness.store._bytes_max = 1 << 20
+    client.handle(Send(numbered(1, "m"), None, "taken"))
+    harness.turn()
+    assert (client.receipts, len(client.errors), harness.stored()) == (["taken"], 1, 1)
+
+
+def test_a_commit_that_is_sent_again_stores_nothing_twice(harness):
+    for receipt in ("first", "again"):
+        client = harness.client()
+        client.begin()
+        for number in (1, 2):
+            client.handle(Send(numbered(number, f"m{number}"), "t"))
+        client.commit(receipt=receipt)
+        harness.turn()
+        assert client.receipts == [receipt]
+        assert harness.stored() == 2
+        harness.fail_over()
+    client = harness.client()
+    client.subscribe()
+    harness.turn()
+    assert client.bodies == ["m1", "m2"]
+
+
+def test_a_commit_takes_what_is_new_in_it_message_by_message(harness):
+    client = harness.client()
+    client.subscribe(ack=AckMode.INDIVIDUAL)
+    client.handle(Send(numbered(2, "two")))
+    client.begin()
+    for number, body in ((1, "one"), (2, "two"), (3, "three")):
+        client.handle(Send(numbered(number, body), "t"))
+    client.commit(receipt="r")
+    harness.turn()
+    assert client.bodies == ["two", "one", "three"]
+    assert (client.receipts, harness.counts["duplicates_total"]) == (["r"], 1)
+
+
+def test_a_transaction_that_was_rolled_back_may_be_sent_again(harness):
+    client = harness.client()
+    for verb in (client.abort, client.commit):
+        client.begin()
+        client.handle(Send(numbered(1, "m"), "t"))
+        verb()
+    harness.turn()
+    assert (harness.stored(), harness.counts["duplicates_total"]) == (1, 0)
+
+
+def test_subscribers_of_a_topic_get_a_stored_message_once(harness):
+    durable = harness.client("c")
+    durable.subscribe("d", PRICES, durable_name="n")
+    plain, sender = harness.client(), harness.client()
+    plain.subscribe("p", PRICES, AckMode.AUTO)
+    harness.turn()
+    for receipt in ("first", "again"):
+        sender.handle(Send(numbered(1, "m", PRICES), None, receipt))
+        harness.turn()
+    assert durable.bodies == plain.bodies == ["m"]
+    assert sender.receipts == ["first", "again"]
+
+
+def test_ids_that_the_broker_made_are_not_compared(harness):
+    """They are never made again; were they audited, they would push out the producers that number their messages."""
+    client = harness.client()
+    for _ in range(2):
+        client.handle(Send(numbered(1, "m", made_by_broker=True)))
+    harness.turn()
+    assert harness.stored() == 2

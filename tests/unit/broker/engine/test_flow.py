@@ -1,0 +1,436 @@
+"""Flow control: producers wait for room, are told why, and lose nothing; nobody else waits with them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from tandemmq.broker.core.commands import AckMode, Begin, Commit, Disconnect, ErrorKind, Prepare, Send
+from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEntry
+from tandemmq.broker.engine import flow_control as flow
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.transactions import XaTransactionId
+
+ORDERS = Destination(DestinationKind.QUEUE, "orders")
+BILLS = Destination(DestinationKind.QUEUE, "bills")
+PRICES = Destination(DestinationKind.TOPIC, "prices")
+XA = XaTransactionId(1, b"g", b"b")
+NARROW = DestinationPolicy(memory_limit=1_000)
+
+
+def narrow(**fields) -> Policies:
+    """queue://orders takes one message that is only in memory, and bills have no limit."""
+    return Policies([PolicyEntry(DestinationKind.QUEUE, "orders", replace(NARROW, **fields))])
+
+
+@pytest.fixture
+def full(make_harness):
+    """A harness whose memory for orders is full."""
+    harness = make_harness(narrow())
+    harness.client().send("x" * 500, persistent=False)
+    return harness
+
+
+def blocked(harness) -> list[dict]:
+    return harness.engine.flow.blocked()
+
+
+def consume(harness):
+    client = harness.client()
+    client.subscribe("s", ORDERS, AckMode.AUTO)
+    return client
+
+
+def test_a_producer_waits_for_its_receipt_until_there_is_room(full):
+    producer = full.client()
+    producer.send("late", receipt="r", persistent=False)
+    full.wait(3)
+    assert (producer.receipts, producer.errors) == ([], [])
+    consumer = consume(full)
+    full.wait(0.2)
+    assert producer.receipts == ["r"]
+    assert consumer.bodies == ["x" * 500, "late"]
+    assert blocked(full) == []
+
+
+def test_status_tells_who_waits_for_which_limit_and_since_when(full):
+    producer = full.client("me")
+    producer.send("late", receipt="r", persistent=False)
+    full.wait(2)
+    producer.send("later", receipt="s", persistent=False)
+    (told,) = blocked(full)
+    assert told["producer"] == producer.id
+    assert (told["client_id"], told["peer"]) == ("me", producer.peer)
+    assert (told["destination"], told["limit"], told["of"]) == ("queue://orders", "memory_limit", "queue://orders")
+    assert told["since"] == told["limit_reached_since"] == "1970-01-01T00:00:01.000+00:00"
+    assert told["sends"] == 2
+    counts = full.counts
+    assert (counts["blocked_producers"], counts["sends_waiting"], counts["sends_delayed_total"]) == (1, 2, 2)
+    assert counts["sends_waiting_bytes"] == told["bytes"] > 0
+
+
+def test_it_is_warned_of_a_producer_as_often_as_its_policy_says(make_harness, caplog):
+    harness = make_harness(narrow(blocked_producer_warning_interval=10_000))
+    producer = harness.client()
+    producer.send("x" * 500, persistent=False)
+    with caplog.at_level(logging.WARNING, "tandemmq.broker.engine.flow_control"):
+        producer.send("late", persistent=False)
+        harness.wait(25)
+    assert len(caplog.records) == 3
+    assert "memory_limit of queue://orders" in caplog.text
+    assert producer.id in caplog.text
+
+
+def test_nobody_is_warned_where_the_policy_wants_none(make_harness, caplog):
+    harness = make_harness(narrow(blocked_producer_warning_interval=0))
+    producer = harness.client()
+    producer.send("x" * 500, persistent=False)
+    producer.send("late", persistent=False)
+    harness.wait(40)
+    assert caplog.records == []
+
+
+def test_what_has_room_goes_on_on_the_same_connection(full):
+    producer = full.client()
+    producer.send("late", receipt="r", persistent=False)
+    producer.send("elsewhere", BILLS, receipt="1", persistent=False)
+    producer.send("stored", receipt="2")
+    producer.send("to a topic", PRICES, receipt="3", persistent=False)
+    producer.subscribe("s", BILLS, receipt="4")
+    full.turn()
+    assert sorted(producer.receipts) == ["1", "2", "3", "4"]
+    assert producer.bodies == ["elsewhere"]
+
+
+def test_what_has_room_in_one_place_waits_for_room_in_the_next(make_harness):
+    harness = make_harness(NARROW)
+    other = Destination(DestinationKind.QUEUE, "other")
+    for each in (ORDERS, other):
+        harness.client().send("x" * 500, each, persistent=False)
+    producer = harness.client()
+    producer.send("late", Destination(DestinationKind.QUEUE, "orders,other"), receipt="r", persistent=False)
+    assert [each["of"] for each in blocked(harness)] == ["queue://orders"]
+    consumer = consume(harness)
+    harness.wait(0.2)
+    assert [each["of"] for each in blocked(harness)] == ["queue://other"]
+    assert producer.receipts == []
+    harness.client().subscribe("o", other, AckMode.AUTO)
+    harness.wait(0.2)
+    assert producer.receipts == ["r"]
+    assert consumer.bodies == ["x" * 500, "late"]
+
+
+def test_first_come_first_served(full):
+    one, two = full.client(), full.client()
+    one.send("1", persistent=False)
+    two.send("2", persistent=False)
+    one.send("3", persistent=False)
+    consumer = consume(full)
+    two.send("4", persistent=False)
+    full.wait(1)
+    assert consumer.bodies == ["x" * 500, "1", "2", "3", "4"]
+
+
+def test_a_consumers_window_leaves_room_for_what_is_only_in_memory(make_harness):
+    harness = make_harness(DestinationPolicy(memory_limit=10_000))
+    producer = harness.client()
+    for number in range(20):
+        producer.send("x" * 1000, receipt=str(number))
+    harness.turn()
+    assert len(producer.receipts) == 20
+    assert harness.counts["memory_stored_bytes"] < 10_000
+    producer.send("volatile", receipt="v", persistent=False)
+    assert "v" in producer.receipts
+
+
+def test_a_durable_subscription_counts_in_the_memory_of_its_topic(make_harness):
+    harness = make_harness(NARROW)
+    durable = harness.client("me")
+    durable.subscribe("s", PRICES, durable_name="d")
+    harness.turn()
+    durable.unsubscribe("s")
+    producer = harness.client()
+    producer.send("x" * 500, PRICES, persistent=False, receipt="1")
+    producer.send("late", PRICES, persistent=False, receipt="2")
+    assert producer.receipts == ["1"]
+    durable.subscribe("s", PRICES, AckMode.AUTO, durable_name="d")
+    harness.wait(1)
+    assert producer.receipts == ["1", "2"]
+    assert durable.bodies == ["x" * 500, "late"]
+
+
+def test_sends_that_wait_do_not_fill_the_memory_that_they_wait_for(make_harness):
+    """What waits takes all of the budget, while nothing is in its queue any more."""
+    harness = make_harness(narrow(), memory_limit=4_000)
+    sender = harness.client()
+    for number in range(9):
+        sender.send(f"{number}".ljust(300), persistent=False, receipt=f"{number}")
+    assert harness.engine.memory.free == 0
+    consumer = consume(harness)
+    harness.wait(10)
+    assert [body.strip() for body in consumer.bodies] == [str(number) for number in range(9)]
+    assert harness.counts["sends_waiting"] == 0
+
+
+def test_who_fills_the_memory_leaves_as_much_to_others(make_harness):
+    harness = make_harness(memory_limit=10_000)
+    producer, other = harness.client(), harness.client()
+    sent = 0
+    while not blocked(harness):
+        producer.send("x" * 500, BILLS, persistent=False, receipt=f"b{sent}")
+        sent += 1
+    assert len(producer.receipts) == sent - 1 == 5, "half of it"
+    for number in range(2):
+        other.send("y" * 500, ORDERS, persistent=False, receipt=f"o{number}")
+    assert other.receipts == ["o0", "o1"]
+    told = blocked(harness)
+    assert [(each["limit"], each["destination"]) for each in told] == [("memory_limit", "queue://bills")]
+    assert "fill the memory that is free" in told[0]["reason"]
+    consumer = harness.client()
+    consumer.subscribe("s", BILLS, AckMode.AUTO)
+    harness.wait(1)
+    assert len(producer.receipts) == len(consumer.bodies) == sent
+
+
+# ---- sends that fail
+
+
+def test_a_send_that_must_not_wait_fails_with_the_limit(make_harness):
+    harness = make_harness(narrow(send_fail_if_no_space=True))
+    producer = harness.client()
+    producer.send("x" * 500, persistent=False)
+    producer.send("refused", receipt="r", persistent=False)
+    (error,) = producer.session.errors
+    assert (error.kind, error.receipt, error.is_fatal) == (ErrorKind.RESOURCE, "r", False)
+    assert "memory_limit is 1000 bytes" in error.detail
+    assert blocked(harness) == []
+
+
+def test_without_flow_control_a_send_fails(make_harness):
+    harness = make_harness(narrow(producer_flow_control=False))
+    producer = harness.client()
+    producer.send("x" * 500, persistent=False)
+    producer.send("refused", receipt="r", persistent=False)
+    assert len(producer.errors) == 1
+
+
+def test_a_send_fails_that_waited_too_long_with_since_when(make_harness):
+    harness = make_harness(narrow(send_fail_if_no_space_after_timeout=3_000))
+    producer = harness.client()
+    producer.send("x" * 500, persistent=False)
+    producer.send("late", receipt="r", persistent=False)
+    harness.wait(2)
+    producer.send("later", receipt="s", persistent=False)
+    assert producer.errors == []
+    harness.wait(1.5)
+    (error,) = producer.session.errors
+    assert (error.kind, error.receipt) == (ErrorKind.RESOURCE, "r")
+    assert "no room since 1970-01-01T00:00:01.000" in error.message
+    consumer = consume(harness)
+    harness.wait(0.5)
+    assert producer.receipts == ["s"]
+    assert consumer.bodies == ["x" * 500, "later"]
+
+
+def test_what_can_never_have_room_fails_at_once(make_harness):
+    harness = make_harness(memory_limit=1_000)
+    producer = harness.client()
+    producer.send("x" * 2_000, receipt="r", persistent=False)
+    assert len(producer.errors) == 1
+    assert blocked(harness) == []
+
+
+def test_beyond_the_bound_of_all_that_waits_a_send_fails(full, monkeypatch):
+    monkeypatch.setattr(flow, "BYTES_MAX_OF_ALL", 1_500)
+    producer = full.client()
+    for number in range(4):
+        producer.send(str(number), receipt=str(number), persistent=False)
+    assert len(producer.errors) == 2
+    assert full.counts["sends_waiting"] == 2
+
+
+# ---- who is not read any more
+
+
+def test_a_producer_that_waits_for_nothing_is_not_read_beyond_a_bound(full, monkeypatch):
+    monkeypatch.setattr(flow, "SENDS_MAX", 4)
+    producer = full.client()
+    for number in range(3):
+        producer.send(str(number), persistent=False)
+    assert producer.is_reading
+    producer.send("3", persistent=False)
+    assert not producer.is_reading
+    assert not blocked(full)[0]["is_read"]
+    consumer = consume(full)
+    full.wait(1)
+    assert producer.is_reading
+    assert consumer.bodies == ["x" * 500, "0", "1", "2", "3"]
+
+
+def test_many_bytes_are_a_bound_too(full):
+    producer = full.client()
+    producer.send("y" * (1 << 20), persistent=False)
+    assert not producer.is_reading
+
+
+# ---- the end of a connection
+
+
+def test_a_farewell_waits_behind_what_was_sent_before(full):
+    producer = full.client()
+    producer.send("late", persistent=False)
+    producer.handle(Disconnect("bye"))
+    full.wait(2)
+    assert producer.receipts == []
+    consumer = consume(full)
+    full.wait(1)
+    assert consumer.bodies == ["x" * 500, "late"]
+    assert producer.receipts == ["bye"]
+    assert producer.is_closed
+
+
+def test_a_lost_connection_keeps_what_nobody_waited_for_and_drops_what_is_sent_again(full):
+    producer = full.client()
+    producer.send("kept", persistent=False)
+    producer.send("sent again", receipt="r", persistent=False)
+    producer.vanish()
+    consumer = consume(full)
+    full.wait(1)
+    assert consumer.bodies == ["x" * 500, "kept"]
+    assert full.counts["sends_waiting"] == full.counts["sends_waiting_bytes"] == 0
+
+
+def test_with_the_term_ends_what_waits(full):
+    producer = full.client()
+    producer.send("never", persistent=False)
+    producer.vanish()
+    consumer = consume(full)
+    full.engine.end()
+    full.wait(5)
+    assert consumer.bodies == ["x" * 500]
+    assert blocked(full) == []
+    assert full._later == [], "nobody looks any more"
+
+
+# ---- a full store
+
+
+@pytest.fixture
+def stuffed(harness):
+    """A harness whose store takes nothing, until ``bytes_max`` is put back."""
+    client = harness.client()
+    client.send("stored")
+    harness.turn()
+    harness.store._bytes_max = harness.store.bytes
+    yield harness
+    harness.store._bytes_max = 1 << 20
+
+
+def give_space(harness) -> None:
+    harness.store._bytes_max = 1 << 20
+    harness.wait(1)
+
+
+def test_a_producer_waits_for_a_full_store(stuffed):
+    producer = stuffed.client()
+    producer.send("late", receipt="r")
+    stuffed.wait(5)
+    assert (producer.receipts, producer.errors, stuffed.stored()) == ([], [], 1)
+    (told,) = blocked(stuffed)
+    assert (told["limit"], told["of"]) == ("store", "the broker")
+    assert "bytes_max" in told["reason"]
+    give_space(stuffed)
+    assert producer.receipts == ["r"]
+    assert stuffed.stored() == 2
+
+
+def test_what_needs_no_store_does_not_wait_behind_what_does(stuffed):
+    producer = stuffed.client()
+    producer.send("late", receipt="r")
+    producer.send("volatile", persistent=False, receipt="1")
+    producer.send("nobody keeps it", PRICES, receipt="2")
+    assert producer.receipts == ["1", "2"]
+
+
+def test_a_transaction_waits_in_order_and_holds_up_no_other(stuffed):
+    producer = stuffed.client()
+    producer.begin("t")
+    producer.send("a", transaction="t", receipt="1")
+    producer.send("b", transaction="t", receipt="2")
+    producer.commit("t", receipt="3")
+    producer.begin("other")
+    producer.send("volatile", transaction="other", persistent=False)
+    producer.commit("other", receipt="4")
+    stuffed.turn()
+    assert producer.receipts == ["4"]
+    give_space(stuffed)
+    assert producer.receipts == ["4", "1", "2", "3"]
+    assert stuffed.stored() == 3
+
+
+def test_a_transaction_does_not_overtake_what_its_client_sent_before(stuffed):
+    producer = stuffed.client()
+    producer.send("first")
+    stuffed.store._bytes_max = 1 << 20  # and nobody has looked yet
+    producer.begin()
+    producer.send("second", transaction="t")
+    producer.commit()
+    consumer = stuffed.client()
+    consumer.subscribe("s", ORDERS, AckMode.AUTO)
+    stuffed.wait(1)
+    assert consumer.bodies == ["stored", "first", "second"]
+
+
+def test_a_prepared_branch_is_committed_though_the_store_is_full(harness):
+    client = harness.client()
+    client.session.prepared = lambda receipt, is_read_only: None
+    client.handle(Begin(XA.key, xa=XA))
+    client.handle(Send(client.message("a"), XA.key))
+    client.handle(Prepare(XA.key, XA, "p"))
+    harness.turn()
+    harness.store._bytes_max = 0
+    client.handle(Commit(XA.key, "r", xa=XA, is_two_phase=True))
+    harness.turn()
+    assert (client.receipts, client.errors) == (["r"], [])
+
+
+def test_a_commit_waits_whose_messages_were_taken_when_there_was_room(harness):
+    producer = harness.client()
+    producer.begin("t")
+    producer.send("a", transaction="t")
+    bytes_max, harness.store._bytes_max = harness.store._bytes_max, 0
+    producer.commit("t", receipt="r")
+    harness.wait(2)
+    assert producer.receipts == []
+    harness.store._bytes_max = bytes_max
+    harness.wait(1)
+    assert producer.receipts == ["r"]
+    assert harness.stored() == 1
+
+
+def test_a_rollback_does_not_wait(stuffed):
+    producer = stuffed.client()
+    producer.begin("t")
+    producer.send("a", transaction="t", receipt="1")
+    producer.abort("t", receipt="2")
+    assert producer.receipts == ["1", "2"]
+    give_space(stuffed)
+    assert stuffed.stored() == 1
+
+
+def test_a_transaction_that_waited_too_long_is_rolled_back(make_harness):
+    harness = make_harness(DestinationPolicy(send_fail_if_no_space_after_timeout=2_000))
+    producer = harness.client()
+    producer.begin("t")
+    producer.send("a", transaction="t")
+    harness.store._bytes_max = 0
+    producer.commit("t", receipt="r")
+    harness.wait(3)
+    (error,) = producer.session.errors
+    assert (error.kind, error.receipt) == (ErrorKind.ROLLED_BACK, "r")
+    harness.store._bytes_max = 1 << 20
+    harness.wait(1)
+    assert (producer.receipts, harness.stored(), harness.counts["sends_waiting"]) == ([], 0, 0)
+    assert harness.counts["memory_transactions_bytes"] == 0

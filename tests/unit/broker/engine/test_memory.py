@@ -1,0 +1,232 @@
+"""One budget: what is held counts as long and as often as it is held, and who holds too much is held back."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.core.memory import HELD_BYTES_MIN
+from tandemmq.store.records.message import Destination, DestinationKind
+
+from .conftest import ORDERS, PRICES
+
+LARGE = "x" * 10_000
+MANY = 400
+
+
+def used(harness):
+    return harness.engine.memory.used
+
+
+def test_who_acknowledges_nothing_is_held_back_and_leaves_room_for_others(make_harness):
+    harness = make_harness(memory_limit=1_000_000)
+    greedy, sender, modest = harness.client(), harness.client(), harness.client()
+    greedy.subscribe("g", ack=AckMode.CLIENT, prefetch=MANY)
+    for _ in range(MANY):
+        sender.send(LARGE)
+        harness.turn()
+    held = len(greedy.bodies)
+    assert 40 < held < 60, "half of the budget"
+    assert used(harness) < 1_000_000
+    other = Destination(DestinationKind.QUEUE, "other")
+    modest.subscribe("m", other, AckMode.INDIVIDUAL)
+    for number in range(20):
+        sender.send(f"{number}", other)
+        harness.turn()
+        modest.ack(f"{number}")
+    harness.turn()
+    assert len(modest.bodies) == 20
+    (told,) = harness.engine.memory_holders.held_back()
+    assert (told["connection"], told["delivered"] > 400_000) == (greedy.id, True)
+    while len(greedy.bodies) < MANY:
+        before = len(greedy.bodies)
+        greedy.ack(LARGE)
+        harness.wait(1)
+        assert len(greedy.bodies) > before
+    greedy.ack(LARGE)
+    harness.wait(1)
+    assert (used(harness), harness.engine.memory_holders.held_back(), harness.stored()) == (0, [], 0)
+
+
+def test_who_is_held_back_goes_on_when_others_give_back(make_harness):
+    harness = make_harness(memory_limit=1_000_000)
+    first, second, sender = harness.client(), harness.client(), harness.client()
+    other = Destination(DestinationKind.QUEUE, "other")
+    first.subscribe("f", ack=AckMode.CLIENT, prefetch=MANY)
+    second.subscribe("s", other, AckMode.CLIENT, prefetch=MANY)
+    for _ in range(100):
+        sender.send(LARGE)
+        sender.send(LARGE, other)
+        harness.turn()
+    before = len(second.bodies)
+    assert before < 50
+    first.vanish()
+    harness.wait(2)
+    assert len(second.bodies) > before
+
+
+def test_a_returned_delivery_is_left_to_the_store_and_counts_as_delivered(make_harness):
+    harness = make_harness(memory_limit=100_000)
+    first = harness.client()
+    first.subscribe(ack=AckMode.CLIENT)
+    for number in range(9):
+        first.send(f"{number}" * 8_000)
+    harness.turn()
+    count = len(first.bodies)
+    assert 0 < count < 9
+    first.vanish()
+    harness.wait(2)
+    assert used(harness) < 10_000
+    second = harness.client()
+    second.subscribe(ack=AckMode.AUTO)
+    harness.turn()
+    assert [body[0] for body in second.bodies] == list("012345678")
+    assert [each.redelivered for each in second.session.delivered] == [True] * count + [False] * (9 - count)
+
+
+def test_of_a_topic_too(make_harness):
+    harness = make_harness(memory_limit=1_000_000)
+    greedy, sender = harness.client(), harness.client()
+    greedy.subscribe("g", PRICES, AckMode.CLIENT, prefetch=MANY)
+    for _ in range(MANY):
+        sender.send(LARGE, PRICES, persistent=False)
+    harness.turn()
+    assert 40 < len(greedy.bodies) < 60
+    assert used(harness) < 1_000_000
+    greedy.vanish()
+    harness.turn()
+    assert used(harness) == 0
+
+
+def test_a_little_is_given_however_little_is_left(make_harness):
+    harness = make_harness(memory_limit=1_000)
+    client = harness.client()
+    client.subscribe(ack=AckMode.CLIENT)
+    for number in range(HELD_BYTES_MIN // 2 // 600):
+        client.send(f"{number}")
+    harness.turn()
+    assert len(client.bodies) == HELD_BYTES_MIN // 2 // 600
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_what_many_hold_counts_once(make_harness, persistent):
+    harness = make_harness(memory_limit=1_000_000)
+    sender, reader = harness.client(), harness.client()
+    for number in range(20):
+        away = harness.client(f"c{number}")
+        away.subscribe("d", PRICES, AckMode.CLIENT, durable_name="d")
+        harness.turn()
+        away.vanish()
+    reader.subscribe("r", PRICES, AckMode.CLIENT)
+    for _ in range(10):
+        sender.send(LARGE, PRICES, persistent=persistent)
+    harness.turn()
+    assert 100_000 < used(harness) < 200_000
+    reader.vanish()
+    harness.turn()
+    assert 100_000 < used(harness) < 200_000
+    for number in range(20):
+        back = harness.client(f"c{number}")
+        back.subscribe("d", PRICES, AckMode.AUTO, durable_name="d")
+        harness.turn()
+        assert len(back.bodies) == 10
+    assert used(harness) == 0
+
+
+def test_parts_of_a_composite_share_their_body(make_harness):
+    harness = make_harness(memory_limit=1_000_000)
+    client = harness.client()
+    names = [f"part{number}" for number in range(50)]
+    client.send(LARGE, Destination(DestinationKind.QUEUE, ",".join(names)), persistent=False)
+    assert len(LARGE) < used(harness) < 5 * len(LARGE)
+    for name in names:
+        client.subscribe(name, Destination(DestinationKind.QUEUE, name), AckMode.AUTO)
+    harness.turn()
+    assert client.bodies == [LARGE] * 50
+    assert used(harness) == 0
+
+
+def test_what_is_acknowledged_in_a_transaction_is_held_until_its_end(make_harness):
+    harness = make_harness(memory_limit=1_000_000)
+    client, sender = harness.client(), harness.client()
+    client.subscribe("s", PRICES, AckMode.CLIENT)
+    client.subscribe("q", ORDERS, AckMode.CLIENT)
+    for destination in (PRICES, ORDERS):
+        sender.send(LARGE + str(destination), destination, persistent=False)
+    harness.turn()
+    held = used(harness)
+    client.begin()
+    for each in list(client.session.delivered):
+        client.ack(each.body, transaction="t")
+    assert used(harness) == held
+    client.abort()
+    assert used(harness) == held
+    client.begin()
+    for each in list(client.session.delivered):
+        client.ack(each.body, transaction="t")
+    client.commit()
+    harness.turn()
+    assert used(harness) == 0
+    assert client.client.holder.bytes == 0
+
+
+def test_connections_subscriptions_and_destinations_count(make_harness, monkeypatch):
+    monkeypatch.undo()
+    harness = make_harness(memory_limit=400_000)
+    harness.client()
+    before = used(harness)
+    client = harness.client()
+    assert used(harness) > before
+    count = 0
+    while not client.errors:
+        client.send("x", Destination(DestinationKind.TOPIC, f"t{count}"), persistent=False)
+        count += 1
+    assert "Destinations, subscriptions and connections fill their memory" in client.errors[0]
+    assert used(harness) < 300_000
+    count = len(client.errors)
+    for number in range(200):
+        client.subscribe(f"s{number}", Destination(DestinationKind.TOPIC, "t0"))
+    assert "Subscriptions fill the memory that is free" in client.errors[count]
+    client.vanish()
+    harness.turn()
+    assert harness.engine.memory.by_kind["state"] < 250_000
+
+
+def test_what_a_deleted_queue_had_given_out_is_held_for_nobody(make_harness):
+    harness = make_harness(memory_limit=1_000_000)
+    client = harness.client()
+    client.subscribe("s", Destination(DestinationKind.QUEUE, "o.>"), AckMode.CLIENT)
+    target = Destination(DestinationKind.QUEUE, "o.one")
+    for persistent in (True, False):
+        client.send(LARGE, target, persistent=persistent)
+    harness.turn()
+    assert client.holder.bytes > 2 * len(LARGE)
+    harness.engine._destinations.remove(harness.engine._destinations.queue(target))
+    harness.turn()
+    assert (client.holder.bytes, used(harness)) == (0, 0)
+
+
+def test_what_waits_for_a_subscription_is_given_back_though_its_topic_is_gone(make_harness):
+    harness = make_harness(memory_limit=1_000_000)
+    client = harness.client()
+    client.subscribe("s", Destination(DestinationKind.TOPIC, "p.>"), AckMode.CLIENT, prefetch=1)
+    target = Destination(DestinationKind.TOPIC, "p.one")
+    for _ in range(3):
+        client.send(LARGE, target, persistent=False)
+    harness.turn()
+    harness.engine._destinations.remove(harness.engine._destinations.topic(target))
+    harness.turn()
+    client.unsubscribe("s")
+    harness.turn()
+    assert (client.holder.bytes, used(harness)) == (0, 0)
+
+
+def test_what_can_never_have_room_is_told_so_and_logged(make_harness, caplog: pytest.LogCaptureFixture) -> None:
+    harness = make_harness(memory_limit=20_000)
+    client = harness.client()
+    client.send("x" * 30_000, persistent=False, receipt="r")
+    assert client.receipts == []
+    assert "30000 bytes" in client.errors[0]
+    assert "never has room" in client.errors[0]
+    assert "never has room" in caplog.text
+    assert client.is_connected

@@ -1,0 +1,251 @@
+"""What listeners are told of messages, consumers and limits, each where a policy asks for it, and nobody else."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.core.policies import DestinationPolicy
+from tandemmq.broker.protocols.openwire.advisories import Advisories
+from tandemmq.store.records.message import Destination, DestinationKind
+
+ORDERS = Destination(DestinationKind.QUEUE, "orders")
+PRICES = Destination(DestinationKind.TOPIC, "prices")
+
+
+def advisor() -> Advisories:
+    return Advisories(
+        "ID:advisories", lambda: 1_000, itertools.count(1), broker_id="ID:b", broker_name="b", broker_url="tcp://b:1"
+    )
+
+
+def listen(harness, name: str):
+    listener = harness.client()
+    listener.subscribe("l", Destination(DestinationKind.TOPIC, f"ActiveMQ.Advisory.{name}"), AckMode.AUTO)
+    return listener
+
+
+def advisories_of(listener) -> list[str]:
+    """The topics by their last words."""
+    return [each.message.destination.name.removeprefix("ActiveMQ.Advisory.") for each in listener.session.delivered]
+
+
+@pytest.fixture
+def build(make_harness):
+    def build(**policy):
+        return make_harness(DestinationPolicy(**policy), advisor())
+
+    return build
+
+
+def test_of_what_expired(build):
+    harness = build()
+    listener = listen(harness, "Expired.>")
+    client = harness.client()
+    client.send("old", expiration=1_500)
+    harness.turn()
+    assert advisories_of(listener) == []
+    harness.wait(2)
+    assert advisories_of(listener) == ["Expired.Queue.orders"]
+
+
+def test_of_a_dead_letter(build):
+    harness = build()
+    listener = listen(harness, "MessageDLQd.>")
+    client = harness.client()
+    client.subscribe()
+    client.send("bad")
+    harness.turn()
+    client.nack("bad")
+    harness.turn()
+    assert advisories_of(listener) == ["MessageDLQd.Queue.orders"]
+    properties = listener.session.delivered[0].message.properties
+    assert properties["orignalMessageId"] == client.last("bad").message.message_id
+
+
+def test_of_what_is_given_and_acknowledged_where_a_policy_asks_for_it(build):
+    harness = build(advisory_for_dispatched=True, advisory_for_consumed=True)
+    listener = listen(harness, "*.Queue.orders")
+    client = harness.client()
+    client.subscribe()
+    client.send("a")
+    harness.turn()
+    assert advisories_of(listener)[-1] == "MessageDispatched.Queue.orders"
+    client.ack("a")
+    assert advisories_of(listener)[-1] == "MessageConsumed.Queue.orders"
+    client.begin()
+    client.send("b")
+    harness.turn()
+    client.ack("b", transaction="t")
+    assert advisories_of(listener)[-1] == "MessageDispatched.Queue.orders"
+    client.commit()
+    assert advisories_of(listener)[-1] == "MessageConsumed.Queue.orders"
+    consumer = listener.session.delivered[-1].message.properties["consumerId"]
+    assert consumer.startswith(client.id)
+
+
+VIRTUAL = Destination(DestinationKind.TOPIC, "VirtualTopic.news")
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+@pytest.mark.parametrize("is_persistent", [True, False])
+@pytest.mark.parametrize("has_durable", [True, False])
+def test_of_each_message_that_arrives_also_in_the_virtual_topic_itself(build, is_persistent, is_committed, has_durable):
+    harness = build(advisory_for_delivery=True)
+    listener = listen(harness, "MessageDelivered.>")
+    client = harness.client("me")
+    client.subscribe("v", Destination(DestinationKind.QUEUE, "Consumer.a.VirtualTopic.news"))
+    if has_durable:
+        client.subscribe("d", VIRTUAL, durable_name="d")
+    harness.turn()
+    transaction = "t" if is_committed else None
+    if is_committed:
+        client.begin()
+    client.send("a", persistent=is_persistent, transaction=transaction)
+    client.send("b", VIRTUAL, persistent=is_persistent, transaction=transaction)
+    if is_committed:
+        client.commit()
+    harness.turn()
+    assert sorted(advisories_of(listener)) == [
+        "MessageDelivered.Queue.Consumer.a.VirtualTopic.news",
+        "MessageDelivered.Queue.orders",
+        "MessageDelivered.Topic.VirtualTopic.news",
+    ]
+
+
+def test_auto_takes_what_it_is_given(build):
+    harness = build(advisory_for_consumed=True)
+    listener = listen(harness, "MessageConsumed.>")
+    client = harness.client()
+    client.subscribe("s", ORDERS, AckMode.AUTO)
+    client.send("a", persistent=False)
+    assert advisories_of(listener) == ["MessageConsumed.Queue.orders"]
+
+
+def test_nothing_is_told_that_no_policy_asks_for(build):
+    harness = build()
+    listener = listen(harness, "Message*.>")
+    everything = listen(harness, "*.*.>")
+    client = harness.client()
+    client.subscribe()
+    client.send("a")
+    harness.turn()
+    client.ack("a")
+    client.send("b", PRICES, persistent=False)
+    assert advisories_of(listener) == []
+    assert not any(name.startswith(("Message", "NoConsumer")) for name in advisories_of(everything))
+
+
+def test_a_message_that_nobody_listens_to_is_told_whole(build):
+    harness = build(send_advisory_if_no_consumers=True)
+    listener = listen(harness, "NoConsumer.Topic.prices")
+    client = harness.client()
+    client.send("lost", PRICES, persistent=False)
+    client.send("persistent ones are not", PRICES, persistent=True)
+    assert listener.bodies == ["lost"]
+    client.subscribe("s", PRICES, AckMode.AUTO)
+    client.send("heard", PRICES, persistent=False)
+    assert listener.bodies == ["lost"]
+
+
+def test_a_message_to_a_queue_that_nobody_consumes_is_told_and_waits(build):
+    harness = build(send_advisory_if_no_consumers=True)
+    listener = listen(harness, "NoConsumer.Queue.orders")
+    client, consumer = harness.client(), harness.client()
+    client.send("waits", persistent=False)
+    client.send("persistent ones are not", persistent=True)
+    harness.turn()
+    assert listener.bodies == ["waits"]
+    consumer.subscribe()
+    client.send("heard", persistent=False)
+    harness.turn()
+    assert listener.bodies == ["waits"]
+    assert sorted(consumer.bodies) == ["heard", "persistent ones are not", "waits"]
+
+
+def test_of_what_a_slow_subscriber_loses(build):
+    harness = build(advisory_for_discarding_messages=True, pending_message_limit=1)
+    listener = listen(harness, "MessageDiscarded.>")
+    slow = harness.client()
+    slow.subscribe("s", PRICES, AckMode.AUTO)
+    slow.has_space = False
+    for body in "abc":
+        harness.client().send(body, PRICES)
+    assert advisories_of(listener) == ["MessageDiscarded.Topic.prices"] * 2
+    assert [each.message.properties["discardedCount"] for each in listener.session.delivered] == [1, 2]
+
+
+def test_what_slow_subscribers_lose_by_policy_is_one_dead_letter_and_told(build):
+    harness = build(pending_message_limit=1)
+    listener = listen(harness, "MessageDLQd.>")
+    for _ in range(2):
+        slow = harness.client()
+        slow.subscribe("s", PRICES, AckMode.AUTO)
+        slow.has_space = False
+    sender = harness.client()
+    for body in "abc":
+        sender.send(body, PRICES)
+    sender.send("gone for good", PRICES, persistent=False)
+    sender.send("last", PRICES)
+    harness.turn()
+    assert advisories_of(listener) == ["MessageDLQd.Topic.prices"] * 3
+    letters = harness.client()
+    letters.subscribe("d", Destination(DestinationKind.QUEUE, "ActiveMQ.DLQ.Topic.prices"))
+    assert letters.bodies == ["a", "b", "c"]
+
+
+def test_without_a_policy_what_a_slow_subscriber_loses_is_no_dead_letter(make_harness):
+    harness = make_harness(topic_pending_messages=1)
+    slow, sender = harness.client(), harness.client()
+    slow.subscribe("s", PRICES, AckMode.AUTO)
+    slow.has_space = False
+    for body in "abc":
+        sender.send(body, PRICES)
+    harness.turn()
+    assert harness.counts["dead_letters_total"] == 0
+
+
+def test_what_is_lost_while_the_store_is_full_is_no_dead_letter(build):
+    harness = build(pending_message_limit=1)
+    slow, sender = harness.client(), harness.client()
+    slow.subscribe("s", PRICES, AckMode.AUTO)
+    slow.has_space = False
+    harness.store._bytes_max = 0
+    for body in "abc":
+        sender.send(body, PRICES)
+    harness.turn()
+    assert harness.counts["dead_letters_total"] == 0
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_of_a_limit_that_is_reached_and_of_who_is_too_fast(build, asked):
+    harness = build(memory_limit=1_000, advisory_when_full=asked)
+    full, fast = listen(harness, "FULL.>"), listen(harness, "FastProducer.>")
+    client = harness.client()
+    for body in ("x" * 500, "late", "later"):
+        client.send(body, persistent=False)
+    assert advisories_of(full) == ["FULL.orders"] * asked
+    assert advisories_of(fast) == ["FastProducer.Queue.orders"] * asked
+    if asked:
+        properties = full.session.delivered[0].message.properties
+        assert properties["usageName"] == "memory_limit"
+        assert properties["usageCount"] >= 1_000
+
+
+def test_who_asks_for_the_master_is_told(build):
+    harness = build()
+    assert advisories_of(listen(harness, "MasterBroker")) == ["MasterBroker"]
+
+
+def test_of_a_durable_subscription_that_is_deleted(build):
+    harness = build()
+    client = harness.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    harness.turn()
+    client.unsubscribe("s")
+    listener = listen(harness, "Consumer.>")
+    client.unsubscribe(None, durable_name="d")
+    harness.turn()
+    assert advisories_of(listener) == ["Consumer.Topic.prices"]

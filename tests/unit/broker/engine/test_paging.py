@@ -1,0 +1,113 @@
+"""Queues longer than memory."""
+
+from __future__ import annotations
+
+from tandemmq.broker.core.commands import Ack, AckMode
+from tandemmq.store.records.message import Destination, DestinationKind
+
+SMALL = {"window_messages": 10, "page_messages": 4}
+
+
+def test_a_queue_longer_than_its_window_comes_out_whole_and_in_order(make_harness):
+    harness = make_harness(**SMALL)
+    sender, client = harness.client(), harness.client()
+    expected = [f"{number}" for number in range(100)]
+    for body in expected[:60]:
+        sender.send(body)
+    harness.turn()
+    assert harness.figures()["messages"] == 60
+    assert harness.counts["memory_stored_bytes"] < 12 * 1000
+
+    client.subscribe(prefetch=3)
+    for body in expected[60:]:
+        sender.send(body)
+        harness.turn()
+    acknowledged = 0
+    while harness.stored():
+        acknowledged += 1
+        client.handle(Ack("s", acknowledged))
+        harness.turn()
+
+    assert client.bodies == expected
+    assert harness.counts["memory_stored_bytes"] == 0
+
+
+def test_an_auto_consumer_drains_a_long_queue(make_harness):
+    harness = make_harness(**SMALL)
+    sender, client = harness.client(), harness.client()
+    expected = [f"{number}" for number in range(100)]
+    for body in expected:
+        sender.send(body)
+    harness.turn()
+
+    client.subscribe(ack=AckMode.AUTO)
+    harness.turn()
+
+    assert client.bodies == expected
+    assert harness.stored() == 0
+
+
+def test_after_a_failover_a_long_queue_comes_out_whole(make_harness):
+    harness = make_harness(**SMALL)
+    expected = [f"{number}" for number in range(50)]
+    sender = harness.client()
+    for body in expected:
+        sender.send(body)
+    harness.fail_over()
+    client = harness.client()
+    client.subscribe(ack=AckMode.AUTO)
+    harness.turn()
+
+    assert client.bodies == expected
+
+
+def test_with_memory_exhausted_by_others_a_queue_still_moves(make_harness):
+    harness = make_harness(memory_limit=5_000)
+    hog, client = harness.client(), harness.client()
+    hog.subscribe("h", prefetch=100)
+    for number in range(20):
+        hog.send(f"{number}" * 500)
+    harness.turn()
+    other = Destination(DestinationKind.QUEUE, "other")
+    expected = [f"{number}" for number in range(60)]
+    for body in expected:
+        hog.send(body, other)
+    harness.turn()
+
+    client.subscribe("s", other, AckMode.AUTO)
+    harness.turn()
+
+    assert client.bodies == expected
+
+
+def test_idle_queues_leave_their_messages_to_the_store_when_memory_is_scarce(make_harness):
+    harness = make_harness(memory_limit=10_000)
+    client = harness.client()
+    for body in "abcdefgh":
+        client.send(body)
+    client.send("np", persistent=False)
+    harness.turn()
+
+    harness.engine.tick(0)
+    assert harness.counts["memory_stored_bytes"] == 0
+    client.subscribe(ack=AckMode.AUTO)
+    harness.turn()
+
+    assert sorted(client.bodies) == ["a", "b", "c", "d", "e", "f", "g", "h", "np"]
+    assert [body for body in client.bodies if body != "np"] == list("abcdefgh")
+
+
+def test_a_batch_of_acknowledgements_larger_than_scarce_memory_allows_still_comes(make_harness):
+    harness = make_harness(memory_limit=1_000)
+    client = harness.client()
+    for number in range(80):
+        client.send(f"{number}")
+    harness.turn()
+    client.subscribe(ack=AckMode.CLIENT, prefetch=100)
+    harness.turn()
+
+    assert len(client.bodies) == 80
+    client.ack("79")
+    harness.turn()
+
+    assert harness.stored() == 0

@@ -1,0 +1,364 @@
+"""What policies say of destinations as a whole: how many there may be, how long unused ones stay, when messages come
+again, and how often it is looked for what has expired."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tandemmq.broker.core.commands import (
+    AckMode,
+    AddDestination,
+    AddProducer,
+    Begin,
+    ErrorKind,
+    Prepare,
+    Pull,
+    RemoveProducer,
+    Send,
+)
+from tandemmq.broker.core.policies import (
+    CLIENT_QUEUE_PREFETCH,
+    CLIENT_TOPIC_PREFETCH,
+    DestinationPolicy,
+    Policies,
+    PolicyEntry,
+    RedeliveryPolicy,
+)
+from tandemmq.broker.core.slices import at_once
+from tandemmq.broker.engine import acknowledge as acknowledger
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.transactions import XaTransactionId
+
+QUEUE, TOPIC = DestinationKind.QUEUE, DestinationKind.TOPIC
+ORDERS = Destination(QUEUE, "orders")
+PRICES = Destination(TOPIC, "prices")
+DLQ = Destination(QUEUE, "ActiveMQ.DLQ.Queue.orders")
+XA = XaTransactionId(1, b"g", b"b")
+
+
+def names(harness) -> list[str]:
+    told = at_once(harness.engine.statistics())
+    return [each["name"] for each in (*told["queues"], *told["topics"])]
+
+
+# ---- redelivery
+
+
+@pytest.fixture
+def again(make_harness):
+    """A harness where a refused message comes again after 2, 4 and 8 seconds, and then no more."""
+    redelivery = RedeliveryPolicy(
+        3, 2_000, 2_000, use_exponential_back_off=True, back_off_multiplier=2, maximum_redelivery_delay=8_000
+    )
+    return make_harness(DestinationPolicy(redelivery=redelivery), stomp_nack="requeue")
+
+
+def test_a_refused_message_comes_again_when_its_time_has_come(again):
+    client = again.client()
+    client.subscribe(prefetch=1)
+    client.send("a")
+    client.send("b")
+    again.turn()
+    client.nack("a", receipt="r")
+    assert client.receipts == ["r"]
+    assert client.bodies == ["a", "b"]
+    client.ack("b")
+    again.wait(1.9)
+    assert client.bodies == ["a", "b"]
+    assert again.figures()["messages"] == 1
+    again.wait(0.2)
+    assert client.bodies == ["a", "b", "a"]
+    client.nack("a")
+    again.wait(3.9)
+    assert client.bodies == ["a", "b", "a"]
+    again.wait(0.2)
+    client.nack("a")
+    again.wait(8.1)
+    client.nack("a")
+    again.turn()
+    assert client.bodies == ["a", "b", "a", "a", "a"]
+    assert again.figures(DLQ.name)["messages"] == 1
+
+
+def test_what_waits_to_come_again_survives_its_consumer_and_the_broker(again):
+    client = again.client()
+    client.subscribe()
+    client.send("a")
+    again.turn()
+    client.nack("a")
+    client.vanish()
+    other = again.client()
+    other.subscribe()
+    assert other.bodies == []
+    again.wait(3)
+    assert other.bodies == ["a"]
+    other.nack("a")
+    again.fail_over()
+    after = again.client()
+    after.subscribe()
+    again.turn()
+    assert after.bodies == ["a"]
+
+
+def test_what_waits_to_come_again_goes_with_its_queue(again):
+    client = again.client()
+    client.subscribe()
+    client.send("a", persistent=False)
+    client.nack("a")
+    client.unsubscribe()
+    queue = again.engine._destinations.by_name[ORDERS]
+    again.engine._destinations.remove(queue)
+    again.wait(3)
+    assert again.counts["memory_non_persistent_bytes"] == 0
+
+
+def test_beyond_a_bound_refused_messages_come_again_at_once(again, monkeypatch):
+    monkeypatch.setattr(acknowledger, "DELAYED_MAX", 1)
+    client = again.client()
+    client.subscribe()
+    for body in "ab":
+        client.send(body)
+    again.turn()
+    client.nack("a")
+    client.nack("b")
+    assert client.bodies == ["a", "b", "b"]
+
+
+# ---- how many
+
+
+def test_a_pattern_comes_to_so_many_destinations(make_harness):
+    harness = make_harness(Policies([PolicyEntry(QUEUE, "A.>", replace(DestinationPolicy(), max_destinations=2))]))
+    client = harness.client()
+    for name in ("A.1", "A.2", "B", "A.3", "A.1"):
+        client.send("x", Destination(QUEUE, name), receipt=name)
+    client.handle(AddDestination(Destination(QUEUE, "A.4"), "created"))
+    harness.turn()
+    assert client.receipts == ["A.1", "A.2", "B", "A.1"]
+    assert [error.kind for error in client.session.errors] == [ErrorKind.RESOURCE] * 2
+    assert "More than 2 destinations match A.>" in client.errors[0]
+
+
+def test_those_that_the_store_has_from_before_count(make_harness):
+    harness = make_harness(Policies([PolicyEntry(QUEUE, "A.>", replace(DestinationPolicy(), max_destinations=1))]))
+    harness.client().send("x", Destination(QUEUE, "A.1"))
+    harness.turn()
+    harness.fail_over()
+    client = harness.client()
+    client.send("x", Destination(QUEUE, "A.2"))
+    assert len(client.errors) == 1
+
+
+# ---- unused ones
+
+
+@pytest.fixture
+def tidy(make_harness):
+    """A harness where what was unused for ten seconds goes."""
+    return make_harness(DestinationPolicy(gc_inactive_destinations=True, inactive_timeout_before_gc=10_000))
+
+
+def test_what_nobody_uses_goes_and_may_come_again(tidy):
+    client = tidy.client()
+    client.send("a", receipt="1")
+    client.send("b", PRICES)
+    client.subscribe("s", ORDERS, AckMode.AUTO)
+    tidy.turn()
+    client.unsubscribe()
+    tidy.wait(9)
+    assert names(tidy) == ["orders", "prices"]
+    tidy.wait(3)
+    assert names(tidy) == []
+    assert tidy.store.owners() == []
+    assert tidy.counts["destinations_gone_idle_total"] == 2
+    client.send("c", receipt="2")
+    tidy.turn()
+    assert client.receipts == ["1", "2"]
+    assert tidy.figures()["messages"] == 1
+
+
+def test_what_is_used_stays(tidy):
+    client = tidy.client("me")
+    client.send("a")
+    client.subscribe("s", Destination(QUEUE, "consumed"))
+    client.subscribe("d", PRICES, durable_name="d")
+    client.handle(AddProducer("1:1", Destination(QUEUE, "produced")))
+    tidy.wait(60)
+    assert sorted(names(tidy)) == ["consumed", "orders", "prices", "produced"]
+    client.handle(RemoveProducer("1:1"))
+    tidy.wait(12)
+    assert sorted(names(tidy)) == ["consumed", "orders", "prices"]
+
+
+def test_what_is_sent_to_again_and_again_stays(tidy):
+    client = tidy.client()
+    for _ in range(5):
+        client.send("a", PRICES)
+        tidy.wait(9)
+    assert names(tidy) == ["prices"]
+    assert tidy.counts["destinations_gone_idle_total"] == 0
+
+
+def test_nothing_is_lost_that_is_sent_while_the_queue_is_about_to_go(tidy):
+    client = tidy.client()
+    client.subscribe("s", ORDERS, AckMode.AUTO)
+    client.unsubscribe()
+    tidy.wait(10)
+    assert names(tidy) == ["orders"]
+    tidy.now += 1_000
+    tidy.engine.tick(tidy.now)  # the mark is on its way
+    client.send("late", receipt="r")
+    tidy.turn()
+    assert client.receipts == ["r"]
+    assert tidy.figures()["messages"] == 1
+    assert tidy.stored() == 1
+
+
+def test_nothing_goes_while_a_prepared_branch_may_add_to_it(tidy):
+    client = tidy.client()
+    client.handle(Begin(XA.key, xa=XA))
+    client.handle(Send(client.message("a"), XA.key))
+    client.session.prepared = lambda receipt, is_read_only: None
+    client.handle(Prepare(XA.key, XA, "p"))
+    tidy.wait(60)
+    assert names(tidy) == ["orders"]
+
+
+def test_empty_ones_from_before_go_too(tidy):
+    client = tidy.client()
+    client.send("a")
+    client.subscribe("s", ORDERS, AckMode.AUTO)
+    tidy.turn()
+    assert tidy.stored() == 0
+    tidy.fail_over()
+    tidy.wait(15)
+    assert names(tidy) == []
+    assert tidy.store.owners() == []
+
+
+def test_without_a_policy_everything_stays(harness):
+    client = harness.client()
+    client.send("b", PRICES)
+    harness.wait(1_000)
+    assert names(harness) == ["prices"]
+
+
+# ---- what expired
+
+
+@pytest.mark.parametrize(("period", "seconds"), [(1_000, 2), (30_000, 30)])
+def test_what_expired_is_looked_for_as_often_as_the_policy_says(make_harness, period, seconds):
+    harness = make_harness(DestinationPolicy(expire_messages_period=period))
+    harness.client().send("a", expiration=1_500)
+    harness.turn()
+    harness.wait(seconds - 1.5)
+    assert harness.counts["expired_total"] == 0
+    harness.wait(1)
+    assert harness.counts["expired_total"] == 1
+
+
+def test_what_expired_may_stay_until_it_is_met(make_harness):
+    harness = make_harness(DestinationPolicy(expire_messages_period=0))
+    client = harness.client()
+    client.send("a", expiration=1_500)
+    harness.turn()
+    harness.wait(100)
+    assert harness.counts["expired_total"] == 0
+    client.subscribe()
+    harness.turn()
+    assert (client.bodies, harness.counts["expired_total"]) == ([], 1)
+
+
+# ---- priorities
+
+
+def test_a_durable_subscription_gives_the_highest_priority_first(make_harness):
+    harness = make_harness(DestinationPolicy(prioritized_messages=True))
+    client, sender = harness.client("me"), harness.client()
+    client.subscribe("s", PRICES, durable_name="d")
+    harness.turn()
+    client.vanish()
+    for priority in (4, 9, 0, 9, 4):
+        sender.send(str(priority), PRICES, priority=priority)
+    harness.turn()
+
+    harness.fail_over()
+    client = harness.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    harness.turn()
+
+    assert client.bodies == ["9", "9", "4", "4", "0"]
+
+
+def test_a_client_that_can_pull_hears_of_the_prefetch_that_holds(make_harness):
+    harness = make_harness(DestinationPolicy(queue_prefetch=0, topic_prefetch=7), prefetch_max=500)
+    client, other = harness.client(), harness.client()
+    client.subscribe("unsaid", prefetch=CLIENT_QUEUE_PREFETCH)
+    client.subscribe("said", prefetch=20)
+    client.subscribe("too much", prefetch=600)
+    client.subscribe("topic", Destination(DestinationKind.TOPIC, "t"), prefetch=CLIENT_TOPIC_PREFETCH)
+    assert client.session.prefetches == [("unsaid", 0), ("too much", 500), ("topic", 7)]
+    assert client.client.subscriptions["unsaid"].is_pull
+    other.session.can_pull = False
+    other.subscribe("s", prefetch=CLIENT_QUEUE_PREFETCH)
+    other.subscribe("own")
+    assert other.session.prefetches == []
+    assert [each.prefetch for each in other.client.subscriptions.values()] == [1, 1]
+
+
+def test_a_browser_that_pulls_sees_all(harness):
+    client, sender = harness.client(), harness.client()
+    client.session.nothings = nothings = []
+    client.session.nothing = nothings.append
+    for number in range(5):
+        sender.send(str(number))
+    harness.turn()
+    client.subscribe("b", ack=AckMode.RANGE, prefetch=0, is_browser=True)
+    harness.turn()
+    for number in range(5):
+        assert (client.bodies, nothings) == ([str(each) for each in range(number)], [])
+        client.handle(Pull("b", -1))
+        harness.turn()
+    assert client.bodies == [str(each) for each in range(5)]
+    client.handle(Pull("b", -1))
+    assert len(nothings) in (1, 2)
+    assert set(nothings) == {"b"}
+
+
+# ---- when a queue begins to give out
+
+
+def test_a_queue_waits_for_so_many_consumers_and_begins_anew_without_any(make_harness):
+    harness = make_harness(DestinationPolicy(consumers_before_dispatch_starts=2, time_before_dispatch_starts=10_000))
+    one, two = harness.client(), harness.client()
+    one.send("a")
+    one.subscribe()
+    harness.wait(5)
+    assert one.bodies == []
+    two.subscribe()
+    harness.turn()
+    assert one.bodies + two.bodies == ["a"]
+    one.unsubscribe()
+    two.unsubscribe()
+    harness.turn()
+    before = len(one.bodies)
+    one.subscribe()
+    harness.wait(5)
+    assert len(one.bodies) == before
+    harness.wait(6)
+    assert len(one.bodies) == before + 1
+
+
+@pytest.mark.parametrize(("consumers", "milliseconds", "seconds"), [(0, 3_000, 3), (5, 0, 1)])
+def test_a_queue_waits_no_longer_than_its_policy_says(make_harness, consumers, milliseconds, seconds):
+    policy = DestinationPolicy(consumers_before_dispatch_starts=consumers, time_before_dispatch_starts=milliseconds)
+    harness = make_harness(policy)
+    client = harness.client()
+    client.send("a")
+    client.subscribe()
+    harness.wait(seconds - 0.1)
+    assert client.bodies == []
+    harness.wait(0.1)
+    assert client.bodies == ["a"]

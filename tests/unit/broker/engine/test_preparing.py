@@ -1,0 +1,207 @@
+"""A delivery that takes long is made ready beside the loop: in its consumer's order, and lost for nobody who leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.store.records.message import Message
+from tests.unit.broker.engine.conftest import ORDERS, PRICES, Client, Harness, RecordingSession
+
+LONG = "long"
+
+
+class CarefulSession(RecordingSession):
+    """Says nothing that is LONG before it was made ready."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ready: set[str] = set()
+
+    def deliver(  # type: ignore[override]
+        self, subscription_id: str, tag: int, message: Message, redeliveries: int, ack_mode: AckMode
+    ) -> Callable[[], None] | None:
+        body = message.body.decode()
+        if body.startswith(LONG) and body not in self.ready:
+
+            def prepare() -> None:
+                if "wrong" in body:
+                    raise ValueError("of this message")
+                self.ready.add(body)
+
+            return prepare
+        super().deliver(subscription_id, tag, message, redeliveries, ack_mode)
+        return None
+
+
+class Threads:
+    """What is done beside the loop, when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], object], Callable[[], None]]] = []
+
+    def __call__(self, work: Callable[[], object], then: Callable[[], None]) -> None:
+        self.waiting.append((work, then))
+
+    def do(self) -> None:
+        work, then = self.waiting.pop(0)
+        work()
+        then()
+
+
+@pytest.fixture
+def threads() -> Threads:
+    return Threads()
+
+
+@pytest.fixture
+def harness(threads: Threads) -> Harness:
+    harness = Harness(EngineSettings())
+    harness.engine._dispatcher.preparing._in_thread = threads
+    return harness
+
+
+def client(harness: Harness, ack: AckMode = AckMode.INDIVIDUAL, destination: Any = ORDERS, **options: Any) -> Client:
+    made = harness.client()
+    made.session = made.client.session = CarefulSession()
+    made.subscribe(ack=ack, destination=destination, **options)
+    return made
+
+
+@pytest.mark.parametrize("destination", [ORDERS, PRICES])
+@pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
+def test_each_consumer_has_its_order_and_others_do_not_wait(
+    harness: Harness, threads: Threads, ack: AckMode, destination: Any
+) -> None:
+    one, other, sender = client(harness, ack, destination), client(harness, ack, PRICES), harness.client()
+    for body in ("a", "long 1", "b", "long 2", "c"):
+        sender.send(body, destination)
+    sender.send("aside", PRICES)
+    harness.turn()
+    assert one.bodies == ["a"]
+    assert one.is_held
+    assert other.bodies[-1:] == (["aside"] if destination == ORDERS else ["a"])
+    while threads.waiting:
+        threads.do()
+        one.engine.writable(one)
+    assert one.bodies[:5] == ["a", "long 1", "b", "long 2", "c"]
+    assert not one.is_held
+    harness.turn()
+    assert harness.stored() == (5 if ack is AckMode.INDIVIDUAL and destination == ORDERS else 0)
+
+
+@pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("how", ["unsubscribe", "vanish", "disconnect"])
+def test_who_leaves_meanwhile_leaves_it_to_the_next(
+    harness: Harness, threads: Threads, ack: AckMode, persistent: bool, how: str
+) -> None:
+    one, sender = client(harness, ack), harness.client()
+    for body in ("long 1", "b"):
+        sender.send(body, persistent=persistent)
+    harness.turn()
+    getattr(one, how)()
+    harness.turn()
+    other = client(harness, ack)
+    threads.do()
+    harness.turn()
+    threads.do()
+    harness.turn()
+    assert one.bodies == []
+    assert other.bodies in (["long 1", "b"], ["b", "long 1"])
+    assert [each.redelivered for each in other.session.delivered] == [ack is AckMode.INDIVIDUAL] * 2
+    if ack is AckMode.INDIVIDUAL:
+        other.ack("b")
+        other.ack("long 1")
+    harness.turn()
+    assert harness.stored() == 0
+    assert harness.figures()["messages"] == 0
+    assert harness.engine.memory.used == 0
+
+
+def test_what_cannot_be_made_ready_ends_one_connection(harness: Harness, threads: Threads) -> None:
+    one, sender = client(harness), harness.client()
+    sender.send("long and wrong")
+    harness.turn()
+    threads.do()
+    assert one.is_closed
+    one.vanish()
+    other = harness.client()
+    other.subscribe()
+    assert other.bodies == ["long and wrong"]
+
+
+def test_a_browser_hears_the_end_behind_the_last(harness: Harness, threads: Threads) -> None:
+    sender = harness.client()
+    sender.send("long 1", persistent=False)
+    one = harness.client()
+    one.session = one.client.session = CarefulSession()
+    one.session.nothing = lambda id: one.session.events.append("end")  # type: ignore[attr-defined]
+    one.subscribe(is_browser=True)
+    harness.turn()
+    assert one.session.events == []
+    threads.do()
+    harness.turn()
+    assert one.session.events == [("message", "long 1"), "end"]
+
+
+def test_after_the_term_nobody_is_told(harness: Harness, threads: Threads) -> None:
+    one, sender = client(harness), harness.client()
+    sender.send("long 1")
+    harness.turn()
+    harness.engine.end()
+    threads.do()
+    assert one.bodies == []
+
+
+@pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
+def test_what_waits_behind_goes_on_one_by_one_while_there_is_room(
+    harness: Harness, threads: Threads, ack: AckMode
+) -> None:
+    """A body that was inflated fills a client's socket for a while: were the next ones written meanwhile, the broker
+    would hold all of them, and hang up on who reads slowly."""
+    one, sender = client(harness, ack), harness.client()
+    for body in ("long 1", "long 2", "b", "long 3"):
+        sender.send(body)
+    harness.turn()
+    one.has_space = False  # what is said first fills it
+    threads.do()
+    assert one.bodies == ["long 1"]
+    assert threads.waiting == []
+    harness.turn()
+    assert one.bodies == ["long 1"]
+    one.has_space = True
+    one.engine.writable(one)
+    one.has_space = False
+    threads.do()
+    assert one.bodies == ["long 1", "long 2"]
+    sender.send("later")  # what comes meanwhile overtakes nothing
+    harness.turn()
+    one.has_space = True
+    one.engine.writable(one)
+    threads.do()
+    harness.turn()
+    assert one.bodies == ["long 1", "long 2", "b", "long 3", "later"]
+    assert not one.is_held
+
+
+@pytest.mark.parametrize("ack", [AckMode.INDIVIDUAL, AckMode.AUTO])
+def test_who_leaves_while_it_has_no_room_leaves_the_rest_to_the_next(
+    harness: Harness, threads: Threads, ack: AckMode
+) -> None:
+    one, sender = client(harness, ack), harness.client()
+    for body in ("long 1", "long 2", "b"):
+        sender.send(body)
+    harness.turn()
+    one.has_space = False
+    threads.do()
+    assert one.bodies == ["long 1"]
+    one.vanish()
+    harness.turn()
+    other = harness.client()
+    other.subscribe()
+    assert sorted(other.bodies) == (["b", "long 1", "long 2"] if ack is AckMode.INDIVIDUAL else ["b", "long 2"])

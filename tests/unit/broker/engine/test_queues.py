@@ -1,0 +1,310 @@
+"""Sending to and receiving from queues."""
+
+from __future__ import annotations
+
+from tandemmq.broker.core.commands import Ack, AckMode, AddDestination, Connect
+from tandemmq.broker.core.policies import DestinationPolicy
+from tandemmq.store.records.message import Destination, DestinationKind
+
+ORDERS = Destination(DestinationKind.QUEUE, "orders")
+
+
+def test_a_persistent_message_is_told_and_delivered_only_when_durable(harness):
+    client = harness.client()
+    client.subscribe(receipt="sub")
+    client.send("a", receipt="r")
+    assert client.session.events[1:] == [("receipt", "sub")]
+
+    harness.turn()
+
+    assert client.session.events[2:] == [("receipt", "r"), ("message", "a")]
+    assert harness.stored() == 1
+
+
+def test_a_non_persistent_message_is_told_and_delivered_at_once(harness):
+    client = harness.client()
+    client.subscribe()
+    client.send("a", receipt="r", persistent=False)
+
+    assert client.bodies == ["a"]
+    assert client.receipts == ["r"]
+    assert harness.stored() == 0
+
+
+def test_the_receipt_of_a_subscription_precedes_its_first_message(harness):
+    harness.client().send("a")
+    harness.turn()
+    client = harness.client()
+
+    client.subscribe(receipt="sub")
+
+    assert client.session.events[1:] == [("receipt", "sub"), ("message", "a")]
+
+
+def test_the_receipt_of_an_acknowledgement_comes_when_it_is_durable(harness):
+    client = harness.client()
+    client.subscribe()
+    client.send("a")
+    harness.turn()
+
+    client.ack("a", receipt="ack")
+    assert client.receipts == []
+    harness.turn()
+
+    assert client.receipts == ["ack"]
+    assert harness.stored() == 0
+
+
+def test_client_mode_acknowledges_all_up_to_the_one_named(harness):
+    client = harness.client()
+    client.subscribe(ack=AckMode.CLIENT)
+    for body in "abcd":
+        client.send(body)
+    harness.turn()
+
+    client.ack("c", receipt="r")
+    harness.turn()
+
+    assert client.receipts == ["r"]
+    assert harness.stored() == 1
+    assert harness.figures()["unacknowledged"] == 1
+
+
+def test_a_mixed_cumulative_acknowledgement_is_told_when_its_stored_part_is_durable(harness):
+    client = harness.client()
+    client.subscribe(ack=AckMode.CLIENT)
+    client.send("a")
+    harness.turn()
+    client.send("b", persistent=False)
+
+    client.ack("b", receipt="r")
+    assert client.receipts == []
+    harness.turn()
+
+    assert client.receipts == ["r"]
+    assert harness.stored() == 0
+
+
+def test_individual_mode_acknowledges_only_the_one_named(harness):
+    client = harness.client()
+    client.subscribe(ack=AckMode.INDIVIDUAL)
+    for body in "abc":
+        client.send(body)
+    harness.turn()
+
+    client.ack("c")
+    harness.turn()
+
+    assert harness.stored() == 2
+
+
+def test_auto_mode_acknowledges_at_delivery(harness):
+    client = harness.client()
+    client.subscribe(ack=AckMode.AUTO)
+    client.send("a")
+
+    harness.turn()
+
+    assert client.bodies == ["a"]
+    assert harness.stored() == 0
+
+
+def test_an_unknown_acknowledgement_is_an_error_and_the_connection_stays(harness):
+    client = harness.client()
+    client.subscribe()
+
+    client.handle(Ack("s", 7, None, "r"))
+
+    assert client.errors == ["Unexpected ACK received for delivery 7 of subscription 's'"]
+    assert client.session.errors[0].receipt == "r"
+    assert not client.is_closed
+
+
+def test_strict_errors_close_the_connection(make_harness):
+    harness = make_harness(stomp_strict_errors=True)
+    client = harness.client()
+    client.subscribe()
+
+    client.handle(Ack("s", 7))
+
+    assert client.is_closed
+
+
+def test_consumers_get_messages_in_turn(harness):
+    one, two, sender = harness.client(), harness.client(), harness.client()
+    one.subscribe()
+    two.subscribe()
+
+    for body in "abcdef":
+        sender.send(body)
+    harness.turn()
+
+    assert one.bodies == ["a", "c", "e"]
+    assert two.bodies == ["b", "d", "f"]
+
+
+def test_prefetch_bounds_what_is_not_acknowledged(harness):
+    client = harness.client()
+    client.subscribe(prefetch=2)
+    for body in "abcd":
+        client.send(body)
+    harness.turn()
+    assert client.bodies == ["a", "b"]
+
+    client.ack("a")
+
+    assert client.bodies == ["a", "b", "c"]
+
+
+def test_nothing_is_delivered_while_a_socket_does_not_take_it(harness):
+    client = harness.client()
+    client.subscribe(ack=AckMode.AUTO)
+    client.has_space = False
+    client.send("a")
+    harness.turn()
+    assert client.bodies == []
+
+    client.has_space = True
+    harness.engine.writable(client)
+
+    assert client.bodies == ["a"]
+
+
+def test_what_a_vanished_client_did_not_acknowledge_comes_again_in_its_old_order(harness):
+    client = harness.client()
+    client.subscribe(prefetch=3)
+    for body in "abcdef":
+        client.send(body)
+    harness.turn()
+    client.ack("b")
+    harness.turn()
+
+    client.vanish()
+    other = harness.client()
+    other.subscribe()
+
+    assert other.bodies == ["a", "c", "d", "e", "f"]
+    assert [each.redelivered for each in other.session.delivered] == [True, True, True, False, False]
+
+
+def test_what_was_not_acknowledged_before_unsubscribe_goes_to_others(harness):
+    client, other = harness.client(), harness.client()
+    client.subscribe()
+    client.send("a")
+    harness.turn()
+    other.subscribe()
+
+    client.unsubscribe(receipt="bye")
+
+    assert client.receipts == ["bye"]
+    assert other.bodies == ["a"]
+
+
+def test_the_receipt_of_disconnect_follows_all_others_and_then_the_connection_ends(harness):
+    client = harness.client()
+    client.send("a", receipt="1")
+    client.disconnect("2")
+    client.send("b", receipt="3")
+    assert client.receipts == []
+
+    harness.turn()
+
+    assert client.receipts == ["1", "2"]
+    assert client.is_closed
+    assert harness.stored() == 1
+
+
+def test_nobody_speaks_to_a_client_that_vanished(harness):
+    client = harness.client()
+    client.send("a", receipt="1")
+    client.vanish()
+
+    harness.turn()
+
+    assert client.receipts == []
+    assert harness.stored() == 1
+
+
+def test_another_engine_finds_what_the_store_holds(harness):
+    client = harness.client()
+    for body in "abc":
+        client.send(body)
+    harness.turn()
+
+    harness.fail_over()
+    assert harness.figures()["messages"] == 3
+    after = harness.client()
+    after.subscribe()
+    after.send("d")
+    after.send("e", persistent=False)
+    harness.turn()
+
+    assert sorted(after.bodies) == ["a", "b", "c", "d", "e"]
+    assert [body for body in after.bodies if body != "e"] == ["a", "b", "c", "d"]
+
+
+def test_non_persistent_messages_over_the_limit_are_refused_by_its_name(make_harness):
+    harness = make_harness(DestinationPolicy(producer_flow_control=False), memory_limit=2000)
+    client = harness.client()
+    client.send("x" * 600, persistent=False, receipt="1")
+    client.send("x" * 600, persistent=False, receipt="2")
+
+    assert client.receipts == ["1"]
+    assert "memory_limit of the broker is 2000 bytes" in client.session.errors[0].detail
+    assert not client.is_closed
+
+
+def test_memory_is_given_back_when_messages_are_gone(harness):
+    client = harness.client()
+    client.subscribe()
+    for body in "abc":
+        client.send(body)
+        client.send(body + body, persistent=False)
+    harness.turn()
+    for each in list(client.session.delivered):
+        client.handle(Ack("s", each.tag))
+    harness.turn()
+
+    assert harness.counts["memory_stored_bytes"] == 0
+    assert harness.counts["memory_non_persistent_bytes"] == 0
+    assert harness.counts["messages"] == 0
+
+
+def test_a_subscription_id_is_used_once(harness):
+    client = harness.client()
+    client.subscribe("s")
+    client.subscribe("s")
+
+    assert client.errors == ["Subscription 's' exists already"]
+    assert client.is_connected
+
+
+def test_a_client_id_belongs_to_one_connection(harness):
+    harness.client("me")
+    second = harness.client("me")
+
+    assert second.errors == ["Client id 'me' is connected already from ID:test-1-1:1"]
+    assert second.is_closed
+
+
+def test_a_client_id_may_be_taken_over_where_the_connector_says_so(harness):
+    first = harness.client("me")
+    second = harness.client()
+    second.handle(Connect("me", steals_client_id=True))
+    harness.turn()
+
+    assert first.is_closed
+    assert second.errors == []
+    assert not second.is_closed
+    assert harness.client("me").errors != []  # the others still may not
+
+
+def test_messages_to_a_temporary_queue_are_not_stored(harness):
+    client = harness.client()
+    client.handle(AddDestination(Destination(DestinationKind.TEMP_QUEUE, "t:1")))
+    client.send("a", Destination(DestinationKind.TEMP_QUEUE, "t:1"), receipt="r")
+    harness.turn()
+
+    assert client.receipts == ["r"]
+    assert harness.stored() == 0
+    assert harness.figures("t:1")["messages"] == 1

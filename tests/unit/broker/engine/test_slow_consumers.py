@@ -1,0 +1,143 @@
+"""Consumers that do not keep up: who counts as slow, who is told of it, and who is cut off."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.core.policies import AbortSlow, DestinationPolicy
+from tandemmq.broker.protocols.openwire.advisories import Advisories
+from tandemmq.store.records.message import Destination, DestinationKind
+
+ORDERS = Destination(DestinationKind.QUEUE, "orders")
+PRICES = Destination(DestinationKind.TOPIC, "prices")
+
+
+@pytest.fixture
+def build(make_harness):
+    def build(advisor=None, **fields):
+        return make_harness(DestinationPolicy(abort_slow=AbortSlow(**fields)), advisor)
+
+    return build
+
+
+def fill(harness, count: int = 3):
+    sender = harness.client()
+    for number in range(count):
+        sender.send(str(number))
+    harness.turn()
+
+
+def test_a_consumer_that_is_slow_for_too_long_is_closed_and_others_get_what_it_held(build):
+    harness = build(max_slow_duration=5_000)
+    slow, other = harness.client(), harness.client()
+    slow.subscribe("s", prefetch=1)
+    fill(harness)
+    harness.wait(5.5)
+    assert slow.session.errors == []
+    assert harness.counts["slow_consumers"] == 1
+    harness.wait(2)
+    assert ("closed", "s") in slow.session.events
+    assert "max_slow_duration 5000 ms" in slow.errors[0]
+    assert not slow.is_closed
+    other.subscribe("t")
+    assert other.bodies == ["0", "1", "2"]
+    assert harness.counts["slow_consumers_aborted_total"] == 1
+
+
+def test_who_takes_anything_is_not_slow(build):
+    harness = build(max_slow_duration=3_000)
+    client = harness.client()
+    client.subscribe("s", prefetch=1)
+    fill(harness, 20)
+    for number in range(10):
+        harness.wait(2)
+        client.ack(str(number))
+    harness.turn()
+    assert client.errors == []
+
+
+def test_who_has_all_there_is_is_not_slow(build):
+    harness = build(max_slow_duration=3_000)
+    client = harness.client()
+    client.subscribe("s", prefetch=3)
+    fill(harness, 3)
+    harness.wait(60)
+    assert client.errors == []
+
+
+def test_who_is_slow_too_often_is_closed(build):
+    harness = build(max_slow_duration=None, max_slow_count=3)
+    client = harness.client()
+    client.subscribe("s", prefetch=1)
+    fill(harness, 20)
+    harness.wait(3)
+    for number in range(2):
+        assert client.errors == []
+        client.ack(str(number))
+        harness.wait(3)
+    assert "max_slow_count 3" in client.errors[0]
+
+
+def test_the_connection_ends_where_the_policy_says_so(build):
+    harness = build(max_slow_duration=2_000, abort_connection=True)
+    client = harness.client()
+    client.subscribe("s", prefetch=1)
+    fill(harness)
+    harness.wait(5)
+    assert client.is_closed
+    assert client.session.errors[0].is_fatal
+    assert harness.figures()["unacknowledged"] == 0
+
+
+@pytest.mark.parametrize("ignore", [True, False])
+def test_who_acknowledges_nothing_is_slow_though_it_has_room(build, ignore):
+    harness = build(max_slow_duration=1_000, max_time_since_last_ack=5_000, ignore_idle_consumers=ignore)
+    client, idle = harness.client(), harness.client()
+    client.subscribe("s", prefetch=100)
+    idle.subscribe("s", Destination(DestinationKind.QUEUE, "nothing"))
+    fill(harness)
+    harness.wait(4)
+    client.ack("0")
+    harness.wait(5)
+    assert client.errors == []
+    harness.wait(4)
+    assert len(client.errors) == 1
+    assert len(idle.errors) == (0 if ignore else 1)
+
+
+def test_a_topics_subscriber_is_slow_whose_socket_takes_nothing(build):
+    harness = build(max_slow_duration=2_000)
+    client, sender = harness.client(), harness.client()
+    client.subscribe("s", PRICES, AckMode.AUTO)
+    client.has_space = False
+    sender.send("a", PRICES)
+    harness.wait(5)
+    assert len(client.errors) == 1
+
+
+def test_listeners_are_told_once_of_each_time(make_harness):
+    advisor = Advisories(
+        "ID:a", lambda: 1_000, itertools.count(1), broker_id="ID:b", broker_name="b", broker_url="tcp://b:1"
+    )
+    harness = make_harness(DestinationPolicy(advisory_for_slow_consumers=True), advisor)
+    listener, client = harness.client(), harness.client()
+    listener.subscribe("l", Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.SlowConsumer.>"), AckMode.AUTO)
+    client.subscribe("s", prefetch=1)
+    fill(harness)
+    harness.wait(10)
+    (told,) = listener.session.delivered
+    assert told.message.destination.name == "ActiveMQ.Advisory.SlowConsumer.Queue.orders"
+    assert told.message.properties["consumerId"].startswith(client.id)
+    assert client.errors == []
+
+
+def test_nobody_is_slow_where_no_policy_asks(harness):
+    client = harness.client()
+    client.subscribe("s", prefetch=1)
+    fill(harness)
+    harness.wait(100)
+    assert client.errors == []
+    assert harness.counts["slow_consumers"] == 0

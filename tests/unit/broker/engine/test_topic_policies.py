@@ -1,0 +1,127 @@
+"""What policies say of topics' plain consumers: what they are given of what they missed, and what they lose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.core.policies import DestinationPolicy
+from tandemmq.broker.core.topics import eviction, recovery
+from tandemmq.broker.core.topics.eviction import Eviction, EvictionKind
+from tandemmq.broker.core.topics.recovery import Recovery, RecoveryKind
+from tandemmq.store.records.message import Destination, DestinationKind
+from tests.unit.broker.engine.conftest import PRICES
+
+EVERY = Destination(DestinationKind.TOPIC, ">")
+
+
+def ask(harness: Any, destination: Destination = PRICES, **options: Any) -> list[str]:
+    """What somebody is given who asks for what he missed."""
+    client = harness.client()
+    client.subscribe("s", destination, AckMode.AUTO, **{"is_retroactive": True, **options})
+    harness.turn()
+    bodies: list[str] = client.bodies
+    client.unsubscribe("s")
+    return bodies
+
+
+@pytest.mark.parametrize(
+    ("kept", "given"),
+    [
+        (Recovery(RecoveryKind.FIXED_COUNT, maximum_count=3), ["c", "d", "e"]),
+        (Recovery(RecoveryKind.LAST_IMAGE), ["e"]),
+        (Recovery(RecoveryKind.RETAINED_MESSAGE), ["d"]),
+        (Recovery(RecoveryKind.TIMED, recover_duration=2_500), ["d", "e"]),
+        (Recovery(RecoveryKind.FIXED_SIZED, maximum_size=1), []),
+        (Recovery(RecoveryKind.FIXED_SIZED, maximum_size=1 << 20), ["a", "b", "c", "d", "e"]),
+    ],
+)
+@pytest.mark.parametrize("is_persistent", [True, False])
+def test_a_topic_gives_what_it_kept_to_who_asks(
+    make_harness: Any, kept: Recovery, given: list[str], is_persistent: bool
+) -> None:
+    harness = make_harness(DestinationPolicy(recovery=kept))
+    sender = harness.client()
+    for body in "abcde":
+        properties = {"ActiveMQ.Retain": True} if body in "bd" else None
+        sender.send(body, PRICES, persistent=is_persistent, properties=properties)
+        harness.wait(1)
+    assert ask(harness) == given
+    assert ask(harness, EVERY) == given
+    assert ask(harness, is_retroactive=False) == []
+    assert ask(harness, selector="JMSPriority > 5") == []
+    harness.engine._destinations.remove(harness.engine._destinations.topic(PRICES))
+    assert harness.engine.memory.used == 0, "what was kept is given back with the topic"
+
+
+def test_each_consumer_may_be_given_what_was_kept_but_nothing_that_expired(make_harness: Any) -> None:
+    harness = make_harness(DestinationPolicy(recovery=Recovery(RecoveryKind.FIXED_COUNT), always_retroactive=True))
+    sender = harness.client()
+    sender.send("old", PRICES, expiration=2_000)
+    sender.send("new", PRICES)
+    harness.wait(3)
+    assert ask(harness, is_retroactive=False) == ["new"]
+
+
+def test_what_is_kept_is_bounded_and_gives_way_when_memory_is_short(
+    make_harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "KEPT_MESSAGES_MAX", 2)
+    harness = make_harness(DestinationPolicy(recovery=Recovery(RecoveryKind.TIMED)))
+    sender = harness.client()
+    for body in "abc":
+        sender.send(body, PRICES)
+    assert ask(harness) == ["b", "c"]
+    harness.engine.memory.limit = 0
+    sender.send("d", PRICES, persistent=True)
+    harness.engine.memory.limit = 1 << 20
+    assert ask(harness) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"),
+    [(EvictionKind.LOWEST_PRIORITY, ["a9", "c8", "e1"]), (EvictionKind.UNIQUE_PROPERTY, ["b1", "d1", "e1"])],
+)
+def test_which_messages_a_slow_consumer_loses_is_a_policy(
+    make_harness: Any, kind: EvictionKind, kept: list[str]
+) -> None:
+    policy = DestinationPolicy(pending_message_limit=3, eviction=Eviction(kind, "stock"))
+    harness = make_harness(policy)
+    slow, sender = harness.client(), harness.client()
+    slow.subscribe("s", PRICES, AckMode.AUTO)
+    slow.has_space = False
+    for body, stock in (("a9", "x"), ("b1", "y"), ("c8", "x"), ("d1", "x"), ("e1", "z")):
+        sender.send(body, PRICES, priority=int(body[1]), properties={"stock": stock}, persistent=False)
+    slow.has_space = True
+    harness.engine.writable(slow)
+    harness.turn()
+    assert slow.bodies == kept
+
+
+def test_of_a_long_backlog_a_bounded_part_is_looked_at(make_harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eviction, "LOOKED_AT_MAX", 2)
+    policy = DestinationPolicy(pending_message_limit=3, eviction=Eviction(EvictionKind.LOWEST_PRIORITY))
+    harness = make_harness(policy)
+    slow, sender = harness.client(), harness.client()
+    slow.subscribe("s", PRICES, AckMode.AUTO)
+    slow.has_space = False
+    for body in ("a9", "b8", "c1", "d9"):
+        sender.send(body, PRICES, priority=int(body[1]), persistent=False)
+    slow.has_space = True
+    harness.engine.writable(slow)
+    harness.turn()
+    assert slow.bodies == ["a9", "c1", "d9"]
+
+
+def test_the_limit_may_be_a_multiple_of_the_prefetch(make_harness: Any) -> None:
+    harness = make_harness(DestinationPolicy(pending_multiplier=1.5))
+    slow, sender = harness.client(), harness.client()
+    slow.subscribe("s", PRICES, AckMode.INDIVIDUAL, prefetch=2)
+    for body in "abcdefg":
+        sender.send(body, PRICES, persistent=False)
+    assert slow.bodies == ["a", "b"]
+    for body in "ab":
+        slow.ack(body)
+    assert slow.bodies[2:] == ["e", "f"], "three waited, and of those two had room"

@@ -1,0 +1,535 @@
+"""Topics and durable subscriptions."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandemmq.broker.core.commands import AckMode, Begin, Commit, Prepare
+from tandemmq.broker.core.slices import at_once
+from tandemmq.store.operations import AddMessage, AddSubscription
+from tandemmq.store.records.commands import encode_add, encode_subscription
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.transactions import XaTransactionId
+
+PRICES = Destination(DestinationKind.TOPIC, "prices")
+NEWS = Destination(DestinationKind.TOPIC, "news")
+
+
+def test_each_subscriber_gets_each_message_sent_while_it_is_there(harness):
+    sender, one, two = harness.client(), harness.client(), harness.client()
+    sender.send("early", PRICES)
+    one.subscribe("s", PRICES, AckMode.AUTO)
+    two.subscribe("s", PRICES, AckMode.INDIVIDUAL)
+
+    sender.send("a", PRICES, receipt="r", persistent=True)
+    sender.send("b", PRICES, persistent=False)
+
+    assert one.bodies == two.bodies == ["a", "b"]
+    assert sender.receipts == ["r"]
+    assert harness.stored() == 0
+
+
+def test_a_subscriber_that_wants_nothing_of_its_own_gets_what_others_send(harness):
+    one, two = harness.client(), harness.client()
+    one.subscribe("s", PRICES, AckMode.AUTO, no_local=True)
+
+    one.send("mine", PRICES)
+    two.send("yours", PRICES)
+
+    assert one.bodies == ["yours"]
+
+
+def test_a_slow_subscriber_loses_its_oldest_messages_and_holds_back_nobody(make_harness):
+    harness = make_harness(topic_pending_messages=2)
+    sender, slow, fast = harness.client(), harness.client(), harness.client()
+    slow.subscribe("s", PRICES, AckMode.AUTO)
+    fast.subscribe("s", PRICES, AckMode.AUTO)
+    slow.has_space = False
+
+    for body in "abcd":
+        sender.send(body, PRICES)
+    slow.has_space = True
+    harness.engine.writable(slow)
+
+    assert fast.bodies == ["a", "b", "c", "d"]
+    assert slow.bodies == ["c", "d"]
+    assert harness.counts["topic_messages_dropped_total"] == 2
+
+
+def test_what_waits_for_a_slow_subscriber_is_bounded_in_bytes(make_harness):
+    harness = make_harness(topic_pending_bytes=10_000)
+    sender, slow = harness.client(), harness.client()
+    slow.subscribe("s", PRICES, AckMode.AUTO)
+    slow.has_space = False
+
+    for number in range(10):
+        sender.send(f"{number}" * 4000, PRICES)
+    slow.has_space = True
+    harness.engine.writable(slow)
+
+    assert [body[0] for body in slow.bodies] == ["8", "9"]
+
+
+def test_acknowledgements_give_a_topic_subscriber_credit(harness):
+    sender, client = harness.client(), harness.client()
+    client.subscribe("s", PRICES, AckMode.CLIENT, prefetch=2)
+    for body in "abcd":
+        sender.send(body, PRICES)
+    assert client.bodies == ["a", "b"]
+
+    client.ack("b", receipt="r")
+
+    assert client.bodies == ["a", "b", "c", "d"]
+    assert client.receipts == ["r"]
+
+
+def test_a_durable_subscription_is_served_when_it_is_stored(harness):
+    client = harness.client("me")
+    client.subscribe("s", PRICES, durable_name="d", receipt="sub")
+    assert client.receipts == []
+    client.send("a", PRICES, receipt="r")
+
+    harness.turn()
+
+    assert client.session.events[1:] == [("receipt", "sub"), ("receipt", "r"), ("message", "a")]
+
+
+def test_a_durable_subscription_gathers_while_nobody_is_there(harness):
+    sender, client = harness.client(), harness.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    harness.turn()
+    client.disconnect()
+    harness.turn()
+    client.vanish()
+
+    sender.send("a", PRICES)
+    sender.send("b", PRICES, persistent=False)
+    harness.turn()
+    again = harness.client("me")
+    again.subscribe("s", PRICES, durable_name="d", receipt="sub")
+
+    assert sorted(again.bodies) == ["a", "b"]
+    assert again.session.events[1] == ("receipt", "sub")
+    again.ack("a")
+    harness.turn()
+    assert harness.stored() == 0
+
+
+def test_a_durable_subscription_outlives_the_engine(harness):
+    client = harness.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    client.send("a", PRICES)
+    harness.turn()
+
+    harness.fail_over()
+    sender, client = harness.client(), harness.client("me")
+    sender.send("b", PRICES)
+    client.subscribe("s", PRICES, durable_name="d")
+    harness.turn()
+
+    assert client.bodies == ["a", "b"]
+
+
+def test_what_a_durable_subscription_asked_for_outlives_the_engine(harness):
+    client, sender = harness.client("me"), harness.client()
+    client.subscribe("s", PRICES, durable_name="d", selector="colour = 'red'")
+    harness.turn()
+
+    harness.fail_over()
+    sender = harness.client()
+    sender.send("blue", PRICES, properties={"colour": "blue"})
+    sender.send("red", PRICES, properties={"colour": "red"})
+    harness.turn()
+    assert harness.stored() == 1
+    client = harness.client("me")
+    client.subscribe("s", PRICES, durable_name="d", selector="colour = 'red'")
+    harness.turn()
+
+    assert client.bodies == ["red"]
+
+
+@pytest.mark.parametrize("change", [{"selector": "colour = 'blue'"}, {"selector": None}, {"no_local": True}])
+def test_another_selector_or_no_local_is_another_subscription_after_a_failover_too(harness, change):
+    client = harness.client("me")
+    asked = {"selector": "colour = 'red'", "no_local": False}
+    client.subscribe("s", PRICES, durable_name="d", **asked)
+    client.send("red", PRICES, properties={"colour": "red"})
+    harness.turn()
+
+    harness.fail_over()
+    client = harness.client("me")
+    client.subscribe("s", PRICES, durable_name="d", **(asked | change))
+    harness.turn()
+
+    assert client.bodies == []
+    assert harness.stored() == 0
+
+
+def test_a_stored_selector_that_is_none_to_us_takes_every_message(harness):
+    owner = harness.store.subscription("me", "d", PRICES)
+    harness.store.append(AddSubscription(owner, encode_subscription(PRICES, "me", "d", "XPATH '//x' ((")))
+
+    harness.fail_over()
+    harness.client().send("a", PRICES)
+    harness.turn()
+
+    assert harness.stored() == 1
+
+
+def test_a_durable_subscription_needs_a_client_id(harness):
+    client = harness.client()
+    client.subscribe("s", PRICES, durable_name="d")
+
+    assert client.errors == ["A durable subscription needs a client id"]
+    assert client.is_connected
+
+
+def test_a_durable_subscription_has_one_consumer(harness):
+    client = harness.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    client.subscribe("t", PRICES, durable_name="d")
+
+    assert client.errors == ["Durable consumer is in use for client: me and subscriptionName: d"]
+
+
+def test_only_a_topic_has_durable_subscriptions(harness):
+    client = harness.client("me")
+    client.subscribe("s", durable_name="d")
+
+    assert client.errors == ["queue://orders is no topic"]
+
+
+def test_another_destination_under_the_same_name_is_another_subscription(harness):
+    client = harness.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    client.send("old", PRICES)
+    harness.turn()
+    client.unsubscribe("s")
+
+    client.subscribe("s", NEWS, durable_name="d")
+    client.send("price", PRICES)
+    client.send("news", NEWS)
+    harness.turn()
+
+    assert client.bodies == ["old", "news"]
+    assert [owner.destination for owner in harness.store.owners()] == [NEWS]
+
+
+def test_unsubscribe_with_its_name_closes_and_deletes_a_durable_subscription(harness):
+    client = harness.client("me")
+    client.subscribe("s", PRICES, durable_name="d")
+    client.send("a", PRICES)
+    harness.turn()
+
+    client.unsubscribe("s", durable_name="d", receipt="r")
+    assert client.receipts == []
+    client.send("b", PRICES)
+    harness.turn()
+
+    assert client.receipts == ["r"]
+    assert harness.store.owners() == []
+    assert harness.counts["memory_stored_bytes"] == 0
+    assert harness.counts["memory_non_persistent_bytes"] == 0
+
+
+def test_a_subscription_deleted_while_a_message_is_on_its_way_is_left_out(harness):
+    client, plain = harness.client("me"), harness.client()
+    client.subscribe("s", PRICES, durable_name="d")
+    plain.subscribe("p", PRICES, AckMode.AUTO)
+    harness.turn()
+    client.send("a", PRICES, receipt="1")
+    client.unsubscribe(None, durable_name="d", receipt="2")
+
+    harness.turn()
+
+    assert client.receipts == ["1", "2"]
+    assert plain.bodies == ["a"]
+    assert client.bodies == []
+
+
+def test_no_local_holds_for_a_durable_subscription_while_it_is_in_use(harness):
+    client, other = harness.client("me"), harness.client("you")
+    client.subscribe("s", PRICES, durable_name="d", no_local=True)
+    other.subscribe("s", PRICES, durable_name="d")
+    harness.turn()
+
+    client.send("a", PRICES)
+    client.send("b", PRICES, persistent=False)
+    other.send("c", PRICES)
+    harness.turn()
+
+    assert client.bodies == ["c"]
+    assert sorted(other.bodies) == ["a", "b", "c"]
+
+
+def test_an_unknown_durable_subscription_cannot_be_deleted(harness):
+    client = harness.client("me")
+    client.unsubscribe(None, durable_name="nope")
+
+    assert client.errors == ["No durable subscription exists for: nope of client me"]
+    assert not client.is_closed
+
+
+def test_a_message_is_stored_once_for_all_durable_subscriptions(harness):
+    one, two, sender = harness.client("one"), harness.client("two"), harness.client()
+    for each in (one, two):
+        each.subscribe("s", PRICES, durable_name="d")
+    sender.send("a", PRICES)
+    harness.turn()
+
+    one.ack("a")
+    harness.turn()
+    assert harness.stored() == 1
+    two.ack("a")
+    harness.turn()
+
+    assert harness.stored() == 0
+
+
+ALL = Destination(DestinationKind.TOPIC, "stock.>")
+STOCK_A, STOCK_B = (Destination(DestinationKind.TOPIC, f"stock.{name}") for name in "AB")
+
+
+def test_a_durable_subscription_of_a_pattern_includes_later_topics(harness):
+    client, sender = harness.client("me"), harness.client()
+    sender.send("nobody's", STOCK_A)
+    client.subscribe("s", ALL, durable_name="d", receipt="sub")
+    harness.turn()
+    assert client.receipts == ["sub"]
+
+    sender.send("a", STOCK_A)
+    sender.send("b", STOCK_B)
+    sender.send("price", PRICES)
+    harness.turn()
+
+    assert client.bodies == ["a", "b"]
+    for body in "ab":
+        client.ack(body)
+    harness.turn()
+    assert harness.stored() == 0
+
+
+def test_a_durable_subscription_of_a_pattern_gathers_and_outlives_the_engine(harness):
+    client, sender = harness.client("me"), harness.client()
+    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'")
+    sender.send("a", STOCK_A, properties={"colour": "red"})
+    harness.turn()
+    client.vanish()
+    sender.send("b", STOCK_B, properties={"colour": "red"})
+    sender.send("blue", STOCK_B, properties={"colour": "blue"})
+    harness.turn()
+
+    harness.fail_over()
+    sender, client = harness.client(), harness.client("me")
+    sender.send("c", STOCK_A, properties={"colour": "red"})
+    sender.send("late", Destination(DestinationKind.TOPIC, "stock.C"), properties={"colour": "red"})
+    harness.turn()
+    client.subscribe("s", ALL, durable_name="d", selector="colour = 'red'", receipt="sub")
+    harness.turn()
+
+    assert client.session.events[1] == ("receipt", "sub")
+    assert sorted(client.bodies) == ["a", "b", "c", "late"]
+
+
+def test_what_a_pattern_asked_for_is_deleted_with_all_its_topics(harness):
+    client, sender = harness.client("me"), harness.client()
+    client.subscribe("s", ALL, durable_name="d")
+    sender.send("a", STOCK_A)
+    sender.send("b", STOCK_B)
+    harness.turn()
+
+    client.unsubscribe("s", durable_name="d", receipt="r")
+    harness.turn()
+
+    assert client.receipts == ["r"]
+    assert harness.store.owners() == []
+
+
+def test_another_pattern_under_the_same_name_is_another_subscription(harness):
+    client, sender = harness.client("me"), harness.client()
+    client.subscribe("s", ALL, durable_name="d")
+    sender.send("a", STOCK_A)
+    harness.turn()
+    client.unsubscribe("s")
+
+    client.subscribe("s", STOCK_A, durable_name="d")
+    harness.turn()
+    sender.send("b", STOCK_B)
+    sender.send("c", STOCK_A)
+    harness.turn()
+
+    assert client.bodies == ["a", "c"]
+    assert [owner.destination for owner in harness.store.owners()] == [STOCK_A]
+
+
+def test_a_durable_pattern_has_one_consumer_before_any_topic_matches(harness):
+    client = harness.client("me")
+    client.subscribe("s", ALL, durable_name="d", receipt="sub")
+    assert client.receipts == ["sub"]
+
+    client.subscribe("t", ALL, durable_name="d")
+
+    assert client.errors == ["Durable consumer is in use for client: me and subscriptionName: d"]
+
+
+def test_a_transacted_send_to_a_new_topic_reaches_pattern_subscribers(harness):
+    client, sender = harness.client("me"), harness.client()
+    client.subscribe("s", ALL, durable_name="d")
+    sender.begin()
+    sender.send("a", STOCK_A, transaction="t")
+    sender.commit(receipt="c")
+    harness.turn()
+
+    assert sender.receipts == ["c"]
+    assert client.bodies == ["a"]
+
+
+def test_what_activemq_left_pending_and_a_selector_passes_over_is_let_go_of(harness):
+    client = harness.client()
+    owner = harness.store.subscription("me", "d", PRICES)
+    harness.store.append(AddSubscription(owner, encode_subscription(PRICES, "me", "d", "colour = 'red'")))
+    for number in range(900):  # several pages, some of them without any that is wanted
+        colour = "red" if number % 400 == 0 else "blue"
+        message = client.message(str(number), PRICES, properties={"colour": colour})
+        harness.store.append(AddMessage(message, (owner,), encode_add(message, encode_message(message))))
+    harness.fail_over(is_sudden=True)
+
+    client = harness.client("me")
+    client.subscribe("s", PRICES, durable_name="d", selector="colour = 'red'")
+    harness.turn()
+
+    assert client.bodies == ["0", "400", "800"]
+    assert harness.stored() == 3
+    assert at_once(harness.engine.statistics())["subscriptions"][0]["messages"] == 3
+
+
+RED = {"colour": "red"}
+BLUE = {"colour": "blue"}
+
+
+@pytest.mark.parametrize("fails_over", [True, False])
+def test_a_prepared_send_reaches_subscribers_that_came_before_its_commit(harness, fails_over):
+    xa = XaTransactionId(1, b"g", b"b")
+    for name, selector in (("red", "colour = 'red'"), ("blue", "colour = 'blue'")):
+        client = harness.client(name)
+        client.subscribe("s", PRICES, durable_name="d", selector=selector)
+        harness.turn()
+        client.vanish()
+    sender = harness.client()
+    sender.session.prepared = lambda receipt, is_read_only: sender.session.receipt(receipt)
+    sender.handle(Begin(xa.key, xa=xa))
+    for colours in (RED, BLUE):
+        sender.send(colours["colour"], PRICES, transaction=xa.key, properties=colours)
+    sender.handle(Prepare(xa.key, xa, "p"))
+    harness.turn()
+    assert sender.receipts == ["p"]
+    if fails_over:
+        harness.fail_over()
+    late = harness.client("late")
+    late.subscribe("s", PRICES, durable_name="d", selector="colour = 'red'")
+    harness.turn()
+
+    harness.client().handle(Commit(xa.key, "c", xa=xa, is_two_phase=True))
+    harness.turn()
+
+    assert late.bodies == ["red"]
+    late.ack("red")
+    harness.turn()
+    assert {owner.client_id: owner.count for owner in harness.store.owners()} == {"red": 1, "blue": 1, "late": 0}
+    for name in ("red", "blue"):
+        client = harness.client(name)
+        client.subscribe("s", PRICES, durable_name="d", selector=f"colour = '{name}'")
+        harness.turn()
+        assert client.bodies == [name]
+
+
+BOTH = Destination(DestinationKind.TOPIC, "stock.A, topic://prices")
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_a_durable_subscription_of_several_topics_outlives_the_engine(harness, fails_over):
+    client, sender = harness.client("me"), harness.client()
+    client.subscribe("s", BOTH, durable_name="d", receipt="sub")
+    harness.turn()
+    assert client.receipts == ["sub"]
+    client.vanish()
+    if fails_over:  # neither topic had a message yet
+        harness.fail_over()
+        sender = harness.client()
+    for body, topic in (("a", STOCK_A), ("b", STOCK_B), ("price", PRICES)):
+        sender.send(body, topic)
+    harness.turn()
+
+    client = harness.client("me")
+    client.subscribe("s", Destination(DestinationKind.TOPIC, "stock.A,prices"), durable_name="d")
+    harness.turn()
+
+    assert sorted(client.bodies) == ["a", "price"]
+    for body in client.bodies:
+        client.ack(body)
+    client.unsubscribe("s", durable_name="d", receipt="r")
+    harness.turn()
+    assert client.receipts == ["r"]
+    assert harness.store.owners() == []
+
+
+def test_a_durable_list_with_patterns_gets_each_message_once(harness):
+    client, sender = harness.client("me"), harness.client()
+    several = Destination(DestinationKind.TOPIC, f"{STOCK_A.name},{ALL.name},prices")
+    client.subscribe("s", several, durable_name="d")
+    for body, topic in (("a", STOCK_A), ("b", STOCK_B), ("price", PRICES)):
+        sender.send(body, topic)
+    harness.turn()
+    assert sorted(client.bodies) == ["a", "b", "price"]
+
+
+def test_another_list_under_the_same_name_is_another_durable_subscription(harness):
+    client, sender = harness.client("me"), harness.client()
+    client.subscribe("s", BOTH, durable_name="d")
+    sender.send("a", STOCK_A)
+    harness.turn()
+    client.unsubscribe("s")
+    client.subscribe("s", Destination(DestinationKind.TOPIC, "stock.B,prices"), durable_name="d")
+    harness.turn()
+    for body, topic in (("c", STOCK_A), ("b", STOCK_B)):
+        sender.send(body, topic)
+    harness.turn()
+    assert client.bodies == ["a", "b"]
+    assert {owner.destination for owner in harness.store.owners()} == {STOCK_B, PRICES}
+
+
+@pytest.mark.parametrize("name", ["stock.A,queue://orders", "stock.A," + "x" * 510])
+def test_a_list_that_cannot_be_kept_is_refused(harness, name):
+    client = harness.client("me")
+    client.subscribe("s", Destination(DestinationKind.TOPIC, name), durable_name="d")
+    harness.turn()
+    assert len(client.errors) == 1
+    assert harness.store.owners() == []
+
+
+def test_a_wildcard_consumer_of_a_virtual_topic_gets_what_came_while_away(harness):
+    """As ActiveMQ: a queue of the very name of the pattern keeps it."""
+    sender, consumer, exact = harness.client(), harness.client(), harness.client()
+    wild = Destination(DestinationKind.QUEUE, "Consumer.g.VirtualTopic.X.>")
+    deep = Destination(DestinationKind.TOPIC, "VirtualTopic.X.A.IT")
+    consumer.subscribe("s", wild, AckMode.AUTO)
+    for number in range(3):
+        sender.send(f"live {number}", deep)
+    harness.turn()
+    consumer.unsubscribe("s")
+    for number in range(3):
+        sender.send(f"away {number}", deep)
+    sender.send("other", Destination(DestinationKind.TOPIC, "VirtualTopic.Y"))
+    harness.fail_over()
+    consumer, sender = harness.client(), harness.client()
+    consumer.subscribe("s", wild, AckMode.AUTO)
+    harness.turn()
+    assert consumer.bodies == [f"away {number}" for number in range(3)]
+    exact.vanish()
+    exact = harness.client()
+    exact.subscribe("s", Destination(DestinationKind.QUEUE, "Consumer.g.VirtualTopic.X.A.IT"), AckMode.AUTO)
+    sender.send("both", deep)
+    sender.send("both", deep)
+    harness.turn()
+    assert len(consumer.bodies) + len(exact.bodies) == 3 + 4

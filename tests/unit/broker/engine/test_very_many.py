@@ -1,0 +1,1487 @@
+"""What takes in very many destinations, messages or clients is done in steps: its client waits, others do not, and who
+leaves in the middle leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+import tandemmq.broker.core.destinations
+import tandemmq.broker.core.queue.browse
+import tandemmq.broker.core.queue.ordering
+import tandemmq.broker.core.queue.queue
+import tandemmq.broker.core.queue.routing
+import tandemmq.broker.core.queue.window
+import tandemmq.broker.engine.acknowledge
+import tandemmq.broker.engine.arrivals
+import tandemmq.broker.engine.dispatch
+import tandemmq.broker.engine.engine
+import tandemmq.broker.engine.expiring
+import tandemmq.broker.engine.fan_out
+import tandemmq.broker.engine.flow_control
+import tandemmq.broker.engine.publish
+import tandemmq.broker.engine.routing
+import tandemmq.broker.engine.transaction_end
+from tandemmq.broker.core import slices
+from tandemmq.broker.core.commands import (
+    Abort,
+    Ack,
+    AckMode,
+    AddDestination,
+    AddProducer,
+    Begin,
+    Commit,
+    Connect,
+    GiveUp,
+    Prepare,
+    Subscribe,
+)
+from tandemmq.broker.core.delivery import Entry
+from tandemmq.broker.core.memory import Kind
+from tandemmq.broker.core.policies import DestinationPolicy, Policies
+from tandemmq.broker.core.queue.groups import Groups
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.broker.core.queue.window import Window
+from tandemmq.broker.core.transaction import Transaction
+from tandemmq.broker.engine.engine import Engine, destinations_of
+from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.protocols.openwire.advisories import Advisories
+from tandemmq.store.operations import Owner
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tandemmq.store.records.transactions import XaTransactionId
+from tests.support.compiled import REPLACES_A_METHOD
+from tests.support.core.groups import owned
+from tests.unit.broker.engine.conftest import DLQ, ORDERS, Client, Harness
+
+MANY = 40
+STEP = 8
+EVERY_QUEUE = Destination(DestinationKind.QUEUE, "many.>")
+PRICES_QUEUE = Destination(DestinationKind.QUEUE, "prices")
+EVERY_TOPIC = Destination(DestinationKind.TOPIC, "many.>")
+
+
+def queue(number: int) -> Destination:
+    return Destination(DestinationKind.QUEUE, f"many.{number}")
+
+
+def topic(number: int) -> Destination:
+    return Destination(DestinationKind.TOPIC, f"many.{number}")
+
+
+@pytest.fixture
+def harness(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
+    monkeypatch.setattr(slices, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.acknowledge, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.engine, "OPERATIONS_MAX", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.fan_out, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.publish, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.arrivals, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.core.queue.queue, "ROUND_MESSAGES", 2)
+    monkeypatch.setattr(tandemmq.broker.engine.expiring, "STEP_MAX", 2)
+    monkeypatch.setattr(tandemmq.broker.engine.expiring, "ROUND_MAX", 3 * STEP)
+    monkeypatch.setattr(tandemmq.broker.core.queue.browse, "_ROUND_MESSAGES", 2)
+    monkeypatch.setattr(tandemmq.broker.core.queue.routing, "PLACED_MAX", STEP)
+    for number in range(MANY):
+        harness.client().send(str(number), queue(number))
+        harness.engine._destinations.topic(topic(number))
+    harness.turn()
+    return harness
+
+
+def steps(harness: Harness) -> int:
+    """Makes all that was begun; in so many steps."""
+    count = 0
+    while harness._works:
+        harness._step()
+        count += 1
+    return count
+
+
+def consumers(harness: Harness) -> int:
+    return sum(len(each.consumers) for each in harness.engine._destinations.queues())
+
+
+def test_a_pattern_of_queues_is_opened_in_steps_and_what_its_client_says_next_waits(harness: Harness) -> None:
+    client = harness.client()
+    client.subscribe(destination=EVERY_QUEUE, receipt="opened")
+    while not consumers(harness):
+        harness._step()
+    assert consumers(harness) <= STEP
+    client.unsubscribe(receipt="closed")
+    client.send("last", receipt="sent", persistent=False)
+    assert not client.is_reading
+    assert client.receipts == []
+    other = harness.client()
+    other.send("aside", receipt="r", persistent=False)
+    assert other.receipts == ["r"], "others are served meanwhile"
+    assert steps(harness) > 3 * MANY // STEP
+    assert client.receipts == ["opened", "closed", "sent"]
+    assert sorted(client.bodies, key=int) == [str(number) for number in range(MANY)]
+    assert client.is_reading
+    assert consumers(harness) == 0
+
+
+def test_nothing_is_delivered_before_the_receipt(harness: Harness) -> None:
+    client, sender = harness.client(), harness.client()
+    client.subscribe(destination=EVERY_QUEUE, receipt="opened")
+    while not consumers(harness):
+        harness._step()
+    for number in range(MANY):
+        sender.send("x", queue(number), persistent=False)
+    assert client.session.events == [("connected", client.client.connection.id)]
+    steps(harness)
+    assert client.session.events[1] == ("receipt", "opened")
+    assert len(client.bodies) == 2 * MANY
+
+
+def test_who_vanishes_while_a_pattern_is_opened_takes_part_nowhere(harness: Harness) -> None:
+    client = harness.client()
+    client.subscribe(destination=EVERY_QUEUE)
+    while not consumers(harness):
+        harness._step()
+    opened = consumers(harness)
+    client.is_closed = True
+    harness.engine.closed(client)
+    while harness._works:
+        harness._step()
+        assert consumers(harness) <= opened, "what nobody waits for is not gone on with"
+    assert consumers(harness) == 0
+    assert not harness.engine._destinations._watched
+    assert not harness.engine._clients.leavers
+
+
+def test_a_queue_that_begins_or_ends_meanwhile_is_found_or_not(harness: Harness) -> None:
+    client, other = harness.client(), harness.client()
+    client.subscribe(destination=EVERY_QUEUE)
+    other.send("new", queue(MANY), persistent=False)
+    harness.engine._destinations.remove(harness.engine._destinations.queue(queue(MANY - 1)))
+    harness.turn()
+    assert consumers(harness) == MANY
+    assert "new" in client.bodies
+
+
+def test_room_is_looked_for_in_steps(harness: Harness) -> None:
+    client, sender = harness.client(), harness.client()
+    client.subscribe(destination=EVERY_QUEUE, prefetch=1)
+    harness.turn()
+    for number in range(MANY):
+        assert len(client.bodies) == number + 1
+        client.ack(client.bodies[-1])
+        assert len(harness._works) <= 1
+        harness.turn()
+    sender.send("late", queue(MANY - 1), persistent=False)
+    assert client.bodies[-1] == "late"
+
+
+def test_what_was_not_acknowledged_comes_back_at_once_and_in_order(harness: Harness) -> None:
+    one, other, sender = harness.client(), harness.client(), harness.client()
+    one.subscribe(prefetch=MANY)
+    for number in range(2 * MANY):
+        sender.send(str(number), persistent=False)
+    assert len(one.bodies) == MANY
+    one.unsubscribe()
+    other.subscribe(prefetch=1)
+    sender.send("behind", persistent=False)
+    assert other.bodies == [str(MANY)], "what waits is not kept back by what is on its way back"
+    harness.turn()
+    for number in range(MANY):
+        other.ack(other.bodies[-1])
+        assert other.bodies[-1] == str(number)
+    other.ack(other.bodies[-1])
+    assert other.bodies[-1] == str(MANY + 1)
+
+
+def test_a_client_that_leaves_gets_nothing_more_and_all_it_had_ends_in_steps(harness: Harness) -> None:
+    client, other = harness.client(), harness.client()
+    for number in range(MANY):
+        client.subscribe(str(number), ack=AckMode.AUTO)
+        client.handle(AddProducer(f"p{number}", ORDERS))
+        client.handle(AddDestination(Destination(DestinationKind.TEMP_QUEUE, f"t{number}")))
+    client.begin()
+    harness.turn()
+    client.is_closed = True
+    harness.engine.closed(client)
+    assert consumers(harness) == MANY, "nothing of it is done in the turn in which the socket was lost"
+    other.send("a", persistent=False)
+    harness._step()
+    assert 0 < consumers(harness) < MANY
+    harness.make_steps()
+    assert consumers(harness) == 0
+    other.subscribe()
+    assert other.bodies == ["a"]
+    assert not harness.engine._declarations.producing
+    assert not any(each.kind is DestinationKind.TEMP_QUEUE for each in harness.engine._destinations.by_name)
+
+
+def test_the_receipt_of_a_farewell_comes_when_all_is_over(harness: Harness) -> None:
+    client = harness.client()
+    for number in range(MANY):
+        client.subscribe(str(number))
+    client.disconnect("bye")
+    harness._step()
+    assert client.receipts == []
+    harness.turn()
+    assert client.receipts == ["bye"]
+    assert client.is_closed
+    assert consumers(harness) == 0
+
+
+def test_who_comes_back_waits_for_the_end_of_what_it_was(harness: Harness) -> None:
+    client = harness.client("me")
+    client.subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="r")
+    harness.turn()
+    assert client.receipts == ["r"]
+    client.is_closed = True
+    harness.engine.closed(client)
+    again = Client(harness, "ID:again")
+    again.handle(Connect("me"))
+    again.subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="again")
+    assert again.session.events == []
+    harness.turn()
+    assert again.receipts == ["again"]
+    assert again.errors == []
+    harness.client().send("x", topic(MANY - 1))
+    harness.turn()
+    assert again.bodies == ["x"]
+
+
+def parts(harness: Harness) -> list[Queue]:
+    return [*harness.engine._destinations.parts()]
+
+
+def test_a_durable_pattern_begins_and_ends_in_steps(harness: Harness) -> None:
+    client = harness.client("me")
+    client.subscribe(destination=EVERY_TOPIC, durable_name="d", receipt="opened")
+    assert len(parts(harness)) < STEP
+    harness.engine._destinations.topic(topic(MANY))  # begins meanwhile
+    client.unsubscribe("s", durable_name="d", receipt="ended")
+    harness._step()
+    assert client.receipts == []
+    harness.turn()
+    assert client.receipts == ["opened", "ended"] or client.receipts == ["ended"]
+    assert parts(harness) == []
+    assert all(not each.durables for each in harness.engine._destinations.topics())
+    assert [owner for owner in harness.store.owners() if owner.subscription_name] == []
+
+
+def test_who_vanishes_while_a_durable_pattern_is_deleted_finds_it_gone(harness: Harness) -> None:
+    client = harness.client("me")
+    client.subscribe(destination=EVERY_TOPIC, durable_name="d")
+    harness.turn()
+    client.unsubscribe("s", durable_name="d")
+    harness._step()
+    client.is_closed = True
+    harness.engine.closed(client)
+    again = Client(harness, "ID:again")
+    again.handle(Connect("me"))
+    again.subscribe(destination=topic(0), durable_name="d", receipt="again")
+    harness.turn()
+    assert again.receipts == ["again"]
+    assert [part.destination for part in parts(harness)] == [topic(0)]
+
+
+@pytest.mark.contains_errors
+def test_an_error_of_ours_in_the_middle_ends_that_client_alone(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, other = harness.client(), harness.client()
+    opened = Queue.open
+    count = 0
+
+    def fail(queue: Queue, *of: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == STEP + 1:
+            raise RuntimeError("of this client")
+        opened(queue, *of)
+
+    monkeypatch.setattr(Queue, "open", fail)
+    client.subscribe(destination=EVERY_QUEUE)
+    steps(harness)
+    assert client.is_closed
+    harness.engine.closed(client)
+    harness.make_steps()
+    other.send("x", receipt="r", persistent=False)
+    assert other.receipts == ["r"]
+    assert consumers(harness) == 0
+
+
+def test_of_a_leaver_in_a_transaction_nothing_is_overtaken(harness: Harness) -> None:
+    client, other, sender = harness.client(), harness.client(), harness.client()
+    client.handle(Subscribe("s", ORDERS, AckMode.RANGE, prefetch=MANY))
+    orders = harness.engine._destinations.queue(ORDERS)
+    for number in range(MANY):
+        sender.send(str(number), persistent=False)
+    client.begin()
+    client.handle(Ack("s", MANY, "t", None, first=MANY // 2))
+    other.subscribe(prefetch=2 * MANY)
+    client.is_closed = True
+    harness.engine.closed(client)
+    while harness._works:
+        harness._step()
+        harness.engine._dispatcher.dispatch(orders)
+    assert other.bodies == [str(number) for number in range(MANY)]
+
+
+def test_what_the_store_reports_is_taken_in_by_steps_and_in_order(harness: Harness) -> None:
+    sender, consumer = harness.client(), harness.client()
+    consumer.subscribe(prefetch=2 * MANY)
+    for number in range(MANY):
+        sender.send(str(number), receipt=str(number))
+    harness._soon.popleft()()  # the store reports all of it
+    assert len(sender.receipts) == len(consumer.bodies) == STEP
+    for number in range(MANY, 2 * MANY):
+        sender.send(str(number), receipt=str(number))
+    while len(sender.receipts) < 2 * MANY:
+        before = len(sender.receipts)
+        harness._soon.popleft()()
+        assert len(sender.receipts) <= before + STEP
+    assert sender.receipts == consumer.bodies == [str(number) for number in range(2 * MANY)]
+    harness.turn()
+    assert not harness.engine._is_taking_in
+
+
+def test_producers_wait_while_more_is_reported_than_taken_in(harness: Harness) -> None:
+    sender = harness.client()
+    for batch in range(3):
+        for number in range(MANY):
+            sender.send(f"{batch}.{number}")
+        harness._soon.popleft()() if batch == 0 else harness.store._report()
+    assert harness.engine.is_congested
+    drained = harness.drained
+    harness.turn()
+    assert not harness.engine.is_congested
+    assert harness.drained > drained
+    assert harness.figures()["messages"] == 3 * MANY
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_what_is_committed_for_a_topic_goes_out_in_steps_and_its_sender_waits(
+    harness: Harness, is_stored: bool
+) -> None:
+    subscriber, sender = harness.client(), harness.client()
+    prices = Destination(DestinationKind.TOPIC, "prices")
+    for number in range(STEP):
+        subscriber.subscribe(str(number), prices, AckMode.AUTO)
+    if is_stored:
+        harness.client("me").subscribe("d", prices, durable_name="d")
+        harness.turn()
+    sender.begin()
+    for number in range(MANY):
+        sender.send(str(number), prices, transaction="t", persistent=is_stored)
+    sender.commit(receipt="r")
+    if is_stored:
+        harness._soon.popleft()()
+    sender.send("behind", prices, persistent=False)
+    before = len(subscriber.bodies)
+    assert before <= 2 * STEP
+    while len(subscriber.bodies) < (MANY + 1) * STEP:
+        harness._soon.popleft()()
+        assert len(subscriber.bodies) <= before + 2 * STEP
+        before = len(subscriber.bodies)
+    if not is_stored:
+        assert subscriber.bodies[::STEP] == [*map(str, range(MANY)), "behind"]
+    harness.turn()
+    assert sender.receipts == ["r"]
+    assert sender.is_reading
+
+
+def test_a_large_backlog_is_given_out_in_steps(harness: Harness) -> None:
+    sender, consumer = harness.client(), harness.client()
+    for number in range(2 * MANY):
+        sender.send(str(number), persistent=False)
+    consumer.subscribe(prefetch=2 * MANY)
+    most = 2 * tandemmq.broker.engine.dispatch.ROUNDS_MAX
+    assert len(consumer.bodies) == most
+    while harness._works:
+        before = len(consumer.bodies)
+        harness._step()
+        assert len(consumer.bodies) <= before + most
+    assert consumer.bodies == [str(number) for number in range(2 * MANY)]
+
+
+def test_what_is_placed_for_selectors_or_groups_takes_steps_and_keeps_its_order(harness: Harness) -> None:
+    sender, consumer, other = harness.client(), harness.client(), harness.client()
+    for number in range(2 * MANY):
+        sender.send(str(number), persistent=False, group_id=f"g{number % 4}")
+    orders = harness.engine._destinations.queue(ORDERS)
+    consumer.subscribe(prefetch=2 * MANY)
+    assert orders.routes is not None
+    backlog = orders.routes._lanes.backlog
+    assert backlog.count == 2 * MANY - STEP
+    other.subscribe(prefetch=2 * MANY, selector="a is not null")
+    while harness._works:
+        before = backlog.count
+        harness._step()
+        assert backlog.count >= before - 2 * STEP
+    assert consumer.bodies == [str(number) for number in range(2 * MANY)]
+    assert other.bodies == []
+
+
+def test_what_has_expired_goes_in_steps_and_no_more_than_a_round_waits_for_the_store(
+    make_harness: Any, harness: Harness
+) -> None:
+    harness = make_harness(DestinationPolicy(expire_messages_period=1))
+    sender, consumer = harness.client(), harness.client()
+    for number in range(2 * MANY):
+        sender.send(str(number), expiration=5_000)
+    sender.send("alive")
+    harness.turn()
+    harness.now = 6_000
+    consumer.subscribe()
+    before = harness.counts["expired_total"]
+    assert 0 < before < STEP
+    while harness._works:
+        harness._step()
+        assert harness.counts["expired_total"] <= before + tandemmq.broker.engine.expiring.STEP_MAX
+        before = harness.counts["expired_total"]
+    assert before == tandemmq.broker.engine.expiring.ROUND_MAX, "the store has its turn before the next round"
+    assert consumer.bodies == ["alive"], "nobody waits behind what has expired"
+    harness.turn()
+    assert harness.counts["expired_total"] == 2 * MANY
+    assert harness.figures("ActiveMQ.DLQ.Queue.orders")["messages"] == 2 * MANY
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "one comes", "all leave"])
+@pytest.mark.parametrize("kind", ["plain", "priorities", "groups", "selectors"])
+def test_what_has_expired_is_found_in_steps_while_the_queue_goes_on(
+    make_harness: Any, harness: Harness, monkeypatch: pytest.MonkeyPatch, kind: str, meanwhile: str
+) -> None:
+    many = 10 * MANY
+    harness = make_harness(DestinationPolicy(prioritized_messages=kind == "priorities", expire_messages_period=1))
+    sender, consumer, other = harness.client(), harness.client(), harness.client()
+    consumer.subscribe(prefetch=2, selector="a = 1" if kind == "selectors" else None)
+    for number in range(many):
+        sender.send(
+            str(number),
+            persistent=False,
+            priority=number % 10,
+            expiration=0 if number % 40 == 7 else 5_000,
+            group_id=f"g{number % 7}" if kind == "groups" else None,
+        )
+    harness.turn()
+    seen = len(consumer.bodies)
+    looked_at = 0
+    expiration = Message.expiration  # type: ignore[attr-defined]
+
+    def counted(message: Message) -> int:
+        nonlocal looked_at
+        looked_at += 1
+        found: int = expiration.__get__(message)
+        return found
+
+    harness.now = 6_000
+    monkeypatch.setattr(Message, "expiration", property(counted, expiration.__set__))
+    harness.engine.tick(6_000)
+    is_first = True
+    while harness._works:
+        assert looked_at <= 8 * STEP
+        looked_at = 0
+        harness._step()
+        if is_first and meanwhile == "one comes":
+            other.subscribe("o", ack=AckMode.AUTO, selector="a = 2")
+        elif is_first and meanwhile == "all leave":
+            consumer.unsubscribe()
+        is_first = False
+    monkeypatch.undo()
+    harness.turn()
+    harness.wait(2)
+    consumer.vanish()
+    other.vanish()
+    last = harness.client()
+    last.subscribe(ack=AckMode.AUTO, prefetch=many)
+    harness.turn()
+    alive = [str(number) for number in range(7, many, 40)]
+    assert sorted(last.bodies, key=int) == alive
+    assert kind == "priorities" or last.bodies == alive
+    assert harness.counts["expired_total"] == many - len(alive), f"{seen} were given out before, and came back"
+    assert harness.figures()["messages"] == 0
+    harness.wait(1)
+    queue = harness.engine._destinations.queue(ORDERS)
+    assert (queue.held, queue.ready_weight, queue.in_flight, queue.expiring_at) == (0, 0, 0, 0)
+    assert queue.share.used == 0
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "one comes"])
+@pytest.mark.parametrize("kind", ["plain", "priorities", "groups", "returned"])
+def test_a_queue_leaves_what_it_holds_to_the_store_in_steps_until_somebody_comes(
+    make_harness: Any, harness: Harness, monkeypatch: pytest.MonkeyPatch, kind: str, meanwhile: str
+) -> None:
+    many = 10 * MANY
+    monkeypatch.setattr(tandemmq.broker.core.queue.ordering, "PIECE_MAX", STEP)
+    monkeypatch.setattr(tandemmq.broker.core.queue.window, "_LOOKED_THROUGH", 1)
+    harness = make_harness(DestinationPolicy(prioritized_messages=kind == "priorities"), memory_limit=650_000)
+    sender, consumer, other = harness.client(), harness.client(), harness.client()
+    if kind == "returned":
+        consumer.subscribe(prefetch=MANY)
+    for number in range(many):
+        group = f"g{number % 7}" if kind == "groups" else None
+        sender.send(str(number), persistent=number % 2 == 0, priority=number % 10, group_id=group)
+    harness.turn()
+    consumer.vanish()
+    harness.turn()
+    queue = harness.engine._destinations.queue(ORDERS)
+    assert queue.held == queue.count == many
+    looked_at = 0
+    may_leave = Window._may_leave
+
+    def counted(self: Window, entry: Entry) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return may_leave(self, entry)
+
+    monkeypatch.setattr(Window, "_may_leave", counted)
+    harness.engine.tick(1_000)
+    count = 0
+    while harness._works:
+        assert looked_at <= 2 * STEP + (MANY if kind == "returned" else 0)
+        looked_at = 0
+        harness._step()
+        count += 1
+        if count == 10 and meanwhile == "one comes":
+            assert many // 2 < queue.held < many
+            other.subscribe(prefetch=1)
+    assert count > (many // STEP if meanwhile == "nothing" else 10)
+    assert queue.count == many
+    if meanwhile == "nothing":
+        assert queue.held == many // 2, "what is not stored stays"
+    other.vanish()
+    last = harness.client()
+    last.subscribe(ack=AckMode.AUTO, prefetch=many)
+    harness.turn()
+    assert sorted(last.bodies, key=int) == [str(number) for number in range(many)]
+    for priority in range(10):
+        alike = [each for each in last.bodies if int(each) % 10 == priority]
+        assert alike == sorted(alike, key=int)
+
+
+@pytest.mark.contains_errors
+def test_an_error_of_ours_while_messages_expire_leaves_the_others_to_go(
+    make_harness: Any, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = make_harness(DestinationPolicy(expire_messages_period=1))
+    sender = harness.client()
+    for number in range(MANY):
+        sender.send(str(number), expiration=5_000)
+        sender.send(str(number), PRICES_QUEUE, expiration=5_000)
+    harness.turn()
+    dead_letter = tandemmq.broker.engine.dead_letters.dead_letter
+    failures = iter([True])
+
+    def fails_once(*arguments: Any) -> Any:
+        if next(failures, False):
+            raise RuntimeError("ours")
+        return dead_letter(*arguments)
+
+    monkeypatch.setattr(tandemmq.broker.engine.dead_letters, "dead_letter", fails_once)
+    harness.engine.tick(6_000)
+    harness.turn()
+    assert harness.counts["expired_total"] == 2 * MANY
+    assert harness.counts["dead_letters_total"] == 2 * MANY
+
+
+def test_the_look_of_each_second_takes_steps_and_is_not_begun_twice(make_harness: Any, harness: Harness) -> None:
+    harness = make_harness(
+        DestinationPolicy(
+            gc_inactive_destinations=True, inactive_timeout_before_gc=1_000, advisory_for_slow_consumers=True
+        )
+    )
+    for number in range(MANY):
+        harness.engine._destinations.topic(topic(number))
+    harness.engine.tick(1_000)
+    assert steps(harness) >= MANY // STEP
+    harness.engine.tick(3_000)
+    harness.engine.tick(4_000)
+    assert len(harness._works) == 1
+    steps(harness)
+    assert harness.engine._idle_destinations.removed == MANY
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_range_is_acknowledged_in_steps_and_its_receipt_comes_last(harness: Harness, persistent: bool) -> None:
+    client, sender = harness.client(), harness.client()
+    client.handle(Subscribe("s", ORDERS, AckMode.RANGE, prefetch=MANY))
+    for number in range(MANY):
+        sender.send(str(number), persistent=persistent)
+    harness.turn()
+    client.handle(Ack("s", MANY, None, "acknowledged", first=0))
+    client.unsubscribe(receipt="closed")
+    assert harness.figures()["messages"] > MANY - STEP
+    client.is_closed = True
+    harness.engine.closed(client)
+    harness.turn()
+    assert harness.figures()["messages"] == 0
+    assert harness.stored() == MANY, "what the other queues hold"
+    assert client.receipts == []
+
+
+def test_a_range_is_given_up_in_steps(harness: Harness) -> None:
+    client, sender = harness.client(), harness.client()
+    client.session.survives_errors = True
+    client.handle(Subscribe("s", ORDERS, AckMode.RANGE, prefetch=MANY))
+    for number in range(MANY):
+        sender.send(str(number))
+    harness.turn()
+    client.handle(GiveUp("s", 0, MANY, "poison", receipt="r"))
+    assert harness.counts["dead_letters_total"] <= STEP
+    client.unsubscribe(receipt="closed")
+    harness.turn()
+    assert harness.counts["dead_letters_total"] == MANY
+    assert client.receipts[0] == "closed" or client.receipts == ["r", "closed"]
+
+
+def test_who_listens_to_what_there_is_hears_it_in_steps(make_harness: Any, harness: Harness) -> None:
+    harness = make_harness(
+        advisor=Advisories("ID:a", lambda: 1, count(1), broker_id="ID:b", broker_name="b", broker_url="")
+    )
+    for number in range(MANY):
+        harness.engine._destinations.topic(topic(number))
+    listener, other = harness.client(), harness.client()
+    everything = Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.Topic")
+    listener.subscribe(destination=everything, ack=AckMode.AUTO)
+    assert len(listener.bodies) < STEP
+    other.send("aside", receipt="r", persistent=False)
+    assert other.receipts == ["r"]
+    listener.unsubscribe(receipt="heard")
+    harness.turn()
+    assert len(listener.bodies) == MANY
+    assert listener.receipts == ["heard"]
+
+
+def test_what_follows_a_long_commit_waits_and_nothing_of_it_is_lost(harness: Harness) -> None:
+    sender, subscriber = harness.client(), harness.client()
+    prices = Destination(DestinationKind.TOPIC, "prices")
+    for number in range(STEP):
+        subscriber.subscribe(str(number), prices, AckMode.AUTO)
+    sender.begin()
+    for number in range(MANY):
+        sender.send(str(number), prices, transaction="t", persistent=False)
+    sender.commit(receipt="committed")
+    for body in "abc":
+        sender.send(body, prices, persistent=False, receipt=body)
+    assert sender.receipts == []
+    harness.turn()
+    assert sender.receipts == ["committed", "a", "b", "c"]
+    assert subscriber.bodies[::STEP] == [*map(str, range(MANY)), "a", "b", "c"]
+    assert sender.is_reading
+
+
+@pytest.mark.parametrize("how", ["commit", "prepare"])
+@REPLACES_A_METHOD
+def test_a_large_transaction_is_made_ready_in_steps_and_ends_as_one(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    made = 0
+
+    def counted(make: Any) -> Any:
+        def count(*of: Any) -> Any:
+            nonlocal made
+            made += 1
+            return make(*of)
+
+        return count
+
+    monkeypatch.setattr(
+        tandemmq.broker.engine.publish, "encode_payload", counted(tandemmq.broker.engine.publish.encode_payload)
+    )
+    monkeypatch.setattr(
+        tandemmq.broker.engine.transaction_end, "removal", counted(tandemmq.broker.engine.transaction_end.removal)
+    )
+    sender, consumer = harness.client(), harness.client()
+    for number in range(MANY):
+        sender.send(str(number), PRICES_QUEUE)
+    sender.subscribe("own", PRICES_QUEUE, prefetch=MANY)
+    harness.turn()
+    consumer.subscribe(prefetch=MANY)
+    xa = XaTransactionId(1, b"g", b"b")
+    name = "t" if how == "commit" else xa.key
+    sender.handle(Begin(name, xa=None if how == "commit" else xa))
+    for number in range(MANY):
+        sender.send(str(number), transaction=name)
+        sender.ack(str(number), transaction=name)
+    made = 0
+    if how == "commit":
+        sender.commit(receipt="r")
+    else:
+        sender.session.prepared = lambda receipt, is_read_only: sender.receipts.append(receipt)  # type: ignore[attr-defined]
+        sender.handle(Prepare(name, xa, "r"))
+    branches = harness.engine._transactions.branches.by_key
+    transaction = sender.client.transactions.get(name) or branches[name].transaction
+    assert transaction is not None
+    assert 0 < made <= STEP
+    assert harness.stored() == 2 * MANY, "nothing of it is stored yet"
+    while made < 2 * MANY:
+        before = made
+        harness._step()
+        assert made <= before + STEP
+    sender.is_closed = how == "commit"
+    if sender.is_closed:
+        harness.engine.closed(sender)
+    harness.turn()
+    assert transaction.made is transaction.removals is None
+    assert made == 2 * MANY, "none is made twice"
+    if how == "prepare":
+        assert sender.receipts == ["r"]
+        sender.handle(Commit(name, "c", xa=xa, is_two_phase=True))
+        orders = harness.engine._destinations.queue(ORDERS)
+        while harness._soon:
+            before = orders.count
+            harness._soon.popleft()()
+            assert orders.count - before <= STEP
+        assert sender.receipts == ["r", "c"]
+    assert consumer.bodies == [str(number) for number in range(MANY)]
+
+
+@pytest.mark.parametrize("how", ["goes on", "leaves", "rolls back", "acknowledges more"])
+@REPLACES_A_METHOD
+def test_a_large_commit_that_waited_for_room_is_made_ready_in_steps(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """And whoever takes it back meanwhile has none of it done."""
+    monkeypatch.setattr(tandemmq.broker.engine.flow_control, "_DONE", 1)
+    made = 0
+    encode = tandemmq.broker.engine.publish.encode_payload
+
+    def counted(*of: Any) -> Any:
+        nonlocal made
+        made += 1
+        return encode(*of)
+
+    monkeypatch.setattr(tandemmq.broker.engine.publish, "encode_payload", counted)
+    sender = harness.client()
+    for number in range(2 * STEP + 1):
+        sender.send(f"taken {number}", PRICES_QUEUE)
+    sender.subscribe("own", PRICES_QUEUE, prefetch=MANY)
+    harness.turn()
+    xa = XaTransactionId(1, b"g", b"b")
+    sender.handle(Begin(xa.key, xa=xa))
+    for number in range(MANY):
+        sender.send(str(number), transaction=xa.key)
+    for number in range(2 * STEP):
+        sender.ack(f"taken {number}", transaction=xa.key)
+    before = harness.stored()
+    bytes_max, harness.store._bytes_max = harness.store._bytes_max, 0
+    sender.handle(Commit(xa.key, "r", xa=xa))
+    harness.make_steps()
+    harness.store._bytes_max = bytes_max
+    made = 0
+    harness.engine.flow.look(harness.now)
+    assert 0 < made <= STEP
+    acknowledged = 0
+    if how == "leaves":
+        sender.is_closed = True
+        harness.engine.closed(sender)
+    elif how == "rolls back":
+        sender.handle(Abort(xa.key, "a", xa=xa))
+    while harness._works:
+        last = made
+        harness._step()
+        assert made - last <= STEP
+        if made == MANY and how == "acknowledges more" and not acknowledged:
+            assert harness._works, "what was acknowledged before is looked at in the middle"
+            sender.ack(f"taken {2 * STEP}", transaction=xa.key)
+            acknowledged = 1
+    harness.turn()
+    kept = 0 if how in ("leaves", "rolls back") else MANY - 2 * STEP - acknowledged
+    assert harness.stored() - before == kept
+    assert sorted(sender.receipts) == ([] if how == "leaves" else ["a", "r"] if how == "rolls back" else ["r"])
+    assert not sender.errors
+    assert harness.counts["sends_waiting"] == 0
+    assert harness.counts["memory_transactions_bytes"] == 0
+    assert made == MANY, "none is made twice"
+
+
+def test_nothing_waits_for_a_subscriber_who_is_gone(harness: Harness) -> None:
+    client, sender = harness.client(), harness.client()
+    prices = Destination(DestinationKind.TOPIC, "prices")
+    for number in range(STEP // 2):
+        client.subscribe(str(number), prices)
+    subscriptions: list[Any] = list(client.client.subscriptions.values())
+    client.is_closed = True
+    harness.engine.closed(client)
+    sender.send("a", prices, persistent=False)
+    assert not any(each.pending for each in subscriptions)
+
+
+def test_a_wait_that_follows_a_wait_goes_on(harness: Harness) -> None:
+    """A long selector is compiled, then very many queues are opened."""
+    harness.engine._in_thread = lambda work, then: harness._soon.append(lambda: (work(), then())[0])
+    client = harness.client()
+    client.subscribe(destination=EVERY_QUEUE, selector=" or ".join(["a is null"] * 100), receipt="opened")
+    client.send("behind", receipt="sent", persistent=False)
+    harness._soon.popleft()()
+    assert not client.is_reading
+    assert client.receipts == []
+    harness.turn()
+    assert client.receipts == ["opened", "sent"]
+    assert client.is_reading
+
+
+def test_who_is_busy_is_not_taken_for_slow(make_harness: Any, harness: Harness) -> None:
+    harness = make_harness(DestinationPolicy(advisory_for_slow_consumers=True))
+    client, sender = harness.client(), harness.client()
+    client.subscribe(prefetch=1)
+    for body in "ab":
+        sender.send(body, persistent=False)
+    for is_busy in (True, False):
+        client.client.is_busy = is_busy
+        for second in range(1, 4):
+            harness.engine.tick(second * 1_000)
+            harness.turn()
+        assert harness.counts["slow_consumers"] == (not is_busy)
+
+
+@pytest.mark.parametrize("selector", [None, "a is null"])
+def test_very_many_unacknowledged_come_back_at_once_and_take_steps(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, selector: str | None
+) -> None:
+    """Each is looked at a bounded number of times in a step, and all are there again with one of them."""
+    many = 10 * MANY
+    client, other, sender = harness.client(), harness.client(), harness.client()
+    for number in range(3):
+        client.subscribe(str(number), ack=AckMode.CLIENT, prefetch=many, selector=selector)
+    for number in range(3 * many):
+        sender.send(str(number), persistent=False)
+    harness.turn()
+    assert len(client.bodies) == 3 * many
+    queue = harness.engine._destinations.queue(ORDERS)
+    looked_at = 0
+    position = Entry.position  # type: ignore[attr-defined]
+
+    def counted(entry: Entry) -> int:
+        nonlocal looked_at
+        looked_at += 1
+        found: int = position.__get__(entry)
+        return found
+
+    monkeypatch.setattr(Entry, "position", property(counted, position.__set__))
+    client.is_closed = True
+    harness.engine.closed(client)
+    in_flight = [3 * many]
+    while harness._works:
+        before = looked_at
+        harness._step()
+        # Where consumers are not all alike, what was handed out is forgotten with one set of places.
+        assert looked_at - before <= 6 * STEP + (many if selector and queue.in_flight != in_flight[-1] else 0)
+        if queue.in_flight != in_flight[-1]:
+            in_flight.append(queue.in_flight)
+    assert in_flight == [3 * many, 2 * many, many, 0]
+    other.subscribe(ack=AckMode.AUTO)
+    harness.turn()
+    assert other.bodies == [str(number) for number in range(3 * many)]
+
+
+def test_a_queue_that_ends_gives_back_the_memory_of_what_had_expired(make_harness: Any, harness: Harness) -> None:
+    harness = make_harness(DestinationPolicy())
+    sender, consumer = harness.client(), harness.client()
+    for number in range(2 * MANY):
+        sender.send(str(number), persistent=False, expiration=5_000)
+    harness.now = 6_000
+    consumer.subscribe()
+    orders = harness.engine._destinations.queue(ORDERS)
+    orders.dispatch(harness.now)
+    assert orders.expired
+    harness.engine._destinations.remove(orders)
+    harness.turn()
+    assert harness.engine.memory.used == 0
+    assert not orders.expired
+
+
+def test_a_browser_that_acknowledges_one_by_one_is_shown_more_once_for_all(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, browser = harness.client(), harness.client()
+    browser.session.nothing = list[str]().append  # type: ignore[attr-defined]
+    for number in range(MANY):
+        sender.send(str(number), persistent=False)
+    browser.handle(Subscribe("b", ORDERS, AckMode.INDIVIDUAL, prefetch=STEP, is_browser=True))
+    harness.turn()
+    shown, show = 0, harness.engine._dispatcher.browsing._rounds._make
+
+    def counted(subscription: Any) -> Any:
+        nonlocal shown
+        shown += 1
+        return show(subscription)
+
+    monkeypatch.setattr(harness.engine._dispatcher.browsing._rounds, "_make", counted)
+    for body in browser.bodies[:STEP]:
+        browser.ack(body)
+    assert len(browser.bodies) == STEP
+    harness.turn()
+    assert browser.bodies == [str(number) for number in range(2 * STEP)]
+    assert shown == 1
+
+
+def browse(client: Client, told: list[str], selector: str | None = None) -> None:
+    client.session.nothing = told.append  # type: ignore[attr-defined]
+    client.handle(Subscribe("b", ORDERS, AckMode.AUTO, prefetch=4 * MANY, selector=selector, is_browser=True))
+
+
+@pytest.mark.parametrize("selector", [None, "a is null", "a is not null"])
+@pytest.mark.parametrize("shape", ["plain", "grouped", "out of order", "out"])
+def test_a_browser_looks_at_very_many_messages_in_steps_and_as_they_were(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, shape: str, selector: str | None
+) -> None:
+    sender, browser = harness.client(), harness.client()
+    for number in range(2 * MANY):
+        group = f"g{number}" if shape == "grouped" else None
+        sender.send(str(number), persistent=False, group_id=group, expiration=900 if number % 8 > 3 else 0)
+    orders = harness.engine._destinations.queue(ORDERS)
+    if shape == "out of order":
+        orders.ready.reverse()
+    consumer = harness.client()
+    if shape in ("out", "grouped"):
+        consumer.subscribe(prefetch=MANY)
+        harness.turn()
+    there = 2 * MANY - harness.counts["expired_total"]
+    keys = 0
+    key_of = tandemmq.broker.core.queue.browse.key_of
+
+    def counted(entry: Any, *, is_prioritized: bool) -> int:
+        nonlocal keys
+        keys += 1
+        return key_of(entry, is_prioritized=is_prioritized)
+
+    monkeypatch.setattr(tandemmq.broker.core.queue.browse, "key_of", counted)
+    ended: list[str] = []
+    browse(browser, ended, selector)
+    orders.drop()  # what the browser is shown was taken at once
+    sender.send("behind", persistent=False)
+    browser.send("aside", Destination(DestinationKind.QUEUE, "aside"), receipt="r", persistent=False)
+    assert browser.receipts == [], "what its client says next waits"
+    count = 0
+    while harness._soon:
+        before = keys, len(browser.bodies)
+        harness._soon.popleft()()
+        count += 1
+        assert keys <= before[0] + STEP
+        assert len(browser.bodies) <= before[1] + STEP
+    assert keys == there
+    assert count >= 3 * there // STEP
+    assert browser.receipts == ["r"]
+    alive = [str(number) for number in range(2 * MANY) if number % 8 <= 3]
+    assert browser.bodies == ([] if selector == "a is not null" else alive)
+    assert ended == ["b"]
+
+
+def test_a_browser_that_leaves_meanwhile_is_forgotten(harness: Harness) -> None:
+    sender = harness.client()
+    for number in range(2 * MANY):
+        sender.send(str(number), persistent=False)
+    for leaves_after in range(60):
+        browser = harness.client()
+        browse(browser, [])
+        for _ in range(leaves_after):
+            harness._step()
+        browser.is_closed = True
+        harness.engine.closed(browser)
+        harness.turn()
+        assert not harness.engine._dispatcher.browsing._under_way
+        assert not harness.engine._dispatcher.browsing._rounds._asked
+
+
+class CountedGroups(OrderedDict[str, Any]):
+    changes = 0
+
+    def __delitem__(self, name: str) -> None:
+        self.changes += 1
+        super().__delitem__(name)
+
+    def popitem(self, last: bool = True) -> tuple[str, Any]:
+        self.changes += 1
+        return super().popitem(last)
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_who_leaves_with_very_many_groups_gives_them_up_in_steps(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, is_last: bool
+) -> None:
+    one, other, sender = harness.client(), harness.client(), harness.client()
+    for number in range(4 * MANY):
+        sender.send(str(number), persistent=False, group_id=f"g{number}")
+    one.subscribe(prefetch=1)
+    harness.turn()
+    if not is_last:
+        other.subscribe(prefetch=1)
+        sender.send("last", persistent=False, group_id="other's")
+        harness.turn()
+        assert other.bodies == ["last"]
+    routes = harness.engine._destinations.queue(ORDERS).routes
+    assert routes is not None
+    groups = routes._lanes.groups
+    counted = groups._groups = CountedGroups(groups._groups)
+    done = 0
+    groups_done = Groups.done
+
+    def count_done(self: Groups, name: str) -> None:
+        nonlocal done
+        done += 1
+        groups_done(self, name)
+
+    monkeypatch.setattr(Groups, "done", count_done)
+    one.is_closed = True
+    harness.engine.closed(one)
+    while counted.changes < 4 * MANY:
+        before = counted.changes, done
+        harness._step()
+        assert counted.changes <= before[0] + STEP
+        assert done <= before[1] + STEP + 1, "and the one that came back"
+    assert owned(groups) == (set() if is_last else {"other's"})
+    harness.turn()
+    if is_last:
+        other.subscribe(prefetch=1)
+        harness.turn()
+    else:
+        other.ack("last")
+    for number in range(4 * MANY):
+        assert other.bodies[-1] == str(number), "what it left is in order"
+        other.ack(str(number))
+    harness.turn()
+    assert len(groups) == 4 * MANY + (not is_last)
+    assert not any(each.pending for each in groups._groups.values())
+
+
+def test_what_came_back_to_a_queue_with_selectors_is_not_out_any_more(harness: Harness) -> None:
+    one, other, sender = harness.client(), harness.client(), harness.client()
+    one.subscribe(prefetch=MANY, selector="a is null")
+    other.subscribe(prefetch=MANY, selector="a = 1")
+    for number in range(MANY):
+        sender.send(str(number), persistent=False, group_id=f"g{number % 4}")
+    harness.turn()
+    routes = harness.engine._destinations.queue(ORDERS).routes
+    assert routes is not None
+    assert len(routes._out) == MANY
+    one.vanish()
+    assert routes._out == set()
+
+
+def test_what_a_store_has_is_taken_over_in_steps_and_looked_through_once(harness: Harness) -> None:
+    subscriber = harness.client("me")
+    for number in range(MANY):
+        subscriber.subscribe(f"d{number}", topic(0), durable_name=f"d{number}")
+    harness.turn()
+    owners, looked = harness.store.owners(), 0
+
+    def look() -> Iterator[Owner]:
+        nonlocal looked
+        for owner in owners:
+            looked += 1
+            yield owner
+
+    harness.store.owners = look  # type: ignore[assignment, method-assign]
+    taking_over = destinations_of(harness.store, harness.settings, Policies(()), harness._start)
+    most = 0
+    while True:
+        before = looked
+        try:
+            next(taking_over)
+        except StopIteration as done:
+            destinations = done.value
+            break
+        most = max(most, looked - before)
+    assert most == STEP
+    assert looked == 2 * MANY, "queues and durable subscriptions"
+    harness.store.prepared = lambda: []  # type: ignore[method-assign]
+    engine = Engine(harness.store, harness.settings, Loop(lambda: 0), destinations=destinations)
+    assert looked == 2 * MANY
+    assert engine._destinations is destinations
+    assert engine.memory is destinations.memory
+    assert len(destinations.asleep()) == len(destinations.parts()) == MANY
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_what_is_committed_for_a_queue_becomes_visible_in_steps(harness: Harness, is_stored: bool) -> None:
+    sender, consumer = harness.client(), harness.client()
+    orders = harness.engine._destinations.queue(ORDERS)
+    sender.begin()
+    for number in range(MANY):
+        sender.send(str(number), transaction="t", persistent=is_stored)
+    sender.commit(receipt="r")
+    if not is_stored:
+        sender.send("behind", persistent=False)
+    most = 0
+    while harness._soon:
+        before = orders.count
+        assert sender.receipts == [] or before >= MANY
+        harness._soon.popleft()()
+        most = max(most, orders.count - before)
+    assert 0 < most <= STEP + 1
+    assert sender.receipts == ["r"]
+    assert sender.is_reading
+    consumer.subscribe(prefetch=2 * MANY)
+    harness.turn()
+    assert consumer.bodies == [*map(str, range(MANY)), *([] if is_stored else ["behind"])]
+
+
+def test_what_only_memory_holds_goes_to_many_durable_subscriptions_in_steps(harness: Harness) -> None:
+    sender, subscriber = harness.client(), harness.client("me")
+    for number in range(STEP):
+        subscriber.subscribe(f"d{number}", topic(0), durable_name=f"d{number}")
+    harness.turn()
+    sender.begin()
+    for number in range(MANY):
+        sender.send(str(number), topic(0), transaction="t", persistent=False)
+    sender.commit(receipt="r")
+    while harness._soon:
+        before = len(subscriber.bodies)
+        harness._soon.popleft()()
+        assert len(subscriber.bodies) <= before + STEP
+    assert len(subscriber.bodies) == MANY * STEP
+    assert sender.receipts == ["r"]
+
+
+def test_a_client_that_vanishes_during_its_commit_has_committed_it_all(harness: Harness) -> None:
+    sender = harness.client()
+    orders = harness.engine._destinations.queue(ORDERS)
+    sender.begin()
+    for number in range(MANY):
+        sender.send(str(number), transaction="t", persistent=False)
+    sender.commit(receipt="r")
+    while not orders.count:
+        harness._step()
+    assert orders.count <= STEP
+    assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] > 0, "what is not visible yet takes memory all the same"
+    sender.is_closed = True
+    harness.engine.closed(sender)
+    harness.turn()
+    assert orders.count == MANY
+    assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
+
+
+@pytest.mark.parametrize(("name", "asked"), [("prices", 0), ("VirtualTopic.prices", MANY)])
+@REPLACES_A_METHOD
+def test_where_messages_of_a_known_topic_go_is_not_asked_for_each(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, name: str, asked: int
+) -> None:
+    sender, consumer = harness.client(), harness.client()
+    there = Destination(DestinationKind.TOPIC, name)
+    consumer.subscribe("t", there, AckMode.AUTO)
+    sender.send("first", there, persistent=False)
+    consumer.subscribe("q", Destination(DestinationKind.QUEUE, f"Consumer.c.{name}"), AckMode.AUTO)
+    routes, count = harness.engine._router.routes, 0
+
+    def counted(*of: Any) -> Any:
+        nonlocal count
+        count += 1
+        return routes(*of)
+
+    monkeypatch.setattr(harness.engine._router, "routes", counted)
+    sender.begin()
+    for number in range(MANY):
+        sender.send(str(number), there, transaction="t")
+    sender.commit()
+    harness.turn()
+    assert count == asked
+    assert len(consumer.bodies) == 1 + MANY + asked, "each queue of a virtual topic has its copy"
+
+
+def test_each_report_of_the_store_lets_those_go_on_who_gave_it_much(harness: Harness) -> None:
+    sender = harness.client()
+    for number in range(3):
+        drained, reports, handed_over = harness.drained, harness.engine.reports, harness.store.handed_over
+        sender.send(str(number))
+        sender.send(str(number))
+        assert harness.store.handed_over == handed_over + 2
+        harness.turn()
+        assert harness.engine.reports == reports + 1
+        assert harness.drained > drained
+
+
+def test_who_can_be_told_again_is_told_in_steps(harness: Harness) -> None:
+    client, sender = harness.client(), harness.client()
+    for number in range(3):
+        client.subscribe(str(number), topic(0), AckMode.AUTO)
+    harness.turn()
+    client.has_space = False
+    for number in range(MANY):
+        sender.send(str(number), topic(0), persistent=False)
+    harness.turn()
+    assert client.bodies == []
+    client.has_space = True
+    harness.engine.writable(client)
+    most = told = len(client.bodies)
+    while harness._works:
+        harness._step()
+        most, told = max(most, len(client.bodies) - told), len(client.bodies)
+    assert told == 3 * MANY
+    assert most < 3 * MANY
+
+
+def test_a_queue_that_begins_is_joined_by_very_many_with_wildcards_in_steps(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tandemmq.broker.core.destinations, "ITEMS", STEP)
+    pattern = Destination(DestinationKind.QUEUE, "new.>")
+    listeners = [harness.client() for _ in range(MANY)]
+    for each in listeners:
+        each.subscribe(destination=pattern, prefetch=1)
+    harness.turn()
+    sender = harness.client()
+    new = Destination(DestinationKind.QUEUE, "new.one")
+    for number in range(2 * MANY):
+        sender.send(str(number), new, receipt=str(number), persistent=False)
+    assert len(sender.receipts) == 2 * MANY, "nobody waits for that"
+    assert consumers(harness) == STEP
+    listeners[-1].is_closed = True
+    harness.engine.closed(listeners[-1])
+    listeners[-2].unsubscribe()
+    most, before = 0, consumers(harness)
+    while harness._works:
+        harness._step()
+        most, before = max(most, consumers(harness) - before), consumers(harness)
+    assert most <= STEP
+    assert consumers(harness) == MANY - 2
+    assert [each.bodies for each in listeners] == [[str(number)] for number in range(MANY - 2)] + [[], []]
+
+
+def test_a_queue_that_ends_while_very_many_join_it_is_left_alone(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tandemmq.broker.core.destinations, "ITEMS", STEP)
+    listeners = [harness.client() for _ in range(MANY)]
+    for each in listeners:
+        each.subscribe(destination=Destination(DestinationKind.QUEUE, "new.>"))
+    harness.turn()
+    new = harness.engine._destinations.queue(Destination(DestinationKind.QUEUE, "new.one"))
+    harness.engine._destinations.remove(new)
+    harness.turn()
+    assert new.consumers == []
+    assert not any(subscription.queues for each in listeners for subscription in each.client.subscriptions.values())
+
+
+def limited(make_harness: Any, monkeypatch: pytest.MonkeyPatch, **of: Any) -> tuple[Harness, Client, list[int]]:
+    """One message fills each of the queues, and for each one more waits; how often it was tried to have one go on."""
+    monkeypatch.setattr(slices, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.flow_control, "_DONE", 1)
+    harness: Harness = make_harness(DestinationPolicy(memory_limit=1, **of))
+    sender = harness.client()
+    for number in range(MANY):
+        sender.send("first", queue(number), persistent=False)
+        sender.send(f"second {number}", queue(number), receipt=str(number), persistent=False)
+    tried = [0]
+    carry_out = harness.engine.flow._carry_out
+
+    def counted(*of: Any) -> Any:
+        tried[0] += 1
+        return carry_out(*of)
+
+    monkeypatch.setattr(harness.engine.flow, "_carry_out", counted)
+    return harness, sender, tried
+
+
+def test_what_waits_for_room_in_very_many_places_is_looked_at_in_steps(
+    make_harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness, sender, tried = limited(make_harness, monkeypatch)
+    harness.engine.flow.look(harness.now)
+    before, tried[0] = tried[0], 0
+    assert before <= STEP
+    harness.engine.flow.look(harness.now)
+    assert tried[0] == 0, "one look at a time"
+    while harness._works:
+        harness._step()
+        assert tried[0] <= STEP
+        before, tried[0] = before + tried[0], 0
+    assert before == MANY
+    consumer = harness.client()
+    consumer.subscribe(destination=EVERY_QUEUE, ack=AckMode.AUTO)
+    harness.wait(1)
+    assert sender.receipts == [str(number) for number in range(MANY)]
+    assert sorted(consumer.bodies) == sorted(["first"] * MANY + [f"second {number}" for number in range(MANY)])
+    assert harness.counts["sends_waiting"] == 0
+
+
+def test_what_waited_too_long_in_very_many_places_fails_in_steps(
+    make_harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness, sender, _ = limited(make_harness, monkeypatch, send_fail_if_no_space_after_timeout=100)
+    harness.now += 100
+    harness.engine.flow.look(harness.now)
+    assert len(sender.errors) <= STEP
+    for _ in range(2 * MANY):
+        before = len(sender.errors)
+        harness._step()
+        assert len(sender.errors) - before <= STEP
+    assert len(sender.errors) == MANY
+    harness.turn()
+    assert harness.counts["sends_waiting"] == 0
+
+
+def test_who_leaves_while_what_waits_is_looked_at_has_nothing_done(
+    make_harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness, sender, _ = limited(make_harness, monkeypatch)
+    consumer = harness.client()
+    consumer.subscribe(destination=EVERY_QUEUE, ack=AckMode.AUTO)
+    harness.make_steps()
+    harness.engine.flow.look(harness.now)
+    done = len(consumer.bodies) - MANY
+    assert 0 <= done <= STEP
+    sender.is_closed = True
+    harness.engine.closed(sender)
+    harness.turn()
+    assert len(consumer.bodies) == MANY + done
+    assert harness.counts["sends_waiting"] == 0
+
+
+def listeners_of_a_pattern(harness: Harness) -> list[Client]:
+    clients = [harness.client(f"c{number}") for number in range(MANY)]
+    for each in clients:
+        each.subscribe(destination=Destination(DestinationKind.TOPIC, "new.>"), durable_name="d")
+    harness.turn()
+    return clients
+
+
+@pytest.mark.parametrize("how", ["one", "transaction", "composite"])
+def test_a_topic_begins_in_steps_for_very_many_durable_patterns(harness: Harness, how: str) -> None:
+    listeners = listeners_of_a_pattern(harness)
+    sender, other = harness.client(), harness.client()
+    new = Destination(DestinationKind.TOPIC, "new.one")
+    if how == "transaction":
+        sender.begin()
+        sender.send("x", new, transaction="t")
+        sender.commit(receipt="r")
+    else:
+        sender.send("x", new if how == "one" else new._replace(name="new.one,other.one"), receipt="r")
+    before = len(parts(harness))
+    assert before <= STEP
+    sender.send("behind", new, receipt="b")
+    other.send("aside", new, receipt="r")
+    while harness._works:
+        harness._step()
+        assert len(parts(harness)) - before <= STEP
+        before = len(parts(harness))
+    harness.turn()
+    assert all(sorted(each.bodies) == ["aside", "behind", "x"] for each in listeners)
+    assert all(each.bodies.index("x") < each.bodies.index("behind") for each in listeners)
+    assert (sender.receipts, other.receipts) == (["r", "b"], ["r"])
+    assert harness.engine._destinations.topic(new).beginning is None
+
+
+def test_who_sent_there_before_it_began_anew_waits_as_well(harness: Harness) -> None:
+    new = Destination(DestinationKind.TOPIC, "new.one")
+    sender = harness.client()
+    sender.send("x", new, persistent=False)
+    harness.engine._destinations.remove(harness.engine._destinations.topic(new))
+    listeners = listeners_of_a_pattern(harness)
+    harness.engine._destinations.topic(new)
+    assert len(parts(harness)) <= STEP
+    sender.send("y", new, receipt="r", persistent=False)
+    harness.turn()
+    assert [each.bodies for each in listeners] == [["y"]] * MANY
+
+
+def test_a_durable_pattern_or_topic_that_ends_meanwhile_is_left_alone(harness: Harness) -> None:
+    listeners = listeners_of_a_pattern(harness)
+    new = harness.engine._destinations.topic(Destination(DestinationKind.TOPIC, "new.one"))
+    listeners[-1].unsubscribe("s", durable_name="d")
+    harness.turn()
+    assert len(new.durables) == len(parts(harness)) == MANY - 1
+    other = harness.engine._destinations.topic(Destination(DestinationKind.TOPIC, "new.two"))
+    harness.engine._destinations.remove(other)
+    harness.turn()
+    assert len(other.durables) < STEP
+    assert other.destination not in harness.engine._destinations.by_name
+
+
+@REPLACES_A_METHOD
+def test_open_transactions_with_very_many_messages_end_one_by_one(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = harness.client()
+    for number in range(5):
+        client.begin(str(number))
+        for _ in range(64 * STEP):
+            client.send("x", transaction=str(number))
+    undone = 0
+    undo = Transaction.undo
+
+    def counted(transaction: Transaction, *of: Any) -> None:
+        nonlocal undone
+        undone += 1
+        undo(transaction, *of)
+
+    monkeypatch.setattr(Transaction, "undo", counted)
+    client.is_closed = True
+    harness.engine.closed(client)
+    before = undone
+    while harness._works:
+        harness._step()
+        assert undone - before <= 1
+        before = undone
+    assert undone == 5
+    assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
+
+
+@pytest.mark.parametrize("habit", ["dlq", "requeue"])
+def test_very_many_refused_at_once_are_refused_in_steps(
+    make_harness: Any, monkeypatch: pytest.MonkeyPatch, habit: str
+) -> None:
+    monkeypatch.setattr(slices, "ITEMS", STEP)
+    harness: Harness = make_harness(stomp_nack=habit)
+    client, other = harness.client(), harness.client()
+    client.subscribe(ack=AckMode.CLIENT)
+    for number in range(MANY):
+        other.send(str(number))
+    harness.turn()
+    asked = 0
+    of = harness.engine._acknowledger._policies.of
+
+    def counted(destination: Destination) -> DestinationPolicy:
+        nonlocal asked
+        asked += 1
+        return of(destination)
+
+    monkeypatch.setattr(harness.engine._acknowledger._policies, "of", counted)
+    client.nack(str(MANY - 1), receipt="r")
+    client.unsubscribe()
+    before = 0
+    while harness._works:
+        assert asked - before <= 2 * STEP
+        before = asked
+        harness._step()
+    harness.turn()
+    assert client.receipts == ["r"]
+    other.subscribe(destination=ORDERS if habit == "requeue" else DLQ, ack=AckMode.AUTO)
+    harness.turn()
+    assert other.bodies == [str(number) for number in range(MANY)]
+
+
+@REPLACES_A_METHOD
+@pytest.mark.parametrize("how", ["one", "transaction"])
+def test_a_topics_message_is_given_to_very_many_durable_subscriptions_in_steps(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    listeners = [harness.client(f"c{number}") for number in range(MANY)]
+    for each in listeners:
+        each.subscribe(destination=topic(0), durable_name="d")
+    listeners[0].subscribe("plain", topic(0))
+    harness.turn()
+    sender = harness.client()
+    given = 0
+    add = Queue.add
+
+    def counted(queue: Queue, *of: Any) -> None:
+        nonlocal given
+        given += 1
+        add(queue, *of)
+
+    monkeypatch.setattr(Queue, "add", counted)
+    sender.begin()
+    for number in range(3):
+        sender.send(str(number), topic(0), transaction="t" if how == "transaction" else None, persistent=True)
+    sender.commit(receipt="r")
+    before = given
+    while harness._soon:
+        harness._soon.popleft()()
+        assert given - before <= STEP
+        before = given
+    assert given == 3 * MANY
+    assert sender.receipts == ["r"]
+    assert [sorted(each.bodies) for each in listeners] == [["0", "0", "1", "1", "2", "2"]] + [["0", "1", "2"]] * (
+        MANY - 1
+    )

@@ -1,0 +1,287 @@
+"""A message that goes to very many queues and durable subscriptions is copied, stored and shown in steps, as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tandemmq.broker.engine.arrivals
+import tandemmq.broker.engine.publish
+import tandemmq.broker.engine.routing
+from tandemmq.broker.core import slices
+from tandemmq.broker.core.commands import Begin, Commit, Prepare
+from tandemmq.broker.core.memory import Kind
+from tandemmq.broker.core.policies import DestinationPolicy, Policies, PolicyEntry
+from tandemmq.broker.core.queue.queue import Queue
+from tandemmq.store.operations import AddMessage
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.transactions import XaTransactionId
+from tests.support.compiled import REPLACES_A_METHOD
+from tests.unit.broker.engine.conftest import Client, Harness
+
+MANY = 40
+STEP = 8
+NEWS = Destination(DestinationKind.TOPIC, "VirtualTopic.news")
+PLAIN = Destination(DestinationKind.TOPIC, "news")
+
+
+def reader(number: int) -> Destination:
+    return Destination(DestinationKind.QUEUE, f"Consumer.{number}.VirtualTopic.news")
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> list[Destination]:
+    """Where the copies went that were made so far."""
+    made: list[Destination] = []
+    alter = tandemmq.broker.engine.routing.altered
+
+    def altered(message: Any, **fields: Any) -> Any:
+        made.append(fields["destination"])
+        return alter(message, **fields)
+
+    monkeypatch.setattr(tandemmq.broker.engine.routing, "altered", altered)
+    return made
+
+
+@pytest.fixture
+def harness(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
+    monkeypatch.setattr(slices, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.publish, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.arrivals, "ITEMS", STEP)
+    for number in range(MANY):
+        harness.engine._destinations.queue(reader(number))
+    harness.turn()
+    return harness
+
+
+def queue(harness: Harness, number: int) -> Queue:
+    return harness.engine._destinations.queue(reader(number))
+
+
+def adds(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[AddMessage]:
+    """What the sender has the store add from now on."""
+    added: list[AddMessage] = []
+    append = harness.engine._sender._append
+
+    def note(operation: Any) -> None:
+        added.extend(each for each in getattr(operation, "operations", [operation]) if isinstance(each, AddMessage))
+        append(operation)
+
+    monkeypatch.setattr(harness.engine._sender, "_append", note)
+    return added
+
+
+def counts(harness: Harness) -> list[int]:
+    return [queue(harness, number).count for number in range(MANY)]
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+@REPLACES_A_METHOD
+def test_it_is_copied_in_steps_and_what_its_sender_says_next_comes_behind_it(
+    harness: Harness, copies: list[Destination], is_stored: bool
+) -> None:
+    sender, other, consumer = harness.client(), harness.client(), harness.client()
+    sender.send("first", NEWS, receipt="1", persistent=is_stored)
+    sender.send("second", reader(7), receipt="2", persistent=is_stored)
+    most = before = 0
+    while harness._works:
+        most = max(most, len(copies) - before)
+        before = len(copies)
+        other.send("aside", persistent=False)
+        harness._step()
+    assert 0 < most <= STEP
+    assert not other.errors
+    harness.turn()
+    assert len(copies) == MANY
+    assert sender.receipts == ["1", "2"]
+    assert counts(harness) == [2 if number == 7 else 1 for number in range(MANY)]
+    consumer.subscribe("s", reader(7))
+    harness.turn()
+    assert consumer.bodies == ["first", "second"]
+    assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+@REPLACES_A_METHOD
+def test_a_queue_that_ends_meanwhile_gets_none(
+    harness: Harness, copies: list[Destination], monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    sender = harness.client()
+    added = adds(harness, monkeypatch)
+    sender.send("x", NEWS, receipt="r", persistent=is_stored)
+    assert 0 < len(copies) < MANY
+    gone = queue(harness, 0), queue(harness, MANY - 1)
+    for each in gone:
+        harness.engine._destinations.remove(each)
+    harness.turn()
+    assert sender.receipts == ["r"]
+    assert not {each.owner for each in gone} & {add.owners[0] for add in added}
+    assert not any(each.count for each in gone)
+    names = {each.name for each in harness.engine._destinations.names()}
+    assert not {reader(0).name, reader(MANY - 1).name} & names
+    assert [queue(harness, number).count for number in range(1, MANY - 1)] == [1] * (MANY - 2)
+
+
+def test_all_copies_are_stored_together_or_none(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    sender = harness.client()
+    sender.send("x", NEWS, receipt="r")
+    assert harness.stored() == 0
+    monkeypatch.setattr(type(harness.store), "is_full", property(lambda store: True))
+    while harness._works:
+        harness._step()
+    assert harness.stored() == 0
+    monkeypatch.undo()
+    harness.wait(3)
+    assert sender.receipts == ["r"], "it waited for room"
+    assert harness.stored() == MANY
+    assert counts(harness) == [1] * MANY
+
+
+def test_who_vanishes_meanwhile_has_sent_to_all_or_to_none(harness: Harness) -> None:
+    sender = harness.client()
+    sender.send("x", NEWS)
+    sender.is_closed = True
+    harness.engine.closed(sender)
+    harness.turn()
+    assert counts(harness) in ([1] * MANY, [0] * MANY)
+    assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
+
+
+def test_copies_count_while_they_are_made_and_nobody_holds_more_than_is_left(harness: Harness) -> None:
+    sender = harness.client()
+    memory = harness.engine.memory
+    sender.send("x" * 1000, NEWS)
+    while harness._works and not memory.by_kind[Kind.TRANSACTIONS]:
+        harness._step()
+    assert memory.by_kind[Kind.TRANSACTIONS] > STEP // 2 * 1000
+    harness.turn()
+    assert memory.by_kind[Kind.TRANSACTIONS] == 0
+    memory.limit = memory.used + 4 * STEP * 1000
+    sender.send("y" * 10_000, NEWS, receipt="r")
+    harness.turn()
+    assert sender.receipts == []
+    assert "The copies of message" in sender.errors[0]
+    assert sender.is_connected
+    assert counts(harness) == [1] * MANY
+    assert memory.by_kind[Kind.TRANSACTIONS] == 0
+
+
+@pytest.mark.parametrize("how", ["commit", "prepare"])
+@REPLACES_A_METHOD
+def test_in_a_transaction_it_is_made_ready_in_steps_and_in_its_place(
+    harness: Harness, copies: list[Destination], how: str
+) -> None:
+    sender, consumer = harness.client(), harness.client()
+    xa = XaTransactionId(1, b"g", b"b")
+    name = "t" if how == "commit" else xa.key
+    sender.handle(Begin(name, xa=None if how == "commit" else xa))
+    for number in range(3):
+        sender.send(f"{number}", reader(7), transaction=name)
+        sender.send(f"{number} for all", NEWS, transaction=name)
+    if how == "commit":
+        sender.commit(receipt="r")
+    else:
+        sender.session.prepared = lambda receipt, is_read_only: sender.receipts.append(receipt)  # type: ignore[attr-defined]
+        sender.handle(Prepare(name, xa, "r"))
+    before = len(copies)
+    while harness._works:
+        harness._step()
+        assert len(copies) - before <= STEP
+        before = len(copies)
+    harness.turn()
+    assert sender.receipts == ["r"]
+    if how == "prepare":
+        sender.handle(Commit(name, "c", xa=xa, is_two_phase=True))
+        harness.turn()
+    assert len(copies) == 3 * MANY, "none is made twice"
+    assert counts(harness) == [6 if number == 7 else 3 for number in range(MANY)]
+    consumer.subscribe("s", reader(7))
+    harness.turn()
+    assert consumer.bodies == ["0", "0 for all", "1", "1 for all", "2", "2 for all"]
+    assert harness.engine.memory.by_kind[Kind.TRANSACTIONS] == 0
+
+
+def subscribers(harness: Harness, first: int, behind: int) -> list[Client]:
+    """Durable ones, half of whom want red."""
+    clients = []
+    for number in range(first, behind):
+        client = harness.client(f"c{number}")
+        client.subscribe("s", PLAIN, durable_name="d", selector="colour = 'red'" if number % 2 else None)
+        clients.append(client)
+    harness.turn()
+    return clients
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_very_many_durable_subscriptions_are_asked_in_steps(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    clients = subscribers(harness, 0, MANY)
+    asked = 0
+    durable = type(next(iter(harness.engine._destinations.topic(PLAIN).durables.values())))
+    wants = durable.wants
+
+    def counted(self: Any, *of: Any) -> bool:
+        nonlocal asked
+        asked += 1
+        return wants(self, *of)
+
+    monkeypatch.setattr(durable, "wants", counted)
+    sender = harness.client()
+    sender.send("x", PLAIN, receipt="r", persistent=is_stored)
+    before = asked
+    assert before <= STEP
+    while harness._works:
+        harness._step()
+        assert asked - before <= STEP
+        before = asked
+    harness.turn()
+    assert sender.receipts == ["r"]
+    assert [client.bodies for client in clients] == [[] if number % 2 else ["x"] for number in range(MANY)]
+
+
+def test_a_durable_subscription_that_begins_or_ends_meanwhile(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay of the journal gives a message to each subscription that is not named with it."""
+    clients = subscribers(harness, 0, MANY)
+    sender = harness.client()
+    sender.send("x", PLAIN, receipt="r")
+    assert sender.receipts == []
+    late = subscribers_now(harness, MANY, MANY + 2)
+    clients[0].unsubscribe("s", durable_name="d")
+    added = adds(harness, monkeypatch)
+    harness.turn()
+    assert sender.receipts == ["r"]
+    (add,) = added
+    assert len(add.owners) + len(add.unmatched_acks) == len(harness.engine._destinations.topic(PLAIN).durables)
+    assert len(set(add.owners)) == len(add.owners)
+    assert late[0].bodies in ([], ["x"])
+    assert late[1].bodies == []
+
+
+def subscribers_now(harness: Harness, first: int, behind: int) -> list[Client]:
+    clients = []
+    for number in range(first, behind):
+        client = harness.client(f"c{number}")
+        client.subscribe("s", PLAIN, durable_name="d", selector="colour = 'red'" if number % 2 else None)
+        clients.append(client)
+    return clients
+
+
+def test_a_policy_that_lets_no_more_in_has_none_of_it(make_harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = DestinationPolicy(memory_limit=100, send_fail_if_no_space=True)
+    harness: Harness = make_harness(Policies([PolicyEntry(DestinationKind.QUEUE, reader(5).name, policy)]))
+    monkeypatch.setattr(slices, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.publish, "ITEMS", STEP)
+    monkeypatch.setattr(tandemmq.broker.engine.arrivals, "ITEMS", STEP)
+    for number in range(MANY):
+        harness.engine._destinations.queue(reader(number))
+    sender = harness.client()
+    sender.send("x" * 200, reader(5), persistent=False)
+    sender.send("y", NEWS, receipt="r", persistent=False)
+    harness.turn()
+    assert sender.receipts == []
+    assert len(sender.errors) == 1
+    assert counts(harness) == [int(number == 5) for number in range(MANY)]

@@ -1,0 +1,312 @@
+"""The ring of events: bounded, on the disk without anybody waiting for it, and readable after a kill -9."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tandemmq.broker.admin import events
+from tandemmq.broker.admin.events import CAPACITY, FILE_BYTES_MAX, Clock, Event, EventRing, Moment, read_ring, rings_in
+from tandemmq.store.tools.why.inventory import inventory
+from tests.support.crash.unwilling_disk import ENDS_WITH, MOODS, UnwillingDisk
+from tests.support.tree import ROOT
+
+
+class ManualClock(Clock):
+    """Both clocks, moved by hand."""
+
+    def __init__(self) -> None:
+        self.boot_id = "boot-1"
+        self.wall_ms = 1_000_000
+        self.boot_seconds = 100.0
+
+    def now(self) -> Moment:
+        return Moment(self.wall_ms, self.boot_seconds, self.boot_id)
+
+    def advance(self, seconds: float) -> None:
+        self.boot_seconds += seconds
+        self.wall_ms += int(seconds * 1000)
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.005)
+
+
+def kinds(ring: EventRing) -> list[str]:
+    return [event.kind for event in ring.events()]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "index" / "a.events")
+
+
+def test_what_was_recorded_is_read_back_by_the_next_run(path: str) -> None:
+    clock = ManualClock()
+    first = EventRing("a", path, clock=clock)
+    first.start()
+    first.record("started")
+    clock.advance(1.5)
+    first.record("master", epoch=7, why="the lock was free")
+    first.record("lost", trouble="LOCK_LOST")
+    first.close()
+    second = EventRing("a", path, clock=clock)
+    second.start()
+    until(lambda: len(second.events()) == 3, "the former events are taken up")
+    assert second.events() == first.events()
+    assert [(e.kind, e.epoch) for e in second.events()] == [("started", 0), ("master", 7), ("lost", 7)]
+    assert second.events()[1].facts == {"why": "the lock was free"}
+    assert second.events()[1].at.boot_seconds == 101.5
+    second.record("started")
+    second.close()
+    former = read_ring(path)
+    assert former is not None
+    assert (former.name, former.end) == ("a", None)
+    assert [e.kind for e in former.events] == ["started", "master", "lost", "started"]
+
+
+def test_memory_and_file_are_bounded_and_the_oldest_goes(path: str) -> None:
+    for run in range(2):
+        ring = EventRing("a", path)
+        ring.start()
+        for number in range(CAPACITY):
+            ring.record("step", number=run * CAPACITY + number)
+        assert len(ring.events()) == CAPACITY
+        ring.close()
+    former = read_ring(path)
+    assert former is not None
+    assert [e.facts["number"] for e in former.events] == list(range(CAPACITY, 2 * CAPACITY))
+    assert os.stat(path).st_size <= FILE_BYTES_MAX
+
+
+def test_the_moment_of_a_kill_is_known_and_told_by_the_next_run(path: str) -> None:
+    program = f"""
+import sys, time
+from tandemmq.broker.admin.events import EventRing
+ring = EventRing("a", {path!r})
+ring.start()
+ring.record("master", epoch=3)
+number = 0
+while True:
+    number += 1
+    ring.alive(number if number < 10 else 10)
+    print(time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)
+    time.sleep(0.02)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        beats = [float(process.stdout.readline()) for _ in range(50)]
+        process.send_signal(signal.SIGKILL)
+        beats += [float(line) for line in process.stdout.read().split()]
+    former = read_ring(path)
+    assert former is not None
+    assert former.end is not None
+    assert former.end.epoch == 3
+    assert former.end.facts["pid"] == process.pid
+    # Between the signs of life and their way to the file; seconds of patience for a machine that is busy.
+    assert beats[-1] - 2.0 < former.end.at.boot_seconds <= beats[-1] + 0.1
+    assert former.sign is not None
+    assert former.sign.last_receipt is not None
+    assert abs(former.sign.last_receipt.boot_seconds - beats[9]) < 0.5
+    ring = EventRing("a", path)
+    ring.start()
+    until(lambda: kinds(ring) == ["master", "fell-silent"], "the next run tells of the death")
+    assert ring.events()[-1].at == former.end.at
+    ring.close()
+    again = read_ring(path)
+    assert again is not None
+    assert again.end is None
+    assert [e.kind for e in again.events] == ["master", "fell-silent"], "and it is told once"
+
+
+def test_a_loop_that_was_silent_is_an_event_of_the_moment_it_fell_silent() -> None:
+    clock = ManualClock()
+    ring = EventRing("a", None, clock=clock)
+    ring.alive(1)
+    clock.advance(0.05)
+    ring.alive(2)
+    silent_since = clock.now()
+    clock.advance(7.25)
+    ring.alive(3)  # written by one who does not know yet that he is deposed
+    assert kinds(ring) == ["stalled"]
+    assert ring.events()[0].at == silent_since
+    assert ring.events()[0].facts == {"seconds": 7.25, "last_receipt_boot_seconds": silent_since.boot_seconds}
+
+
+def test_an_end_of_a_term_carries_the_time_of_the_last_receipt() -> None:
+    clock = ManualClock()
+    ring = EventRing("a", None, clock=clock)
+    ring.alive(5)
+    clock.advance(0.2)
+    ring.alive(5)
+    ring.record("lost", trouble="DEPOSED")
+    assert ring.events()[0].facts == {"trouble": "DEPOSED", "last_receipt_boot_seconds": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("offset", "left"),
+    [
+        (10, None),  # in the header
+        (events.SIGN_OFFSET + 10, [0, 1, 2, 3, 4]),
+        (events.SLOTS_OFFSET + 10, [1, 2, 3, 4]),
+        (events.SLOTS_OFFSET + 2 * events.SLOT_BYTES + 10, [0, 1, 3, 4]),
+        (events.SLOTS_OFFSET + events.SLOT_BYTES - 10, [0, 1, 2, 3, 4]),  # behind an event
+    ],
+)
+def test_what_is_torn_is_left_out_and_the_rest_read(path: str, offset: int, left: list[int] | None) -> None:
+    ring = EventRing("a", path)
+    ring.start()
+    for number in range(5):
+        ring.record("step", number=number)
+    ring.close()
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(b"\xa5" * 8)
+    former = read_ring(path)
+    assert (None if former is None else [e.facts["number"] for e in former.events]) == left
+    again = EventRing("a", path)
+    again.start()
+    again.record("step", number=5)
+    again.close()
+    former = read_ring(path)
+    assert former is not None
+    assert [e.facts["number"] for e in former.events if e.kind == "step"] == [*(left or []), 5]
+
+
+def test_a_long_or_strange_fact_does_not_spoil_the_slot(path: str) -> None:
+    ring = EventRing("a", path)
+    ring.start()
+    ring.record("lost", reason="ä" * 10_000, where=Path("/x"), epoch=2, count=5)
+    ring.record("ended")
+    ring.close()
+    former = read_ring(path)
+    assert former is not None
+    assert [e.kind for e in former.events] == ["lost", "ended"]
+    assert former.events[0].facts["count"] == 5
+    assert former.events[0].facts["where"] == "/x"
+
+
+def test_the_second_broker_of_a_name_leaves_the_file_to_the_first(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    first, second = EventRing("a", path), EventRing("a", path)
+    first.start()
+    first.record("started")
+    until(lambda: os.path.exists(path) and read_ring(path) is not None, "the first has the file")
+    second.start()
+    second.record("started")
+    second.record("master", epoch=9)
+    until(lambda: "another broker of this name" in caplog.text, "it is said")
+    assert kinds(second) == ["started", "master"]
+    second.close()
+    first.close()
+    former = read_ring(path)
+    assert former is not None
+    assert [e.kind for e in former.events] == ["started"]
+
+
+def test_a_disk_that_hangs_holds_up_nobody(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken = threading.Event()
+    real = os.pwrite
+
+    def hang(*arguments: object) -> int:
+        woken.wait(30)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "pwrite", hang)
+    ring = EventRing("a", path)
+    ring.start()
+    for number in range(3 * CAPACITY):
+        ring.record("step", number=number)
+        ring.alive(number)
+    assert len(ring.events()) == CAPACITY
+    ring.close()  # gives up waiting
+    woken.set()
+
+
+def test_a_file_that_cannot_be_had_is_said_once_and_costs_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "index").write_text("no directory")
+    ring = EventRing("a", str(tmp_path / "index" / "a.events"))
+    ring.start()
+    ring.record("started")
+    until(lambda: "events are kept in memory only" in caplog.text, "it is said")
+    ring.record("master", epoch=1)
+    assert kinds(ring) == ["started", "master"]
+    ring.close()
+    assert caplog.text.count("in memory only") == 1
+
+
+def test_rings_are_found_below_a_data_directory_and_in_an_index_directory(tmp_path: Path) -> None:
+    (tmp_path / "index" / "a").mkdir(parents=True)
+    for name in ("b.events", "a.events"):
+        (tmp_path / "index" / name).write_bytes(b"")
+    expected = [str(tmp_path / "index" / "a.events"), str(tmp_path / "index" / "b.events")]
+    assert rings_in(str(tmp_path)) == expected
+    assert rings_in(str(tmp_path / "index")) == expected
+    assert rings_in(str(tmp_path / "nowhere")) == []
+    assert read_ring(expected[0]) is None
+
+
+def test_store_why_explains_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "index" / "a.events"
+    ring = EventRing("a", str(path))
+    ring.start()
+    ring.record("started")
+    ring.close()
+    (thing,) = (thing for thing in inventory(str(tmp_path)) if thing.kind != "journal")
+    assert (thing.name, thing.kind, thing.bytes) == ("index/a.events", "events", path.stat().st_size)
+    assert "what happened to a" in thing.says
+
+
+def test_the_latest_take_over_is_measured_from_the_last_refusal() -> None:
+    clock = ManualClock()
+    ring = EventRing("a", None, clock=clock)
+    assert events.last_takeover_seconds(ring.events()) is None
+    for refused_at in (None, 101.0):
+        clock.advance(2.0)
+        ring.record("lock-taken", refused_at_boot=refused_at)
+        clock.advance(0.25)
+        ring.record("listening")
+    assert events.last_takeover_seconds(ring.events()[:2]) == 0.25
+    assert events.last_takeover_seconds(ring.events()) == pytest.approx(104.5 - 101.0)
+
+
+def test_an_event_survives_its_json() -> None:
+    event = Event(Moment(5, 1.25, "boot"), "fenced", 4, {"file": 7})
+    assert events.event_of(event.as_json()) == event
+    assert events.event_of({"kind": "fenced"}) is None
+
+
+@pytest.mark.parametrize("mood", MOODS)
+def test_events_are_written_as_a_whole_or_it_is_said_that_they_are_not(
+    path: str, mood: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = UnwillingDisk(mood)
+    ring = EventRing("a", path, disk=disk)
+    ring.start()
+    for number in range(20):
+        ring.record("told", number=number)
+    if mood in ENDS_WITH:
+        until(lambda: "events are kept in memory only" in caplog.text, "the failure is told")
+        assert f"errno {ENDS_WITH[mood]}" in caplog.text
+        calls = disk.calls
+    ring.close()
+    assert [event.facts["number"] for event in ring.events()] == list(range(20))
+    if mood in ENDS_WITH:
+        assert disk.calls == calls, "nothing is tried again"
+    else:
+        former = read_ring(path)
+        assert former is not None
+        assert [event.facts["number"] for event in former.events] == list(range(20))
+        assert former.end is None

@@ -1,0 +1,125 @@
+"""A server on a free port with a recording engine behind it, on both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import uvloop
+
+from tandemmq.broker.net.server import Connector, Server
+from tandemmq.broker.net.transport import TransportLimits
+from tandemmq.broker.protocols.stomp.session import StompSession
+from tests.support.broker import recording_engine
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(asyncio.DefaultEventLoopPolicy, id="asyncio"),
+        pytest.param(uvloop.EventLoopPolicy, id="uvloop"),
+    ]
+)
+def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
+    policy: asyncio.AbstractEventLoopPolicy = request.param()
+    return policy
+
+
+# More than any test's largest frame: the stream reader gives up at frames that are longer.
+READ_BYTES = 4 * 1024 * 1024
+
+
+def milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Client:
+    """A socket that says exactly what a test wants to be said."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def say(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def frame(self) -> bytes:
+        """The next frame, without its NUL and the line ends before it."""
+        async with asyncio.timeout(10):
+            return (await self.reader.readuntil(b"\0"))[:-1].lstrip(b"\n")
+
+    async def rest(self) -> bytes:
+        """Everything up to the end of the connection."""
+        async with asyncio.timeout(10):
+            return await self.reader.read()
+
+    async def connect(self, headers: bytes = b"") -> bytes:
+        await self.say(b"CONNECT\naccept-version:1.2\nhost:/\n%b\n\0" % headers)
+        return await self.frame()
+
+    def hang_up(self) -> None:
+        self.writer.transport.abort()
+
+
+class Bench:
+    """A listening server, its engine, and clients for it."""
+
+    def __init__(self, server: Server, engine: Any) -> None:
+        self.server = server
+        self.engine = engine
+        self._clients: list[Client] = []
+
+    @property
+    def port(self) -> int:
+        return self.server.addresses[0][2]
+
+    async def client(self) -> Client:
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port, limit=READ_BYTES))
+        self._clients.append(client)
+        return client
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.005)
+
+    def hang_up(self) -> None:
+        for client in self._clients:
+            client.hang_up()
+
+
+def new_server(limits: TransportLimits | None = None, port: int = 0, **options: Any) -> Server:
+    make_session = partial(StompSession, secret=lambda: "secret", clock=milliseconds, heart_beat_ms_min=20)
+    return Server([Connector("stomp", "127.0.0.1", port, make_session, limits or TransportLimits())], **options)
+
+
+@pytest.fixture
+def make_server() -> Callable[..., Server]:
+    return new_server
+
+
+@pytest.fixture
+def make_engine() -> Any:
+    return recording_engine.RecordingEngine
+
+
+@pytest.fixture
+def bench_of() -> Iterator[Any]:
+    @asynccontextmanager
+    async def open_bench(limits: TransportLimits | None = None, **options: Any) -> AsyncIterator[Bench]:
+        bench = Bench(new_server(limits, **options), recording_engine.RecordingEngine())
+        bench.server.bind()
+        await bench.server.listen(bench.engine, "ID:t-1")
+        try:
+            yield bench
+        finally:
+            bench.hang_up()
+            await bench.server.abort()
+            bench.server.unbind()
+
+    return open_bench

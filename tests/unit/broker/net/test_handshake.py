@@ -1,0 +1,107 @@
+"""A connector with TLS over the terms of a broker, on both event loops: handshakes that fail leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import ssl
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.net.server import Connector, Server
+from tandemmq.broker.net.transport import TransportLimits
+from tandemmq.broker.protocols.stomp.session import StompSession
+from tests.support.security.authority import Authority
+
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"
+
+
+@pytest.fixture
+def authority(tmp_path: Path, require_program: Callable[[object, str], None]) -> Authority:
+    require_program(shutil.which("openssl"), "no openssl in the path")
+    return Authority(tmp_path, "root")
+
+
+@pytest.fixture
+def server(authority: Authority) -> Server:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(authority.certificate("broker"))
+    make_session = partial(StompSession, secret=lambda: "secret", clock=lambda: time.time_ns() // 1_000_000)
+    return Server([Connector("stomp+ssl", "127.0.0.1", 0, make_session, TransportLimits(), 2, tls, 5.0)])
+
+
+async def ask(server: Server, authority: Authority) -> tuple[bytes, asyncio.StreamWriter]:
+    """A connection, and the first that is said on it."""
+    trusting = ssl.create_default_context(cafile=str(authority.root))
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.addresses[0][2], ssl=trusting)
+    writer.write(CONNECT)
+    async with asyncio.timeout(10):
+        return await reader.readuntil(b"\0"), writer
+
+
+async def babble(server: Server) -> None:
+    """Plain text, until the broker hangs up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.addresses[0][2])
+    writer.write(CONNECT)
+    async with asyncio.timeout(10):
+        try:
+            await reader.read()
+        except ConnectionError:
+            pass
+    writer.close()
+
+
+async def test_a_failed_handshake_is_told_and_takes_no_place(
+    server: Server, authority: Authority, make_engine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    await server.listen(make_engine(), "ID:test")
+    for _ in range(5):  # of two places
+        await babble(server)
+    answer, writer = await ask(server, authority)
+    assert answer.startswith(b"CONNECTED")
+    writer.close()
+    told = [record.getMessage() for record in caplog.records if record.name == "tandemmq.broker.net.tls_handshake"]
+    assert len(told) == 5
+    assert all(each.startswith("connector stomp+ssl: no TLS with 127.0.0.1:") for each in told)
+    await server.abort()
+    server.unbind()
+
+
+async def test_a_connection_too_many_is_told_so_over_tls(
+    server: Server, authority: Authority, make_engine: Any
+) -> None:
+    await server.listen(make_engine(), "ID:test")
+    held = [await ask(server, authority) for _ in range(2)]
+    answer, _ = await ask(server, authority)
+    assert b"Too many connections" in answer
+    for _, writer in held:
+        writer.close()
+    await server.abort()
+    server.unbind()
+
+
+async def test_each_term_listens_again_and_lets_go_of_handshakes_under_way(
+    server: Server, authority: Authority, make_engine: Any
+) -> None:
+    for term in range(3):
+        await server.listen(make_engine(), f"ID:test-{term}")
+        silent, silent_writer = await asyncio.open_connection("127.0.0.1", server.addresses[0][2])
+        answer, writer = await ask(server, authority)
+        assert answer.startswith(b"CONNECTED")
+        await server.close()
+        async with asyncio.timeout(3):  # not the handshake's five seconds
+            try:
+                assert await silent.read() == b""
+            except ConnectionError:
+                pass
+        for each in (silent_writer, writer):
+            each.transport.abort()
+        await server.lingered()
+    server.unbind()

@@ -1,0 +1,116 @@
+"""The collector is kept from what lasts, and what clients leave needs none."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.net.connectors import make_connector
+from tandemmq.broker.net.server import Server
+from tandemmq.broker.process.garbage import AGAIN_SECONDS, GROWTH_BYTES, LongLived
+from tandemmq.config.settings import BrokerSettings, ConnectorSettings
+from tests.support.acceptance.openwire_wire import OpenWire, queue
+from tests.support.store.memory_store import MemoryStore
+
+CLIENTS = 5
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    gc.collect()
+    yield
+    gc.set_debug(0)
+    gc.garbage.clear()
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_what_is_held_becomes_permanent_as_it_grows(collector: None) -> None:
+    now = 0.0
+    long_lived = LongLived(lambda: now)
+    before = gc.get_freeze_count()
+    long_lived.look(GROWTH_BYTES - 1)
+    assert gc.get_freeze_count() <= before  # what others hold may go meanwhile
+    long_lived.look(GROWTH_BYTES)
+    first = gc.get_freeze_count()
+    assert first > before
+    more = [[] for _ in range(1000)]
+    long_lived.look(2 * GROWTH_BYTES - 1)
+    assert gc.get_freeze_count() <= first
+    long_lived.look(2 * GROWTH_BYTES)
+    second = gc.get_freeze_count()
+    assert second > first + len(more) // 2
+    long_lived.look(0)
+    more += [[] for _ in range(1000)]
+    long_lived.look(2 * GROWTH_BYTES)
+    assert gc.get_freeze_count() <= second, "so soon it is not done again for what fell and grew"
+    now += AGAIN_SECONDS
+    long_lived.look(2 * GROWTH_BYTES)
+    assert gc.get_freeze_count() > second
+    long_lived.end()
+    assert gc.get_freeze_count() == 0
+
+
+async def stomp(port: int, *, is_polite: bool) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
+        b"SUBSCRIBE\nid:0\ndestination:/queue/q\nack:client\n\n\0SUBSCRIBE\nid:1\ndestination:/topic/t.>\n\n\0"
+        b"SEND\ndestination:/topic/t.1\n\nhello\0SEND\ndestination:/queue/q\n\nhello\0BEGIN\ntransaction:1\n\n\0"
+        b"SEND\ndestination:/temp-queue/mine\nreply-to:/temp-queue/mine\nreceipt:a\n\n\0"
+    )
+    await reader.readuntil(b"receipt-id:a")
+    if is_polite:
+        writer.write(b"DISCONNECT\nreceipt:b\n\n\0")
+        await reader.readuntil(b"receipt-id:b")
+    writer.close()
+
+
+def openwire(port: int) -> None:
+    client = OpenWire(port)
+    client.connect()
+    client.consume(queue("q"))
+    client.send(queue("q"), b"hello")
+    client.socket.close()
+
+
+async def test_a_client_that_left_is_freed_without_the_collector(collector: None) -> None:
+    loop = asyncio.get_running_loop()
+    store = MemoryStore(loop.call_soon)
+    engine = Engine(store, EngineSettings(), Loop(lambda: 1000, loop.call_later))
+    store.start(engine)
+    settings = [ConnectorSettings(uri=f"{kind}://127.0.0.1:0") for kind in ("stomp", "openwire")]
+    server = Server(
+        [
+            make_connector(each, BrokerSettings(name="a"), "", lambda: 1000, itertools.count(1), None, 10.0)
+            for each in settings
+        ]
+    )
+    server.bind()
+    await server.listen(engine, "ID:x")
+    ports = {name: port for name, _, port in server.addresses}
+
+    async def clients() -> None:
+        for number in range(CLIENTS):
+            await stomp(ports["stomp"], is_polite=number % 2 == 0)
+            await asyncio.to_thread(openwire, ports["openwire"])
+        async with asyncio.timeout(10):
+            while server.connections or engine.memory.by_kind["state"] > 50_000:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
+
+    await clients()  # what is made once
+    gc.collect()
+    gc.disable()
+    await clients()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    left = [repr(each) for each in gc.garbage if type(each).__module__.startswith("broker.")]
+    assert left == []
+    await server.abort()

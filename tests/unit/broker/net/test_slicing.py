@@ -1,0 +1,171 @@
+"""Long work is made in slices: each turn has a bound, each work its part of it, and an error ends one work alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tandemmq.broker.core.slices import ITEMS, Pace, Rounds, Work, at_once, pieces
+from tandemmq.broker.engine.slicing import SLICE_SECONDS, TURN_SECONDS, Slices
+
+
+class Clock:
+    """Each step takes a millisecond."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def until_idle(slices: Slices) -> None:
+    async with asyncio.timeout(10):
+        while not slices.is_idle:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
+
+
+def test_items_come_in_pieces() -> None:
+    assert [len(piece) for piece in pieces(range(2 * ITEMS + 1))] == [ITEMS, ITEMS, 1]
+    assert list(pieces(())) == []
+
+
+async def test_each_turn_has_a_bound_and_each_work_its_slice() -> None:
+    clock = Clock()
+    slices = Slices(asyncio.get_running_loop(), clock)
+    made: list[list[str]] = [[]]
+
+    def work(name: str, count: int) -> Work[None]:
+        for _ in range(count):
+            clock.now += 0.001
+            made[-1].append(name)
+            yield
+
+    for name, count in (("a", 20), ("b", 3), ("c", 20), ("d", 20)):
+        slices.start(work(name, count))
+    while sum(map(len, made)) < 63:
+        await asyncio.sleep(0)
+        if made[-1]:
+            made.append([])
+    steps = round(SLICE_SECONDS * 1000)
+    assert [each[:1] for each in made[:2]] == [["a"], ["d"]], "round robin"
+    assert max(map(len, made)) <= round(TURN_SECONDS * 1000) + 1
+    assert made[0][: 2 * steps] == ["a"] * steps + ["b"] * steps
+    assert sorted("".join(name for each in made for name in each)) == sorted("a" * 20 + "b" * 3 + "c" * 20 + "d" * 20)
+
+
+async def test_an_outcome_or_an_error_comes_back() -> None:
+    slices = Slices(asyncio.get_running_loop())
+
+    def right() -> Work[int]:
+        yield
+        return 7
+
+    def wrong() -> Work[int]:
+        yield
+        raise ValueError("of this work")
+
+    assert at_once(right()) == 7
+    assert await asyncio.gather(slices.run(right()), slices.run(right())) == [7, 7]
+    with pytest.raises(ValueError, match="of this work"):
+        await slices.run(wrong())
+
+
+async def test_it_is_idle_when_all_is_done() -> None:
+    slices = Slices(asyncio.get_running_loop())
+
+    def work() -> Work[None]:
+        yield
+
+    assert slices.is_idle
+    slices.start(work())
+    assert not slices.is_idle
+    await until_idle(slices)
+
+
+def test_steps_are_counted_over_all_loops_of_a_work() -> None:
+    pace = Pace()
+    assert [pace.is_full() for _ in range(ITEMS)] == [False] * (ITEMS - 1) + [True]
+    assert not pace.is_full(ITEMS - 1)
+    assert pace.is_full(3 * ITEMS)
+    assert not pace.is_full(ITEMS - 1)
+
+
+def test_a_round_is_made_once_more_if_it_was_asked_for_meanwhile() -> None:
+    works: list[Work[None]] = []
+    made: list[str] = []
+
+    def make(key: str) -> Work[None]:
+        made.append(key)
+        yield
+
+    rounds = Rounds(works.append, make)
+    rounds.ask("a")
+    rounds.ask("b")
+    rounds.ask("a")
+    rounds.ask("a")
+    for work in works:
+        at_once(work)
+    assert made == ["a", "b", "a"]
+    assert len(works) == 2
+    rounds.ask("a")
+    assert len(works) == 3
+
+
+def test_what_is_asked_for_soon_again_and_again_takes_one_round() -> None:
+    works: list[Work[None]] = []
+    made: list[str] = []
+
+    def make(key: str) -> Work[None]:
+        made.append(key)
+        yield
+
+    rounds = Rounds(works.append, make)
+    rounds.ask_soon("a")
+    rounds.ask_soon("a")
+    rounds.ask("a")
+    assert made == []
+    assert len(works) == 1
+    next(works[0])
+    rounds.ask_soon("a")
+    at_once(works[0])
+    assert made == ["a", "a"], "what was asked for while it was made takes one more"
+    rounds.ask_soon("a")
+    assert len(works) == 2
+
+
+async def test_an_error_ends_one_work_alone(caplog: pytest.LogCaptureFixture) -> None:
+    slices = Slices(asyncio.get_running_loop())
+    seen: list[int] = []
+
+    def wrong() -> Work[None]:
+        yield
+        raise ValueError("of this work")
+
+    def right() -> Work[None]:
+        for number in range(3):
+            seen.append(number)
+            yield
+
+    slices.start(wrong())
+    slices.start(right())
+    await until_idle(slices)
+    assert seen == [0, 1, 2]
+    assert "of this work" in caplog.text
+
+
+async def test_after_the_end_no_step_is_made() -> None:
+    slices = Slices(asyncio.get_running_loop())
+    seen: list[int] = []
+
+    def work() -> Work[None]:
+        while True:
+            seen.append(1)
+            if len(seen) == 5:
+                slices.end()
+            yield
+
+    slices.start(work())
+    await asyncio.sleep(0.02)
+    assert len(seen) == 5

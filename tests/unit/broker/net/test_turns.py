@@ -1,0 +1,257 @@
+"""Who sends very much waits for his turn, so that others hardly wait for theirs; and nothing changes its order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.commands import Send
+from tandemmq.broker.net.transport import OPERATIONS_PER_REPORT_MAX
+from tandemmq.broker.net.turns import OVERLONG_SECONDS, SLICE_SECONDS, TURN_SECONDS, Turns
+from tandemmq.compiled import is_compiled
+
+SEND = b"SEND\ndestination:/queue/a\n\n%d\0"
+MANY = 100_000
+# What the others' commands may come to while one command is on its way, on a machine that makes 1000 in a turn, or
+# compiled 3000. When a read of the loop was understood whole there were 10 times as many.
+AHEAD_MAX = 36_000 if is_compiled() else 12_000
+
+
+def numbers(commands: list[Any]) -> list[int]:
+    return [int(command.message.body) for command in commands if isinstance(command, Send)]
+
+
+async def test_whoever_sends_very_much_lets_others_in_between(bench_of: Any) -> None:
+    async with bench_of() as bench:
+        hasty, other = await bench.client(), await bench.client()
+        await hasty.connect()
+        await other.connect()
+        saying = asyncio.create_task(hasty.say(b"".join(SEND % number for number in range(MANY))))
+        await bench.until(lambda: len(bench.engine.commands) > 1000)
+        ahead = []
+        while len(bench.engine.commands) < MANY and len(ahead) < 5:
+            before = len(bench.engine.commands)
+            await other.say(b"SEND\ndestination:/queue/b\nreceipt:r\n\n-1\0")
+            assert await other.frame() == b"RECEIPT\nreceipt-id:r\n\n"
+            ahead.append(len(bench.engine.commands) - before)
+        assert ahead
+        assert max(ahead) < AHEAD_MAX
+        await saying
+        await bench.until(lambda: len(numbers(bench.engine.commands)) == MANY + len(ahead))
+        assert [number for number in numbers(bench.engine.commands) if number >= 0] == list(range(MANY))
+
+
+async def test_who_gave_the_store_its_share_waits_for_the_next_report_and_others_do_not(bench_of: Any) -> None:
+    async with bench_of() as bench:
+        hasty, other = await bench.client(), await bench.client()
+        await hasty.connect()
+        await other.connect()
+        engine = bench.engine
+        handle = engine.handle
+
+        def store(connection: Any, command: Any) -> None:
+            handle(connection, command)
+            engine.handed_over += isinstance(command, Send)
+
+        engine.handle = store
+        saying = asyncio.create_task(hasty.say(b"".join(SEND % number for number in range(20_000))))
+        rounds = 0
+        while sum(number >= 0 for number in numbers(engine.commands)) < 20_000:
+            await bench.until(lambda: bench.server._outbox._paused)
+            held = len(numbers(engine.commands))
+            assert held - rounds > OPERATIONS_PER_REPORT_MAX * (rounds + 1)
+            await other.say(b"SEND\ndestination:/queue/b\nreceipt:r\n\n-1\0")
+            assert await other.frame() == b"RECEIPT\nreceipt-id:r\n\n"
+            rounds += 1
+            assert len(numbers(engine.commands)) == held + 1, "it waits, and others do not"
+            engine.reports += 1
+            bench.server.resume_reading_all()
+            if sum(number >= 0 for number in numbers(engine.commands)) + OPERATIONS_PER_REPORT_MAX >= 20_000:
+                break
+        await bench.until(lambda: sum(number >= 0 for number in numbers(engine.commands)) == 20_000)
+        assert rounds > 5
+        await saying
+        assert [number for number in numbers(engine.commands) if number >= 0] == list(range(20_000))
+
+
+@pytest.mark.parametrize("reason", ["congestion", "stopped"])
+async def test_what_waits_while_nothing_is_to_be_read_goes_on_afterwards(bench_of: Any, reason: str) -> None:
+    async with bench_of() as bench:
+        client = await bench.client()
+        await client.connect()
+        (connection,) = bench.server.connections
+        engine = bench.engine
+        handle = engine.handle
+
+        def handle_until(connection: Any, command: Any) -> None:
+            handle(connection, command)
+            if len(engine.commands) == 500:
+                if reason == "congestion":
+                    engine.is_congested = True
+                else:
+                    connection.stop_reading()
+
+        engine.handle = handle_until
+        client.writer.write(b"".join(SEND % number for number in range(20_000)))
+        await bench.until(lambda: len(engine.commands) >= 500)
+        await asyncio.sleep(0.05)
+        held = len(engine.commands)
+        # The slice in which it happened ends, and nothing comes after it.
+        assert held < 20_000
+        await asyncio.sleep(0.05)
+        assert len(engine.commands) == held
+        engine.is_congested = False
+        if reason == "congestion":
+            bench.server.resume_reading_all()
+        else:
+            connection.resume_reading()
+        await bench.until(lambda: len(numbers(engine.commands)) == 20_000)
+        assert numbers(engine.commands) == list(range(20_000))
+
+
+async def test_who_is_to_be_read_no_more_is_not_read_again_by_others(bench_of: Any) -> None:
+    async with bench_of() as bench:
+        client = await bench.client()
+        await client.connect()
+        (connection,) = bench.server.connections
+        connection.stop_reading()
+        connection.end_reading()
+        connection.resume_reading()
+        client.writer.write(SEND % 1)
+        await asyncio.sleep(0.05)
+        assert numbers(bench.engine.commands) == []
+
+
+async def test_what_an_error_of_the_broker_ends_is_one_connection(
+    bench_of: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bench_of() as bench:
+        client, other = await bench.client(), await bench.client()
+        await client.connect()
+        await other.connect()
+        engine = bench.engine
+        handle = engine.handle
+
+        def handle_and_fail(connection: Any, command: Any) -> None:
+            if isinstance(command, Send) and command.message.body == b"9000":
+                raise RuntimeError("an error of the broker")
+            handle(connection, command)
+
+        engine.handle = handle_and_fail
+        client.writer.write(b"".join(SEND % number for number in range(10_000)))
+        await bench.until(lambda: len(bench.server.connections) == 1)
+        await other.say(b"SEND\ndestination:/queue/b\nreceipt:r\n\n1\0")
+        assert await other.frame() == b"RECEIPT\nreceipt-id:r\n\n"
+        assert engine.events.count("closed") == 1
+
+
+class ManualLoop:
+    """Calls what is to be called when a test says so."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def call_soon(self, call: Any) -> None:
+        self.calls.append(call)
+
+    def turn(self) -> None:
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+
+
+class Worker:
+    """Has so much to do, and does it whenever it has its turn."""
+
+    def __init__(self, world: World, name: str, seconds: float) -> None:
+        self.world = world
+        self.name = name
+        self.seconds = seconds
+
+    def begin(self) -> None:
+        until = self.world.turns.begin()
+        if until:
+            self.go_on(until)
+        else:
+            self.world.turns.wait(self, has_spent=False)
+
+    def go_on(self, until: float) -> None:
+        self.world.ran.append(self.name)
+        spent = min(self.seconds, until - self.world.now)
+        self.world.now += spent
+        self.seconds -= spent
+        if self.seconds > 1e-9:
+            self.world.turns.wait(self, has_spent=True)
+
+
+class World:
+    def __init__(self) -> None:
+        self.loop = ManualLoop()
+        self.now = 100.0
+        self.turns = Turns(self.loop, lambda: self.now)  # type: ignore[arg-type]
+        self.ran: list[str] = []
+
+    def turn(self) -> list[str]:
+        self.ran = []
+        self.loop.turn()
+        return self.ran
+
+
+def test_who_came_too_late_is_served_before_those_who_had_their_slice() -> None:
+    world = World()
+    for name in "abcd":
+        Worker(world, name, 1.0).begin()
+    assert world.ran == ["a", "b", "c"], "two slices and a part make a turn"
+    late = Worker(world, "late", SLICE_SECONDS / 10)
+    late.begin()
+    assert "late" not in world.ran
+    assert world.turn()[:2] == ["d", "late"]
+    counts = Counter(name for _ in range(20) for name in world.turn())
+    assert max(counts.values()) - min(counts.values()) <= 1, counts
+
+
+def test_those_who_had_their_slice_are_not_forgotten_for_newcomers() -> None:
+    world = World()
+    Worker(world, "long", 1000 * SLICE_SECONDS).begin()
+    served = 0
+    for _ in range(20):
+        for _ in range(10):
+            Worker(world, "new", SLICE_SECONDS / 2).begin()
+        served += "long" in world.turn()
+    assert served >= 4, "beside newcomers that had a part of their slice"
+
+
+def test_a_turn_ends_however_many_wait() -> None:
+    world = World()
+    for _ in range(50):
+        Worker(world, "x", 1.0).begin()
+    for _ in range(100):
+        began = world.now
+        world.turn()
+        assert world.now - began <= TURN_SECONDS + SLICE_SECONDS + 1e-6
+    assert world.turns.waiting == 50
+
+
+def test_an_idle_loop_is_left_alone() -> None:
+    world = World()
+    Worker(world, "x", 2 * TURN_SECONDS).begin()
+    while world.loop.calls:
+        world.turn()
+    assert world.now == pytest.approx(100.0 + 2 * TURN_SECONDS)
+    assert world.turns.waiting == 0
+
+
+def test_a_long_step_is_told_once_in_a_while_with_what_it_did(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    with caplog.at_level(logging.WARNING):
+        world.turns.took(OVERLONG_SECONDS * 0.9, "c-1", [1])
+        world.turns.took(OVERLONG_SECONDS * 2, "c-1", [1, "text", 2])
+        world.turns.took(OVERLONG_SECONDS * 2, "c-2", [1])
+    assert [record.getMessage() for record in caplog.records] == [
+        "the event loop was busy for 100 ms with what c-1 sent: int, str"
+    ]
+    assert world.turns.overlong == 2

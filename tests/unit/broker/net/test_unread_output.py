@@ -1,0 +1,140 @@
+"""What several peers have not read counts once where it is one thing, and as long as one of them has not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import uvloop
+
+from tandemmq.broker.core.commands import AckMode
+from tandemmq.broker.core.memory import Holder, Kind, Memory
+from tandemmq.broker.net.unread_output import PIECE_BYTES_MIN, UnreadOutput
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+
+LONG = b"x" * (PIECE_BYTES_MIN * 4)
+OTHER = b"y" * (PIECE_BYTES_MIN * 2)
+HEAD = b"h" * 100
+
+
+class Peer:
+    """One that reads nothing until it is told."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.holder = Holder(memory)
+        self.output = UnreadOutput(self.holder)
+        self.unread = 0
+
+    def tell(self, *pieces: bytes | memoryview) -> None:
+        self.output.write(pieces, self.unread)
+        self.unread += sum(map(len, pieces))
+        self.output.note(self.unread, is_behind=True)
+
+    def read(self, count: int, *, is_behind: bool = True) -> None:
+        self.unread -= count
+        self.output.note(self.unread, is_behind=is_behind)
+
+    @property
+    def held(self) -> int:
+        return self.holder.by_kind[Kind.OUTPUT]
+
+
+@pytest.fixture
+def memory() -> Memory:
+    return Memory(1 << 30)
+
+
+def counted(memory: Memory) -> int:
+    assert memory.used == memory.by_kind[Kind.OUTPUT]
+    return memory.used
+
+
+def test_what_several_do_not_read_counts_once(memory: Memory) -> None:
+    peers = [Peer(memory) for _ in range(10)]
+    for peer in peers:
+        peer.tell(HEAD, LONG)
+    assert counted(memory) == 10 * len(HEAD) + len(LONG)
+    assert [peer.held for peer in peers] == [len(HEAD) + len(LONG)] * 10, "each holds it, and is held back by that"
+    assert [peer.holder.bytes for peer in peers] == [len(HEAD) + len(LONG)] * 10
+    for number, peer in enumerate(peers, 1):
+        peer.read(peer.unread, is_behind=False)
+        assert peer.held == peer.holder.bytes == 0
+        assert counted(memory) == (10 - number and (10 - number) * len(HEAD) + len(LONG))
+
+
+def test_a_piece_counts_whole_until_the_last_of_it_is_read(memory: Memory) -> None:
+    peer = Peer(memory)
+    peer.tell(HEAD, LONG, HEAD, OTHER)
+    peer.output.skip(len(HEAD))
+    peer.unread += len(HEAD)
+    peer.read(len(HEAD) + len(LONG) - 1)
+    assert peer.held == counted(memory) == len(LONG) + len(OTHER)
+    peer.read(1)
+    assert peer.held == counted(memory) == len(HEAD) + len(OTHER) + len(HEAD)
+    peer.read(len(HEAD) + len(OTHER))
+    assert peer.held == counted(memory) == len(HEAD)
+
+
+def test_who_was_told_it_twice_holds_it_twice_and_it_counts_once(memory: Memory) -> None:
+    peer = Peer(memory)
+    peer.tell(LONG, LONG)
+    assert (peer.held, counted(memory)) == (2 * len(LONG), len(LONG))
+    peer.read(len(LONG))
+    assert (peer.held, counted(memory)) == (len(LONG), len(LONG))
+
+
+def test_a_view_is_what_it_shows_a_part_of(memory: Memory) -> None:
+    for _ in range(3):
+        Peer(memory).tell(memoryview(LONG)[4:])
+    assert counted(memory) == len(LONG)
+
+
+def test_what_was_written_before_counts_for_the_way_to_the_end_of_a_piece(memory: Memory) -> None:
+    peer = Peer(memory)
+    peer.unread = 1000
+    peer.tell(LONG)
+    assert counted(memory) == 1000 + len(LONG)
+    peer.read(1000)
+    assert counted(memory) == len(LONG)
+    peer.read(len(LONG))
+    assert counted(memory) == 0
+
+
+@pytest.fixture
+def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
+    """The broker's: asyncio's own joins what it is to write."""
+    return uvloop.EventLoopPolicy()
+
+
+@pytest.mark.parametrize("end", ["they read", "they leave"])
+async def test_connections_that_do_not_read_share_what_they_are_told(bench_of: Any, end: str) -> None:
+    body = b"x" * 8_000_000
+    message = Message(Destination(DestinationKind.QUEUE, "a"), "ID:m:1:1:1", body, BodyKind.BYTES)
+    async with bench_of() as bench:
+        clients = []
+        for number in range(5):
+            client = await bench.client()
+            await client.connect()
+            await client.say(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
+            await bench.until(lambda number=number: len(bench.engine.subscriptions) > number)
+            client.writer.transport.pause_reading()
+            clients.append(client)
+        memory = bench.engine.memory
+        for connection in bench.server.connections:
+            connection.session.deliver("0", 1, message, 0, AckMode.AUTO)
+            connection.touch()
+        await bench.until(lambda: all(each._is_paused for each in bench.server.connections))
+        assert len(body) <= memory.by_kind[Kind.OUTPUT] < len(body) + 10_000
+        assert {each.holder.by_kind[Kind.OUTPUT] >= len(body) for each in bench.server.connections} == {True}
+        for client in clients:
+            client.writer.transport.resume_reading()
+            if end == "they leave":
+                client.hang_up()
+            else:
+                assert len(await client.reader.readexactly(len(body))) == len(body)
+        await bench.until(lambda: not any(each._is_paused for each in bench.server.connections))
+        for connection in bench.server.connections:
+            connection.note_output()
+        assert memory.by_kind[Kind.OUTPUT] == 0
+        assert memory._shares == {}

@@ -1,0 +1,331 @@
+"""Acknowledgements of OpenWire: ranges in the order of dispatch, transactions, topics, and what cannot be matched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandemmq.broker.core.commands import Abort, Ack, ClientError, Commit, Delivered, ErrorKind, GiveUp, ProtocolFailure
+from tandemmq.broker.protocols.openwire import schema
+from tandemmq.broker.protocols.openwire.consumers import Consumer
+from tandemmq.broker.protocols.openwire.schema import TransactionType
+from tandemmq.broker.protocols.openwire.types import ConnectionId, Throwable
+from tandemmq.store.records.acknowledgements import AckType
+from tandemmq.store.records.message import Destination, DestinationKind, Message
+from tests.support.protocols.openwire.peer import CONNECTION, CONSUMER, LOCAL, QUEUE, TOPIC, Peer, ack, sent
+
+
+def holding(count: int, *, is_restored: bool = False, **options: Any) -> tuple[Peer, list[Message]]:
+    """A consumer to which messages were dispatched, under the tags 1, 2, 3 ..."""
+    peer = Peer()
+    peer.connect(failover_reconnect=is_restored)
+    peer.open(**options)
+    messages = sent(peer, *range(1, count + 1))
+    for tag, message in enumerate(messages, 1):
+        peer.deliver(tag, message)
+    peer.hear_all()
+    return peer, messages
+
+
+def unmatched(peer: Peer, command: schema.MessageAck) -> str:
+    """Why an acknowledgement is refused; the connection stays."""
+    (failure,) = peer.say(command)
+    assert isinstance(failure, ProtocolFailure)
+    assert not failure.error.is_fatal
+    assert failure.error.kind is ErrorKind.GENERAL
+    assert failure.error.receipt == (command.command_id if command.response_required else None)
+    return failure.error.message
+
+
+def only(peer: Peer, command: schema.Command) -> Any:
+    (asked,) = peer.say(command)
+    return asked
+
+
+def is_passed_over(peer: Peer, command: schema.MessageAck) -> bool:
+    """Whether nothing comes of it but an answer to who waits for one."""
+    command.response_required = True
+    return peer.say(command) == [] and peer.hear_all() == [schema.Response(correlation_id=command.command_id)]
+
+
+# ---- one by one, and ranges
+
+
+def test_each_message_is_acknowledged_by_its_id() -> None:
+    peer, messages = holding(3)
+    for tag, message in enumerate(messages, 1):
+        asked = only(peer, ack(AckType.STANDARD, message, message, 1, is_awaited=True))
+        assert isinstance(asked, Ack)
+        assert (asked.id, asked.first, asked.tag, asked.receipt, asked.transaction) == ("1:1", tag, tag, 40, None)
+
+
+def test_a_range_is_from_its_first_to_its_last() -> None:
+    peer, messages = holding(5)
+    asked = only(peer, ack(AckType.STANDARD, messages[1], messages[3], 3))
+    assert (asked.first, asked.tag) == (2, 4)
+
+
+S_0, S_1 = Destination(DestinationKind.QUEUE, "s.0"), Destination(DestinationKind.QUEUE, "s.1")
+
+
+def holding_twins() -> tuple[Peer, list[Message]]:
+    """A consumer of two queues, to which a message that was sent to both came from each (tags 1 and 3)."""
+    peer = Peer()
+    peer.connect()
+    peer.open()
+    message, other, twin = sent(peer, 1, 2, 1)
+    twin.destination, message.destination, other.destination = S_1, S_0, S_0
+    messages = [message, other, twin]
+    for tag, each in enumerate(messages, 1):
+        peer.deliver(tag, each)
+    peer.hear_all()
+    return peer, messages
+
+
+@pytest.mark.parametrize("type", [AckType.INDIVIDUAL, AckType.STANDARD])
+@pytest.mark.parametrize("order", [(2, 0), (0, 2)])
+def test_the_copies_of_a_message_from_two_queues_are_told_apart(type: AckType, order: tuple[int, int]) -> None:
+    peer, messages = holding_twins()
+    for place in order:
+        asked = only(peer, ack(type, messages[place], messages[place], 1))
+        assert isinstance(asked, Ack)
+        assert asked.tag == place + 1
+
+
+@pytest.mark.parametrize("first", [0, None])
+def test_a_range_may_end_with_another_copy_of_its_first_message(first: int | None) -> None:
+    peer, messages = holding_twins()
+    asked = only(peer, ack(AckType.STANDARD, None if first is None else messages[0], messages[2], 3))
+    assert asked.tag == 3
+
+
+def test_a_range_without_a_first_begins_at_the_oldest() -> None:
+    peer, messages = holding(5)
+    asked = only(peer, ack(AckType.STANDARD, None, messages[3], 4))
+    assert (asked.first, asked.tag) == (0, 4)
+    assert "dispatched list" in unmatched(peer, ack(AckType.STANDARD, messages[0], messages[4], 5))
+    assert only(peer, ack(AckType.STANDARD, None, messages[4], 1)).tag == 5
+
+
+def test_a_range_must_have_as_many_as_it_says() -> None:
+    peer, messages = holding(5)
+    assert "has 3 there" in unmatched(peer, ack(AckType.STANDARD, messages[1], messages[3], 2, is_awaited=True))
+    assert "impossible" in unmatched(peer, ack(AckType.STANDARD, messages[1], messages[3], -1))
+    # Nothing of it was taken.
+    assert only(peer, ack(AckType.STANDARD, messages[1], messages[3], 3)).tag == 4
+
+
+def test_a_message_is_acknowledged_once() -> None:
+    peer, messages = holding(2)
+    only(peer, ack(AckType.STANDARD, messages[0], messages[0], 1))
+    assert messages[0].message_id in unmatched(peer, ack(AckType.STANDARD, messages[0], messages[0], 1))
+
+
+def test_individual_acknowledgements_are_in_any_order_and_may_come_twice() -> None:
+    peer, messages = holding(3)
+    for tag in (2, 3, 1):
+        asked = only(peer, ack(AckType.INDIVIDUAL, None, messages[tag - 1], 1))
+        assert isinstance(asked, Ack)
+        assert (asked.first, asked.tag) == (tag, tag)
+    assert is_passed_over(peer, ack(AckType.INDIVIDUAL, None, messages[0], 1))
+
+
+def test_deliveries_that_reached_the_application_widen_what_it_may_hold() -> None:
+    peer, messages = holding(4)
+    asked = only(peer, ack(AckType.DELIVERED, messages[0], messages[1], 2, transaction=LOCAL))
+    assert isinstance(asked, Delivered)
+    assert (asked.id, asked.count) == ("1:1", 2)
+    assert only(peer, ack(AckType.DELIVERED, messages[0], messages[3], 1 << 30)).count == 4
+    # They still wait.
+    assert only(peer, ack(AckType.STANDARD, messages[0], messages[3], 4)).tag == 4
+
+
+def test_a_redelivery_is_the_clients_own_affair() -> None:
+    peer, messages = holding(2)
+    assert is_passed_over(peer, ack(AckType.REDELIVERED, messages[0], messages[1], 2))
+    assert only(peer, ack(AckType.STANDARD, messages[0], messages[1], 2)).tag == 2
+
+
+@pytest.mark.parametrize(
+    ("cause", "text"),
+    [
+        (None, "Poison acknowledgement"),
+        (Throwable("java.lang.Throwable", "exceeds redelivery policy limit"), None),
+        (Throwable("java.lang.Throwable", None), "java.lang.Throwable"),
+    ],
+)
+def test_poison_goes_to_the_dead_letters_with_its_cause(cause: Throwable | None, text: str | None) -> None:
+    peer, messages = holding(3)
+    command = ack(AckType.POISON, messages[0], messages[1], 2)
+    command.poison_cause = cause
+    asked = only(peer, command)
+    assert isinstance(asked, GiveUp)
+    assert (asked.id, asked.first, asked.tag, asked.is_expired) == ("1:1", 1, 2, False)
+    assert asked.cause == (text or "java.lang.Throwable: exceeds redelivery policy limit")
+    assert "dispatched list" in unmatched(peer, command)
+
+
+def test_poison_in_a_transaction_is_refused() -> None:
+    peer, messages = holding(1)
+    assert "transaction" in unmatched(peer, ack(AckType.POISON, messages[0], messages[0], 1, transaction=LOCAL))
+
+
+def test_what_expired_at_the_client_is_given_up_as_such() -> None:
+    peer, messages = holding(2)
+    asked = only(peer, ack(AckType.EXPIRED, messages[0], messages[1], 2))
+    assert isinstance(asked, GiveUp)
+    assert asked.is_expired
+    assert (asked.first, asked.tag) == (1, 2)
+    assert "expired" in asked.cause
+
+
+def test_an_acknowledgement_of_no_known_type_is_refused() -> None:
+    peer, messages = holding(1)
+    for type in (AckType.UNMATCHED, 77, -1):
+        assert "no such type" in unmatched(peer, ack(type, messages[0], messages[0], 1))
+
+
+# ---- what nobody remembers
+
+
+@pytest.mark.parametrize("type", [AckType.STANDARD, AckType.DELIVERED, AckType.POISON, AckType.EXPIRED])
+def test_acknowledgements_of_deliveries_before_a_failover_are_ignored(type: AckType) -> None:
+    _, messages = holding(1)
+    peer, _ = holding(0)
+    assert is_passed_over(peer, ack(type, messages[0], messages[0], 1))
+
+
+@pytest.mark.parametrize("type", [AckType.STANDARD, AckType.DELIVERED, AckType.POISON, AckType.EXPIRED])
+def test_acknowledgements_of_what_was_never_dispatched_are_refused(type: AckType) -> None:
+    peer, messages = holding(2)
+    stranger = Message(QUEUE, f"{CONNECTION}:1:1:99")
+    assert ":1:1:99" in unmatched(peer, ack(type, messages[0], stranger, 1))
+    if type is not AckType.DELIVERED:
+        assert ":1:1:99" in unmatched(peer, ack(type, stranger, messages[1], 1))
+
+
+@pytest.mark.parametrize("type", [AckType.STANDARD, AckType.DELIVERED, AckType.POISON, AckType.EXPIRED])
+def test_an_acknowledgement_from_before_a_failover_may_come_after_new_dispatches(type: AckType) -> None:
+    """A thread of the client that was late with it: it takes nothing, and is no error that ends a consumer."""
+    peer, messages = holding(2, is_restored=True)
+    from_before = Message(QUEUE, f"{CONNECTION}:1:1:99")
+    assert is_passed_over(peer, ack(type, from_before, from_before, 1))
+    if type is not AckType.DELIVERED:
+        assert is_passed_over(peer, ack(type, from_before, messages[1], 3))
+    if type is AckType.STANDARD:
+        assert is_passed_over(peer, ack(type, None, messages[1], 3))
+    asked = only(peer, ack(AckType.STANDARD, messages[0], messages[1], 2))
+    assert (asked.first, asked.tag) == (1, 2)
+
+
+def test_acknowledgements_of_a_consumer_that_left_are_passed_over() -> None:
+    peer, messages = holding(1)
+    peer.say(schema.RemoveInfo(8, False, CONSUMER, -1))
+    assert is_passed_over(peer, ack(AckType.STANDARD, messages[0], messages[0], 1))
+
+
+# ---- topics and browsers
+
+
+@pytest.mark.parametrize("options", [{"destination": TOPIC}, {"browser": True}], ids=["topic", "browser"])
+def test_of_topics_and_browsers_only_the_count_matters(options: dict[str, Any]) -> None:
+    peer, messages = holding(5, **options)
+    stranger = Message(QUEUE, f"{CONNECTION}:1:1:99")
+    asked = only(peer, ack(AckType.STANDARD, None, stranger, 2))
+    assert (asked.first, asked.tag) == (0, 2)
+    asked = only(peer, ack(AckType.STANDARD, stranger, messages[3], 1))
+    assert (asked.first, asked.tag) == (0, 4)
+    asked = only(peer, ack(AckType.STANDARD, None, stranger, 100))
+    assert asked.tag == 5
+    assert is_passed_over(peer, ack(AckType.STANDARD, None, messages[0], 1))
+
+
+def test_a_durable_subscription_is_as_strict_as_a_queue() -> None:
+    peer, messages = holding(2, destination=TOPIC, subscription_name="durable")
+    assert "has 2 there" in unmatched(peer, ack(AckType.STANDARD, messages[0], messages[1], 1))
+
+
+# ---- transactions
+
+
+def transaction(type: TransactionType, command_id: int = 30) -> schema.TransactionInfo:
+    return schema.TransactionInfo(command_id, True, ConnectionId(CONNECTION), LOCAL, type)
+
+
+def begun(peer: Peer) -> None:
+    peer.session.receipt(only(peer, transaction(TransactionType.BEGIN)).receipt)
+    peer.hear_all()
+
+
+def test_what_a_rolled_back_transaction_acknowledged_waits_again() -> None:
+    peer, messages = holding(3)
+    for _ in range(2):
+        begun(peer)
+        asked = only(peer, ack(AckType.STANDARD, messages[0], messages[1], 2, transaction=LOCAL))
+        assert (asked.first, asked.tag, asked.transaction) == (1, 2, LOCAL.key)
+        assert isinstance(only(peer, transaction(TransactionType.ROLLBACK)), Abort)
+
+
+def test_what_a_committed_transaction_acknowledged_is_gone() -> None:
+    peer, messages = holding(3)
+    begun(peer)
+    only(peer, ack(AckType.STANDARD, messages[0], messages[1], 2, transaction=LOCAL))
+    committed = only(peer, transaction(TransactionType.COMMIT_ONE_PHASE))
+    assert isinstance(committed, Commit)
+    peer.session.receipt(committed.receipt)
+    assert peer.hear() == schema.Response(correlation_id=30)
+    assert "dispatched list" in unmatched(peer, ack(AckType.STANDARD, messages[0], messages[0], 1))
+    assert only(peer, ack(AckType.STANDARD, messages[2], messages[2], 1)).tag == 3
+
+
+def test_what_a_failed_commit_acknowledged_waits_again() -> None:
+    peer, messages = holding(1)
+    begun(peer)
+    only(peer, ack(AckType.STANDARD, messages[0], messages[0], 1, transaction=LOCAL))
+    committed = only(peer, transaction(TransactionType.COMMIT_ONE_PHASE))
+    peer.session.fail(ClientError("rolled back", is_fatal=False, kind=ErrorKind.ROLLED_BACK, receipt=committed.receipt))
+    heard = peer.hear()
+    assert isinstance(heard, schema.ExceptionResponse)
+    assert heard.correlation_id == 30
+    assert only(peer, ack(AckType.STANDARD, messages[0], messages[0], 1)).tag == 1
+
+
+def test_the_count_of_a_range_in_a_transaction_is_not_checked() -> None:
+    peer, messages = holding(3)
+    begun(peer)
+    assert only(peer, ack(AckType.STANDARD, messages[0], messages[2], 1, transaction=LOCAL)).tag == 3
+
+
+# ---- what a consumer remembers
+
+
+@given(st.lists(st.tuples(st.sampled_from("dfr"), st.integers(1, 12), st.integers(0, 3)), max_size=60))
+def test_a_consumer_remembers_what_a_plain_list_would(steps: list[tuple[str, int, int]]) -> None:
+    """Deliveries, some of the same message again, and ranges forgotten, beside a list of pairs."""
+    consumer = Consumer(CONSUMER)
+    naive: list[tuple[int, str]] = []
+    tag = 0
+    for step, number, length in steps:
+        if step == "d":
+            tag += 1
+            message = Message(QUEUE, f"{CONNECTION}:1:1:{number}")
+            consumer.remember(tag, message)
+            naive.append((tag, message.message_id))
+        elif step == "f":
+            consumer.forget(number, number)
+            naive = [pair for pair in naive if pair[0] != number]
+        else:
+            first, last = number, number + length
+            assert consumer.count(first, last) == sum(first <= each <= last for each, _ in naive)
+            consumer.forget(first, last)
+            naive = [pair for pair in naive if not first <= pair[0] <= last]
+        assert len(consumer) == len(naive)
+        for sequence in range(1, 13):
+            id = f"{CONNECTION}:1:1:{sequence}"
+            assert consumer.tag(id) == min((each for each, text in naive if text == id), default=None)
+        for count in (1, 2, 100):
+            assert consumer.oldest(count) == max((each for each, _ in naive[:count]), default=0)
+    assert consumer.dispatched == tag

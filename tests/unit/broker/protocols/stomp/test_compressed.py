@@ -1,0 +1,150 @@
+"""Compressed messages of JMS clients: what a STOMP client sees of them, and what a broker keeps."""
+
+from __future__ import annotations
+
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.commands import AckMode, Connect, Undeliverable
+from tandemmq.broker.protocols.openwire import schema
+from tandemmq.broker.protocols.openwire.codec import STORED
+from tandemmq.broker.protocols.openwire.types import MessageId
+from tandemmq.broker.protocols.stomp.destinations import write_destination
+from tandemmq.broker.protocols.stomp.frames import V12, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.messages import KEPT_BYTES_MAX, QUICK_BYTES_MAX, QUICK_MAP_BYTES_MAX, encode_once
+from tandemmq.broker.protocols.stomp.session import SHARED_BODY_BYTES_MIN, StompSession
+from tandemmq.store.records.frames import accept_frame
+from tandemmq.store.records.message import Message
+from tandemmq.store.records.properties import encode_properties
+from tests.support.protocols.openwire.peer import PRODUCER, QUEUE
+
+LIMIT = 100_000
+Sent = Callable[[int], tuple[Message, bytes, bytes]]
+
+
+def sent(make: Any, content: bytes, *, is_compressed: bool = True) -> Message:
+    wire = make(1, False, producer_id=PRODUCER, destination=QUEUE, message_id=MessageId(None, PRODUCER, 1, 0))
+    wire.content = content
+    wire.compressed = is_compressed
+    return accept_frame(STORED.encode(wire), 1, 2).message
+
+
+def a_text(length: int) -> tuple[Message, bytes, bytes]:
+    """A compressed message whose body has ``length`` bytes; the body, and the stream that it came in."""
+    body = b"a" * length
+    stream = zlib.compress(length.to_bytes(4, "big") + body)
+    return sent(schema.ActiveMQTextMessage, stream), body, stream
+
+
+def bytes_of(length: int) -> tuple[Message, bytes, bytes]:
+    body = b"\xff" * length
+    stream = zlib.compress(body)
+    return sent(schema.ActiveMQBytesMessage, length.to_bytes(4, "big") + stream), body, stream
+
+
+class Client:
+    def __init__(self, transformation: str = "", limit: int = LIMIT) -> None:
+        self.was_prepared = False
+        self.session = StompSession("ID:a", lambda: 5, Limits(frame_bytes_max=limit), secret=lambda: "secret")
+        (command,) = self.session.receive(b"CONNECT\naccept-version:1.2\n\n\0")
+        assert isinstance(command, Connect)
+        self.session.connected(command, "ID:a")
+        header = f"transformation:{transformation}\n" if transformation else ""
+        self.session.receive(f"SUBSCRIBE\nid:0\ndestination:/queue/a\n{header}\n\0".encode())
+        self.session.take()
+
+    def sees(self, message: Message) -> tuple[dict[str, str], bytes]:
+        prepare = self.session.deliver("0", 1, message, 0, AckMode.AUTO)
+        self.was_prepared = prepare is not None
+        if prepare is not None:
+            assert self.session.take() == b""
+            prepare()
+            assert self.session.deliver("0", 1, message, 0, AckMode.AUTO) is None
+        parser = FrameParser(Limits())
+        parser.feed(self.session.take().replace(b"MESSAGE\n", b"SEND\n"))
+        frame = parser.next_frame()
+        assert frame is not None
+        return frame[1], frame[2]
+
+
+@pytest.mark.parametrize("make", [a_text, bytes_of])
+def test_a_body_within_the_limit_comes_inflated(make: Sent) -> None:
+    message, body, _ = make(LIMIT - 4)
+    headers, seen = Client().sees(message)
+    assert seen == body
+    assert not headers.keys() & {"content-encoding", "transformation-error"}
+
+
+@pytest.mark.parametrize("make", [a_text, bytes_of])
+@pytest.mark.parametrize("length", [QUICK_BYTES_MAX - 4, QUICK_BYTES_MAX + 1, 12 * QUICK_BYTES_MAX])
+def test_what_takes_long_is_made_ready_beside_the_loop(make: Sent, length: int) -> None:
+    message, body, _ = make(length)
+    client = Client(limit=100 << 20)
+    _, seen = client.sees(message)
+    assert seen == body
+    assert client.was_prepared is (length > QUICK_BYTES_MAX)
+
+
+@pytest.mark.parametrize("is_compressed", [True, False])
+def test_a_map_is_written_beside_the_loop_unless_it_is_short(is_compressed: bool) -> None:
+    for length in (10, QUICK_MAP_BYTES_MAX):
+        entries = encode_properties({"a": "b" * length})
+        client = Client("jms-map-json")
+        content = zlib.compress(entries) if is_compressed else entries
+        _, seen = client.sees(sent(schema.ActiveMQMapMessage, content, is_compressed=is_compressed))
+        assert b"b" * length in seen
+        assert client.was_prepared is (is_compressed or length > 10)
+
+
+def test_a_large_frame_is_taken_in_pieces_that_are_not_copied() -> None:
+    body = b"x" * SHARED_BODY_BYTES_MIN
+    client = Client()
+    for number in range(3):
+        message = Message(QUEUE, f"ID:b:1:1:{number}", body if number == 1 else b"short")
+        assert client.session.deliver("0", number, message, 0, AckMode.AUTO) is None
+    pieces = client.session.take_parts()
+    assert sum(piece is body for piece in pieces) == 1
+    assert b"".join(pieces).count(b"MESSAGE\n") == 3
+    assert client.session.take() == b""
+
+
+@pytest.mark.parametrize("length", [LIMIT + 1, 1000 * LIMIT])
+@pytest.mark.parametrize("make", [a_text, bytes_of])
+def test_a_longer_one_comes_as_it_was_sent_and_no_more_of_it_is_inflated(make: Sent, length: int) -> None:
+    message, _, stream = make(length)
+    client = Client()
+    tracemalloc.start()
+    headers, seen = client.sees(message)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seen == stream
+    assert headers["content-encoding"] == "deflate"
+    assert f"{LIMIT} " in headers["transformation-error"]
+    assert peak < 5 * LIMIT + 5 * len(stream)
+
+
+def test_a_longer_map_comes_without_a_body_and_says_why() -> None:
+    entries = encode_properties({"a": "b" * 2 * LIMIT})
+    headers, seen = Client("jms-map-json").sees(sent(schema.ActiveMQMapMessage, zlib.compress(entries)))
+    assert seen == b""
+    assert f"{LIMIT} " in headers["transformation-error"]
+
+
+@pytest.mark.parametrize("make", [schema.ActiveMQTextMessage, schema.ActiveMQBytesMessage])
+@pytest.mark.parametrize("content", [b"", b"\0\0", b"\0\0\0\5", b"\0\0\0\5not zlib"])
+def test_what_cannot_be_inflated_is_told_to_nobody(make: Any, content: bytes) -> None:
+    client = Client()
+    with pytest.raises(Undeliverable):
+        client.sees(sent(make, content))
+
+
+@pytest.mark.parametrize(("length", "is_kept"), [(KEPT_BYTES_MAX // 2, True), (KEPT_BYTES_MAX + 1, False)])
+def test_what_was_encoded_last_is_at_hand_only_while_it_is_short(length: int, is_kept: bool) -> None:
+    message, _, _ = bytes_of(length)
+    first, second = (encode_once(message, V12, None, write_destination, inflated_bytes_max=LIMIT) for _ in range(2))
+    assert first == second
+    assert (first[0] is second[0]) is is_kept

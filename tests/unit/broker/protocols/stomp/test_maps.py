@@ -1,0 +1,132 @@
+"""Map messages as XML and JSON, there and back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandemmq.broker.protocols.stomp.maps import DOCUMENT_BYTES_MAX, read_json, read_xml, write_json, write_xml
+from tandemmq.store.records.properties import Byte, Char, Float, Long, Short, encode_properties
+
+# XML 1.0 has no way to say other characters.
+_texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff"))
+_plain = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 31), (1 << 31) - 1)
+    | st.integers(-(1 << 63), (1 << 63) - 1).map(Long)
+    | st.integers(-(1 << 15), (1 << 15) - 1).map(Short)
+    | st.integers(-128, 127).map(Byte)
+    | st.floats(allow_nan=False)
+    | st.floats(width=32, allow_nan=False).map(Float)
+    | st.binary(max_size=20)
+    | _texts
+    | _texts.filter(lambda text: len(text) == 1 and text <= "\uffff").map(Char)
+)
+# JSON does not keep the order of a list's items of different types.
+_values = st.recursive(
+    _plain,
+    lambda inner: st.lists(st.integers(0, 9), max_size=4) | st.dictionaries(_texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def typed(value: Any) -> Any:
+    """A value with all its types, to compare it."""
+    if isinstance(value, dict):
+        return {key: typed(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [typed(each) for each in value]
+    return (type(value), math.copysign(1, value), value) if isinstance(value, float) else (type(value), value)
+
+
+@settings(deadline=None)
+@given(entries=st.dictionaries(_texts, _values, max_size=5))
+def test_a_map_comes_back_with_its_types(entries: dict[str, Any]) -> None:
+    for write, read in ((write_xml, read_xml), (write_json, read_json)):
+        found = read(write(entries))
+        assert typed(found) == typed(entries)
+        encode_properties(found)
+
+
+@given(data=st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace")))
+def test_any_bytes_are_a_map_or_a_reason(data: bytes) -> None:
+    for read in (read_xml, read_json):
+        try:
+            found = read(data)
+        except ValueError:
+            continue
+        assert isinstance(found, dict)
+
+
+@pytest.mark.parametrize(
+    ("xml", "json", "entries"),
+    [
+        (b"<map/>", b'{"map":""}', {}),
+        (
+            b"<map>\n  <entry>\n    <string>k</string>\n    <null/>\n  </entry>\n</map>",
+            b'{"map":{"entry":{"string":"k","null":""}}}',
+            {"k": None},
+        ),
+        (
+            b"<map>\n  <entry>\n    <string>k</string>\n    <list>\n      <int>1</int>\n      <int>2</int>\n"
+            b"    </list>\n  </entry>\n</map>",
+            b'{"map":{"entry":{"string":"k","list":{"int":[1,2]}}}}',
+            {"k": [1, 2]},
+        ),
+        (
+            b"<map>\n  <entry>\n    <string>k</string>\n    <string>&lt;3&amp;</string>\n  </entry>\n</map>",
+            b'{"map":{"entry":{"string":["k","<3&"]}}}',
+            {"k": "<3&"},
+        ),
+    ],
+)
+def test_the_forms_are_xstreams(xml: bytes, json: bytes, entries: dict[str, Any]) -> None:
+    assert (write_xml(entries), write_json(entries)) == (xml, json)
+    assert (read_xml(xml), read_json(json)) == (entries, entries)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"<map>",
+        b"<string>a</string>",
+        b"<map><entry><string>k</string></entry></map>",
+        b"<map><entry><string>k</string><java.net.URL>http://a</java.net.URL></entry></map>",
+        b"<map><entry><string>k</string><int>2147483648</int></entry></map>",
+        b"<map><entry><string>k</string><byte-array>!</byte-array></entry></map>",
+        b"<map><entry><string>k</string><int>" + b"9" * 5000 + b"</int></entry></map>",
+        b'<!DOCTYPE map [<!ENTITY a "aaaa">]><map><entry><string>k</string><string>&a;</string></entry></map>',
+        b"<map><entry><string>k</string>" * 40,
+        b"<map>" + b" " * DOCUMENT_BYTES_MAX + b"</map>",
+    ],
+)
+def test_no_other_xml_is_read(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        read_xml(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b'{"map":{"entry":[[]]}}',
+        b'{"map":{"entry":{"int":1,"string":"k"}}}',
+        b'{"map":{"entry":{"string":["k"]}}}',
+        b'{"object":{}}',
+        b'{"map":{"entry":{"string":"k","int":1.5}}}',
+        b'{"map":{"entry":{"string":"k","map":' * 40,
+        b"[" * 100_000,
+        b'{"map":' * 40 + b"1" + b"}" * 40,
+        b" " * (DOCUMENT_BYTES_MAX + 1),
+    ],
+)
+def test_no_other_json_is_read(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        read_json(data)

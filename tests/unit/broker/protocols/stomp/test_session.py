@@ -1,0 +1,855 @@
+"""The STOMP session: which command a frame becomes, and which bytes the broker's words become."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandemmq.broker.core.commands import (
+    Abort,
+    Ack,
+    AckMode,
+    Begin,
+    ClientError,
+    Commit,
+    Connect,
+    Disconnect,
+    Nack,
+    ProtocolFailure,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
+from tandemmq.broker.protocols.stomp.frames import V10, V11, V12, FrameParser, Limits
+from tandemmq.broker.protocols.stomp.session import StompSession
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.properties import encode_properties
+
+NOW = 1_700_000_000_000
+QUEUE = DestinationKind.QUEUE
+TOPIC = DestinationKind.TOPIC
+
+
+def new_session(limits: Limits | None = None) -> StompSession:
+    return StompSession("ID:a-1-1", lambda: NOW, limits or Limits(), secret=lambda: "secret")
+
+
+def connected_session(version: str = "1.2") -> StompSession:
+    session = new_session()
+    (command,) = session.receive(f"CONNECT\naccept-version:{version}\nhost:/\n\n\0".encode())
+    assert isinstance(command, Connect)
+    session.connected(command, "ID:a-1-1")
+    session.take()
+    return session
+
+
+def frames_of(session: StompSession) -> list[tuple[str, dict[str, str], bytes]]:
+    """What the session wrote, read as a client of its version would."""
+    parser = FrameParser(Limits())
+    parser.dialect = {"1.0": V10, "1.1": V11, "1.2": V12}[session.version]
+    parser.feed(session.take().replace(b"MESSAGE\n", b"SEND\n").replace(b"ERROR\n", b"SEND\n"))
+    frames = []
+    while (frame := parser.next_frame()) is not None:
+        frames.append(frame)
+    return frames
+
+
+def described(value: Any) -> Any:
+    """A command as plain values, to compare it."""
+    if isinstance(value, Message):
+        names = (
+            *("destination", "message_id", "body", "body_kind", "persistent", "priority", "expiration", "timestamp"),
+            *("properties", "correlation_id", "reply_to", "type", "group_id", "group_sequence"),
+        )
+        return {name: getattr(value, name) for name in names}
+    if isinstance(value, ClientError):
+        return (value.message, value.is_fatal, value.receipt)
+    if isinstance(value, Destination):
+        return value
+    named = is_dataclass(value) and [each.name for each in fields(value)]
+    # Compiled code has another word for its slots.
+    names = named or getattr(type(value), "__mypyc_attrs__", None) or getattr(type(value), "__slots__", None)
+    if names is None:
+        return value
+    return (type(value).__name__, {name: described(getattr(value, name)) for name in names})
+
+
+def sent(body: bytes, kind: BodyKind = BodyKind.TEXT, destination: str = "a", **fields: Any) -> Message:
+    queue = Destination(QUEUE, destination)
+    id = fields.pop("id", "ID:a-1-1:-1:1:1")
+    return Message(queue, id, body, kind, timestamp=fields.pop("timestamp", NOW), **fields)
+
+
+ALL = ("1.0", "1.1", "1.2")
+NEWER = ("1.1", "1.2")
+SAMPLES: list[tuple[str, tuple[str, ...], bytes, object]] = [
+    ("a text", ALL, b"SEND\ndestination:/queue/a\n\nhi\0", Send(sent(b"hi"))),
+    (
+        "bytes, when content-length is given",
+        ALL,
+        b"SEND\ndestination:/queue/a\ncontent-length:3\n\nh\0i\0",
+        Send(sent(b"h\0i", BodyKind.BYTES)),
+    ),
+    (
+        "everything a SEND may say",
+        ALL,
+        b"SEND\ndestination:/queue/a\npersistent:true\nreceipt:r\ntransaction:t\npriority:7\nexpires:5\n"
+        b"timestamp:6\ncorrelation-id:c\nreply-to:/topic/r\ntype:y\nJMSXGroupID:g\nJMSXGroupSeq:3\ncolour:red\n"
+        b"content-type:text/plain\nmessage-id:mine\nJMSXUserID:me\nredelivered:true\nsubscription:0\n\nhi\0",
+        Send(
+            sent(
+                b"hi",
+                persistent=True,
+                priority=7,
+                expiration=5,
+                timestamp=6,
+                correlation_id="c",
+                reply_to=Destination(TOPIC, "r"),
+                type="y",
+                group_id="g",
+                group_sequence=3,
+                properties={"colour": "red", "content-type": "text/plain"},
+            ),
+            "t",
+            "r",
+        ),
+    ),
+    (
+        "amq-msg-type overrides content-length",
+        ALL,
+        b"SEND\ndestination:/queue/a\ncontent-length:2\namq-msg-type:text\n\nhi\0",
+        Send(sent(b"hi", properties={"content-length": "2", "amq-msg-type": "text"})),
+    ),
+    (
+        "amq-msg-type overrides its absence",
+        ALL,
+        b"SEND\ndestination:/queue/a\namq-msg-type:bytes\n\nhi\0",
+        Send(sent(b"hi", BodyKind.BYTES, properties={"amq-msg-type": "bytes"})),
+    ),
+    (
+        "a client that numbers its messages gives them their ids",
+        ALL,
+        b"SEND\ndestination:/queue/a\ntandemmq-send-id:Loader_1.a-b:42\nmessage-id:mine\n\nhi\0",
+        Send(sent(b"hi", id="ID:Loader_1.a-b:1:1:42")),
+    ),
+    ("UTF-8 is text", ALL, "SEND\ndestination:/queue/a\n\nä\0".encode(), Send(sent("ä".encode()))),
+    ("other bytes are not", ALL, b"SEND\ndestination:/queue/a\n\n\xff\0", Send(sent(b"\xff", BodyKind.BYTES))),
+    ("persistent is a word", ALL, b"SEND\ndestination:/queue/a\npersistent:false\n\n\0", Send(sent(b""))),
+    ("priorities end at 9", ALL, b"SEND\ndestination:/queue/a\npriority:12\n\n\0", Send(sent(b"", priority=9))),
+    (
+        "a reply-to that names no destination is a property",
+        ALL,
+        b"SEND\ndestination:/queue/a\nreply-to:me\n\n\0",
+        Send(sent(b"", properties={"reply-to": "me"})),
+    ),
+    (
+        "no prefix: a queue of the whole name",
+        ALL,
+        b"SEND\ndestination:/foo/bar\n\n\0",
+        Send(sent(b"", destination="/foo/bar")),
+    ),
+    ("blanks around a name", ("1.2",), b"SEND\ndestination: /queue/a \n\n\0", Send(sent(b""))),
+    (
+        "a star within a word is a letter",
+        ALL,
+        b"SEND\ndestination:/queue/a*b\n\n\0",
+        Send(sent(b"", destination="a*b")),
+    ),
+    (
+        "SUBSCRIBE",
+        ALL,
+        b"SUBSCRIBE\nid:s\ndestination:/topic/a.b\nack:client\nreceipt:r\n\n\0",
+        Subscribe("s", Destination(TOPIC, "a.b"), AckMode.CLIENT, receipt="r"),
+    ),
+    (
+        "SUBSCRIBE without an id",
+        ("1.0",),
+        b"SUBSCRIBE\ndestination:/queue/a\n\n\0",
+        Subscribe("/queue/a", Destination(QUEUE, "a")),
+    ),
+    (
+        "an unknown ack mode is auto",
+        ALL,
+        b"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:often\n\n\0",
+        Subscribe("s", Destination(QUEUE, "a")),
+    ),
+    (
+        "SUBSCRIBE in ActiveMQ's words",
+        ALL,
+        b"SUBSCRIBE\nid:s\ndestination:/topic/a\nack:client-individual\nactivemq.prefetchSize:1\n"
+        b"activemq.subscriptionName:d\nactivemq.noLocal:true\nbrowser:false\n\n\0",
+        Subscribe("s", Destination(TOPIC, "a"), AckMode.INDIVIDUAL, prefetch=1, durable_name="d", no_local=True),
+    ),
+    (
+        "SUBSCRIBE in others' words",
+        ALL,
+        b"SUBSCRIBE\nid:s\ndestination:/topic/a\nprefetch-count:7\ndurable-subscription-name:d\nno-local:true\n\n\0",
+        Subscribe("s", Destination(TOPIC, "a"), prefetch=7, durable_name="d", no_local=True),
+    ),
+    (
+        "SUBSCRIBE with all that ActiveMQ knows",
+        NEWER,
+        b"SUBSCRIBE\nid:s\ndestination:/queue/a.>,/topic/b\nselector: n > 3 \nbrowser:true\nactivemq.exclusive:true\n"
+        b"activemq.retroactive:true\nactivemq.priority:-7\nactivemq.prefetchSize:0\n\n\0",
+        Subscribe(
+            "s",
+            Destination(QUEUE, "a.>,topic://b"),
+            selector="convert_string_expressions:n > 3",
+            is_browser=True,
+            is_exclusive=True,
+            is_retroactive=True,
+            priority=-7,
+            prefetch=1,
+        ),
+    ),
+    (
+        "a durable subscription with a selector",
+        ALL,
+        b"SUBSCRIBE\nid:s\ndestination:/topic/a\nactivemq.subscriptionName:d\nselector:a = 'b'\n\n\0",
+        Subscribe("s", Destination(TOPIC, "a"), durable_name="d", selector="convert_string_expressions:a = 'b'"),
+    ),
+    (
+        "a selector of blanks is none, and RabbitMQ's prefetch of 0 no limit",
+        ALL,
+        b"SUBSCRIBE\nid:s\ndestination:/queue/a\nselector:\nprefetch-count:0\n\n\0",
+        Subscribe("s", Destination(QUEUE, "a")),
+    ),
+    (
+        "SEND to several",
+        ALL,
+        b"SEND\ndestination:/queue/a, /queue/b,c,/topic/d,/remote-temp-topic/x-1\n\n\0",
+        Send(sent(b"", destination="a,b,c,topic://d,temp-topic://x-1")),
+    ),
+    (
+        "SEND to another's temporary queue, with a reply to one",
+        ALL,
+        b"SEND\ndestination:/queue/a\nreply-to:/remote-temp-queue/x-1\n\n\0",
+        Send(sent(b"", reply_to=Destination(DestinationKind.TEMP_QUEUE, "x-1"))),
+    ),
+    (
+        "a map of JSON",
+        ALL,
+        b'SEND\ndestination:/queue/a\ntransformation:jms-map-json\n\n{"map":{"entry":{"string":"n","int":3}}}\0',
+        Send(
+            sent(encode_properties({"n": 3}), BodyKind.MAP, properties={"transformation": "jms-map-json"}),
+        ),
+    ),
+    (
+        "a map that is none stays a text",
+        ALL,
+        b"SEND\ndestination:/queue/a\ntransformation:jms-map-json\n\n[]\0",
+        Send(
+            sent(
+                b"[]",
+                properties={
+                    "transformation": "jms-map-json",
+                    "transformation-error": "an object with the one name 'map' is expected",
+                },
+            ),
+        ),
+    ),
+    (
+        "a form that only the broker can choose stays a text",
+        ALL,
+        b"SEND\ndestination:/queue/a\ntransformation:jms-xml\n\n<a/>\0",
+        Send(
+            sent(
+                b"<a/>",
+                properties={
+                    "transformation": "jms-xml",
+                    "transformation-error": "Unknown transformation: jms-xml",
+                },
+            ),
+        ),
+    ),
+    (
+        "what has a content-length is not transformed",
+        ALL,
+        b"SEND\ndestination:/queue/a\ntransformation:jms-object-xml\ncontent-length:4\n\n<a/>\0",
+        Send(sent(b"<a/>", BodyKind.BYTES, properties={"transformation": "jms-object-xml"})),
+    ),
+    (
+        "UNSUBSCRIBE of a durable name alone",
+        ALL,
+        b"UNSUBSCRIBE\nid:gone\nactivemq.subscriptionName:d\nreceipt:r\n\n\0",
+        Unsubscribe(None, durable_name="d", receipt="r"),
+    ),
+    ("BEGIN", ALL, b"BEGIN\ntransaction:t\nreceipt:r\n\n\0", Begin("t", "r")),
+    ("COMMIT", ALL, b"COMMIT\ntransaction:t\nreceipt:r\n\n\0", Commit("t", "r")),
+    ("ABORT", ALL, b"ABORT\ntransaction:t\nreceipt:r\n\n\0", Abort("t", "r")),
+    ("DISCONNECT", ALL, b"DISCONNECT\nreceipt:r\n\n\0", Disconnect("r")),
+    ("CR LF", ("1.0", "1.2"), b"SEND\r\ndestination:/queue/a\r\n\r\nhi\0", Send(sent(b"hi"))),
+]
+
+REFUSALS: list[tuple[str, tuple[str, ...], bytes, str]] = [
+    ("options", ALL, b"SUBSCRIBE\nid:0\ndestination:/queue/a?b=c\nreceipt:r\n\n\0", "has options"),
+    ("a composite of nothing", ALL, b"SEND\ndestination:/queue/a,\nreceipt:r\n\n\0", "has no name"),
+    ("a temporary queue without a name", ALL, b"SEND\ndestination:/temp-queue/\nreceipt:r\n\n\0", "has no name"),
+    ("no name", ALL, b"SEND\ndestination:/queue/\nreceipt:r\n\n\0", "has no name"),
+    (
+        "a browser of the first version",
+        ("1.0",),
+        b"SUBSCRIBE\nid:0\ndestination:/queue/a\nbrowser:true\nreceipt:r\n\n\0",
+        "Queue browsers need STOMP 1.1",
+    ),
+    *(
+        (
+            f"a consumer's priority of {value.decode()}",
+            ALL,
+            b"SUBSCRIBE\nid:0\ndestination:/queue/a\nactivemq.priority:%b\nreceipt:r\n\n\0" % value,
+            "activemq.priority has the value",
+        )
+        for value in (b"128", b"-129", b"high", b"9" * 5000)
+    ),
+    (
+        "an object",
+        ALL,
+        b"SEND\ndestination:/queue/a\ntransformation:jms-object-xml\nreceipt:r\n\n<a/>\0",
+        "'jms-object-xml' is refused",
+    ),
+    (
+        "a priority in words",
+        ALL,
+        b"SEND\ndestination:/queue/a\npriority:high\nreceipt:r\n\n\0",
+        "priority has the value 'high'",
+    ),
+    *(
+        (
+            f"a send id {name}",
+            ALL,
+            b"SEND\ndestination:/queue/a\ntandemmq-send-id:%b\nreceipt:r\n\n\0" % value,
+            f"tandemmq-send-id has the value {value.decode()!r}",
+        )
+        for name, value in {
+            "without a producer": b":1",
+            "without a number": b"p:",
+            "that is one name": b"p",
+            "with a colon in its producer": b"ID:p:1",
+            "with zeros before its number": b"p:01",
+            "below zero": b"p:-1",
+            "beyond 64 bits": b"p:9223372036854775808",
+            "that is empty": b"",
+        }.items()
+    ),
+    (
+        "a send id of a long producer",
+        ALL,
+        b"SEND\ndestination:/queue/a\ntandemmq-send-id:%b:1\nreceipt:r\n\n\0" % (b"p" * 129),
+        "tandemmq-send-id has the value 'pppp",
+    ),
+    (
+        "an unknown message type",
+        ALL,
+        b"SEND\ndestination:/queue/a\namq-msg-type:map\nreceipt:r\n\n\0",
+        "message type 'map'",
+    ),
+    ("an unknown subscription", ALL, b"UNSUBSCRIBE\nid:x\nreceipt:r\n\n\0", "No subscription matched 'x'"),
+    ("an unknown id", ("1.2",), b"ACK\nid:7-1\nreceipt:r\n\n\0", "Unexpected ACK received for id [7-1]"),
+    ("an unknown id", ("1.2",), b"NACK\nid:x\nreceipt:r\n\n\0", "Unexpected NACK received for id [x]"),
+    ("an unknown message-id", ("1.0", "1.1"), b"ACK\nsubscription:0\nmessage-id:x\nreceipt:r\n\n\0", "message-id [x]"),
+    ("NACK in 1.0", ("1.0",), b"NACK\nmessage-id:x\nreceipt:r\n\n\0", "NACK is not known in STOMP 1.0"),
+]
+
+FAILURES: list[tuple[str, tuple[str, ...], bytes, str]] = [
+    ("an unknown command", ALL, b"SENT\nreceipt:r\n\n\0", "Unknown STOMP command: 'SENT'"),
+    ("a command in small letters", ALL, b"send\nreceipt:r\n\n\0", "Unknown STOMP command"),
+    ("a server's command", ALL, b"RECEIPT\nreceipt:r\n\n\0", "Unknown STOMP command"),
+    ("SEND without destination", ALL, b"SEND\nreceipt:r\n\n\0", "SEND lacks the header destination"),
+    ("SUBSCRIBE without destination", ALL, b"SUBSCRIBE\nid:0\nreceipt:r\n\n\0", "lacks the header destination"),
+    ("SUBSCRIBE without id", NEWER, b"SUBSCRIBE\ndestination:/queue/a\nreceipt:r\n\n\0", "lacks the header id"),
+    (
+        "a prefetch in words",
+        ALL,
+        b"SUBSCRIBE\nid:0\ndestination:/queue/a\nprefetch-count:x\nreceipt:r\n\n\0",
+        "prefetch",
+    ),
+    ("UNSUBSCRIBE without id", NEWER, b"UNSUBSCRIBE\nreceipt:r\n\n\0", "UNSUBSCRIBE lacks the header id"),
+    ("ACK without id", ("1.2",), b"ACK\nreceipt:r\n\n\0", "ACK lacks the header id"),
+    ("ACK without message-id", ("1.0", "1.1"), b"ACK\nsubscription:0\nreceipt:r\n\n\0", "lacks the header message-id"),
+    ("ACK without subscription", ("1.1",), b"ACK\nmessage-id:0\nreceipt:r\n\n\0", "lacks the header subscription"),
+    ("BEGIN without transaction", ALL, b"BEGIN\nreceipt:r\n\n\0", "BEGIN lacks the header transaction"),
+]
+
+
+def cases(table: list[tuple[str, tuple[str, ...], bytes, Any]]) -> Any:
+    return pytest.mark.parametrize(
+        ("version", "data", "expected"),
+        [
+            pytest.param(version, *rest, id=f"{name}, {version}")
+            for name, versions, *rest in table
+            for version in versions
+        ],
+    )
+
+
+@cases(SAMPLES)
+class TestSamples:
+    def test_a_frame_becomes_its_command(self, version: str, data: bytes, expected: object) -> None:
+        session = connected_session(version)
+        assert [described(command) for command in session.receive(data)] == [described(expected)]
+
+    def test_a_frame_that_comes_byte_by_byte_does_too(self, version: str, data: bytes, expected: object) -> None:
+        session = connected_session(version)
+        commands = [command for byte in data for command in session.receive(bytes([byte]))]
+        assert [described(command) for command in commands] == [described(expected)]
+
+    def test_a_frame_with_bytes_behind_it_does_too(self, version: str, data: bytes, expected: object) -> None:
+        session = connected_session(version)
+        commands = session.receive(data + b"\nSEND\nhalf:") + session.receive(b"a frame")
+        assert [described(command) for command in commands] == [described(expected)]
+
+
+@cases(REFUSALS)
+def test_what_is_refused_is_told_and_the_session_goes_on(version: str, data: bytes, expected: str) -> None:
+    session = connected_session(version)
+    refused, understood = session.receive(data + b"SEND\ndestination:/queue/a\n\nx\0")
+    assert isinstance(refused, ProtocolFailure)
+    assert expected in refused.error.message
+    assert (refused.error.is_fatal, refused.error.receipt) == (False, "r")
+    assert isinstance(understood, Send)
+
+
+@cases(FAILURES)
+def test_a_failure_is_told_and_nothing_after_it_counts(version: str, data: bytes, expected: str) -> None:
+    session = connected_session(version)
+    (failure,) = session.receive(data + b"SEND\ndestination:/queue/a\n\nx\0")
+    assert isinstance(failure, ProtocolFailure)
+    assert expected in failure.error.message
+    assert (failure.error.is_fatal, failure.error.receipt) == (True, "r")
+    assert session.receive(b"SEND\ndestination:/queue/a\n\nx\0") == []
+
+
+class TestConnect:
+    @pytest.mark.parametrize(
+        ("accepted", "version"),
+        [
+            ("", "1.0"),
+            ("accept-version:1.0\n", "1.0"),
+            ("accept-version:1.1,1.0\n", "1.1"),
+            ("accept-version:1.1, 1.2,2.0\n", "1.2"),
+        ],
+    )
+    def test_the_highest_common_version_is_spoken(self, accepted: str, version: str) -> None:
+        session = new_session()
+        (command,) = session.receive(f"STOMP\n{accepted}login:me\npasscode:a:b\\c\nclient-id:c\n\n\0".encode())
+        assert isinstance(command, Connect)
+        assert (command.login, command.passcode, command.client_id) == ("me", "a:b\\c", "c")
+        session.connected(command, "c")
+        name, headers, _ = frames_of(session)[0]
+        assert (name, headers["version"], headers["session"]) == ("CONNECTED", version, "c")
+
+    def test_connected_is_not_escaped_and_answers_the_receipt(self) -> None:
+        session = new_session()
+        (command,) = session.receive(
+            b"CONNECT\naccept-version:1.2\nreceipt:r:1\nrequest-id:q\nheart-beat:2000,3000\n\n\0"
+        )
+        assert isinstance(command, Connect)
+        session.connected(command, "ID:a-1-1")
+        assert session.take() == (
+            b"CONNECTED\nversion:1.2\nsession:ID:a-1-1\nserver:TandemMQ\nheart-beat:3000,2000\n"
+            b"receipt-id:r:1\nresponse-id:q\n\n\0\n"
+        )
+        assert (session.send_interval_ms, session.receive_interval_ms) == (3000, 2000)
+
+    def test_heart_beats_come_no_more_often_than_the_broker_can(self) -> None:
+        session = new_session()
+        session.receive(b"CONNECT\naccept-version:1.2\nheart-beat:1,1\n\n\0")
+        assert (session.send_interval_ms, session.receive_interval_ms) == (500, 1)
+
+    def test_1_0_has_the_heart_beats_that_were_asked_for_or_are_the_connectors(self) -> None:
+        session = new_session()
+        session.receive(b"CONNECT\nheart-beat:1000,2000\n\n\0")
+        assert (session.send_interval_ms, session.receive_interval_ms) == (2000, 1000)
+        session = StompSession(
+            "ID:a-1-1", lambda: NOW, Limits(), default_heart_beat="3000,4000", secret=lambda: "secret"
+        )
+        session.receive(b"CONNECT\n\n\0")
+        assert (session.send_interval_ms, session.receive_interval_ms) == (4000, 3000)
+
+    def test_frames_may_follow_connect_at_once(self) -> None:
+        """They are understood when it is known who that is."""
+        session = new_session()
+        (connect,) = session.receive(b"CONNECT\naccept-version:1.2\n\n\0SEND\ndestination:/queue/a\\cb\n\n\0")
+        assert isinstance(connect, Connect)
+        assert session.has_more
+        (send,) = session.receive(b"")
+        assert isinstance(send, Send)
+        assert send.message.destination.name == "a:b"
+
+    @pytest.mark.parametrize(
+        ("user", "producer"),
+        [
+            (None, "p"),
+            ("ann", "p@ann"),
+            ("ann@corp", "p@~" + hashlib.sha256(b"ann@corp").hexdigest()),
+            ("~ann", "p@~" + hashlib.sha256(b"~ann").hexdigest()),
+            ("", "p@~" + hashlib.sha256(b"").hexdigest()),
+        ],
+    )
+    def test_each_user_has_numbers_of_his_own(self, user: str | None, producer: str) -> None:
+        session = new_session()
+        (connect,) = session.receive(
+            b"CONNECT\naccept-version:1.2\n\n\0SEND\ndestination:/queue/a\ntandemmq-send-id:p:7\n\n\0"
+        )
+        session.connected(connect, "s", user)
+        (send,) = session.receive(b"")
+        assert isinstance(send, Send)
+        assert send.message.message_id == f"ID:{producer}:1:1:7"
+
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            (b"SEND\ndestination:/queue/a\n\n\0", "SEND came before CONNECT"),
+            (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n\0", "Unknown STOMP command: 'GET / HTTP/1.1'"),
+            (
+                b"CONNECT\naccept-version:3.0\n\n\0",
+                "Invalid protocol version [3.0], supported versions are: 1.0, 1.1, 1.2",
+            ),
+            (b"CONNECT\naccept-version:1.2\nheart-beat:often\n\n\0", "Invalid heart-beat header 'often'"),
+            (b"CONNECT\naccept-version:1.2\nheart-beat:-1,0\n\n\0", "Invalid heart-beat header '-1,0'"),
+            (b"\x16\x03\x01\x02\x00\x01\n\n\0", "ended before its headers"),
+        ],
+    )
+    def test_no_other_start_is_understood(self, data: bytes, message: str) -> None:
+        session = new_session()
+        failure = session.receive(data)[-1]
+        assert isinstance(failure, ProtocolFailure)
+        assert message in failure.error.message
+        session.fail(failure.error)
+        assert frames_of(session)[0][1]["version"] == "1.0,1.1,1.2"
+
+    def test_a_connection_is_opened_once(self) -> None:
+        (failure,) = connected_session().receive(b"CONNECT\n\n\0")
+        assert isinstance(failure, ProtocolFailure)
+        assert "CONNECT came twice" in failure.error.message
+
+
+def subscribed_session(version: str, mode: str = "client", id: str = "s:1") -> StompSession:
+    session = connected_session(version)
+    escaped = id if version == "1.0" else id.replace(":", "\\c")
+    session.receive(f"SUBSCRIBE\nid:{escaped}\ndestination:/queue/a\nack:{mode}\n\n\0".encode())
+    return session
+
+
+def message(sequence: int = 1, **fields: Any) -> Message:
+    fields.setdefault("body", b"hi")
+    return Message(fields.pop("destination", Destination(QUEUE, "a")), f"ID:x:1:1:{sequence}", **fields)
+
+
+class TestMessage:
+    @pytest.mark.parametrize("version", ALL)
+    def test_a_plain_message_has_the_headers_of_activemq(self, version: str) -> None:
+        session = subscribed_session(version)
+        session.deliver("s:1", 4, message(timestamp=NOW), 0, AckMode.CLIENT)
+        ((_, headers, body),) = frames_of(session)
+        expected = {
+            "subscription": "s:1",
+            "message-id": "ID:x:1:1:1",
+            "destination": "/queue/a",
+            "expires": "0",
+            "priority": "4",
+            "timestamp": str(NOW),
+            "content-length": "2",
+        }
+        if version == "1.2":
+            expected["ack"] = "1-4"
+        assert (headers, body) == (expected, b"hi")
+
+    @pytest.mark.parametrize("version", ALL)
+    def test_all_that_a_message_knows_is_said(self, version: str) -> None:
+        session = subscribed_session(version, "auto")
+        full = message(
+            destination=Destination(TOPIC, "t"),
+            persistent=True,
+            priority=9,
+            expiration=12,
+            timestamp=13,
+            correlation_id="c",
+            reply_to=Destination(QUEUE, "r"),
+            type="y",
+            user_id="u",
+            original_destination=Destination(QUEUE, "o"),
+            properties={"colour": "red", "flag": True, "none": None, "n": 3, "x": 1.5, "b": b"b", "ack": "no"},
+        )
+        session.deliver("s:1", 1, full, 1, AckMode.AUTO)
+        ((_, headers, _),) = frames_of(session)
+        assert headers == {
+            "subscription": "s:1",
+            "redelivered": "true",
+            "message-id": "ID:x:1:1:1",
+            "destination": "/topic/t",
+            "expires": "12",
+            "priority": "9",
+            "timestamp": "13",
+            "content-length": "2",
+            "persistent": "true",
+            "correlation-id": "c",
+            "reply-to": "/queue/r",
+            "type": "y",
+            "JMSXUserID": "u",
+            "original-destination": "/queue/o",
+            "colour": "red",
+            "flag": "true",
+            "none": "",
+            "n": "3",
+            "x": "1.5",
+            "b": "b",
+        }
+
+    def test_headers_of_the_sender_come_back(self) -> None:
+        session = subscribed_session("1.2", "auto")
+        data = b"SEND\ndestination:/queue/a\na\\nb:x\\cy\\r\nreply-to:me\n\nhi\0"
+        (send,) = session.receive(data)
+        assert isinstance(send, Send)
+        session.deliver("s:1", 1, send.message, 0, AckMode.AUTO)
+        ((_, headers, _),) = frames_of(session)
+        assert (headers["a\nb"], headers["reply-to"]) == ("x:y\r", "me")
+
+    def test_a_send_id_does_not_come_back(self) -> None:
+        """A bridge copies all headers; the message that it makes of them is no duplicate of the one it got."""
+        session = subscribed_session("1.2", "auto")
+        (send,) = session.receive(b"SEND\ndestination:/queue/a\ntandemmq-send-id:p\\c1\ncolour:red\n\nhi\0")
+        assert isinstance(send, Send)
+        assert send.message.properties == {"colour": "red"}
+        named = message(properties={"tandemmq-send-id": "p:1", "colour": "red"})  # what a JMS client might call so
+        for each in (send.message, named):
+            session.deliver("s:1", 1, each, 0, AckMode.AUTO)
+        for _, headers, _ in frames_of(session):
+            assert headers["colour"] == "red"
+            assert "tandemmq-send-id" not in headers
+
+    def test_1_0_says_its_values_as_they_are(self) -> None:
+        session = subscribed_session("1.0", "auto")
+        session.deliver("s:1", 1, message(properties={"a": "b:\\c", "evil": "x\nack:1\0"}), 0, AckMode.AUTO)
+        data = session.take()
+        assert b"message-id:ID:x:1:1:1\n" in data
+        assert b"a:b:\\c\n" in data
+        assert b"evil:x ack:1 \n" in data
+
+    def test_one_message_is_written_for_versions_that_differ(self) -> None:
+        shared = message()
+        for version, written in (("1.2", b"ID\\cx"), ("1.0", b"ID:x"), ("1.1", b"ID\\cx")):
+            session = subscribed_session(version, "auto")
+            session.deliver("s:1", 1, shared, 0, AckMode.AUTO)
+            assert written in session.take()
+
+    @pytest.mark.parametrize("kind", [BodyKind.MAP, BodyKind.OBJECT, BodyKind.STREAM, BodyKind.NONE])
+    def test_what_only_java_understands_has_no_body(self, kind: BodyKind) -> None:
+        session = subscribed_session("1.2", "auto")
+        session.deliver("s:1", 1, message(body_kind=kind, body=b"java"), 0, AckMode.AUTO)
+        ((_, headers, body),) = frames_of(session)
+        assert (headers["content-length"], body) == ("0", b"")
+
+    def test_a_body_may_hold_anything(self) -> None:
+        session = subscribed_session("1.1", "auto")
+        session.deliver("s:1", 1, message(body=b"a\0\n\nb", body_kind=BodyKind.TEXT), 0, AckMode.AUTO)
+        assert frames_of(session)[0][2] == b"a\0\n\nb"
+
+    def test_a_subscription_without_an_id_is_told_apart_by_its_destination(self) -> None:
+        session = connected_session("1.0")
+        session.receive(b"SUBSCRIBE\ndestination:/queue/a\n\n\0")
+        session.deliver("/queue/a", 1, message(), 0, AckMode.AUTO)
+        assert "subscription" not in frames_of(session)[0][1]
+        (closed,) = session.receive(b"UNSUBSCRIBE\ndestination:/queue/a\n\n\0")
+        assert isinstance(closed, Unsubscribe)
+        assert closed.id == "/queue/a"
+
+
+class TestAcknowledgement:
+    def test_1_2_repeats_the_ack_header(self) -> None:
+        session = subscribed_session("1.2")
+        for tag in (1, 2):
+            session.deliver("s:1", tag, message(tag), 0, AckMode.CLIENT)
+        ids = [headers["ack"] for _, headers, _ in frames_of(session)]
+        ack, nack = session.receive(f"ACK\nid:{ids[0]}\ntransaction:t\nreceipt:r\n\n\0NACK\nid:{ids[1]}\n\n\0".encode())
+        assert described(ack) == described(Ack("s:1", 1, "t", "r"))
+        assert described(nack) == described(Nack("s:1", 2))
+
+    @pytest.mark.parametrize("version", ["1.0", "1.1"])
+    @pytest.mark.parametrize(("mode", "known"), [("client", [3]), ("client-individual", [1, 3])])
+    def test_older_versions_name_the_message(self, version: str, mode: str, known: list[int]) -> None:
+        session = subscribed_session(version, mode, "s")
+        for tag in (1, 2, 3):
+            session.deliver("s", tag, message(tag), 0, AckMode(mode))
+
+        def ack(sequence: int) -> object:
+            id = f"ID:x:1:1:{sequence}"
+            if version == "1.1":
+                id = id.replace(":", "\\c") + "\nsubscription:s"
+            return session.receive(f"ACK\nmessage-id:{id}\n\n\0".encode())[0]
+
+        assert described(ack(2)) == described(Ack("s", 2))
+        assert [tag for tag in (1, 2, 3) if isinstance(ack(tag), Ack)] == known
+
+    def test_a_redelivered_message_has_its_new_tag(self) -> None:
+        session = subscribed_session("1.1", "client", "s")
+        session.deliver("s", 1, message(1), 0, AckMode.CLIENT)
+        session.deliver("s", 2, message(2), 0, AckMode.CLIENT)
+        session.deliver("s", 3, message(1), 1, AckMode.CLIENT)
+        (ack,) = session.receive(b"ACK\nsubscription:s\nmessage-id:ID\\cx\\c1\\c1\\c1\n\n\0")
+        assert described(ack) == described(Ack("s", 3))
+
+    def test_after_abort_a_message_may_be_acknowledged_again(self) -> None:
+        session = subscribed_session("1.1", "client", "s")
+        session.deliver("s", 1, message(1), 0, AckMode.CLIENT)
+        ack = b"ACK\nsubscription:s\nmessage-id:ID\\cx\\c1\\c1\\c1\n%b\n\0"
+        in_transaction = ack % b"transaction:t\n"
+        begin, commit, abort = (word + b"\ntransaction:t\n\n\0" for word in (b"BEGIN", b"COMMIT", b"ABORT"))
+        commands = session.receive(begin + in_transaction + abort + begin + in_transaction + commit + ack % b"")
+        assert [type(command) for command in commands] == [Begin, Ack, Abort, Begin, Ack, Commit, ProtocolFailure]
+
+    def test_an_id_of_a_closed_subscription_means_nothing_to_the_next(self) -> None:
+        session = subscribed_session("1.2")
+        session.receive(b"UNSUBSCRIBE\nid:s\\c1\n\n\0")
+        session.receive(b"SUBSCRIBE\nid:s\\c1\ndestination:/queue/a\nack:client\n\n\0")
+        (late,) = session.receive(b"ACK\nid:1-1\n\n\0")
+        assert isinstance(late, ProtocolFailure)
+
+
+class TestUnsubscribe:
+    def test_deliveries_go_on_until_it_is_carried_out(self) -> None:
+        session = subscribed_session("1.2", id="s")
+        data = b"UNSUBSCRIBE\nid:s\n\n\0SUBSCRIBE\nid:s\ndestination:/queue/b\nack:client\n\n\0ACK\nid:1-7\n\n\0"
+        (unsubscribe,) = session.receive(data)
+        assert isinstance(unsubscribe, Unsubscribe)
+        assert session.has_more
+        session.deliver("s", 7, message(), 0, AckMode.CLIENT)
+        assert frames_of(session)[0][1]["ack"] == "1-7"
+        commands = session.receive(b"")
+        assert [type(command) for command in commands] == [Subscribe, ProtocolFailure]
+        assert not session.has_more
+
+    def test_bytes_may_come_before_the_rest_was_asked_for(self) -> None:
+        session = subscribed_session("1.2", id="s")
+        session.receive(b"UNSUBSCRIBE\nid:s\n\n\0BEGIN\ntransac")
+        (begin,) = session.receive(b"tion:t\n\n\0")
+        assert described(begin) == described(Begin("t"))
+
+
+class TestWords:
+    def test_a_receipt_is_given_back_as_it_came(self) -> None:
+        session = connected_session("1.2")
+        (send,) = session.receive(b"SEND\ndestination:/queue/a\nreceipt:r\\c\\n1\n\n\0")
+        assert isinstance(send, Send)
+        session.receipt(send.receipt or "")
+        assert session.take() == b"RECEIPT\nreceipt-id:r\\c\\n1\n\n\0\n"
+
+    def test_an_error_says_what_is_wrong_and_what_to_do(self) -> None:
+        session = connected_session("1.2")
+        session.fail(ClientError("no: never", "Do this instead.", receipt="7"))
+        assert session.take() == (
+            b"ERROR\nmessage:no\\c never\ncontent-type:text/plain\nreceipt-id:7\ncontent-length:27\n\n"
+            b"no: never\nDo this instead.\n\0\n"
+        )
+
+    def test_words_come_in_order_and_are_counted_until_taken(self) -> None:
+        session = connected_session()
+        session.receipt("1")
+        session.heart_beat()
+        session.receipt("2")
+        pending = session.pending_bytes
+        data = session.take()
+        assert data == b"RECEIPT\nreceipt-id:1\n\n\0\n\nRECEIPT\nreceipt-id:2\n\n\0\n"
+        assert (pending, session.pending_bytes, session.take()) == (len(data), 0, b"")
+
+    def test_nothing_after_disconnect_counts(self) -> None:
+        session = connected_session()
+        commands = session.receive(b"DISCONNECT\nreceipt:r\n\n\0SEND\ndestination:/queue/a\n\n\0")
+        assert [type(command) for command in commands] == [Disconnect]
+        assert session.receive(b"SEND\ndestination:/queue/a\n\n\0") == []
+
+
+_words = [
+    *(b"CONNECT\n", b"SEND\n", b"SUBSCRIBE\n", b"UNSUBSCRIBE\n", b"ACK\n", b"NACK\n", b"BEGIN\n", b"COMMIT\n"),
+    *(b"accept-version:1.1\n", b"destination:/queue/a\n", b"id:0\n", b"id:1-1\n", b"ack:client\n", b"receipt:r\n"),
+    *(b"transaction:t\n", b"content-length:3\n", b"message-id:x\n", b"subscription:0\n", b"\\c", b"\n", b"\n\0", b"\0"),
+    *(b"browser:true\n", b"activemq.priority:1\n", b"selector:a = 1\n", b"destination:/temp-queue/a,\n", b"<map/>"),
+    *(b"transformation:jms-map-xml\n", b"transformation:jms-map-json\n", b"reply-to:/temp-topic/b\n", b'{"map":""}'),
+    *(b"priority:1_0\n", b"priority:" + b"9" * 5000 + b"\n", b"id:1-" + b"9" * 5000 + b"\n", b"heart-beat:1,1\n"),
+]
+
+
+@given(
+    version=st.sampled_from([None, "1.0", "1.1", "1.2"]),
+    pieces=st.lists(st.sampled_from(_words) | st.binary(max_size=20), max_size=40),
+)
+def test_any_bytes_are_commands_or_a_failure(version: str | None, pieces: list[bytes]) -> None:
+    session = new_session() if version is None else connected_session(version)
+    for piece in pieces:
+        for command in session.receive(piece):
+            if isinstance(command, ProtocolFailure):
+                session.fail(command.error)
+    session.take()
+
+
+def test_a_subscription_that_the_broker_ends_is_told_as_an_error() -> None:
+    session = subscribed_session("1.2", id="s")
+    session.take()
+    session.close_consumer("s", ClientError("too slow", "What it held goes to others.", is_fatal=False))
+    told = session.take()
+    assert told.startswith(b"ERROR\nmessage:too slow\n")
+    assert b"What it held goes to others." in told
+    (again,) = session.receive(b"SUBSCRIBE\nid:s\ndestination:/queue/b\n\n\0")
+    assert isinstance(again, Subscribe)
+
+
+@pytest.mark.parametrize("name", ["JMSXUserID:admin", "redelivered:true", "a\nredelivered", " JMSXUserID"])
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_nobody_forges_a_header_by_the_name_of_another(name: str, version: str) -> None:
+    session = connected_session(version)
+    session.receive(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
+    there = Destination(QUEUE, "a")
+    message = Message(there, "ID:m:1:1:1", b"x", properties={name: "mine", "colour": "red"})
+    session.deliver("0", 1, message, 0, AckMode.AUTO)
+    ((_, headers, _),) = frames_of(session)
+    assert headers["colour"] == "red"
+    assert "redelivered" not in headers
+    assert "JMSXUserID" not in headers
+    assert headers.get(name) == (None if version == "1.0" else "mine")
+
+
+def test_1_0_unsubscribes_by_destination_what_has_an_id() -> None:
+    session = connected_session("1.0")
+    session.receive(b"SUBSCRIBE\nid:mine\ndestination:/queue/a\n\n\0SUBSCRIBE\ndestination:/queue/b\n\n\0")
+    for name, id in (("/queue/b", "/queue/b"), ("/queue/a", "mine")):
+        (unsubscribe,) = session.receive(f"UNSUBSCRIBE\ndestination:{name}\n\n\0".encode())
+        assert isinstance(unsubscribe, Unsubscribe)
+        assert unsubscribe.id == id
+        session.receive(b"")
+    (refused,) = session.receive(b"UNSUBSCRIBE\ndestination:/queue/a\n\n\0")
+    assert isinstance(refused, ProtocolFailure)
+    assert not refused.error.is_fatal
+
+
+def test_an_id_that_is_taken_stays_what_it_was() -> None:
+    session = connected_session()
+    session.receive(b"SUBSCRIBE\nid:0\ndestination:/queue/a\n\n\0")
+    (refused,) = session.receive(b"SUBSCRIBE\nid:0\ndestination:/queue/b\nbrowser:true\n\n\0")
+    assert isinstance(refused, ProtocolFailure)
+    assert not refused.error.is_fatal
+    session.nothing("0")
+    assert b"destination:/queue/a\n" in session.take()
+
+
+def test_of_subscriptions_that_were_refused_nothing_is_kept() -> None:
+    session = connected_session()
+    for number in range(100):
+        session.receive(b"SUBSCRIBE\nid:%d\ndestination:/queue/a\n\n\0" % number)
+        error = ClientError("no", is_fatal=False)
+        error.refused_id = str(number)
+        session.fail(error)
+    assert not session._subscriptions
+    assert not session._ordinals
+
+
+def test_the_end_of_what_a_client_says_is_a_farewell() -> None:
+    assert new_session().peer_disconnect() is None
+    session = connected_session()
+    assert isinstance(session.peer_disconnect(), Disconnect)
+    session.receive(b"DISCONNECT\n\n\0")
+    assert session.peer_disconnect() is None

@@ -1,0 +1,626 @@
+"""A node's own copy: what stands there, what is cut, what comes; and what is left of it when something fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tandemmq.broker.replication import copy as copy_module
+from tandemmq.broker.replication.copy import PART_SUFFIX, QUARANTINE, Gap, JournalCopy
+from tandemmq.broker.replication.positions import BEFORE_ALL, Position, common_point
+from tandemmq.disk import Disk
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.threads import OS_THREADS
+from tests.support.crash.crash_images import Disk as DiskModel
+from tests.support.crash.explorer import scratch_directory
+from tests.support.crash.failing_disk import Failed, FailingDisk, Failure
+from tests.support.crash.recording_disk import Note, RecordingDisk
+from tests.support.replication.source_journal import LENGTH, SET, SourceJournal, texts_of
+
+FEW_IMAGES = 40
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    with scratch_directory() as directory:
+        yield Path(directory)
+
+
+def open_copy(directory: Path, disk: Any = os) -> JournalCopy:
+    directory.mkdir(exist_ok=True)
+    return JournalCopy(JournalFiles(str(directory), disk=cast(Disk, disk)), OS_THREADS)
+
+
+def scanned(directory: Path) -> JournalCopy:
+    copy = open_copy(directory)
+    copy.scan()
+    copy.close()
+    return copy
+
+
+def copied(source: SourceJournal, directory: Path) -> JournalCopy:
+    copy = open_copy(directory)
+    copy.begin((0, 0), source.files.list(), ())
+    source.send(copy)
+    copy.sync()
+    return copy
+
+
+def content(files: JournalFiles, file: int, end: int) -> bytes:
+    return Path(files.path(file)).read_bytes()[:end]
+
+
+# ---- what stands there
+
+
+def test_an_empty_directory_is_before_all(tmp_path: Path) -> None:
+    copy = scanned(tmp_path / "own")
+    assert copy.position == BEFORE_ALL
+    assert copy.standing.lineage == ()
+    assert copy.standing.header is None
+
+
+def test_what_was_received_is_what_stands_there_after_a_start(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source", 3)
+    source.write("a", "b")
+    source.rotate()
+    end = source.write("c")
+    copy = copied(source, tmp_path / "own")
+    copy.close()
+    assert copy.position == Position(3, *end)
+    again = scanned(tmp_path / "own")
+    assert again.standing == copy.standing
+    assert again.standing.header is not None
+    assert again.standing.header.id == SET
+    assert again.synced == copy.synced == end
+    assert texts_of(again._files) == ["a", "b", "c"]
+
+
+def test_a_journal_of_no_set_has_epoch_0(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source", 1, is_of_set=False)
+    end = source.write("a")
+    copy = scanned(tmp_path / "source")
+    assert copy.position == Position(0, *end)
+    assert copy.standing.lineage == ((0, *end),)
+    assert copy.standing.header is None
+
+
+def test_bad_bytes_before_good_ones_are_damage_and_the_position_is_before_them(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source")
+    end = source.write("a")
+    source.write("b", "c")
+    with open(source.files.path(1), "r+b") as file:
+        file.seek(end[1] + 20)
+        file.write(b"rotten")
+    copy = scanned(tmp_path / "source")
+    assert copy.position == Position(1, *end)
+    assert copy.standing.damage is not None
+
+
+def test_a_last_file_without_a_good_beginning_is_damage(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source")
+    end = source.write("a")
+    source.rotate()
+    source.write("b")
+    with open(source.files.path(2), "r+b") as file:
+        file.seek(50)
+        file.write(b"rotten")
+    copy = scanned(tmp_path / "source")
+    assert copy.position == Position(1, *end)
+    assert copy.standing.damage is not None
+    assert copy.standing.damage.file == 2
+
+
+def test_what_the_kernel_has_after_a_failed_sync_does_not_stand_there(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source")
+    source.write("a")
+
+    class Forgetful:
+        """A sync that fails once; then the page is clean, and gone when the cache is dropped."""
+
+        lost: int | None = None
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def fdatasync(self, fd: int) -> None:
+            if self.lost is not None:
+                raise OSError(errno.EIO, "the disk is broken")
+            os.fdatasync(fd)
+
+        def posix_fadvise(self, fd: int, offset: int, length: int, advice: int) -> None:
+            if self.lost is not None:
+                Path(copy._files.path(1)).write_bytes(content(copy._files, 1, self.lost).ljust(LENGTH, b"\0"))
+
+    disk = Forgetful()
+    copy = open_copy(tmp_path / "own", disk)
+    copy.begin((0, 0), [1], ())
+    source.send(copy)
+    copy.sync()
+    disk.lost = synced = copy.synced[1]
+    source.write("b")
+    source.send(copy, copy.synced)
+    with pytest.raises(OSError, match="broken"):
+        copy.sync()
+    copy.forget()
+    assert copy.scan().position == Position(1, 1, synced)
+    assert copy.synced == (1, synced)
+    copy.close()
+
+
+# ---- the cut
+
+
+@pytest.fixture
+def parted(tmp_path: Path) -> tuple[Path, SourceJournal, SourceJournal, tuple[int, int]]:
+    """A directory with "a", "b", "c", "d" of epoch 1 in two files, and a master of epoch 5 who only had "a" of it."""
+    old = SourceJournal(tmp_path / "old")
+    common = old.write("a")
+    old.write("b")
+    old.rotate()
+    old.write("c", "d")
+    new = SourceJournal(tmp_path / "new", 5, former=old, common=common)
+    new.write("x", "y")
+    shutil.copytree(tmp_path / "old", tmp_path / "own")
+    return tmp_path / "own", old, new, common
+
+
+def test_what_is_behind_the_common_point_is_cut_and_kept_for_people(parted: Any) -> None:
+    own, old, new, common = parted
+    before = Path(old.files.path(1)).read_bytes()
+    copy = open_copy(own)
+    standing = copy.scan()
+    assert common_point(new.lineage, standing.lineage) == common
+    copy.begin(common, new.files.list(), ())
+    assert texts_of(copy._files) == ["a"]
+    assert copy.position == Position(1, *common)
+    assert copy.standing.lineage == ((1, *common),)
+    assert list(copy._files.list()) == [1]
+    assert (own / QUARANTINE / f"db-1.1.{common[1]}.cut").read_bytes() == before[common[1] :]
+    assert (own / QUARANTINE / "db-2.1.0.cut").read_bytes() == Path(old.files.path(2)).read_bytes()
+    assert os.path.getsize(copy._files.path(1)) == LENGTH
+    new.send(copy)
+    copy.sync()
+    copy.close()
+    assert texts_of(copy._files) == ["a", "x", "y"]
+    again = scanned(own)
+    assert again.standing.lineage == new.lineage
+    assert again.standing == copy.standing
+
+
+def test_files_that_the_master_does_not_have_are_deleted(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source")
+    source.write("a")
+    source.rotate()
+    source.write("b")
+    source.rotate()
+    end = source.write("c")
+    copy = copied(source, tmp_path / "own")
+    copy.begin(end, [2, 3], ())
+    assert list(copy._files.list()) == [2, 3]
+    assert copy.position == Position(1, *end)
+    copy.close()
+    assert not (tmp_path / "own" / QUARANTINE).exists()
+
+
+def test_a_torn_batch_behind_the_common_point_is_cut_too(tmp_path: Path) -> None:
+    """What comes next may be shorter, and its bytes from a file have no end record behind them."""
+    source = SourceJournal(tmp_path / "source")
+    end = source.write("a")
+    long = source.write("b" * 500, "c")
+    shutil.copytree(tmp_path / "source", tmp_path / "own")
+    with open(tmp_path / "own" / "db-1.log", "r+b") as file:
+        file.seek(end[1] + 30)
+        file.write(b"torn")
+        file.seek(long[1] - 60)
+        file.write(bytes(80))
+    copy = open_copy(tmp_path / "own")
+    assert copy.scan().position == Position(1, *end)
+    copy.begin(end, [1], ())
+    other = SourceJournal(tmp_path / "other", 2, former=source, common=end)
+    other.send(copy)
+    copy.close()
+    assert not any(Path(copy._files.path(1)).read_bytes()[end[1] + 5 :])
+
+
+def test_what_is_behind_a_damage_is_kept_for_people_and_cut(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source")
+    end = source.write("a")
+    source.write("b", "c")
+    shutil.copytree(tmp_path / "source", tmp_path / "own")
+    with open(tmp_path / "own" / "db-1.log", "r+b") as file:
+        file.seek(end[1] + 20)
+        file.write(b"rotten")
+    copy = open_copy(tmp_path / "own")
+    assert copy.scan().damage is not None
+    rotten = Path(copy._files.path(1)).read_bytes()
+    copy.begin(end, [1], ())
+    assert (tmp_path / "own" / QUARANTINE / f"db-1.1.{end[1]}.cut").read_bytes() == rotten[end[1] :]
+    source.send(copy, end)
+    copy.sync()
+    copy.close()
+    assert scanned(tmp_path / "own").standing.damage is None
+    assert texts_of(copy._files) == ["a", "b", "c"]
+
+
+def test_the_own_tail_ends_at_the_position(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source")
+    end = source.write("a")
+    with open(source.files.path(1), "r+b") as file:
+        file.seek(end[1])
+        file.write(b"half of a batch")
+    source.files.prepare("m", LENGTH)
+    source.files.publish("m", 2)
+    copy = open_copy(tmp_path / "source")
+    copy.scan()
+    copy.end_tail()
+    copy.close()
+    assert list(copy._files.list()) == [1]
+    assert not any(Path(copy._files.path(1)).read_bytes()[end[1] + 5 :])
+    assert copy.synced == end
+
+
+# ---- what comes
+
+
+def test_bytes_in_pieces_reach_the_end_with_the_last_one(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source")
+    end = source.write("a" * 300)
+    data = content(source.files, 1, end[1])
+    copy = open_copy(tmp_path / "own")
+    copy.begin((0, 0), [1], ())
+    for at in range(0, len(data), 100):
+        assert copy.position == BEFORE_ALL
+        copy.write(1, at, data[at : at + 100], end[1] if at + 100 >= len(data) else 0, LENGTH)
+    assert copy.position == Position(1, *end)
+    copy.close()
+
+
+@pytest.mark.parametrize(("file", "offset"), [(1, 600), (2, 1), (5, 100)])
+def test_bytes_behind_a_gap_are_not_written(tmp_path: Path, file: int, offset: int) -> None:
+    source = SourceJournal(tmp_path / "source")
+    end = source.write("a")
+    copy = copied(source, tmp_path / "own")
+    assert end[1] < 600
+    with pytest.raises(Gap):
+        copy.write(file, offset, b"x", offset + 1, LENGTH)
+    assert copy.position == Position(1, *end)
+    copy.close()
+
+
+def test_a_file_of_another_length_waits_for_the_one_that_is_prepared(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source")
+    source.write("a")
+    released = threading.Event()
+
+    class Slow:
+        """The first prepared file is that which was needed; the next one takes its time."""
+
+        calls = 0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+            if path.endswith(".next-replica") and flags & os.O_CREAT:
+                self.calls += 1
+                if self.calls == 2:
+                    released.wait(20)
+            return os.open(path, flags, mode)
+
+    copy = open_copy(tmp_path / "own", Slow())
+    copy.begin((0, 0), [1], ())
+    source.send(copy)
+    threading.Timer(0.05, released.set).start()
+    copy.write(2, 0, b"x", 0, 2 * LENGTH)
+    assert os.path.getsize(copy._files.path(2)) == 2 * LENGTH
+    copy.close()
+
+
+def test_the_same_bytes_may_come_again(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source")
+    source.write("a", "b")
+    copy = copied(source, tmp_path / "own")
+    source.send(copy)
+    assert copy.position == Position(1, *source.place)
+    copy.close()
+
+
+def test_a_file_is_synced_before_the_next_one_is_made(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source")
+    first = source.write("a")
+    source.rotate()
+    copy = open_copy(tmp_path / "own")
+    copy.begin((0, 0), [1, 2], ())
+    source.send(copy)
+    assert copy.synced == first
+    assert copy.is_dirty
+    copy.sync()
+    assert copy.synced == source.place
+    assert not copy.is_dirty
+    copy.close()
+
+
+def test_a_lacking_file_has_its_name_when_all_of_it_is_there(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source")
+    first = source.write("a", "b")
+    source.rotate()
+    end = source.write("c")
+    copy = copied(source, tmp_path / "own")
+    data = content(source.files, 1, first[1])
+    os.unlink(copy._files.path(1))
+    copy.begin(end, [1, 2], [1])
+    copy.write(1, 0, data[:100], 0, LENGTH)
+    assert list(copy._files.list()) == [2], "a part is not taken for the whole"
+    copy.begin(end, [1, 2], [1])  # the link broke
+    assert copy.lacking == {1}
+    for at in range(0, len(data), 100):
+        copy.write(1, at, data[at : at + 100], first[1] if at + 100 >= len(data) else 0, LENGTH)
+    assert copy.position == Position(1, *end), "what it has counts up to there only"
+    copy.sealed(1, first[1])
+    assert not copy.lacking
+    assert list(copy._files.list()) == [1, 2]
+    assert not list((tmp_path / "own").glob(f"*{PART_SUFFIX}"))
+    source.write("d")
+    source.send(copy, end)
+    copy.close()
+    assert texts_of(copy._files) == ["a", "b", "c", "d"]
+
+
+def test_a_file_does_not_end_before_its_last_bytes_came(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source")
+    first = source.write("a")
+    copy = open_copy(tmp_path / "own")
+    copy.begin((0, 0), [1], [])
+    source.send(copy)
+    last = source.write("b")
+    with pytest.raises(Gap, match=f"up to {last[1]}"):
+        copy.sealed(1, last[1])
+    source.send(copy, first)
+    copy.sealed(1, last[1])
+    copy.close()
+
+
+def test_a_lacking_file_that_is_given_up_is_lacking_no_more(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source", 3)
+    copy = copied(source, tmp_path / "own")
+    copy.begin(source.place, [1, 2, 3], [1, 2])
+    copy.sealed(1, None)
+    assert copy.lacking == {2}
+    copy.sealed(2, None)
+    assert not copy.lacking
+    copy.close()
+
+
+@pytest.mark.parametrize("is_lacking", [False, True])
+def test_nothing_is_left_of_a_file_that_was_given_up_while_it_came(tmp_path: Path, is_lacking: bool) -> None:
+    """Without its end, and with others behind it, it would be damage to whoever reads it next."""
+    source = SourceJournal(tmp_path / "source")
+    first = source.write("a", "b")
+    source.rotate()
+    source.write("c")
+    if is_lacking:
+        copy = copied(source, tmp_path / "own")
+        os.unlink(copy._files.path(1))
+    else:
+        copy = open_copy(tmp_path / "own")
+    begin = source.place if is_lacking else (0, 0)
+    copy.begin(begin, [1, 2], [1] if is_lacking else [])
+    copy.write(1, 0, content(source.files, 1, first[1])[:100], 0, LENGTH)
+    copy.sealed(1, None)
+    source.send(copy, max(begin, first))
+    copy.close()
+    assert sorted(path.name for path in (tmp_path / "own").glob("db-*.log*")) == ["db-2.log"]
+
+
+def test_who_lost_its_last_file_by_that_can_still_stand(tmp_path: Path) -> None:
+    source = SourceJournal(tmp_path / "source")
+    source.write("a")
+    copy = open_copy(tmp_path / "own")
+    copy.begin((0, 0), [1], [])
+    source.send(copy)
+    copy.sealed(1, None)
+    copy.end_tail()
+    assert copy.synced == copy.position[1:]
+    copy.close()
+
+
+# ---- what is left when the power goes, or a call fails
+
+
+class ForgettingDisk(FailingDisk):
+    """What a failed sync was to make durable is gone when the cache is dropped: then the kernel reads the disk."""
+
+    def __init__(self, disk: RecordingDisk, fail_at: int, failure: Failure = Failure.ONCE) -> None:
+        super().__init__(disk, fail_at, failure)
+        self._durable = {node: read(path) for path, node in disk._nodes.items() if os.path.isfile(path)}
+        self._lost: set[int | None] = set()
+
+    def fsync(self, fd: int) -> None:
+        self._sync("fsync", fd)
+
+    def fdatasync(self, fd: int) -> None:
+        self._sync("fdatasync", fd)
+
+    def _sync(self, call: str, fd: int) -> None:
+        node, path = self.disk.node_of(fd), os.path.join(self.disk.root, self.disk.name_of(fd))
+        try:
+            self._watched(call, getattr(self.disk, call))(fd)
+        except OSError:
+            self._lost.add(node)
+            raise
+        if node is not None and node not in self._lost and os.path.isfile(path):
+            self._durable[node] = read(path)
+
+    def posix_fadvise(self, fd: int, offset: int, length: int, advice: int) -> None:
+        node = self.disk.node_of(fd)
+        if node in self._lost and node is not None:
+            self._lost.discard(node)
+            Path(self.disk.root, self.disk.name_of(fd)).write_bytes(self._durable.get(node, bytes(LENGTH)))
+
+
+def read(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def follow(own: Path, disk: Any, note: RecordingDisk, new: SourceJournal, common: tuple[int, int]) -> None:
+    """A life that follows ``new``: what it is rid of and what it claims to have is noted."""
+    copy = open_copy(own, disk)
+    try:
+        standing = copy.scan()
+        point = common_point(new.lineage, standing.lineage)
+        assert point is not None
+        assert point >= common
+        copy.begin(point, new.files.list(), ())
+        note.note("cut")
+        for number, (file, offset, data, end) in enumerate(new.batches):
+            if (file, end) > point:
+                copy.write(file, offset, data, end, LENGTH)
+                if number % 2:
+                    copy.sync()
+                    note.note(copy.synced)
+        copy.sync()
+        note.note(copy.synced)
+    finally:
+        copy.close()
+
+
+def images_hold(disk: RecordingDisk, scratch: Path, old: SourceJournal, new: SourceJournal, common: Any) -> int:
+    was, will = texts_of(old.files), texts_of(new.files)
+    model, dice = DiskModel(random.Random(1)), random.Random(2)
+    known: set[tuple[bytes, bool, tuple[int, int]]] = set()
+    is_cut, have = False, common
+    for number, event in enumerate(disk.events):
+        model.apply(event)
+        if isinstance(event, Note):
+            is_cut = is_cut or event.what == "cut"
+            have = max(have, event.what) if isinstance(event.what, tuple) else have
+        if number < disk.start:
+            continue
+        images = list(model.images())
+        for image in dice.sample(images, min(len(images), FEW_IMAGES)):
+            key = image.key, is_cut, have
+            if key in known:
+                continue
+            known.add(key)
+            directory = scratch / str(len(known))
+            directory.mkdir(parents=True)
+            image.put(str(directory))
+            copy = scanned(directory)
+            found = texts_of(copy._files, copy.position)
+            where = f"{found} at {copy.position} after {event}: {image.story}"
+            assert copy.position[1:] >= have, where
+            assert found == will[: len(found)] or (not is_cut and found == was[: len(found)]), where
+            assert copy.standing.damage is not None or texts_of(copy._files) == found, where
+            if is_cut:
+                assert (directory / QUARANTINE / f"db-1.1.{common[1]}.cut").read_bytes().rstrip(b"\0"), where
+            shutil.rmtree(directory)
+    return len(known)
+
+
+def test_the_power_goes_at_any_moment_of_a_cut(scratch: Path, tmp_path: Path, parted: Any) -> None:
+    own, old, new, common = parted
+    directory = scratch / "own"
+    shutil.copytree(own, directory)
+    disk = RecordingDisk(str(directory))
+    follow(directory, disk, disk, new, common)
+    assert images_hold(disk, scratch / "images", old, new, common) > 20
+
+
+def is_sync_of_a_name(failed: Failed) -> bool:
+    """For the model a name whose sync has failed once is never durable: then there is nothing to hold."""
+    return failed.call == "fsync" and failed.path in (".", QUARANTINE)
+
+
+@pytest.mark.parametrize("failure", [Failure.ONCE, pytest.param(Failure.KILLED, marks=pytest.mark.thorough)])
+def test_each_call_fails_then_it_begins_again(scratch: Path, parted: Any, failure: Failure) -> None:
+    own, old, new, common = parted
+    at, is_over = 0, False
+    while not is_over:
+        at += 1
+        directory = scratch / str(at)
+        shutil.copytree(own, directory)
+        recording = RecordingDisk(str(directory))
+        disk = ForgettingDisk(recording, at, failure)
+        try:
+            follow(directory, disk, recording, new, common)
+        except OSError:
+            pass
+        is_over = disk.count < at
+        disk.fail_at = 0
+        follow(directory, disk, recording, new, common)
+        if disk.failed is None or not is_sync_of_a_name(disk.failed):
+            images_hold(recording, scratch / f"images-{at}", old, new, common)
+        shutil.rmtree(directory)
+    assert at > 20
+
+
+def test_what_comes_in_pieces_is_synced_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole file at once would hold up who else syncs on this disk; nothing more is claimed by it."""
+    monkeypatch.setattr(copy_module, "UNSYNCED_BYTES_MAX", 100)
+    source = SourceJournal(tmp_path / "source")
+    end = source.write("x" * 1_000)
+    data = content(source.files, 1, end[1])
+    syncs: list[int] = []
+    begun: list[tuple[int, int, int]] = []
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def posix_fadvise(self, fd: int, offset: int, length: int, advice: int) -> None:
+            begun.append((offset, length, advice))
+            os.posix_fadvise(fd, offset, length, advice)
+
+        def fdatasync(self, fd: int) -> None:
+            syncs.append(fd)
+            os.fdatasync(fd)
+
+    copy = open_copy(tmp_path / "own", Counting())
+    copy.begin((0, 0), [1], ())
+    for at in range(0, 200, 50):
+        copy.write(1, at, data[at : at + 50], 0, LENGTH)
+    copy.sync()
+    assert len(syncs) == 3, "two pieces beside what came then, and the end"
+    assert begun == [(at, 50, os.POSIX_FADV_DONTNEED) for at in range(0, 200, 50)], "each before its sync"
+    assert copy.synced == (0, 0)
+    copy.close()
+
+
+def test_a_sync_that_fails_beside_what_is_written_is_told_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system tells an error to one sync of a descriptor only."""
+    monkeypatch.setattr(copy_module, "UNSYNCED_BYTES_MAX", 100)
+    source = SourceJournal(tmp_path / "source")
+    end = source.write("x" * 1_000)
+    data = content(source.files, 1, end[1])
+
+    class FailsOnce:
+        has_failed = False
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def fdatasync(self, fd: int) -> None:
+            if not self.has_failed:
+                self.has_failed = True
+                raise OSError(errno.EIO, "the disk is broken")
+            os.fdatasync(fd)
+
+    copy = open_copy(tmp_path / "own", FailsOnce())
+    copy.begin((0, 0), [1], ())
+    copy.write(1, 0, data[:100], 0, LENGTH)
+    copy.write(1, 100, data[100:], end[1], LENGTH)
+    with pytest.raises(OSError, match="broken"):
+        copy.sync()
+    assert copy.synced == (0, 0)
+    copy.close()

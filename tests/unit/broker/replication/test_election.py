@@ -1,0 +1,178 @@
+"""Each rule by which a node would promise, promises, or refuses (docs/formats/replication.md, rules 1 to 4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandemmq.broker.replication.election import ALIVE, LEASE, WAIT, View, refusal_to_promise, refusal_to_would
+from tandemmq.broker.replication.positions import BEFORE_ALL, Position
+from tandemmq.broker.replication.voters import Founding, Voters
+
+OWN, A, B = (f"{number:032x}" for number in (1, 2, 3))
+SET, OTHER = "5e" * 16, "07" * 16
+HERE = Position(4, 6, 1_000)
+NOW = 100.0
+FOUNDING = Founding(SET, Voters((OWN, A, B), {}))
+VIEW = View(
+    store=OWN,
+    set=SET,
+    founding=None,
+    epoch=7,
+    candidate=A,
+    position=HERE,
+    weight=1,
+    may_stand=True,
+    is_voter=True,
+    lease_until=NOW,
+    leads=False,
+)
+UNFOUNDED = replace(VIEW, set=None, position=BEFORE_ALL, is_voter=False, epoch=0, candidate=None)
+
+
+def would(view: View = VIEW, **changes: Any) -> str | None:
+    asked = {"asker_set": SET, "position": HERE, "weight": 1, "now": NOW, "has_deferred": False} | changes
+    return refusal_to_would(view, **asked)
+
+
+def promise(view: View = VIEW, **changes: Any) -> str | None:
+    asked = {"asker": B, "asker_set": SET, "epoch": 8, "position": HERE, "founding": None, "now": NOW} | changes
+    return refusal_to_promise(view, **asked)
+
+
+def test_who_is_as_far_is_promised() -> None:
+    assert would() is None
+    assert promise() is None
+
+
+#: What is wrong for both questions: changes of the view, changes of the question, and how the answer begins.
+REFUSED = {
+    "a learner": ({"is_voter": False}, {}, "this node does not vote"),
+    "another set": ({}, {"asker_set": OTHER}, "we are of different sets"),
+    "no set": ({}, {"asker_set": None}, "we are of different sets"),
+    "no set of mine": ({"set": None}, {}, "we are of different sets"),
+    "an older epoch": ({}, {"position": Position(3, 9, 9_000)}, "behind"),
+    "an older file": ({}, {"position": Position(4, 5, 9_000)}, "behind"),
+    "a batch less": ({}, {"position": Position(4, 6, 999)}, "behind"),
+    "a lease that runs": ({"lease_until": NOW + 0.001}, {}, "a master leads"),
+    "my own lease": ({"leads": True}, {}, "a master leads"),
+}
+
+
+@pytest.mark.parametrize(("seen", "asked", "reason"), REFUSED.values(), ids=REFUSED)
+def test_refused(seen: dict[str, Any], asked: dict[str, Any], reason: str) -> None:
+    for answer in (would(replace(VIEW, **seen), **asked), promise(replace(VIEW, **seen), **asked)):
+        assert answer is not None
+        assert answer.startswith(reason)
+
+
+def test_a_lease_that_is_over_binds_nobody() -> None:
+    assert would(replace(VIEW, lease_until=NOW)) is None
+    assert promise(replace(VIEW, lease_until=NOW)) is None
+
+
+# ---- weight
+
+
+def test_a_lighter_one_that_is_as_far_comes_after_me() -> None:
+    heavy = replace(VIEW, weight=2)
+    assert (would(heavy) or "").startswith("after me")
+
+
+@pytest.mark.parametrize(
+    ("seen", "asked"),
+    [
+        ({}, {"has_deferred": True}),  # once in T
+        ({"may_stand": False}, {}),
+        ({}, {"weight": 2}),
+        ({}, {"position": Position(4, 6, 1_001)}),
+    ],
+)
+def test_a_weight_never_blocks(seen: dict[str, Any], asked: dict[str, Any]) -> None:
+    assert would(replace(VIEW, weight=2, **seen), **asked) is None
+
+
+def test_a_promise_asks_for_no_weight() -> None:
+    assert promise(replace(VIEW, weight=9)) is None
+
+
+# ---- the epoch
+
+
+@pytest.mark.parametrize("epoch", [1, 6, 7])
+def test_an_epoch_that_is_not_above_is_refused(epoch: int) -> None:
+    assert promise(epoch=epoch) == "epoch 7 is promised"
+
+
+def test_the_same_candidate_is_granted_the_same_epoch_again() -> None:
+    assert promise(asker=A, epoch=7) is None
+    assert promise(replace(VIEW, lease_until=NOW + 1), asker=A, epoch=7) is None, "the lease is its own"
+    assert promise(replace(VIEW, candidate=None), asker=A, epoch=7) is not None, "it was promised to who led"
+
+
+# ---- founding
+
+
+def founded(view: View = UNFOUNDED, **changes: Any) -> str | None:
+    return promise(view, **({"asker_set": None, "epoch": 1, "position": BEFORE_ALL, "founding": FOUNDING} | changes))
+
+
+def test_an_empty_node_grants_a_founding() -> None:
+    assert founded() is None
+    assert founded(position=Position(0, 3, 50)) is None, "of the one that has a journal"
+
+
+def test_a_founding_may_take_the_place_of_another() -> None:
+    assert founded(replace(UNFOUNDED, founding=Founding(OTHER, FOUNDING.voters))) is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "asked", "reason"),
+    [
+        ({"set": OTHER}, {}, "this node belongs to a set"),
+        ({"set": SET}, {}, "this node belongs to a set"),
+        ({"store": "9" * 32}, {}, "this node would be no voter"),
+        ({"position": Position(0, 1, 10)}, {}, "this node has a journal"),
+        ({"position": Position(0, 1, 10)}, {"position": Position(0, 3, 50)}, "this node has a journal"),
+        ({"epoch": 1}, {}, "epoch 1 is promised"),
+    ],
+)
+def test_a_founding_is_refused(seen: dict[str, Any], asked: dict[str, Any], reason: str) -> None:
+    assert founded(replace(UNFOUNDED, **seen), **asked) == reason
+
+
+def test_who_promised_a_founding_promises_to_a_candidate_of_that_set() -> None:
+    view = replace(UNFOUNDED, founding=FOUNDING, is_voter=True, epoch=1)
+    assert promise(view, epoch=2) is None
+    assert promise(view, epoch=2, asker_set=OTHER) == "we are of different sets"
+    assert would(view) is None
+
+
+# ---- times, and what elections are for
+
+
+def test_a_lease_is_over_before_the_promise_that_keeps_it_with_clocks_a_tenth_apart() -> None:
+    assert LEASE * 1.1 <= 1.0
+    assert ALIVE * 4 <= LEASE
+    assert WAIT > 0
+
+
+positions = st.builds(Position, st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
+
+
+@given(st.lists(positions, min_size=3, max_size=5), st.integers(0, 4), st.integers(0, 4))
+def test_who_gets_a_quorum_has_what_any_quorum_has(all_of: list[Position], candidate: int, quorum_seed: int) -> None:
+    candidate %= len(all_of)
+    quorum = len(all_of) // 2 + 1
+    granted = [
+        number
+        for number, position in enumerate(all_of)
+        if number == candidate or promise(replace(VIEW, position=position), position=all_of[candidate]) is None
+    ]
+    if len(granted) >= quorum:
+        reached = sorted(all_of, reverse=True)[quorum - 1]
+        assert all_of[candidate] >= reached

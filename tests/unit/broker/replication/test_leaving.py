@@ -1,0 +1,91 @@
+"""A directory leaves its set: what it has, what it knew, and the promise file under another name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tandemmq.broker.replication.known import FILE_NAME, Known, write_known
+from tandemmq.broker.replication.leaving import LEFT, NotMember, leaver
+from tandemmq.broker.replication.promise import PromiseFileInUse
+from tandemmq.store.membership import BelongsToSet, demand_no_set
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.replication.small_set import SmallNode, SmallSet
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[SmallSet]:
+    made = SmallSet(tmp_path)
+    yield made
+    made.close()
+
+
+def remember(node: SmallNode, *others: SmallNode) -> None:
+    """As a broker does each second."""
+    known = Known(lambda: 0.0)
+    for each in others:
+        known.note(each.replica.store, each.replica.status())
+    write_known(str(node.directory))(known.written(node.replica.status()))
+
+
+def test_a_directory_where_a_node_runs_stays_in_its_set(three: SmallSet) -> None:
+    directory = str(three.nodes[0].directory)
+    with pytest.raises(PromiseFileInUse, match="stop it first"), leaver(directory):
+        pass
+    with pytest.raises(BelongsToSet):
+        demand_no_set(directory)
+
+
+def test_a_directory_of_no_set_has_nothing_to_leave(tmp_path: Path) -> None:
+    with pytest.raises(NotMember), leaver(str(tmp_path)):
+        pass
+
+
+def test_who_left_belongs_to_no_set(three: SmallSet) -> None:
+    master = three.elect()
+    master.write("a")
+    wait_until(three.is_same(), "all have it", 10)
+    wait_until(lambda: master.replica.status()["final"] == master.replica.status()["position"][1:], "it is final", 10)
+    remember(master, *(node for node in three.nodes if node is not master))
+    position = master.replica.position
+    master.stop()
+    with leaver(str(master.directory)) as leaving:
+        standing = leaving.standing()
+        assert standing.position == position
+        assert standing.has_all_final
+        assert standing.damage is None
+        assert standing.ahead() == []
+        assert standing.unheard() == []
+        assert standing.set is not None
+        assert len(standing.set.voters) == 3
+        leaving.leave()
+    assert (master.directory / LEFT).exists()
+    demand_no_set(str(master.directory))
+
+
+def test_who_had_more_is_told(three: SmallSet) -> None:
+    master = three.elect()
+    master.write("a")
+    wait_until(three.is_same(), "all have it", 10)
+    away, other = (node for node in three.nodes if node is not master)
+    away.stop()
+    master.write("b")
+    remember(away, master)
+    with leaver(str(away.directory)) as leaving:
+        standing = leaving.standing()
+        assert [each.node for each in standing.ahead()] == [master.name]
+        assert standing.unheard() == [other.name]
+
+
+def test_without_the_file_nothing_is_known_of_what_was_final(three: SmallSet) -> None:
+    master = three.elect()
+    master.write("a")
+    master.stop()
+    (master.directory / FILE_NAME).unlink(missing_ok=True)
+    with leaver(str(master.directory)) as leaving:
+        standing = leaving.standing()
+    assert standing.final is None
+    assert not standing.has_all_final
+    assert len(standing.unheard()) == 2

@@ -1,0 +1,620 @@
+"""One replica and what it answers, message by message, by a clock of the test's: the rules of the format page."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from tandemmq.broker.replication.messages import (
+    Alive,
+    AliveAnswer,
+    Begin,
+    Bytes,
+    FinalUpTo,
+    Follow,
+    Have,
+    Message,
+    Promise,
+    PromiseAnswer,
+    Resign,
+    Sealed,
+    Would,
+    WouldAnswer,
+)
+from tandemmq.broker.replication.positions import BEFORE_ALL, Position
+from tandemmq.broker.replication.promise import LIVES_MAX, PromiseFile
+from tandemmq.broker.replication.replica import Replica
+from tandemmq.broker.replication.settings import ReplicaSettings
+from tandemmq.broker.replication.term import Term
+from tandemmq.config.replication import sync_of
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.threads import OS_THREADS, Thread
+from tests.support.replication.noted_link import NotedLink
+from tests.support.replication.shared_directory import SharedDirectory
+from tests.support.replication.source_journal import LENGTH, SET, SourceJournal, texts_of
+
+T = 10.0
+M = TypeVar("M")
+
+
+class Clock:
+    """The real threads; the time is the test's."""
+
+    now = 1_000.0
+
+    def boottime(self) -> float:
+        return self.now
+
+    monotonic = boottime
+
+    def thread(self, target: Callable[[], object], name: str) -> Thread:
+        """What the replica's would do, the test does."""
+        return OS_THREADS.thread((lambda: None) if name == "tandemmq-replica" else target, name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(OS_THREADS, name)
+
+
+class NoNetwork:
+    """Links are the test's."""
+
+    def start(self, listener: object) -> str:
+        return "here:1"
+
+    def dial(self, addresses: Mapping[str, str]) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Case:
+    """A node of the set 5e5e... whose journal has "a" and "b" of epoch 4; its replica's thread is the test's."""
+
+    def __init__(self, root: Path, *, is_empty: bool = False, sync: str = "quorum_disk") -> None:
+        self.root, self.directory, self.clock = root, root / "own", Clock()
+        self.directory.mkdir()
+        self.sync = sync
+        promises = PromiseFile(str(self.directory), "n1")
+        self.store = promises.promise.store
+        promises.close()
+        self.two, self.three = NotedLink(2), NotedLink(3)
+        self.voters = (self.store, self.two.member.store, self.three.member.store)
+        self.source = SourceJournal(root / "source", 4, voters=self.voters)
+        self.middle = self.source.write("a")
+        self.end = self.source.write("b")
+        if not is_empty:
+            shutil.copy(self.source.files.path(4), self.directory)
+        self.is_open = False
+        self.start()
+
+    def start(self) -> None:
+        self.files = JournalFiles(str(self.directory))
+        self.replica = Replica(
+            self.files,
+            PromiseFile(str(self.directory), "n1"),
+            ReplicaSettings("set", "n1", 3, sync_of(self.sync), 1, T, 0),
+            network=cast(Any, NoNetwork()),
+            members=SharedDirectory().member(),
+            threads=cast(Any, self.clock),
+            chance=random.Random(1),
+        )
+        self.replica.start()
+        self.is_open = True
+
+    def end_process(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self.replica.end(resigns=False)
+
+    def restart(self) -> None:
+        self.end_process()
+        self.start()
+
+    @property
+    def promised(self) -> int:
+        return self.replica.state.promise.epoch
+
+    def say(self, link: NotedLink, *messages: Message) -> None:
+        """They come, and the replica's thread does what is to be done."""
+        for message in messages:
+            self.replica.received(link, message)
+        self.run()
+
+    def run(self) -> None:
+        self.replica._take(0)
+
+    def stand(self) -> None:
+        """It wants to lead, and its time has come; the second is there to be asked."""
+        self.two.is_ours = True
+        self.replica.link_up(self.two)
+        self.clock.now += 2 * T
+        self.replica.try_acquire()
+        self.run()
+        self.replica._tick()
+
+    def last(self, link: NotedLink, kind: type[M]) -> M:
+        return [message for message in link.sent if isinstance(message, kind)][-1]
+
+    def count(self, link: NotedLink, kind: type) -> int:
+        return sum(isinstance(message, kind) for message in link.sent)
+
+    def ask(self, link: NotedLink, epoch: int, position: Position, **changes: Any) -> PromiseAnswer:
+        asked = {"id": 1, "set": SET, "epoch": epoch, "position": position, "founding": None, "milliseconds": 10_000}
+        self.say(link, Promise(**(asked | changes)))
+        return self.last(link, PromiseAnswer)
+
+    def would(self, link: NotedLink, position: Position) -> WouldAnswer:
+        self.say(link, Would(1, SET, 4, position, 1))
+        return self.last(link, WouldAnswer)
+
+    @property
+    def here(self) -> Position:
+        return Position(4, *self.end)
+
+    def begin(self, link: NotedLink, epoch: int, common: tuple[int, int], **changes: Any) -> None:
+        said = {"files": (4, epoch), "needed": (4,), "lacking": (), "end": common, "final": (0, 0)} | changes
+        said.setdefault("wants_disk", True)
+        if "follow" not in said:
+            said["follow"] = self.seek()
+        self.say(link, Begin(epoch=epoch, set=SET, common=common, **said))
+
+    def seek(self) -> int:
+        """It asks for the master; the FOLLOW's number."""
+        follower = self.replica._follower
+        if follower.master is None:
+            follower.seek_soon()
+            follower.seek()
+        return follower._asks
+
+    def later(self, epoch: int, common: tuple[int, int]) -> SourceJournal:
+        """A master of that epoch, which writes "x"."""
+        made = SourceJournal(self.root / f"epoch-{epoch}", epoch, former=self.source, common=common, voters=self.voters)
+        made.write("x")
+        return made
+
+    def stream(self, link: NotedLink, source: SourceJournal, epoch: int) -> None:
+        self.say(link, *(Bytes(epoch, file, offset, end, LENGTH, data) for file, offset, data, end in source.batches))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Case]]:
+    made: list[Case] = []
+
+    def case(**options: Any) -> Case:
+        made.append(Case(tmp_path, **options))
+        return made[-1]
+
+    yield case
+    for each in made:
+        each.end_process()
+
+
+@pytest.fixture
+def case(make: Callable[..., Case]) -> Case:
+    return make()
+
+
+# ---- promises
+
+
+def test_a_promise_is_on_the_disk_before_its_answer(case: Case) -> None:
+    answer = case.ask(case.two, 7, case.here)
+    assert (answer.granted, answer.promised) == (True, 7)
+    case.restart()
+    assert case.promised == 7
+    assert case.replica.state.promise.candidate == case.two.member.store
+    assert not case.ask(case.three, 7, case.here).granted
+    assert case.ask(case.two, 7, case.here).granted, "once more"
+
+
+def test_what_was_received_and_not_synced_counts(make: Callable[..., Case]) -> None:
+    case = make(sync="quorum_mem")
+    later = case.later(5, case.end)
+    case.begin(case.two, 5, case.end, files=(4, 5), wants_disk=False)
+    case.stream(case.two, later, 5)
+    assert case.last(case.two, Have).on == "memory"
+    case.clock.now += 1.1 * T
+    assert not case.ask(case.three, 7, case.here).granted
+    assert case.ask(case.three, 7, Position(5, *later.place)).granted
+
+
+def test_after_a_promise_nothing_of_an_older_epoch_is_taken_or_answered(case: Case) -> None:
+    later = case.later(5, case.end)
+    case.begin(case.two, 5, case.end)
+    case.say(case.two, Alive(5, 1, 10_000))
+    assert case.last(case.two, AliveAnswer) == AliveAnswer(5, 1)
+    case.clock.now += 1.1 * T
+    haves = case.count(case.two, Have)
+    assert case.ask(case.three, 7, Position(5, 9, 9)).granted
+    case.say(case.two, Alive(5, 2, 10_000))
+    case.stream(case.two, later, 5)
+    assert case.count(case.two, AliveAnswer) == 1
+    assert case.count(case.two, Have) == haves
+    assert texts_of(case.files) == ["a", "b"]
+
+
+def test_who_was_granted_an_epoch_is_answered_before_it_begins(case: Case) -> None:
+    """It may have to read for long; and it is answered no more once a later epoch is promised, to this node itself."""
+    assert case.ask(case.two, 7, case.here).granted
+    case.say(case.two, Alive(7, 1, 10_000))
+    case.say(case.three, Alive(7, 1, 10_000))
+    assert case.last(case.two, AliveAnswer) == AliveAnswer(7, 1)
+    assert case.count(case.three, AliveAnswer) == 0
+    case.replica.state.promise_epoch(8, case.store)
+    case.say(case.two, Alive(7, 2, 10_000))
+    assert case.count(case.two, AliveAnswer) == 1
+
+
+def test_who_answered_promises_nothing_until_the_lease_is_over(case: Case) -> None:
+    case.begin(case.two, 5, case.end)
+    case.clock.now += 5
+    case.say(case.two, Alive(5, 1, 10_000))
+    case.clock.now += T - 0.1
+    assert case.ask(case.three, 7, case.here).reason == "a master leads"
+    assert case.would(case.three, case.here).reason == "a master leads"
+    assert case.promised == 5
+    case.clock.now += 0.2
+    assert case.would(case.three, case.here).yes
+    assert case.ask(case.three, 7, case.here).granted
+
+
+def test_a_promise_holds_as_long_as_its_candidate_may_lead(case: Case) -> None:
+    assert case.ask(case.two, 7, case.here).granted
+    case.clock.now += T - 0.1
+    assert not case.ask(case.three, 8, case.here).granted
+    case.clock.now += 0.2
+    assert case.ask(case.three, 8, case.here).granted
+
+
+def test_only_whom_it_follows_is_answered(case: Case) -> None:
+    case.say(case.three, Alive(5, 1, 10_000))
+    case.begin(case.two, 5, case.end)
+    case.say(case.three, Alive(5, 1, 10_000))
+    case.say(case.two, Alive(4, 1, 10_000))
+    assert case.count(case.two, AliveAnswer) == case.count(case.three, AliveAnswer) == 0
+
+
+def test_what_a_former_life_answered_is_kept_by_the_next(case: Case) -> None:
+    case.begin(case.two, 5, case.end)
+    case.say(case.two, Alive(5, 1, 10_000))
+    case.restart()
+    case.clock.now += T - 0.1
+    assert not case.ask(case.three, 7, case.here).granted
+    assert case.promised == 5
+    case.clock.now += 0.2
+    assert case.ask(case.three, 7, case.here).granted
+
+
+def test_who_never_promised_has_nothing_to_keep(case: Case) -> None:
+    assert case.would(case.three, case.here).yes
+
+
+@pytest.mark.parametrize(("by", "epoch", "frees"), [("two", 5, True), ("three", 5, False), ("two", 4, False)])
+def test_a_resignation_of_whom_it_follows_frees_it(case: Case, by: str, epoch: int, frees: bool) -> None:
+    case.begin(case.two, 5, case.end)
+    case.say(getattr(case, by), Resign(epoch, None))
+    assert case.ask(case.three, 7, case.here).granted is frees
+
+
+def test_a_candidate_that_resigns_frees_whom_it_asked(case: Case) -> None:
+    assert case.ask(case.two, 7, case.here).granted
+    case.say(case.two, Resign(7, None))
+    assert case.ask(case.three, 8, case.here).granted
+
+
+def test_a_node_that_is_not_whole_promises_nothing(case: Case) -> None:
+    case.replica.state.set_whole(False)
+    assert case.ask(case.two, 7, case.here).reason == "this node does not vote"
+    case.stand()
+    assert case.count(case.two, Would) == 0
+
+
+def test_a_disk_that_takes_no_promise_lets_nothing_be_answered(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(5, "the disk is broken")
+
+    monkeypatch.setattr(PromiseFile, "write", fail)
+    case.say(case.two, Promise(1, SET, 7, case.here, None, 10_000))
+    assert not case.two.sent
+
+
+def test_the_lives_of_the_last_twenty_are_kept(case: Case) -> None:
+    for number in range(10, 10 + 3 * LIVES_MAX):
+        case.replica.link_up(NotedLink(number, life=5))
+    case.run()
+    assert len(case.replica.state.promise.lives) == LIVES_MAX
+    assert not case.replica.state.problem
+
+
+# ---- following
+
+
+def test_a_master_below_the_promised_epoch_is_left(case: Case) -> None:
+    assert case.ask(case.three, 7, case.here).granted
+    case.begin(case.two, 6, case.middle)
+    assert case.two.closed
+    assert texts_of(case.files) == ["a", "b"]
+
+
+def test_a_higher_epoch_is_promised_before_anything_is_cut(case: Case) -> None:
+    case.begin(case.two, 6, case.middle)
+    assert case.promised == 6
+    assert case.replica.state.promise.candidate is None
+    assert texts_of(case.files) == ["a"]
+    case.restart()
+    assert case.promised == 6
+
+
+def test_what_comes_is_written_synced_and_said(case: Case) -> None:
+    later = case.later(5, case.middle)
+    case.begin(case.two, 5, case.middle)
+    case.stream(case.two, later, 5)
+    assert texts_of(case.files) == ["a", "x"]
+    have = case.last(case.two, Have)
+    assert (have.file, have.end, have.on) == (*later.place, "disk")
+
+
+def test_bytes_of_anybody_else_are_not_taken(case: Case) -> None:
+    later = case.later(5, case.end)
+    case.begin(case.two, 5, case.end)
+    case.stream(case.three, later, 5)
+    case.stream(case.two, later, 6)
+    assert texts_of(case.files) == ["a", "b"]
+
+
+def test_bytes_behind_a_gap_end_the_link(case: Case) -> None:
+    case.begin(case.two, 5, case.end)
+    case.say(case.two, Bytes(5, 5, 100, 200, LENGTH, b"x" * 100))
+    assert "do not follow" in case.two.closed
+    assert not case.replica.state.problem
+    case.begin(case.two, 5, case.end)
+    assert case.replica.status()["master"]
+
+
+def test_what_is_final_here_is_never_cut(case: Case) -> None:
+    case.begin(case.two, 5, case.end, final=case.end)
+    assert case.replica.final == case.end
+    case.say(case.two, Resign(5, None))
+    case.begin(case.three, 6, case.middle)
+    assert case.replica.state.problem.startswith("FORK")
+    assert texts_of(case.files) == ["a", "b"]
+    assert not case.replica.status()["master"]
+
+
+def test_final_is_no_further_than_the_own_disk(make: Callable[..., Case]) -> None:
+    case = make(sync="quorum_mem")
+    later = case.later(5, case.end)
+    case.begin(case.two, 5, case.end, wants_disk=False)
+    case.stream(case.two, later, 5)
+    case.say(case.two, FinalUpTo(5, *later.place))
+    assert case.replica.final == case.end
+    case.clock.now += 1
+    case.stream(case.two, later, 5)
+    assert case.replica.final == later.place
+
+
+def test_a_node_that_lacks_a_file_counts_again_when_it_has_it(case: Case) -> None:
+    """Also if the master writes nothing more."""
+    later = case.later(5, case.end)
+    case.begin(case.two, 5, case.end)
+    case.stream(case.two, later, 5)
+    case.say(case.two, Resign(5, None))
+    content = Path(case.files.path(4)).read_bytes()[: case.end[1]]
+    Path(case.files.path(4)).unlink()
+    haves = case.count(case.two, Have)
+    case.begin(case.two, 6, later.place, files=(4, 5), lacking=(4,), end=later.place, final=later.place)
+    assert not case.replica.state.promise.is_whole
+    case.say(case.two, Bytes(6, 4, 0, 0, LENGTH, content[:50]))
+    assert case.files.list() == [5]
+    case.say(case.two, Bytes(6, 4, 50, case.end[1], LENGTH, content[50:]))
+    assert case.count(case.two, Have) == haves
+    case.say(case.two, Sealed(6, *case.end))
+    assert case.last(case.two, Have).end == later.place[1]
+    assert case.replica.state.promise.is_whole
+    assert case.replica.final == later.place
+    assert texts_of(case.files) == ["a", "b", "x"]
+
+
+def test_a_damaged_copy_promises_nothing_until_it_has_caught_up(case: Case) -> None:
+    with open(case.files.path(4), "r+b") as file:
+        file.seek(case.middle[1] - 6)
+        file.write(b"rot")
+    case.restart()
+    assert not case.replica.state.promise.is_whole
+    begin = case.replica.position[1:]
+    case.begin(case.two, 5, begin, end=case.end)
+    assert not case.replica.state.promise.is_whole
+    rest = Path(case.source.files.path(4)).read_bytes()[begin[1] : case.end[1]]
+    case.say(case.two, Bytes(5, 4, begin[1], case.end[1], LENGTH, rest))
+    assert case.replica.state.promise.is_whole
+    assert texts_of(case.files) == ["a", "b"]
+
+
+# ---- a set and its first journal
+
+
+def migrated(case: Case) -> SourceJournal:
+    old = SourceJournal(case.root / "old", 1, is_of_set=False)
+    old.write("m")
+    return SourceJournal(case.root / "set", 2, former=old, common=old.place, voters=case.voters)
+
+
+def test_a_copy_that_has_no_header_yet_goes_on_after_a_start(make: Callable[..., Case]) -> None:
+    """A learner of a set that was a single broker: the first files belong to no set by what they say."""
+    case = make(is_empty=True)
+    source = migrated(case)
+    end = case_end = source.set.lineage[0][1:]
+    content = Path(source.files.path(1)).read_bytes()[: end[1]]
+    case.begin(case.two, 2, (0, 0), files=(1, 2), needed=(1,), end=source.place)
+    case.say(case.two, Bytes(2, 1, 0, end[1], LENGTH, content))
+    assert case.replica.position == Position(0, *case_end)
+    case.restart()
+    assert case.replica.hello().set == SET
+    case.begin(case.two, 2, end, files=(1, 2), needed=(1,), end=source.place)
+    assert not case.replica.state.problem
+    case.stream(case.two, source, 2)
+    assert case.replica.position == Position(2, *source.place)
+
+
+def test_a_journal_of_its_own_is_not_taken_for_a_copy(make: Callable[..., Case]) -> None:
+    case = make(is_empty=True)
+    old = SourceJournal(case.root / "old", 1, is_of_set=False)
+    old.write("mine")
+    shutil.copy(old.files.path(1), case.directory)
+    case.restart()
+    case.begin(case.two, 2, (0, 0), files=(1, 2))
+    assert "belongs to no set" in case.replica.state.problem
+    assert texts_of(case.files) == ["mine"]
+
+
+def test_an_empty_node_belongs_to_no_set_before_it_has_something(make: Callable[..., Case]) -> None:
+    case = make(is_empty=True)
+    case.begin(case.two, 2, (0, 0), files=(2,))
+    assert case.replica.hello().set is None
+    assert case.replica.position == BEFORE_ALL
+
+
+# ---- leading
+
+
+def elected(case: Case) -> None:
+    """By its own voice and that of the second."""
+    case.stand()
+    asked = case.last(case.two, Would)
+    case.say(case.two, WouldAnswer(asked.id, True, "", 4, case.here, 1))
+    promise = case.last(case.two, Promise)
+    case.say(case.two, PromiseAnswer(promise.id, promise.epoch, True, "", promise.epoch))
+    assert case.replica.term is not None
+
+
+def leading(case: Case) -> Term:
+    """It is elected, and has written the header of its first file; nothing is synced."""
+    elected(case)
+    term = case.replica.term
+    assert term is not None
+    term.begin(lambda: (4, term.epoch))
+    case.files.prepare("n1", LENGTH)
+    case.files.publish("n1", term.epoch)
+    term.wrote(term.epoch, 0, b"header", 6)
+    return term
+
+
+def test_an_epoch_is_above_all_that_was_heard_of(case: Case) -> None:
+    case.stand()
+    asked = case.last(case.two, Would)
+    case.say(case.two, WouldAnswer(asked.id, True, "", 40, case.here, 1))
+    assert case.last(case.two, Promise).epoch == 41
+    assert case.promised == 41
+
+
+def test_followers_come_when_the_header_is_written(case: Case) -> None:
+    """Before it nobody can say where the epoch begins, and what came before would be left out."""
+    elected(case)
+    term = case.replica.term
+    assert term is not None
+    follow = Follow(1, term.epoch, SET, ((4, *case.middle),), (4,))
+    case.say(case.three, follow)
+    assert case.last(case.three, Alive).epoch == term.epoch, "it lives, and who granted it waits"
+    term.begin(lambda: (4, term.epoch))
+    case.say(case.three, follow)
+    assert case.count(case.three, Begin) == 0
+    case.files.prepare("n1", LENGTH)
+    case.files.publish("n1", term.epoch)
+    term.wrote(term.epoch, 0, b"header", 6)
+    case.say(case.three, follow)
+    begin = case.last(case.three, Begin)
+    assert (begin.common, begin.end) == (case.middle, (term.epoch, 6))
+    term.end()
+
+
+def test_an_answer_to_what_was_here_before_is_not_taken(case: Case) -> None:
+    """A FOLLOW may be long under way: what was acknowledged since would be cut off."""
+    first = case.seek()
+    source = case.later(5, case.end)
+    case.begin(case.two, 5, case.end)
+    case.stream(case.two, source, 5)
+    grown = case.replica.position
+    assert grown.epoch == 5
+    case.replica.link_down(case.two, "it broke")
+    case.run()
+    latest = case.seek()
+    case.begin(case.three, 5, case.end, follow=first)
+    assert case.replica.position == grown
+    assert case.replica.followed_epoch is None
+    case.begin(case.three, 5, grown[1:], follow=latest)
+    assert case.replica.followed_epoch == 5
+
+
+def test_an_answer_is_not_taken_once_the_standby_removed_a_file(case: Case) -> None:
+    given_up = Path(case.files.path(3))
+    given_up.touch()
+    asked = case.seek()
+    given_up.unlink()
+    case.begin(case.two, 5, case.end, follow=asked)
+    assert case.replica.followed_epoch is None
+    case.begin(case.two, 5, case.end)
+    assert case.replica.followed_epoch == 5
+
+
+def test_a_journal_of_no_set_has_nothing_in_common(case: Case) -> None:
+    term = leading(case)
+    case.say(case.three, Follow(1, 0, None, ((4, *case.middle),), (4,)))
+    assert case.last(case.three, Begin).common == (0, 0)
+    term.end()
+
+
+def test_haves_of_another_epoch_do_not_count(case: Case) -> None:
+    case.say(case.three, Have(4, 4, 6, "disk", 0))  # nobody leads here
+    term = leading(case)
+    term.synced(term.epoch, 6)
+    case.say(case.three, Follow(1, term.epoch, SET, ((4, *case.end),), (4,)))
+    case.say(case.three, Have(term.epoch - 1, term.epoch, 6, "disk", 0))
+    assert term.marks.final == (0, 0)
+    case.say(case.three, Have(term.epoch, term.epoch, 6, "disk", 0))
+    assert term.marks.final == (term.epoch, 6)
+    term.end()
+
+
+def test_a_master_whose_lease_is_over_confirms_nothing_once_it_promised(case: Case) -> None:
+    elected(case)
+    term = case.replica.term
+    assert term is not None
+    assert not case.ask(case.three, 90, case.here).granted, "its lease holds"
+    assert not term.is_over
+    case.clock.now += T
+    assert case.ask(case.three, 90, case.here).granted
+    assert term.is_over
+
+
+def test_what_a_master_writes_until_it_is_deposed_counts_when_it_promises(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The storage thread writes one more batch while the promise is thought over."""
+    term = leading(case)
+    case.clock.now += T
+    as_far = case.replica.position
+    depose = term.depose
+
+    def depose_late() -> None:
+        monkeypatch.undo()
+        term.wrote(term.epoch, 6, b"late", 12)
+        depose()
+
+    monkeypatch.setattr(term, "depose", depose_late)
+    assert "behind" in case.ask(case.three, 90, as_far).reason
+    assert case.promised == term.epoch
+    term.end()
+
+
+def test_a_candidate_that_promises_to_another_gives_back_what_it_was_promised(case: Case) -> None:
+    case.stand()
+    case.say(case.two, WouldAnswer(case.last(case.two, Would).id, True, "", 4, case.here, 1))
+    epoch = case.last(case.two, Promise).epoch
+    assert case.ask(case.three, epoch + 1, case.here).granted
+    assert case.last(case.two, Resign) == Resign(epoch, None)
+    case.say(case.two, PromiseAnswer(case.last(case.two, Promise).id, epoch, True, "", epoch))
+    assert case.replica.term is None

@@ -1,0 +1,143 @@
+"""Who may end a prepared branch of a distributed transaction, in the term of its prepare and after a promotion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.access import Credentials, OpenAccess, Operation, Principal
+from tandemmq.broker.core.commands import (
+    XAER_RMFAIL,
+    Abort,
+    Begin,
+    ClientError,
+    Command,
+    Commit,
+    Connect,
+    Prepare,
+    Recover,
+)
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.shared import Loop
+from tandemmq.broker.security.rights import Grant, Rights
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.transactions import XaTransactionId
+from tests.unit.broker.engine.conftest import ORDERS, Client, Harness
+
+XA = XaTransactionId(1, b"global", b"branch")
+BILLS = Destination(DestinationKind.QUEUE, "bills")
+ADMINS, SHOPS, READERS = (frozenset({group}) for group in ("admins", "shops", "readers"))
+RIGHTS = [
+    Grant(DestinationKind.QUEUE, "orders", SHOPS | READERS, SHOPS, ADMINS | SHOPS),
+    Grant(DestinationKind.QUEUE, "bills", frozenset(), SHOPS | READERS, ADMINS | SHOPS),
+]
+GROUPS = {"alice": SHOPS, "rita": READERS, "bob": SHOPS, "root": ADMINS, "eve": frozenset[str]()}
+
+
+class SmallAccess(OpenAccess):
+    """Everybody is who he says, and may do what RIGHTS say, once they hold."""
+
+    def __init__(self) -> None:
+        super().__init__(is_everywhere=True)
+        self.rights = Rights(RIGHTS)
+
+    def connect(self, credentials: Credentials, then: Callable[[Principal | ClientError], None]) -> None:
+        assert credentials.login is not None
+        then(Principal(credentials.login, GROUPS[credentials.login]))
+
+    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
+        self.rights.check(principal, operation, destination)
+
+
+class SecuredHarness(Harness):
+    def __init__(self) -> None:
+        self.access = SmallAccess()
+        super().__init__(EngineSettings())
+
+    def _new_engine(self) -> Engine:
+        engine = Engine(self.store, self.settings, Loop(lambda: self.now), access=self.access)
+        self.store.start(engine)
+        return engine
+
+    def user(self, name: str) -> Any:
+        self.clients += 1
+        client: Any = Client(self, f"ID:test-1-{self.clients}")
+        client.session.prepared = lambda receipt, is_read_only: client.session.receipt(receipt)
+        client.session.recovered = lambda receipt, branches: client.session.events.append(branches)
+        client.handle(Connect(login=name))
+        return client
+
+
+@pytest.fixture(params=["same term", "after a promotion"])
+def harness(request: Any) -> SecuredHarness:
+    """alice prepared a branch that takes a message from orders and adds one to bills."""
+    harness = SecuredHarness()
+    alice = harness.user("alice")
+    alice.send("order")
+    alice.subscribe()
+    harness.turn()
+    alice.handle(Begin(XA.key, xa=XA))
+    alice.ack("order", transaction=XA.key)
+    alice.send("bill", BILLS, transaction=XA.key)
+    alice.handle(Prepare(XA.key, XA, "p"))
+    harness.turn()
+    assert alice.receipts == ["p"]
+    alice.vanish()
+    if request.param == "after a promotion":
+        harness.fail_over()
+    return harness
+
+
+def commit() -> Command:
+    return Commit(XA.key, "r", xa=XA, is_two_phase=True)
+
+
+def rollback() -> Command:
+    return Abort(XA.key, "r", xa=XA)
+
+
+def ended(harness: SecuredHarness, client: Any, command: Command) -> bool:
+    client.handle(Recover("all"))
+    recovered = client.session.events[-1]
+    client.handle(command)
+    harness.turn()
+    has_ended = client.receipts == ["r"]
+    assert recovered == ([XA] if has_ended else []), "what may be ended is what is shown"
+    return has_ended
+
+
+@pytest.mark.parametrize("how", [commit, rollback])
+@pytest.mark.parametrize("name", ["alice", "bob", "root", "rita"])
+def test_it_is_ended_by_its_user_and_by_who_may_do_the_same_or_has_admin(
+    harness: SecuredHarness, name: str, how: Callable[[], Command]
+) -> None:
+    assert ended(harness, harness.user(name), how())
+    assert harness.figures("orders")["messages"] == (0 if how is commit else 1)
+    assert harness.figures("bills")["messages"] == (1 if how is commit else 0)
+
+
+@pytest.mark.parametrize("how", [commit, rollback])
+def test_nobody_else_ends_it_or_learns_of_it(harness: SecuredHarness, how: Callable[[], Command]) -> None:
+    eve = harness.user("eve")
+    assert not ended(harness, eve, how())
+    (refused,) = eve.session.errors
+    # The code on which a transaction manager tries again later: no outcome is told.
+    assert (refused.xa_code, refused.is_fatal, refused.receipt) == (XAER_RMFAIL, False, "r")
+    assert ended(harness, harness.user("alice"), how())
+
+
+@pytest.mark.parametrize("lacking", ["orders", "bills"])
+def test_a_right_on_one_of_its_destinations_is_not_enough(harness: SecuredHarness, lacking: str) -> None:
+    harness.access.rights = Rights([grant for grant in RIGHTS if grant.pattern != lacking])
+    assert not ended(harness, harness.user("bob"), commit())
+    harness.access.rights = Rights(RIGHTS)
+    assert ended(harness, harness.user("bob"), commit())
+
+
+def test_without_rights_whoever_may_connect_ends_it(harness: SecuredHarness) -> None:
+    harness.access.rights = Rights()
+    assert ended(harness, harness.user("eve"), commit())
+    assert harness.figures(ORDERS.name)["messages"] == 0

@@ -1,0 +1,216 @@
+"""A connection id belongs to who had it first, also while he is away: the ids of his messages begin with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tandemmq.broker.core.access import Credentials, OpenAccess, Principal
+from tandemmq.broker.core.commands import Connect, ErrorKind
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.engine.connection_ids import ConnectionIds
+from tandemmq.broker.engine.engine import Engine
+from tandemmq.broker.engine.shared import Loop
+from tandemmq.store.records.message_ids import client_message_id
+from tests.unit.broker.engine.conftest import Client, Harness
+
+ID = "ID:host-5001-1700000000000-1:1"
+
+
+class Everybody(OpenAccess):
+    """Everybody is who he says."""
+
+    def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
+        assert credentials.login is not None
+        then(Principal(credentials.login))
+
+
+class Later(Everybody):
+    """It takes time to find out who that is."""
+
+    def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
+        self.answer = partial(super().connect, credentials, then)
+
+
+class Secured(Harness):
+    access: Any = Everybody()
+
+    def _new_engine(self) -> Engine:
+        engine = Engine(self.store, self.settings, Loop(lambda: self.now), access=self.access, advisor=self.advisor)
+        self.store.start(engine)
+        return engine
+
+    def user(self, name: str, connection_id: str = ID, address: str = "10.0.0.1") -> Any:
+        self.clients += 1
+        client: Any = Client(self, f"ID:test-1-{self.clients}")
+        client.peer = f"{address}:{5000 + self.clients}"
+        client.handle(Connect(login=name, connection_id=connection_id))
+        return client
+
+
+@pytest.fixture
+def harness() -> Secured:
+    return Secured(EngineSettings())
+
+
+def is_refused(client: Any) -> bool:
+    return [error.kind for error in client.session.errors] == [ErrorKind.SECURITY]
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_nobody_else_gets_it(harness: Secured, is_away: bool) -> None:
+    ann = harness.user("ann")
+    harness.turn()
+    if is_away:
+        ann.vanish()
+    assert is_refused(harness.user("bob"))
+    again = harness.user("ann")
+    assert again.session.errors == []
+    assert ann.is_closed
+
+
+def test_nobody_takes_it_between_a_failover_and_her_coming_back(harness: Secured) -> None:
+    """Else he stored messages under the ids of hers, and what she sent again was taken for that."""
+    ann = harness.user("ann")
+    harness.turn()
+    ann.vanish()
+    harness.fail_over()
+    assert is_refused(harness.user("bob"))
+    ann = harness.user("ann")
+    assert ann.is_connected
+
+
+def test_it_is_answered_when_the_store_knows_whose_it_is(harness: Secured) -> None:
+    """What follows waits meanwhile; who comes back is not kept waiting."""
+    ann = harness.user("ann")
+    ann.send("m", receipt="r")
+    assert not ann.is_connected
+    assert not ann.is_reading
+    assert is_refused(harness.user("bob"))
+    harness.turn()
+    assert ann.is_connected
+    assert ann.is_reading
+    assert ann.receipts == ["r"]
+    assert harness.user("ann").is_connected
+
+
+def test_who_had_to_be_found_out_waits_for_that_too(harness: Secured) -> None:
+    harness.access = Later()
+    harness.fail_over()
+    ann = harness.user("ann")
+    assert not ann.is_reading
+    harness.access.answer()
+    assert not ann.is_reading
+    harness.turn()
+    assert ann.is_connected
+    assert ann.is_reading
+
+
+def test_who_leaves_meanwhile_leaves_nothing(harness: Secured) -> None:
+    harness.user("ann").vanish()
+    harness.turn()
+    assert harness.counts["clients"] == 0
+
+
+def test_one_that_was_forgotten_is_not_taken_from_who_is_there(harness: Secured) -> None:
+    harness.engine._clients._connection_owners = ConnectionIds([], limit=1)
+    ann = harness.user("ann")
+    harness.user("ann", "another")
+    harness.turn()
+    assert is_refused(harness.user("bob"))
+    assert not ann.is_closed
+
+
+def test_the_numbers_of_stomp_clients_are_nobodys_connection(harness: Secured) -> None:
+    """Their ids are made of the producer and the user: `ID:shop@ann:1:1:42`."""
+    assert is_refused(harness.user("bob", "ID:shop@ann"))
+    assert client_message_id("shop", 42, "ann").rsplit(":", 3)[0] == "ID:shop@ann"
+    assert not is_refused(harness.user("bob", "ID:bob@host:5001-1700000000000-1:1"))
+
+
+def test_a_long_id_is_refused(harness: Secured) -> None:
+    client = harness.user("ann", "ID:" + "x" * 600)
+    assert [error.kind for error in client.session.errors] == [ErrorKind.CLIENT_ID]
+
+
+def test_where_no_users_are_set_up_nothing_is_kept(harness: Secured) -> None:
+    harness.access = OpenAccess(is_everywhere=True)
+    harness.fail_over()
+    harness.user("ann").vanish()
+    harness.turn()
+    assert harness.store.connections() == []
+    assert harness.user("bob").is_connected
+
+
+NEXT = "ID:host-5001-1700000000000-1:2"
+ELSEWHERE = "10.6.6.6"
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_nobody_takes_the_next_one_of_anothers_program(harness: Secured, is_away: bool) -> None:
+    ann = harness.user("ann")
+    harness.turn()
+    if is_away:
+        ann.vanish()
+    assert is_refused(harness.user("mallory", NEXT, ELSEWHERE))
+    assert is_refused(harness.user("mallory", "ID:host-5001-1700000000000-1:77", ELSEWHERE))
+    again = harness.user("ann", NEXT)
+    harness.turn()
+    assert again.is_connected
+
+
+def test_her_program_may_be_anywhere(harness: Secured) -> None:
+    """Its way to the broker may change."""
+    harness.user("ann")
+    harness.turn()
+    ann = harness.user("ann", NEXT, "10.0.0.2")
+    harness.turn()
+    assert ann.is_connected
+
+
+def test_a_program_that_connects_for_several_users_gets_numbers_for_each(harness: Secured) -> None:
+    harness.user("ann")
+    harness.turn()
+    bob = harness.user("bob", NEXT)
+    harness.turn()
+    assert bob.is_connected
+    for number, address in ((3, "10.0.0.1"), (4, "10.0.0.9")):
+        again = harness.user("bob", f"ID:host-5001-1700000000000-1:{number}", address)
+        harness.turn()
+        assert again.is_connected
+    assert is_refused(harness.user("mallory", "ID:host-5001-1700000000000-1:5", ELSEWHERE))
+
+
+def test_after_a_failover_a_program_is_known_when_it_is_back(harness: Secured) -> None:
+    ann = harness.user("ann")
+    harness.turn()
+    ann.vanish()
+    harness.fail_over()
+    assert is_refused(harness.user("mallory", ID, ELSEWHERE))
+    harness.user("ann", address="10.0.0.7")
+    assert is_refused(harness.user("mallory", NEXT, ELSEWHERE))
+    bob = harness.user("bob", NEXT, "10.0.0.7")
+    harness.turn()
+    assert bob.is_connected
+
+
+@pytest.mark.parametrize("id", ["ID:client:1", "ID:client:2", "worker-1", "ID:a-1-2:3"])
+def test_ids_that_no_program_counts_are_free(harness: Secured, id: str) -> None:
+    harness.user("ann", "ID:client:0")
+    harness.turn()
+    bob = harness.user("bob", id, ELSEWHERE)
+    harness.turn()
+    assert bob.is_connected
+
+
+def test_a_program_is_remembered_as_long_as_an_id_of_it() -> None:
+    ids = ConnectionIds([], limit=4)
+    ids.take(ID, "ann", "10.0.0.1")
+    assert ids.is_refused(NEXT, "bob", ELSEWHERE)
+    for number in range(20):
+        ids.take(f"ID:host-5001-1700000000000-2:{number}", "ann", "10.0.0.1")
+    assert not ids.is_refused(NEXT, "bob", ELSEWHERE)
+    assert len(ids._programs) == 1

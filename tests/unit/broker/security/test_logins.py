@@ -1,0 +1,343 @@
+"""Who gets in, who does not, and what guessing costs whom."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tandemmq.broker.core.access import Credentials, Principal
+from tandemmq.broker.core.commands import ClientError, ErrorKind
+from tandemmq.broker.security import login_throttle, logins, passwords
+from tandemmq.broker.security.login_throttle import LoginThrottle
+from tandemmq.broker.security.logins import Anonymous, Directory, DirectoryError, Logins
+from tandemmq.broker.security.passwords import Hash
+
+Answer = Principal | ClientError
+WRONG = "User name [alice] or password is invalid."
+
+
+def cheap(password: str) -> Hash:
+    """A hash that costs tests nothing."""
+    made = Hash(2, 1, 1, b"s" * 16, bytes(32))
+    return Hash(2, 1, 1, b"s" * 16, made._digest(password.encode()))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "users"
+    path.write_text(f"alice:{cheap('right')}:ops\norders:!:shops:CN=orders\n")
+    return path
+
+
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The passwords that were really tried."""
+    tried: list[str] = []
+    real = Hash.matches
+
+    def matches(self: Hash, password: str) -> bool:
+        tried.append(password)
+        return real(self, password)
+
+    monkeypatch.setattr(Hash, "matches", matches)
+    monkeypatch.setattr(logins, "NOBODY", cheap("nobody's"))
+    return tried
+
+
+@pytest.fixture
+def made(file: Path) -> Iterator[Logins]:
+    access = Logins(users_file=str(file), failed_login_delay_seconds=0, failed_logins_max=3)
+    yield access
+    access.close()
+
+
+async def connect(
+    access: Logins,
+    login: str | None = None,
+    passcode: str | None = None,
+    *,
+    peer: str = "127.0.0.1:1",
+    certificate: str | None = None,
+) -> Answer:
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    access.connect(Credentials(peer, login, passcode, certificate), answered.set_result)
+    return await answered
+
+
+def refusal_text(answer: Answer) -> str:
+    assert isinstance(answer, ClientError), f"{answer} got in"
+    assert (answer.kind, answer.is_fatal) == (ErrorKind.SECURITY, True)
+    return answer.message
+
+
+# ---- a file of users
+
+
+async def test_who_knows_the_password_gets_in_with_its_groups(made: Logins) -> None:
+    assert await connect(made, "alice", "right") == Principal("alice", frozenset({"ops"}))
+
+
+@pytest.mark.parametrize("passcode", ["wrong", "", None, "right ", "x" * 2_000_000])
+async def test_a_wrong_password_is_refused(made: Logins, passcode: str | None) -> None:
+    assert refusal_text(await connect(made, "alice", passcode)) == WRONG
+
+
+async def test_a_name_that_nobody_has_is_refused_in_the_same_words_and_costs_as_much(
+    made: Logins, tries: list[str]
+) -> None:
+    assert refusal_text(await connect(made, "eve", "right")) == WRONG.replace("alice", "eve")
+    assert tries == ["right"]
+
+
+async def test_a_password_is_nothing_without_a_name(made: Logins) -> None:
+    assert refusal_text(await connect(made, None, "right")) == WRONG.replace("alice", "")
+
+
+async def test_a_certificate_gets_in_as_its_user_and_another_one_is_anonymous(made: Logins) -> None:
+    assert await connect(made, certificate="CN=orders") == Principal("orders", frozenset({"shops"}))
+    assert await connect(made, certificate="CN=other") == logins.ANONYMOUS
+    assert refusal_text(await connect(made, certificate="CN=other", peer="10.0.0.1:1")).startswith("User name []")
+
+
+async def test_a_certificate_does_not_make_a_wrong_password_right(made: Logins) -> None:
+    assert refusal_text(await connect(made, "alice", "wrong", certificate="CN=orders")) == WRONG
+    # Whoever has no password cannot come by one.
+    assert refusal_text(await connect(made, "orders", "!")) == WRONG.replace("alice", "orders")
+
+
+async def test_a_right_password_is_tried_once_and_known_at_once_then(made: Logins, tries: list[str]) -> None:
+    await connect(made, "alice", "right")
+    answers: list[Answer] = []
+    made.connect(Credentials("10.0.0.9:5", "alice", "right"), answers.append)
+    assert len(answers) == 1
+    assert tries == ["right"]
+    assert refusal_text(await connect(made, "alice", "wrong")) == WRONG
+
+
+async def test_equal_logins_that_come_together_are_tried_once(made: Logins, tries: list[str]) -> None:
+    answers = await asyncio.gather(*(connect(made, "alice", "right") for _ in range(50)))
+    assert {answer.name for answer in answers if isinstance(answer, Principal)} == {"alice"}
+    assert len(answers) == 50
+    assert tries == ["right"]
+
+
+# ---- without a name
+
+
+@pytest.mark.parametrize(
+    ("anonymous", "here", "there"),
+    [(Anonymous(), True, False), (Anonymous(True, True), True, True), (Anonymous(False, False), False, False)],
+)
+async def test_who_says_no_name_is_served_as_was_said(
+    file: Path, anonymous: Anonymous, here: bool, there: bool
+) -> None:
+    access = Logins(users_file=str(file), anonymous=anonymous)
+    without_users = Logins(anonymous=anonymous)
+    for peer, expected in (("127.0.0.1:1", here), ("[::1]:1", here), ("10.0.0.1:1", there), ("?", there)):
+        assert isinstance(await connect(access, peer=peer), Principal) is expected
+        # Where no users are known any name is nobody's.
+        answer = await connect(without_users, "alice", "x", peer=peer)
+        assert (answer == logins.ANONYMOUS) is expected
+    access.close()
+    without_users.close()
+
+
+# ---- guessing
+
+
+async def test_who_guesses_is_not_listened_to_any_more_and_others_are(made: Logins, tries: list[str]) -> None:
+    for n in range(3):
+        assert refusal_text(await connect(made, "alice", f"guess {n}", peer="10.0.0.1:7")) == WRONG
+    assert refusal_text(await connect(made, "alice", "right", peer="10.0.0.1:8")).startswith(
+        "Too many logins of this name"
+    )
+    assert tries == ["guess 0", "guess 1", "guess 2"]
+    assert isinstance(await connect(made, "alice", "right", peer="10.0.0.2:7"), Principal)
+    # Who was right before is known even there: the office of the one who guesses goes on working.
+    assert isinstance(await connect(made, "alice", "right", peer="10.0.0.1:9"), Principal)
+
+
+async def test_a_refusal_takes_its_time(file: Path) -> None:
+    access = Logins(users_file=str(file), failed_login_delay_seconds=3600)
+    answers: list[Answer] = []
+    access.connect(Credentials("h:1", "alice", "x" * 2_000_000), answers.append)  # known to be wrong at once
+    await asyncio.sleep(0)
+    assert answers == []
+    assert access._throttle._failures
+    access.close()
+
+
+async def test_one_who_guesses_does_not_lock_out_others_of_the_same_address(made: Logins) -> None:
+    for n in range(3):
+        assert refusal_text(await connect(made, "bob", f"guess {n}", peer="127.0.0.1:7")) == WRONG.replace(
+            "alice", "bob"
+        )
+    assert refusal_text(await connect(made, "bob", "guess", peer="127.0.0.1:7")).startswith(
+        "Too many logins of this name"
+    )
+    assert isinstance(await connect(made, "alice", "right", peer="127.0.0.1:8"), Principal)
+
+
+def test_failures_are_forgotten_after_a_minute_and_what_is_remembered_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = LoginThrottle(2)
+    counted.failed("a", "x", 0.0)
+    counted.failed("a", "x", 30.0)
+    assert counted.holds("a", "x", 59.0)
+    assert not counted.holds("a", "y", 59.0)
+    assert not counted.holds("a", "x", 60.0)
+    monkeypatch.setattr(login_throttle, "REMEMBERED_MAX", 5)
+    for n in range(20):
+        counted.failed(f"10.0.0.{n}", "x", 100.0)
+        assert len(counted._failures) <= 5
+
+
+def test_very_many_names_from_one_address_are_stopped_by_the_address() -> None:
+    counted = LoginThrottle(2)
+    for n in range(2 * login_throttle.NAMES_FACTOR):
+        assert not counted.holds("a", f"new {n}", 1.0)
+        counted.failed("a", f"new {n}", 1.0)
+    assert counted.holds("a", "newcomer", 1.0)
+    assert not counted.holds("b", "newcomer", 1.0)
+    assert not counted.holds("a", "newcomer", 61.0)
+
+
+def test_logins_that_are_looked_into_have_a_bound_for_each_name_and_each_address() -> None:
+    counted = LoginThrottle(2)
+    for _ in range(login_throttle.TRIES_OF_NAME_MAX):
+        assert not counted.holds("a", "x", 0.0)
+        counted.begun("a", "x")
+    assert counted.holds("a", "x", 0.0)
+    for n in range(login_throttle.TRIES_MAX - login_throttle.TRIES_OF_NAME_MAX):
+        assert not counted.holds("a", "newcomer", 0.0)
+        counted.begun("a", f"{n}")
+    assert counted.holds("a", "newcomer", 0.0)
+    assert not counted.holds("b", "x", 0.0)
+    for _ in range(login_throttle.TRIES_OF_NAME_MAX):
+        counted.ended("a", "x")
+    for n in range(login_throttle.TRIES_MAX - login_throttle.TRIES_OF_NAME_MAX):
+        counted.ended("a", f"{n}")
+    assert not counted.holds("a", "x", 0.0)
+    assert counted._tries == {}
+
+
+def test_an_ipv6_network_counts_as_one_address() -> None:
+    assert (
+        login_throttle.network("2001:db8:1:2::1")
+        == login_throttle.network("2001:db8:1:2:ffff::9")
+        == "2001:db8:1:2::/64"
+    )
+    assert login_throttle.network("::ffff:10.0.0.1") == login_throttle.network("10.0.0.1")
+    assert login_throttle.network("fe80::1%eth0") == "fe80::/64"
+    assert login_throttle.network("?") == "?"
+
+
+async def test_logins_that_wait_have_a_bound(made: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    monkeypatch.setattr(logins, "WAITING_MAX", 2)
+    monkeypatch.setattr(Hash, "matches", lambda self, password: gate.wait(10) and False)
+    waiting = [asyncio.create_task(connect(made, "alice", f"{n}", peer=f"10.0.0.{n}:1")) for n in range(2)]
+    await asyncio.sleep(0)
+    assert refusal_text(await connect(made, "alice", "3", peer="10.0.0.3:1")) == "Too many logins at once."
+    gate.set()
+    assert {refusal_text(answer) for answer in await asyncio.gather(*waiting)} == {WRONG}
+
+
+def test_a_new_password_costs_what_it_should() -> None:
+    assert (passwords.make("x").ln, passwords.NOBODY.ln) == (14, 14)
+
+
+# ---- what changes
+
+
+async def test_a_changed_file_holds_and_what_was_remembered_is_forgotten(made: Logins, file: Path) -> None:
+    await connect(made, "alice", "right")
+    file.write_text(f"alice:{cheap('newer')}:admins\n")
+    made.look()
+    assert refusal_text(await connect(made, "alice", "right")) == WRONG
+    assert await connect(made, "alice", "newer") == Principal("alice", frozenset({"admins"}))
+
+
+async def test_a_file_that_is_wrong_or_gone_changes_nothing(
+    made: Logins, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text("alice\n")
+    made.look()
+    assert "users stay as they were" in caplog.text
+    assert isinstance(await connect(made, "alice", "right"), Principal)
+    file.unlink()
+    made.look()
+    made.reload()
+    assert isinstance(await connect(made, "alice", "right"), Principal)
+
+
+async def test_what_was_right_before_the_file_changed_is_not_remembered(
+    made: Logins, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    monkeypatch.setattr(Hash, "matches", lambda self, password: gate.wait(10))
+    early = asyncio.create_task(connect(made, "alice", "right"))
+    await asyncio.sleep(0)
+    file.write_text("bob:!:\n")
+    made.look()
+    gate.set()
+    assert isinstance(await early, Principal)
+    assert refusal_text(await connect(made, "alice", "right")) == WRONG
+
+
+# ---- a directory
+
+
+class Remembered:
+    """A directory in memory."""
+
+    def __init__(self) -> None:
+        self.people = {("dora", "d"): Principal("dora", frozenset({"ops"}))}
+        self.is_away = False
+        self.asked = 0
+
+    def find(self, login: str, passcode: str) -> Principal | None:
+        self.asked += 1
+        if self.is_away:
+            raise DirectoryError("ldap://h: no route to host")
+        return self.people.get((login, passcode))
+
+
+async def test_the_directory_is_asked_for_whom_the_file_does_not_know(file: Path) -> None:
+    people = Remembered()
+    directory: Directory = people
+    access = Logins(users_file=str(file), directory=directory, failed_login_delay_seconds=0)
+    assert await connect(access, "dora", "d") == Principal("dora", frozenset({"ops"}))
+    assert await connect(access, "dora", "d") == Principal("dora", frozenset({"ops"}))
+    assert people.asked == 1
+    assert refusal_text(await connect(access, "dora", "x")) == WRONG.replace("alice", "dora")
+    assert refusal_text(await connect(access, "alice", "x")) == WRONG
+    assert people.asked == 2  # alice is the file's
+    access.close()
+
+
+async def test_a_directory_that_is_away_is_nobodys_wrong_password(caplog: pytest.LogCaptureFixture) -> None:
+    people = Remembered()
+    access = Logins(directory=people, failed_login_delay_seconds=0, failed_logins_max=1)
+    people.is_away = True
+    for _ in range(3):
+        assert refusal_text(await connect(access, "dora", "d")) == "Nobody can be logged in now."
+    assert "no route to host" in caplog.text
+    people.is_away = False
+    assert isinstance(await connect(access, "dora", "d"), Principal)
+    access.close()
+
+
+async def test_the_directorys_word_holds_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    people = Remembered()
+    access = Logins(directory=people, failed_login_delay_seconds=0)
+    monkeypatch.setattr(logins, "DIRECTORY_SECONDS", 0.0)
+    await connect(access, "dora", "d")
+    people.people.clear()
+    assert refusal_text(await connect(access, "dora", "d")) == WRONG.replace("alice", "dora")
+    access.close()

@@ -1,0 +1,197 @@
+"""Temporary destinations: only those hear of them who may know their names, once there are rights."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tandemmq.broker.engine.advisories
+from tandemmq.broker.core.access import Credentials, OpenAccess, Operation, Principal
+from tandemmq.broker.core.commands import AckMode, AddDestination, ErrorKind, RemoveDestination
+from tandemmq.broker.core.settings import EngineSettings
+from tandemmq.broker.protocols.openwire import schema
+from tandemmq.broker.protocols.openwire.advisories import Advisories
+from tandemmq.broker.protocols.openwire.codec import message_of
+from tandemmq.broker.security.rights import Grant, Rights
+from tandemmq.store.records.message import Destination, DestinationKind
+from tests.unit.broker.engine.conftest import ORDERS
+from tests.unit.broker.security.test_connection_ids import Secured
+
+EVERYBODY = frozenset({"*"})
+OPERATORS = frozenset({"operators"})
+RIGHTS = Rights(
+    [
+        Grant(DestinationKind.QUEUE, "orders", EVERYBODY, EVERYBODY, EVERYBODY),
+        Grant(DestinationKind.QUEUE, "sales", OPERATORS, OPERATORS, OPERATORS),
+        Grant(DestinationKind.TOPIC, "ActiveMQ.Advisory.>", OPERATORS),
+    ]
+)
+SALES = Destination(DestinationKind.QUEUE, "sales")
+
+
+class Ruled(OpenAccess):
+    """Everybody is who he says, root is an operator, and the rights above hold."""
+
+    has_rights = True
+
+    def connect(self, credentials: Credentials, then: Callable[[Any], None]) -> None:
+        assert credentials.login is not None
+        then(Principal(credentials.login, OPERATORS if credentials.login == "root" else frozenset()))
+
+    def check(self, principal: Principal, operation: Operation, destination: Destination) -> None:
+        RIGHTS.check(principal, operation, destination)
+
+    def is_granted(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        return RIGHTS.is_granted(principal, operation, destination)
+
+
+class Harness(Secured):
+    access = Ruled()
+
+    def come(self, name: str, *topics: str) -> Any:
+        """``name`` connects, and listens to advisories, as Java clients do."""
+        client = self.user(name, f"ID:{name}-{self.clients}")
+        self.turn()
+        for topic in topics or ("TempQueue,ActiveMQ.Advisory.TempTopic",):
+            destination = Destination(DestinationKind.TOPIC, f"ActiveMQ.Advisory.{topic}")
+            client.subscribe(f"a {topic}", destination, AckMode.AUTO)
+        self.turn()
+        return client
+
+    def temporary(self, client: Any, kind: DestinationKind = DestinationKind.TEMP_QUEUE) -> Destination:
+        made = Destination(kind, f"{client.client.connection_id}:{next(numbers)}")
+        client.handle(AddDestination(made))
+        self.turn()
+        return made
+
+
+numbers = itertools.count(1)
+
+
+@pytest.fixture
+def harness() -> Harness:
+    advisor = Advisories("ID:a", lambda: 1, itertools.count(1), broker_id="b", broker_name="b", broker_url="tcp://b:1")
+    return Harness(EngineSettings(), advisor=advisor)
+
+
+def heard(client: Any) -> list[tuple[str, str]]:
+    """The names that it was told of, and whether they began or ended."""
+    found = []
+    for delivered in client.session.delivered:
+        if delivered.message.raw is None:
+            continue
+        told = message_of(delivered.message.raw).data_structure
+        if isinstance(told, schema.DestinationInfo) and told.destination.kind > DestinationKind.TOPIC:
+            is_there = told.operation_type == schema.DestinationOperation.ADD
+            found.append((told.destination.name, "began" if is_there else "ended"))
+    return found
+
+
+@pytest.mark.parametrize("kind", [DestinationKind.TEMP_QUEUE, DestinationKind.TEMP_TOPIC])
+@pytest.mark.parametrize("pattern", [(), ("*",), (">",)])
+def test_its_users_clients_and_operators_hear_of_it(
+    harness: Harness, kind: DestinationKind, pattern: tuple[str]
+) -> None:
+    clients = {name: harness.come(name, *pattern) for name in ("ann", "ann's other", "bob", "root")}
+    clients["ann's other"] = harness.come("ann", *pattern)
+    made = harness.temporary(clients["ann"], kind)
+    clients["ann"].handle(RemoveDestination(made))
+    harness.turn()
+    both = [(made.name, "began"), (made.name, "ended")]
+    assert {name: heard(client) for name, client in clients.items()} == {
+        "ann": both,
+        "ann's other": both,
+        "bob": [],
+        "root": both,
+    }
+
+
+def test_who_comes_later_hears_the_same(harness: Harness) -> None:
+    made = harness.temporary(harness.come("ann"))
+    assert heard(harness.come("ann")) == [(made.name, "began")]
+    assert heard(harness.come("bob")) == []
+    assert heard(harness.come("bob", ">")) == []
+    assert heard(harness.come("root", ">")) == [(made.name, "began")]
+
+
+def test_who_is_given_its_name_hears_of_it_first_and_of_its_end(harness: Harness) -> None:
+    """Java clients send to no temporary destination of which they have not heard."""
+    bob, eve, ann = harness.come("bob"), harness.come("eve"), harness.come("ann")
+    bob.subscribe("s", ORDERS, AckMode.AUTO)
+    made = harness.temporary(ann)
+    for _ in range(2):
+        ann.send("question", ORDERS, reply_to=made)
+    harness.turn()
+    assert [message.destination for message in (each.message for each in bob.session.delivered)] == [
+        Destination(DestinationKind.TOPIC, "ActiveMQ.Advisory.TempQueue"),
+        ORDERS,
+        ORDERS,
+    ]
+    bob.send("answer", made, persistent=False)
+    assert bob.errors == []
+    ann.vanish()
+    harness.turn()
+    assert heard(bob) == [(made.name, "began"), (made.name, "ended")]
+    assert heard(eve) == []
+
+
+def test_what_is_remembered_of_that_is_bounded_and_ends(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tandemmq.broker.engine.advisories, "TOLD_MAX", 2)
+    bob, ann = harness.come("bob"), harness.come("ann")
+    bob.subscribe("s", ORDERS, AckMode.AUTO)
+    for _ in range(4):
+        ann.send("question", ORDERS, reply_to=harness.temporary(ann))
+        harness.turn()
+    advising = harness.engine._advising
+    assert [len(each) for each in advising._told.values()] == [2]
+    assert sum(map(len, advising._knowing.values())) == 2
+    bob.vanish()
+    ann.vanish()
+    assert (advising._told, advising._knowing, advising._owners, advising._by_outlet) == ({}, {}, {}, {})
+
+
+def test_everybody_hears_of_all_where_there_are_no_rights(harness: Harness) -> None:
+    harness.access = OpenAccess(is_everywhere=True)
+    harness.fail_over()
+    bob, ann = harness.come("bob"), harness.come("ann")
+    made = harness.temporary(ann)
+    assert heard(bob) == [(made.name, "began")]
+
+
+@pytest.mark.parametrize(
+    ("topic", "who_may"),
+    [
+        ("Connection", {"root"}),
+        ("Consumer.Queue.orders", {"root", "eve"}),
+        ("Producer.Queue.orders", {"root", "eve"}),
+        ("Consumer.Queue.sales", {"root"}),
+        ("Producer.Topic.orders", {"root"}),
+        ("Consumer.Queue.ID:ann-1:1", {"root"}),
+        ("FULL.orders", {"root"}),
+        ("NoConsumer.Queue.orders", {"root"}),
+        ("Queue", {"root", "eve"}),
+        ("TempTopic", {"root", "eve"}),
+    ],
+)
+def test_what_names_connections_has_readers_of_its_own(harness: Harness, topic: str, who_may: set[str]) -> None:
+    for name in ("root", "eve"):
+        client = harness.come(name, topic)
+        kinds = [error.kind for error in client.session.errors]
+        assert kinds == ([] if name in who_may else [ErrorKind.SECURITY]), name
+
+
+def test_a_pattern_comes_to_no_more(harness: Harness) -> None:
+    """Neither now nor when it begins, where it is told what there is."""
+    eve, root = harness.come("eve", ">"), harness.come("root", ">")
+    ann = harness.come("ann")
+    root.subscribe("s", SALES)
+    ann.subscribe("s", ORDERS)
+    late = harness.come("eve", ">")
+    told = [{each.message.destination.name for each in client.session.delivered} for client in (eve, root, late)]
+    prefix = "ActiveMQ.Advisory."
+    assert told[0] == {f"{prefix}{name}" for name in ("Consumer.Queue.orders", "Queue", "MasterBroker")}
+    assert told[1] >= told[0] | {f"{prefix}Connection", f"{prefix}Consumer.Queue.sales"}
+    assert told[2] == told[0]

@@ -1,0 +1,138 @@
+"""`tandemmq doctor replication`: settings that lead where they should, and those that do not."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.broker.replication.directory import Entry
+from tandemmq.broker.replication.zookeeper import ZooKeeperDirectory, ZooKeeperPlace
+from tandemmq.cli import main
+from tandemmq.cli.doctor import set_checks
+from tests.support.acceptance.broker_process import wait_until
+from tests.support.services.zookeeper import ZooKeeperServer, zookeeper
+
+
+def doctor(path: Path, **table: object) -> tuple[int, dict[str, tuple[str, str]]]:
+    """The exit code, and verdict and sentence of each check."""
+    values = {"hostname": "127.0.0.1", "bind": "127.0.0.1:0", "security_token": "secret", "zk_address": "127.0.0.1:9"}
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in (values | table).items())
+    (path / "node.toml").write_text(
+        f'[broker]\nname = "orders"\n[store]\ndirectory = "{path}/data"\n[replication]\n{lines}'
+    )
+    result = CliRunner().invoke(main, ["doctor", "replication", "--config", str(path / "node.toml"), "--json"])
+    checks: list[dict[str, Any]] = json.loads(result.stdout)["checks"]
+    return result.exit_code, {check["name"]: (check["verdict"], check["sentence"]) for check in checks}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(set_checks, "ZOOKEEPER_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(set_checks, "CONNECT_SECONDS_MAX", 0.5)
+
+
+@pytest.fixture(scope="module")
+def server(require_service: Callable[[object, str], None]) -> Iterator[ZooKeeperServer]:
+    with zookeeper(require_service) as running:
+        yield running
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_zookeeper_that_is_not_there_fails(tmp_path: Path) -> None:
+    code, found = doctor(tmp_path)
+    assert code == 1
+    assert found["zk_address"][0] == "fail"
+    assert "no server answered" in found["zk_address"][1]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_others_are_told_has_to_lead_back_here(tmp_path: Path) -> None:
+    assert doctor(tmp_path)[1]["hostname"][0] == "warn", "loopback is reached by nobody else"
+    _, found = doctor(tmp_path, hostname="nowhere.invalid")
+    assert found["hostname"][0] == "fail"
+    assert "cannot be resolved" in found["hostname"][1]
+    _, found = doctor(tmp_path, hostname="127.0.0.2")
+    assert found["hostname"][0] == "fail"
+    assert "does not lead back here" in found["hostname"][1]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_name_that_leads_to_somebody_else_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as stranger:
+        _, found = doctor(tmp_path, hostname="127.0.0.2", bind=f"127.0.0.1:{stranger.getsockname()[1]}")
+    assert found["hostname"][0] == "fail"
+    assert "leads to somebody else" in found["hostname"][1]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_address_that_cannot_be_had_is_told(tmp_path: Path) -> None:
+    _, found = doctor(tmp_path, bind="192.0.2.1:1")
+    assert found["bind"] == ("fail", "192.0.2.1:1 is no address of this host")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        _, found = doctor(tmp_path, bind=f"127.0.0.1:{other.getsockname()[1]}")
+    assert found["bind"][0] == "warn"
+    assert "is in use" in found["bind"][1]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_was_chosen_and_is_weak_is_told(tmp_path: Path) -> None:
+    _, found = doctor(tmp_path, security_token="", replicas=2, sync="quorum_mem")
+    assert [found[name][0] for name in ("security_token", "replicas", "sync", "clocks")] == [
+        "warn",
+        "warn",
+        "warn",
+        "ok",
+    ]
+    _, found = doctor(tmp_path, replicas=4, sync="local_disk")
+    assert "no more than 3 would" in found["replicas"][1]
+    assert "lost with the master" in found["sync"][1]
+    assert doctor(tmp_path)[1]["replicas"][0] == "ok"
+
+
+def test_settings_without_a_set_are_a_wrong_argument(tmp_path: Path) -> None:
+    (tmp_path / "single.toml").write_text("")
+    result = CliRunner().invoke(main, ["doctor", "replication", "--config", str(tmp_path / "single.toml")])
+    assert result.exit_code == 2
+    assert "[replication]" in result.stderr
+
+
+@pytest.mark.service
+def test_a_zookeeper_that_grants_longer_sessions_is_told(server: ZooKeeperServer, tmp_path: Path) -> None:
+    _, found = doctor(tmp_path, zk_address=server.hosts, zk_session_timeout="150ms")
+    assert found["zk_address"][0] == "warn"
+    assert "0.2 s where zk_session_timeout asks for 0.15 s" in found["zk_address"][1]
+    code, found = doctor(tmp_path, zk_address=server.hosts)
+    assert code == 0
+    assert found["zk_address"][0] == "ok"
+    assert found["members"] == ("ok", "none has an entry in ZooKeeper yet")
+
+
+@pytest.mark.service
+def test_members_that_cannot_be_reached_are_named(server: ZooKeeperServer, tmp_path: Path) -> None:
+    place = ZooKeeperPlace(server.hosts, "/default", "orders", 2.0)
+    directory = ZooKeeperDirectory(place)
+    directory.start(lambda: None)
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as there:
+            publish(directory, "n2", there.getsockname()[1])
+            wait_until(
+                lambda: doctor(tmp_path, zk_address=server.hosts)[1]["members"][1].endswith("reached: n2"), "n2 is seen"
+            )
+            _, found = doctor(tmp_path, zk_address=server.hosts, node="n2", bind=f"127.0.0.1:{free_port()}")
+            assert found["members"][0] == "fail"
+            assert "another node is called n2" in found["members"][1]
+        publish(directory, "n2", free_port())
+        wait_until(lambda: doctor(tmp_path, zk_address=server.hosts)[1]["members"][0] == "fail", "n2 is gone")
+    finally:
+        directory.end()
+
+
+def publish(directory: ZooKeeperDirectory, node: str, port: int) -> None:
+    directory.publish(Entry("ab" * 16, node, f"127.0.0.1:{port}", 1, None, False, "1", False, 0, None, ()))

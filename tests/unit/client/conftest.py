@@ -1,0 +1,24 @@
+"""Brokers for the client to meet: real ones, in processes of their own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tandemmq.bench.peers.server import Server
+from tandemmq.bench.peers.tandemmq import TandemMQ
+from tests.support.services.pairs import pair_in
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One broker for all tests that leave it running; each test uses queues of its own."""
+    with TandemMQ(tmp_path_factory.mktemp("broker")) as server:
+        yield server
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
+    """A master and its standby over one directory."""
+    with pair_in(tmp_path) as both:
+        yield both

@@ -1,0 +1,190 @@
+"""`tandemmq send` and `tandemmq receive` as a person types them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tandemmq.bench.peers.ports import free_port
+from tandemmq.bench.peers.server import HOST, Server
+
+COMMAND = [sys.executable, "-m", "tandemmq"]
+
+
+def run(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], input=input, capture_output=True, text=True, timeout=60)
+
+
+def url(*servers: Server) -> str:
+    return f"failover:({','.join(f'stomp://{HOST}:{server.port}' for server in servers)})?maxReconnectDelay=50"
+
+
+def test_numbered_bodies_are_sent_and_printed_in_order(broker: Server) -> None:
+    sent = run("send", "cli.numbered", "hello", "--count", "3", "--rate", "50", "--url", url(broker))
+    received = run("receive", "/queue/cli.numbered", "--count", "3", "--url", url(broker))
+
+    assert sent.returncode == 0, sent.stderr
+    assert "3 sent and confirmed" in sent.stderr
+    assert received.returncode == 0, received.stderr
+    assert received.stdout == "hello 1\nhello 2\nhello 3\n"
+
+
+def test_lines_of_stdin_become_messages_with_headers(broker: Server) -> None:
+    sent = run(
+        "send",
+        "queue://cli.lines",
+        "--header",
+        "colour: red",
+        "--priority",
+        "7",
+        "--json",
+        "--url",
+        url(broker),
+        input="a\nb",
+    )
+    received = run("receive", "cli.lines", "--count", "2", "--json", "--url", url(broker))
+
+    assert json.loads(sent.stdout)["sent"] == 2
+    messages = [json.loads(line) for line in received.stdout.splitlines()]
+    assert [message["body"] for message in messages] == ["a", "b"]
+    assert {(message["headers"]["colour"], message["headers"]["priority"]) for message in messages} == {("red", "7")}
+
+
+def test_looking_without_acknowledging_leaves_the_message(broker: Server) -> None:
+    run("send", "cli.look", "still here", "--url", url(broker))
+
+    looked = run("receive", "cli.look", "--count", "1", "--no-ack", "--url", url(broker))
+    taken = run("receive", "cli.look", "--count", "1", "--url", url(broker))
+
+    assert looked.stdout == taken.stdout == "still here\n"
+
+
+def test_no_message_in_time_is_a_failure_only_if_some_were_asked_for(broker: Server) -> None:
+    assert run("receive", "cli.none", "--timeout", "0.2", "--url", url(broker)).returncode == 0
+    assert run("receive", "cli.none", "--timeout", "0.2", "--count", "1", "--url", url(broker)).returncode == 1
+
+
+@pytest.mark.parametrize("command", [("send", "a", "x"), ("receive", "a")])
+def test_no_broker_is_exit_code_3(command: tuple[str, ...]) -> None:
+    ended = run(*command, "--url", f"stomp://{HOST}:{free_port()}")
+
+    assert ended.returncode == 3
+    assert "no broker reachable" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("send", "a", "x", "--url", "failover:()"),
+        ("send", "a", "x", "--header", "novalue"),
+        ("send", "a", "x", "--file", "-"),
+        ("send", "a", "--file", "-", "--count", "2"),
+        ("send", "a", "x", "--header", "receipt:1"),
+        ("send", "a", "x", "--url", "stomp+ssl://127.0.0.1:61614"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments, input="").returncode == 2
+
+
+def test_control_c_ends_receive_cleanly(broker: Server) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "receive", "cli.endless", "--url", url(broker)], stderr=subprocess.PIPE, text=True
+    ) as receiver:
+        assert receiver.stderr is not None
+        assert "connected" in receiver.stderr.readline()
+        receiver.send_signal(signal.SIGINT)
+        rest = receiver.stderr.read()
+
+    assert receiver.returncode == 0
+    assert "Traceback" not in rest
+
+
+def test_control_c_ends_send_and_says_how_far_it_came(broker: Server) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "send", "cli.interrupted", "--url", url(broker)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as sender:
+        assert sender.stdin is not None
+        assert sender.stderr is not None
+        sender.stdin.write("one\ntwo\n")
+        sender.stdin.flush()
+        assert "connected" in sender.stderr.readline()
+        received = run("receive", "cli.interrupted", "--count", "2", "--url", url(broker))
+        sender.send_signal(signal.SIGINT)
+        rest = sender.stderr.read()
+
+    assert received.stdout == "one\ntwo\n", "a line is sent when it is whole, not when the input ends"
+    assert "interrupted: 2 sent, 0 without a receipt" in rest
+    assert "Traceback" not in rest
+
+
+@pytest.mark.thorough
+def test_a_silent_input_does_not_stop_the_heart_beats(broker: Server) -> None:
+    fast = f"{url(broker)}&nested.wireFormat.maxInactivityDuration=600"
+    with subprocess.Popen(
+        [*COMMAND, "send", "cli.silent", "--url", fast], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as sender:
+        assert sender.stdin is not None
+        time.sleep(3)  # five intervals; the broker hangs up after two
+        output = sender.communicate("late\n", timeout=60)[1]
+
+    assert sender.returncode == 0, output
+    assert "lost" not in output
+
+
+def test_both_commands_go_on_when_the_master_is_killed(pair: tuple[Server, Server]) -> None:
+    master, standby = pair
+    both = url(master, standby)
+    first, second = ([f"n {number}" for number in half] for half in (range(200), range(200, 400)))
+    with (
+        subprocess.Popen(
+            [*COMMAND, "send", "cli.failover", "--url", both], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as sender,
+        subprocess.Popen(
+            [*COMMAND, "receive", "cli.failover", "--url", both], stdout=subprocess.PIPE, text=True
+        ) as receiver,
+    ):
+        assert sender.stdin is not None
+        sender.stdin.write("".join(f"{line}\n" for line in first))
+        sender.stdin.flush()
+        await_lines(receiver, first)
+        os.kill(master.pid, signal.SIGKILL)
+        output = sender.communicate("".join(f"{line}\n" for line in second), timeout=60)[1]
+        await_lines(receiver, second)
+        receiver.send_signal(signal.SIGINT)
+
+    assert sender.returncode == 0, output
+    assert f"connection to stomp://{HOST}:{master.port} lost" in output
+    assert f"reconnected to stomp://{HOST}:{standby.port}" in output
+
+
+def await_lines(receiver: subprocess.Popen[str], lines: list[str]) -> None:
+    """Until each was printed, in whichever order, some perhaps twice."""
+    assert receiver.stdout is not None
+    missing = set(lines)
+    while missing:
+        line = receiver.stdout.readline()
+        assert line, f"it ended before it printed {sorted(missing)}"
+        missing.discard(line.rstrip("\n"))
+
+
+def test_a_message_with_a_number_of_its_own_is_stored_once(broker: Server) -> None:
+    number = ("--header", "tandemmq-send-id:report:20260731")
+    for _ in range(2):
+        sent = run("send", "cli.once", "daily report", *number, "--url", url(broker))
+        assert sent.returncode == 0, sent.stderr
+
+    received = run("receive", "cli.once", "--timeout", "0.5", "--url", url(broker))
+    refused = run("send", "cli.once", "many", "--count", "2", *number, "--url", url(broker))
+
+    assert received.stdout == "daily report\n"
+    assert refused.returncode == 2
+    assert "the number of one message" in refused.stderr

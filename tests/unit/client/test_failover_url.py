@@ -1,0 +1,206 @@
+"""URLs of a pair of brokers."""
+
+import itertools
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandemmq.client.failover_url import OPTIONS, Address, FailoverUrl, Fate, UrlError
+
+DOCS = Path(__file__).parents[3] / "docs" / "clients.md"
+
+hosts = st.from_regex(r"[a-z][a-z0-9]{0,8}(\.[a-z]{2,3})?", fullmatch=True) | st.just("127.0.0.1") | st.just("::1")
+addresses = st.builds(Address, hosts, st.integers(1, 65535))
+urls = st.builds(
+    FailoverUrl,
+    st.lists(addresses, min_size=1, max_size=4, unique=True).map(tuple),
+    initial_reconnect_delay_ms=st.integers(0, 10_000),
+    max_reconnect_delay_ms=st.integers(0, 100_000),
+    use_exponential_back_off=st.booleans(),
+    back_off_multiplier=st.floats(1, 10),
+    max_reconnect_attempts=st.integers(-1, 50),
+    startup_max_reconnect_attempts=st.integers(-1, 50),
+    randomize=st.booleans(),
+    timeout_ms=st.integers(-1, 10_000),
+    warn_after_reconnect_attempts=st.integers(-1, 20),
+    connect_timeout_ms=st.integers(1, 60_000),
+    heart_beat_ms=st.integers(0, 60_000),
+)
+
+
+@settings(deadline=None)  # a machine may be busy
+@given(urls)
+def test_a_url_reads_back_as_it_was_written(url: FailoverUrl) -> None:
+    assert FailoverUrl.parse(str(url)) == url
+
+
+@settings(deadline=None)  # a machine may be busy
+@given(st.text(max_size=60))
+def test_any_text_is_a_url_or_a_url_error(text: str) -> None:
+    for candidate in (text, f"failover:({text})", f"failover:(stomp://a:1)?{text}", f"stomp://{text}"):
+        try:
+            FailoverUrl.parse(candidate)
+        except UrlError:
+            pass
+
+
+@settings(deadline=None)  # a machine may be busy
+@given(urls, st.booleans())
+def test_pauses_never_pass_their_limit_and_end_with_the_rounds(url: FailoverUrl, is_first: bool) -> None:
+    pauses = list(itertools.islice(url.pauses_seconds(is_first=is_first), 60))
+
+    rounds = url.max_reconnect_attempts
+    if is_first and url.startup_max_reconnect_attempts != -1:
+        rounds = url.startup_max_reconnect_attempts
+    if is_first:
+        rounds = max(rounds, 1) if rounds != -1 else -1
+        assert pauses[0] == 0
+    assert all(0 <= pause * 1000 <= url.max_reconnect_delay_ms + 1e-6 for pause in pauses)
+    assert len(pauses) == (60 if rounds == -1 else rounds)
+
+
+@settings(deadline=None)  # a machine may be busy
+@given(urls, st.integers())
+def test_each_address_is_tried_once_a_round_and_the_one_that_was_lost_last(url: FailoverUrl, seed: int) -> None:
+    order = url.order(url.addresses[0], random.Random(seed))
+
+    assert sorted(order) == sorted(url.addresses)
+    assert order[-1] == url.addresses[0]
+    if not url.randomize:
+        assert url.order(None, random.Random(seed)) == list(url.addresses)
+
+
+def test_a_plain_url_is_one_address_tried_once() -> None:
+    url = FailoverUrl.parse("stomp://broker.example:61613")
+
+    assert url.addresses == (Address("broker.example", 61613),)
+    assert list(url.pauses_seconds(is_first=True)) == [0.0]
+    assert list(url.pauses_seconds(is_first=False)) == []
+
+
+def test_failover_urls_are_understood_as_activemq_writes_them() -> None:
+    expected = (Address("a", 61613), Address("b", 61713))
+
+    assert FailoverUrl.parse("failover:(stomp://a:61613,stomp://b:61713)").addresses == expected
+    assert FailoverUrl.parse("failover://(stomp://a,tcp://b:61713)").addresses == expected
+    assert FailoverUrl.parse("failover:stomp://a:61613,stomp://b:61713").addresses == expected
+
+
+def test_options_mean_what_activemq_says() -> None:
+    url = FailoverUrl.parse(
+        "failover:(stomp://a:1)?initialReconnectDelay=100&maxReconnectDelay=350&backOffMultiplier=2.0"
+        "&maxReconnectAttempts=4&startupMaxReconnectAttempts=2&randomize=false&timeout=3000"
+        "&nested.wireFormat.maxInactivityDuration=500"
+    )
+
+    assert list(url.pauses_seconds(is_first=False)) == [0.1, 0.2, 0.35, 0.35]
+    assert list(url.pauses_seconds(is_first=True)) == [0.0, 0.1]
+    assert not url.randomize
+    assert url.timeout_ms == 3000
+    assert url.heart_beat_ms == 500
+    even = FailoverUrl.parse("failover:(stomp://a:1)?useExponentialBackOff=FALSE&maxReconnectAttempts=2")
+    assert list(even.pauses_seconds(is_first=False)) == [0.01, 0.01]
+    older = FailoverUrl.parse("failover:(stomp://a:1)?reconnectDelayExponent=3&maxReconnectAttempts=2")
+    assert list(older.pauses_seconds(is_first=False)) == [0.01, 0.03]
+
+
+def test_defaults_are_activemqs() -> None:
+    """FailoverTransport.java of 5.17."""
+    url = FailoverUrl.parse("failover:(stomp://a:1)")
+
+    assert (url.initial_reconnect_delay_ms, url.max_reconnect_delay_ms, url.back_off_multiplier) == (10, 30_000, 2.0)
+    assert url.use_exponential_back_off
+    assert url.randomize
+    assert (url.max_reconnect_attempts, url.startup_max_reconnect_attempts, url.timeout_ms) == (-1, -1, -1)
+    assert url.warn_after_reconnect_attempts == 10
+
+
+# What FailoverTransport can be told by a URL (its setters), and what else people write into one.
+ACTIVEMQ_OPTIONS = (
+    "initialReconnectDelay",
+    "maxReconnectDelay",
+    "reconnectDelay",
+    "reconnectDelayExponent",
+    "backOffMultiplier",
+    "useExponentialBackOff",
+    "maxReconnectAttempts",
+    "startupMaxReconnectAttempts",
+    "timeout",
+    "randomize",
+    "backup",
+    "backupPoolSize",
+    "trackMessages",
+    "trackTransactionProducers",
+    "maxCacheSize",
+    "priorityBackup",
+    "priorityURIs",
+    "updateURIsSupported",
+    "updateURIsURL",
+    "rebalanceUpdateURIs",
+    "reconnectSupported",
+    "warnAfterReconnectAttempts",
+    "connectionInterruptProcessingTimeout",
+    "nested.tcpNoDelay",
+    "nested.keepAlive",
+    "nested.wireFormat.maxInactivityDuration",
+    "nested.connectionTimeout",
+)
+
+
+@pytest.mark.parametrize("name", ACTIVEMQ_OPTIONS)
+def test_every_option_of_activemq_is_done_or_ignored_or_refused_with_its_reason(name: str) -> None:
+    option = OPTIONS[name]
+    text = f"failover:(stomp://a:1)?{name}=nonsense"
+    if option.fate is Fate.REFUSED:
+        with pytest.raises(UrlError, match=re.escape(option.meaning)):
+            FailoverUrl.parse(text)
+    elif option.fate is Fate.IGNORED:
+        assert FailoverUrl.parse(text).remarks == (f"{name} does nothing here: {option.meaning}",)
+    else:
+        with pytest.raises(UrlError, match="expected"):
+            FailoverUrl.parse(text)
+        assert option.meaning
+
+
+def test_the_table_of_the_docs_is_the_table_of_the_code() -> None:
+    rows = {
+        name: (fate, meaning)
+        for name, fate, meaning in re.findall(r"^\| `([^`]+)` \| (\w+) \| (.+?) \|$", DOCS.read_text(), re.MULTILINE)
+    }
+
+    assert rows == {name: (option.fate.value, option.meaning) for name, option in OPTIONS.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("failover:()", "at least one address"),
+        ("failover:(stomp://a:1", "expected failover:"),
+        ("failover:(stomp://a:1)x=1", "expected failover:"),
+        ("failover:(stomp://a:1)?maxReconnectAttempt=1", "'maxReconnectAttempt' is unknown"),
+        ("failover:(stomp://a:1)?randomize=maybe", "true or false"),
+        ("failover:(stomp://a:1)?initialReconnectDelay=-5", "milliseconds"),
+        ("failover:(stomp://a:1)?maxReconnectAttempts=few", "-1 for no limit"),
+        ("http://a:1", "expected stomp://host:port"),
+        ("stomp://", "expected stomp://host:port"),
+        ("stomp://a:99999", "[Pp]ort"),
+        ("stomp://a:0", "port 0"),
+        ("stomp://me:secret@a:1", "nothing but host and port"),
+        ("", "expected stomp://host:port"),
+        ("stomp+ssl://a:1", r"TLS \(stomp\+ssl\) is not there yet"),
+        ("failover:(ssl://a:1)", "TLS"),
+        ("failover:(stomp://a:1?soTimeout=1)", "nested"),
+        ("failover:(stomp://a:1)?updateURIsURL=file:/x", "refused: addresses are not read"),
+        ("failover:(stomp://a:1)?nested.soTimeout=5", "refused: only the nested options"),
+        ("failover:(stomp://a:1)?jms.prefetchPolicy.all=1", "refused: an option of ActiveMQ's Java client"),
+        ("failover:(stomp://a:1)?nested.connectionTimeout=0", "at least 1"),
+        ("failover:(stomp://a:1)?initialReconnectDelay=99999999999999999999", "milliseconds"),
+    ],
+)
+def test_a_bad_url_is_refused_with_what_was_expected(text: str, expected: str) -> None:
+    with pytest.raises(UrlError, match=expected):
+        FailoverUrl.parse(text)

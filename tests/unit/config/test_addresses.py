@@ -1,0 +1,138 @@
+"""HOST:PORT, and connectors' URIs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tandemmq.config.addresses import OPENWIRE, STOMP, Address, ConnectorOptions, address, admin, connector
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:61613", Address("127.0.0.1", 61613)),
+        ("broker-a.example:0", Address("broker-a.example", 0)),
+        ("[::1]:61613", Address("::1", 61613)),
+    ],
+)
+def test_an_address_is_read_and_written(text: str, expected: Address) -> None:
+    assert address(text) == expected
+    assert str(expected) == text
+
+
+@pytest.mark.parametrize("text", ["", "61613", ":61613", "h:", "h:x", "h:65536", "h:-1", "::1:61613", "u@h:1", "h h:1"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        address(text)
+
+
+def test_a_connector_without_options_has_the_defaults() -> None:
+    made = connector("stomp://127.0.0.1:61613")
+    assert (made.scheme, made.address, made.options) == ("stomp", Address("127.0.0.1", 61613), ConnectorOptions())
+    assert made.options.max_frame_size == 100 * 1024 * 1024
+
+
+def test_every_option_of_a_connector_is_read() -> None:
+    uri = (
+        "stomp://h:1?wireFormat.maxFrameSize=1mb&wireFormat.maxDataLength=4096&transport.hbGracePeriodMultiplier=1.5"
+        "&transport.defaultHeartBeat=10000,5000&transport.connectAttemptTimeout=5s&maximumConnections=7"
+    )
+    assert connector(uri).options == ConnectorOptions(1 << 20, 4096, 1.5, (10_000, 5_000), 5_000, 7)
+
+
+def test_every_option_of_an_openwire_connector_is_read() -> None:
+    uri = (
+        "nio://h:1?wireFormat.maxInactivityDuration=5s&wireFormat.maxInactivityDurationInitalDelay=7"
+        "&updateClusterClients=false&rebalanceClusterClients=false&allowLinkStealing=true&wireFormat.maxFrameSize=1kb"
+        "&transport.tcpNoDelay=true&wireFormat.tightEncodingEnabled=false"
+    )
+    assert connector(uri).options == ConnectorOptions(
+        max_frame_size=1024,
+        max_inactivity_duration=5_000,
+        max_inactivity_duration_initial_delay=7,
+        update_cluster_clients=False,
+        allow_link_stealing=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "options"),
+    [
+        ("", ConnectorOptions()),
+        ("needClientAuth=true", ConnectorOptions(client_auth="need")),
+        ("transport.needClientAuth=false", ConnectorOptions(client_auth="none")),
+        ("wantClientAuth=true", ConnectorOptions(client_auth="want")),
+        ("wantClientAuth=true&needClientAuth=true", ConnectorOptions(client_auth="need")),
+        ("needClientAuth=true&wantClientAuth=true", ConnectorOptions(client_auth="need")),
+        ("transport.enabledProtocols=TLSv1.3", ConnectorOptions(minimum_version="TLSv1.3")),
+        ("transport.enabledProtocols=TLSv1.3,TLSv1.2", ConnectorOptions(minimum_version="TLSv1.2")),
+        ("tls.certificate=/a&tls.key=b&tls.ca=c", ConnectorOptions(certificate="/a", key="b", ca="c")),
+    ],
+)
+def test_options_of_tls_are_read(query: str, options: ConnectorOptions) -> None:
+    assert connector(f"ssl://h:1?{query}").options == options
+
+
+@pytest.mark.parametrize(
+    ("scheme", "protocol", "is_tls"),
+    [
+        ("stomp", STOMP, False),
+        ("stomp+nio", STOMP, False),
+        ("stomp+ssl", STOMP, True),
+        ("stomp+nio+ssl", STOMP, True),
+        ("openwire", OPENWIRE, False),
+        ("tcp", OPENWIRE, False),
+        ("nio", OPENWIRE, False),
+        ("ssl", OPENWIRE, True),
+        ("openwire+ssl", OPENWIRE, True),
+        ("nio+ssl", OPENWIRE, True),
+    ],
+)
+def test_activemqs_schemes_say_what_is_spoken(scheme: str, protocol: str, is_tls: bool) -> None:
+    made = connector(f"{scheme}://h:1")
+    assert (made.scheme, made.protocol, made.is_tls) == (scheme, protocol, is_tls)
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("auto+ssl://h:61616", r"auto\+ssl comes with a later release"),
+        ("openwire://h", "openwire://HOST:PORT"),
+        ("mqtt://h:1883", "mqtt comes with a later release"),
+        ("ws://h:61614", "ws comes with a later release"),
+        ("stomp://h:1?needClientAuth=true", "needClientAuth is one of TLS alone"),
+        ("stomp://h:1?wireFormat.maxInactivityDuration=1", "maxInactivityDuration is one of openwire alone"),
+        ("tcp://h:1?wireFormat.maxDataLength=1", "maxDataLength is one of stomp alone"),
+        ("tcp://h:1?wireFormat.cacheEnabled=true", "wireFormat.cacheEnabled=false, which alone holds here: messages"),
+        ("ssl://h:1?needClientAuth=yes", "true or false"),
+        ("ssl://h:1?transport.enabledProtocols=SSLv3,TLSv1.3", "some of TLSv1.2, TLSv1.3"),
+        ("ssl://h:1?transport.enabledProtocols=TLSv1.2", "the newest is never left out"),
+        ("ssl://h:1?tls.certificate=", "for the option tls.certificate a path"),
+        ("http://h:1", "a connector of this release"),
+        ("127.0.0.1:61613", "a connector of this release"),
+        ("stomp://[::1", "a URI"),
+        ("stomp://h", "stomp://HOST:PORT"),
+        ("stomp://h:1/path", "nothing but options"),
+        ("stomp://h:1?wireFormat.maxFramesize=1", "did you mean wireFormat.maxFrameSize"),
+        ("stomp://h:1?xyz=1", "options that exist"),
+        ("stomp://h:1?wireFormat.maxFrameSize=big", "for the option wireFormat.maxFrameSize a size"),
+        ("stomp://h:1?wireFormat.maxFrameSize=0", "more than 0"),
+        ("stomp://h:1?transport.hbGracePeriodMultiplier=0.5", "at least 1"),
+        ("stomp://h:1?transport.hbGracePeriodMultiplier=inf", "at least 1"),
+        ("stomp://h:1?transport.defaultHeartBeat=1", "two times in ms"),
+    ],
+)
+def test_what_is_no_connector_is_refused_in_words(uri: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        connector(uri)
+
+
+def test_the_admin_server_has_an_address_or_is_off() -> None:
+    assert admin("http://127.0.0.1:8161") == Address("127.0.0.1", 8161)
+    assert admin("off") is None
+
+
+@pytest.mark.parametrize("uri", ["https://h:1", "h:1", "http://h", "http://h:1/x", ""])
+def test_what_is_no_admin_address_is_refused(uri: str) -> None:
+    with pytest.raises(ValueError, match="http://127"):
+        admin(uri)

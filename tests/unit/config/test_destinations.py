@@ -1,0 +1,260 @@
+"""[[destinations]]: each attribute of ActiveMQ's policyEntry is a setting that holds, or is refused with the reason."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tandemmq.config.destinations import DestinationSettings
+from tandemmq.config.errors import RefusedSetting, SettingsError, UnknownSetting
+from tandemmq.config.kahadb_property import Outcome, Property
+from tandemmq.config.load import load
+from tandemmq.config.policy_entries import ALL, DEAD_LETTER, PENDING_LIMIT, POLICY_ENTRY, REDELIVERY, SLOW_CONSUMER
+from tandemmq.config.section import section_of
+from tandemmq.config.settings import Settings
+from tandemmq.config.show import as_json, show
+from tests.support.config.tables import policy_tables
+from tests.support.tree import ROOT
+
+LIBRARIES = Path("/usr/share/activemq/lib")
+
+Read = Callable[[str], Settings]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    def write_and_read(text: str) -> Settings:
+        (tmp_path / "tandemmq.toml").write_text(text)
+        return load(str(tmp_path / "tandemmq.toml"), {})
+
+    return write_and_read
+
+
+def entry(found: Property, value: object) -> str:
+    *inner, name = found.key.split(".")[1:]
+    shown = str(value).lower() if isinstance(value, bool) else repr(value)
+    table = f"\n[destinations.{inner[0]}]" if inner else ""
+    return f"[[destinations]]\nqueue = '>'{table}\n{name} = {shown}"
+
+
+# ---- the table
+
+
+@pytest.mark.parametrize("found", ALL, ids=lambda found: f"{found.key}-{found.outcome.value}")
+def test_every_attribute_becomes_what_the_table_says(read: Read, found: Property) -> None:
+    *inner, name = (found.target or found.key).split(".")[1:]
+    model = DestinationSettings if not inner else section_of(DestinationSettings.model_fields[inner[0]].annotation)
+    assert model is not None
+    assert (name in model.model_fields) is (found.outcome in (Outcome.ACCEPTED, Outcome.MAPPED))
+    if found.outcome is Outcome.FIXED:
+        holds = found.values[0]
+        assert len(read(entry(found, holds)).destinations) == 1
+        with pytest.raises(RefusedSetting, match="refused: only ") as refused:
+            read(entry(found, not holds))
+        assert found.here in str(refused.value)
+        assert str(refused.value).startswith(f"{found.key.replace('destinations.', 'destinations[0].')} = ")
+    elif found.outcome is Outcome.REFUSED:
+        with pytest.raises(RefusedSetting) as refused:
+            read(entry(found, 1))
+        assert str(refused.value).endswith(f"refused: {found.here}")
+
+
+def test_every_setting_is_activemqs_or_known_to_be_ours() -> None:
+    accepted = {found.key for found in ALL if found.outcome is Outcome.ACCEPTED}
+    ours: set[str] = set()
+    for name, field in DestinationSettings.model_fields.items():
+        inner = section_of(field.annotation)
+        keys = [name] if inner is None else [f"{name}.{each}" for each in inner.model_fields]
+        ours |= {key for key in keys if f"destinations.{key}" not in accepted}
+    assert ours == {
+        "max_message_size",
+        "auto_create",
+        "ttl_ceiling",  # of TimeStampingBrokerPlugin, as the next
+        "zero_expiration_override",
+        "dead_letter_strategy.type",
+        "message_eviction_strategy.type",
+        "subscription_recovery_policy.type",
+        "slow_consumer_strategy.type",
+    }
+
+
+def test_the_documentation_has_the_table() -> None:
+    # To print it anew: python -m tests.support.config.tables policies
+    assert policy_tables() in (ROOT / "docs" / "policies.md").read_text()
+
+
+# ---- the real thing
+
+# Of ActiveMQ 6; the one that is installed may be 5.17.
+NEWER = {
+    "advisoryForDispatched",
+    "advancedNetworkStatisticsEnabled",
+    "advancedMessageStatisticsEnabled",
+    "allowTempDestinationStealing",
+    "messageInterceptorStrategy",
+}
+Attributes = dict[str, dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def attributes(require_service: Callable[[object, str], None]) -> Attributes:
+    """What can be set on ActiveMQ's own classes, and their defaults: class -> attribute -> value."""
+    java = shutil.which("java")
+    require_service(java, "no JDK: java is not in the path")
+    require_service((LIBRARIES / "activemq-broker.jar").exists(), f"no ActiveMQ: {LIBRARIES} has no broker")
+    assert java is not None
+    package = "org.apache.activemq.broker.region.policy."
+    names = [
+        "PolicyEntry",
+        "SharedDeadLetterStrategy",
+        "IndividualDeadLetterStrategy",
+        "DiscardingDeadLetterStrategy",
+        "AbortSlowConsumerStrategy",
+        "AbortSlowAckConsumerStrategy",
+        "ConstantPendingMessageLimitStrategy",
+        "PrefetchRatePendingMessageLimitStrategy",
+    ]
+    source = Path(__file__).parent / "java" / "Properties.java"
+    command = [java, "-XX:TieredStopAtLevel=1", "-cp", f"{LIBRARIES}/*", str(source), *(package + n for n in names)]
+    command.append("org.apache.activemq.RedeliveryPolicy")
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found: Attributes = {}
+    for line in output.splitlines():
+        type_name, name, value = line.split("\t")
+        found.setdefault(type_name, {})[name] = value
+    return found
+
+
+TABLES = {
+    "PolicyEntry": POLICY_ENTRY,
+    "SharedDeadLetterStrategy": DEAD_LETTER,
+    "IndividualDeadLetterStrategy": DEAD_LETTER,
+    "DiscardingDeadLetterStrategy": DEAD_LETTER,
+    "AbortSlowConsumerStrategy": SLOW_CONSUMER,
+    "AbortSlowAckConsumerStrategy": SLOW_CONSUMER,
+    "ConstantPendingMessageLimitStrategy": PENDING_LIMIT,
+    "PrefetchRatePendingMessageLimitStrategy": PENDING_LIMIT,
+    "RedeliveryPolicy": REDELIVERY,
+}
+
+
+@pytest.mark.service
+def test_the_table_has_every_attribute_of_the_real_activemq_and_no_other(attributes: Attributes) -> None:
+    for type_name, table in TABLES.items():
+        assert set(attributes[type_name]) - {found.name for found in table} == set(), type_name
+    for table in set(TABLES.values()):
+        real = {name for type_name, its in TABLES.items() if its is table for name in attributes[type_name]}
+        assert {found.name for found in table} - NEWER == real
+
+
+@pytest.mark.service
+def test_the_defaults_of_the_real_activemq_are_those_of_the_table(attributes: Attributes) -> None:
+    compared = 0
+    for type_name, table in TABLES.items():
+        real = attributes[type_name]
+        for found in table:
+            text = found.default.strip("`")
+            value = real.get(found.name, "?")
+            if text == "–" or value == "?" or "@" in value:
+                continue
+            assert value == text, f"{type_name}.{found.name}"
+            compared += 1
+    assert compared > 60
+
+
+# ---- read
+
+
+def test_an_entry_is_read_with_the_tables_inside_of_it(read: Read) -> None:
+    settings = read("""
+[[destinations]]
+queue = "ORDERS.>"
+memory_limit = "1mb"
+send_fail_if_no_space_after_timeout = "3s"
+inactive_timout_before_gc = "2min"
+lazy_dispatch = false
+[destinations.dead_letter_strategy]
+type = "SHARED"
+dead_letter_queue = "DEAD"
+[destinations.redelivery]
+maximum_redeliveries = -1
+[[destinations]]
+temp_topic = true
+[destinations.pending_message_limit_strategy]
+limit = 7
+""")
+    orders, temporary = settings.destinations
+    assert orders.subject == ("queue", "ORDERS.>")
+    assert (orders.memory_limit, orders.send_fail_if_no_space_after_timeout) == (1 << 20, 3_000)
+    assert orders.inactive_timeout_before_gc == 120_000
+    assert (orders.dead_letter_strategy.type, orders.dead_letter_strategy.dead_letter_queue) == ("shared", "DEAD")
+    assert orders.redelivery is not None
+    assert orders.redelivery.maximum_redeliveries == -1
+    assert temporary.subject == ("temp_topic", ">")
+    assert temporary.pending_message_limit_strategy.limit == 7
+    assert temporary.redelivery is None
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("", "one of queue, topic, temp_queue and temp_topic"),
+        ("queue = 'A'\ntopic = 'B'", "one of queue, topic, temp_queue and temp_topic"),
+        ("queue = 'A..B'", r"destinations\[0\]\.queue = 'A\.\.B' .*expected words"),
+        ("queue = 'A'\nqueuePrefetch = 1", r"Did you mean destinations\[0\]\.queue_prefetch\?"),
+        ("queue = 'A'\nqueue_prefetch = -1", "a whole number"),
+        ("queue = 'A'\nqueue_prefetch = 99999", "at most 32767"),
+        ("queue = 'A'\nmax_destinations = -2", "a whole number, or -1"),
+        ("queue = 'A'\nmax_destinations = true", "a whole number, or -1"),
+        ("queue = 'A'\ninactive_timout_before_gc = 1\ninactive_timeout_before_gc = 2", "two keys are one setting"),
+        ("queue = 'A'\n[[destinations]]\nqueue = 'A'", 'queue = "A" stands twice'),
+        ("queue = 'A'\nredelivery = 1", r"destinations\[0\]\.redelivery = 1 .*expected a table"),
+        (
+            "queue = 'A'\n[destinations.redelivery]\nmax_redeliveries = 1",
+            r"Did you mean destinations\[0\]\.redelivery\.maximum_redeliveries\?",
+        ),
+        ("queue = 'A'\n[destinations.redelivery]\nback_off_multiplier = inf", "a number greater than 0"),
+        ("queue = 'A'\n[destinations.dead_letter_strategy]\nqueue_prefix = ''", "its own dead letter queue"),
+        ("queue = 'A'\n[destinations.dead_letter_strategy]\ndead_letter_queue = 'A.>'", "the name of one queue"),
+    ],
+)
+def test_a_wrong_entry_is_refused_with_its_key(read: Read, table: str, expected: str) -> None:
+    with pytest.raises(SettingsError, match=expected):
+        read(f"[[destinations]]\n{table}")
+
+
+def test_entries_stand_in_the_file_alone(read: Read) -> None:
+    with pytest.raises(SettingsError, match=r"tables in the file, \[\[destinations\]\]"):
+        load(None, {}, ["destinations.queue=A"])
+    with pytest.raises(SettingsError, match=r"a list of tables, \[\[destinations\]\]"):
+        read("destinations = 1")
+    with pytest.raises(UnknownSetting, match="Did you mean destinations"):
+        read("[[destination]]\nqueue = 'A'")
+
+
+def test_entries_are_shown_and_read_back(read: Read) -> None:
+    settings = read("""
+[[destinations]]
+topic = "P.*"
+topic_prefetch = 5
+send_fail_if_no_space_after_timeout = -1
+[destinations.slow_consumer_strategy]
+max_slow_duration = -1
+[[security.authorization]]
+queue = ">"
+read = "a, b"
+[security.ldap]
+connection_url = "ldap://h"
+connection_password = "hunter2"
+user_base = "dc=x"
+""")
+    text = show(settings)
+    assert "hunter2" not in text
+    assert "hunter2" not in str(as_json(settings))
+    again = read(text).model_dump()
+    again["security"]["ldap"]["connection_password"] = "hunter2"
+    assert again == settings.model_dump()

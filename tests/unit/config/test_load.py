@@ -1,0 +1,285 @@
+"""Settings: where they come from, which wins, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import socket
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tandemmq.config.errors import SettingsError, UnknownSetting
+from tandemmq.config.load import Flags, load
+from tandemmq.config.settings import Settings
+from tandemmq.config.show import as_json, show
+from tests.support.config.tables import settings_table
+from tests.support.tree import ROOT
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        (tmp_path / "tandemmq.toml").write_text(text)
+        return str(tmp_path / "tandemmq.toml")
+
+    return write
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    settings = load(None, {})
+    assert settings.store.directory == "./tandemmq-data"
+    assert [str(connector.address) for connector in settings.connectors] == [
+        "127.0.0.1:61613",
+        "127.0.0.1:61616",
+    ]
+    assert [connector.protocol for connector in settings.connectors] == ["stomp", "openwire"]
+    assert str(settings.admin.address) == "127.0.0.1:8161"
+    assert (settings.locker.type, settings.locker.use_lock, settings.locker.fail_if_locked) == (
+        "shared-file",
+        True,
+        False,
+    )
+    assert settings.locker.lock_acquire_sleep_interval == 50
+    assert settings.locker.lock_keep_alive_period == 500
+    assert settings.store.journal_disk_sync_strategy == "always"
+    assert settings.store.journal_max_file_length == 33_554_432
+    assert (settings.store.checkpoint_interval, settings.store.cleanup_interval) == (5_000, 1_000)
+    assert (settings.broker.stomp_nack, settings.broker.maximum_redeliveries) == ("dlq", 6)
+
+
+def test_the_name_is_host_and_first_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "host a.example")
+    assert load(None, {}).broker.name == "host-a.example-61613"
+    assert load(None, {}, flags=Flags(stomp="0.0.0.0:7")).broker.name == "host-a.example-7"
+    assert load(None, {}, flags=Flags(stomp="off")).broker.name == "host-a.example-61616"
+    assert load(None, {}, flags=Flags(stomp="off", openwire="off")).broker.name == "host-a.example"
+    assert load(None, {}, flags=Flags(name="b")).broker.name == "b"
+
+
+def test_what_comes_later_wins(file: Callable[[str], str]) -> None:
+    path = file(
+        "[store]\ndirectory = 'file'\ncheckpoint_interval = '1s'\ncleanup_interval = 7\n[broker]\nname = 'file'"
+    )
+    environment = {"TANDEMMQ_STORE__DIRECTORY": "environment", "TANDEMMQ_STORE__CHECKPOINT_INTERVAL": "2s"}
+    environment["TANDEMMQ_BROKER__NAME"] = "environment"
+    overrides = ["store.checkpoint_interval=3s", "broker.name=set"]
+    settings = load(path, environment, overrides, Flags(name="flag"))
+    assert settings.store.cleanup_interval == 7
+    assert settings.store.directory == "environment"
+    assert settings.store.checkpoint_interval == 3_000
+    assert settings.broker.name == "flag"
+    assert settings.origin("store.cleanup_interval") == path
+    assert settings.origin("store.directory") == "environment TANDEMMQ_STORE__DIRECTORY"
+    assert settings.origin("store.checkpoint_interval") == "--set"
+    assert settings.origin("broker.name") == "--name"
+    assert settings.origin("store.checkpoint_bytes") is None
+
+
+def test_the_last_of_several_overrides_wins() -> None:
+    assert load(None, {}, ["broker.name=a", "broker.name=b"]).broker.name == "b"
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    environment = {"TANDEMMQ_CONFIG": "x", "TANDEMMQ_REQUIRE_SERVICES": "1", "HOME": "/", "OTHER__X": "1"}
+    assert load(None, environment).origins == {}
+
+
+def test_units_are_understood_wherever_a_value_is_read(file: Callable[[str], str]) -> None:
+    path = file("[store]\njournal_max_file_length = '1mb'\ncheckpoint_bytes = 65536")
+    settings = load(path, {"TANDEMMQ_STORE__JOURNAL_DISK_SYNC_INTERVAL": "250ms"}, ["locker.lock_keep_alive_period=0"])
+    assert settings.store.journal_max_file_length == 1 << 20
+    assert settings.store.checkpoint_bytes == 65_536
+    assert settings.store.journal_disk_sync_interval == 250
+    assert settings.locker.lock_keep_alive_period == 0
+
+
+def test_names_are_a_list_in_a_file_and_have_commas_between_them_elsewhere(file: Callable[[str], str]) -> None:
+    in_file = load(file('[store]\nignore_unsafe_volume = ["sshfs", "nfs3"]'), {})
+    environment = load(None, {"TANDEMMQ_STORE__IGNORE_UNSAFE_VOLUME": "sshfs,nfs3"})
+    override = load(None, {}, ["store.ignore_unsafe_volume=sshfs, nfs3"])
+    assert {tuple(each.store.ignore_unsafe_volume) for each in (in_file, environment, override)} == {("sshfs", "nfs3")}
+
+
+def test_data_and_admin_and_stomp_are_options(file: Callable[[str], str]) -> None:
+    path = file("[[connectors]]\nuri = 'stomp://h:1'\n[[connectors]]\nuri = 'stomp://h:2?maximumConnections=3'")
+    assert [connector.address.port for connector in load(path, {}).connectors] == [1, 2]
+    settings = load(path, {}, flags=Flags(data="d", admin="off", stomp="[::1]:9"))
+    assert settings.store.directory == "d"
+    assert settings.admin.address is None
+    assert [str(connector.address) for connector in settings.connectors] == ["[::1]:9"]
+    assert settings.origin("connectors") == "--stomp"
+
+
+def test_openwire_has_an_option_of_its_own(file: Callable[[str], str]) -> None:
+    path = file("[[connectors]]\nuri = 'openwire://h:1'\n[[connectors]]\nuri = 'stomp://h:2'")
+    assert [connector.address.port for connector in load(path, {}).connectors] == [1, 2]
+    assert [connector.address.port for connector in load(path, {}, flags=Flags(openwire="off")).connectors] == [2]
+    assert [connector.scheme for connector in load(None, {}, flags=Flags(openwire="off")).connectors] == ["stomp"]
+    settings = load(path, {}, flags=Flags(openwire="h:3"))
+    assert [str(connector.address) for connector in settings.connectors] == ["h:2", "h:3"]
+
+
+def test_a_connector_that_is_off_is_left_out(file: Callable[[str], str]) -> None:
+    assert load(file("[[connectors]]\nuri = 'off'"), {}).connectors == ()
+
+
+def test_options_of_foreign_locks_are_handed_on(file: Callable[[str], str]) -> None:
+    path = file("[locker]\ntype = 'mine'\n[locker.options]\nurl = 'x'")
+    settings = load(path, {"TANDEMMQ_LOCKER__OPTIONS__USER": "u"}, ["locker.options.token=t"])
+    assert settings.locker.options == {"url": "x", "user": "u", "token": "t"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[store]\ncheckpoint_interval = 'soon'", "store.checkpoint_interval = 'soon' (from FILE): expected a time"),
+        (
+            "[store]\njournal_max_file_length = 1",
+            "store.journal_max_file_length = 1 (from FILE): expected at least 65536",
+        ),
+        ("[store]\njournal_max_file_length = '4gb'", "expected at most 2147483647"),
+        ("[store]\ncheckpoint_records = true", "store.checkpoint_records = True (from FILE): expected a whole number"),
+        ("[store]\njournal_disk_sync_strategy = 'maybe'", 'expected "always", "periodic" or "never"'),
+        ("[store]\ndirectory = 5", "store.directory = 5 (from FILE): expected text"),
+        ("[store]\ndirectory = ''", "store.directory = '' (from FILE): expected a path"),
+        ("[broker]\nstomp_nack = 'drop'", 'broker.stomp_nack = \'drop\' (from FILE): expected "dlq" or "requeue"'),
+        ("[broker]\nname = 'a/b'", "broker.name = 'a/b' (from FILE): expected a name of letters"),
+        (
+            "[broker]\nmaximum_redeliveries = -1",
+            "broker.maximum_redeliveries = -1 (from FILE): expected a whole number",
+        ),
+        ("[locker]\nuse_lock = 'perhaps'", "locker.use_lock = 'perhaps' (from FILE): expected true or false"),
+        ("[locker]\ntype = 'mine'\noptions = 3", "locker.options = 3 (from FILE): expected a table"),
+        ("[locker]\ntype = 'mine'\n[locker.options]\na = 3", "locker.options.a = 3 (from FILE): expected text"),
+        ("[admin]\nuri = 'x'", "admin.uri = 'x' (from FILE): expected a URI"),
+        ("store = 3", "store = 3 (from FILE): expected a table, [store]"),
+        ("connectors = 3", "connectors = 3 (from FILE): expected a list of tables, [[connectors]]"),
+        ("[[connectors]]\nuri = 'ws://h:1'", "connectors[0].uri = 'ws://h:1' (from FILE): expected a connector"),
+        ("[[connectors]]\nname = 'x'", "connectors[0].uri"),
+        (
+            "[store]\njournalMaxFileLength = 1",
+            "(from FILE): there is no such setting. Did you mean store.journal_max_file_",
+        ),
+        ("[store]\nzzz = 1", "store.zzz (from FILE): there is no such setting."),
+        ("[stoer]\nx = 1", "stoer (from FILE): there is no such setting. Did you mean store?"),
+        (
+            "[[connectors]]\nuri = 'stomp://h:1'\nurl = 'x'",
+            "connectors[0].url (from FILE): there is no such setting. Did",
+        ),
+        ("[store", "the settings file is not TOML"),
+    ],
+)
+def test_a_wrong_file_says_key_value_and_what_was_expected(
+    file: Callable[[str], str], text: str, expected: str
+) -> None:
+    path = file(text)
+    with pytest.raises(SettingsError) as failure:
+        load(path, {})
+    assert expected in str(failure.value).replace(path, "FILE")
+
+
+def test_an_unknown_key_is_its_own_error() -> None:
+    with pytest.raises(UnknownSetting) as failure:
+        load(None, {}, ["store.directry=x"])
+    assert (failure.value.key, failure.value.near, failure.value.source) == (
+        "store.directry",
+        "store.directory",
+        "--set",
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "overrides", "expected"),
+    [
+        ({"TANDEMMQ_STORE__CHECKPOINT_RECORDS": "0"}, [], "(from environment TANDEMMQ_STORE__CHECKPOINT_RECORDS)"),
+        ({"TANDEMMQ_STROE__X": "0"}, [], "Did you mean store?"),
+        ({"TANDEMMQ_CONNECTORS__URI": "x"}, [], "connectors in the file, or by --stomp"),
+        ({}, ["nonsense"], "--set = 'nonsense': expected section.key=value"),
+        ({}, ["x=1"], "expected section.key=value"),
+        ({}, ["store.directory.deep=1", "store.directory=1", "store.directory.deep=1"], "to be a table"),
+    ],
+)
+def test_a_wrong_value_elsewhere_says_where(environment: dict[str, str], overrides: list[str], expected: str) -> None:
+    with pytest.raises(SettingsError) as failure:
+        load(None, environment, overrides)
+    assert expected in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "flags", [Flags(stomp="x"), Flags(admin="x"), Flags(admin="http://h:1"), Flags(name=""), Flags(data="")]
+)
+def test_a_wrong_option_is_refused(flags: Flags) -> None:
+    with pytest.raises(SettingsError):
+        load(None, {}, flags=flags)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        load(tmp_path / "none.toml", {})
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match="is not TOML"):
+        load(tmp_path / "x", {})
+
+
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(SettingsError, match="has at most 1mb"):
+        load("/dev/zero", {})
+
+
+def test_an_endless_value_is_not_printed_whole() -> None:
+    with pytest.raises(SettingsError) as failure:
+        load(None, {}, [f"store.checkpoint_interval={'x' * 10_000}"])
+    assert len(str(failure.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("overrides", "flags"),
+    [
+        ([], Flags()),
+        (
+            ["store.checkpoint_interval=1234", "locker.type=mine", 'locker.options.a b="c\\d\x7f\n'],
+            Flags(data='d"\\', stomp="h:1"),
+        ),
+        (["store.index_directory=/fast"], Flags(stomp="off", admin="off")),
+    ],
+)
+def test_what_is_shown_reads_back_as_the_same(file: Callable[[str], str], overrides: list[str], flags: Flags) -> None:
+    settings = load(None, {}, overrides, flags)
+    assert load(file(show(settings)), {}).model_dump() == settings.model_dump()
+
+
+def test_what_is_shown_says_where_it_was_read() -> None:
+    text = show(load(None, {}, ["store.checkpoint_interval=7s"], Flags(data="d")))
+    assert 'checkpoint_interval = "7s"  # --set' in text
+    assert 'directory = "d"  # --data' in text
+    assert 'cleanup_interval = "1s"  # default' in text
+
+
+def test_a_machine_is_shown_plain_numbers() -> None:
+    shown = as_json(load(None, {}, ["store.checkpoint_interval=7s"]))
+    assert shown["store"]["checkpoint_interval"] == 7_000
+    assert shown["origins"] == {"store.checkpoint_interval": "--set"}
+
+
+def test_the_example_is_right_and_says_the_defaults() -> None:
+    path = ROOT / "examples" / "tandemmq.toml"
+    lines, defaults = load(path, {}).model_dump(), load(None, {}).model_dump()
+    lines["store"]["directory"] = defaults["store"]["directory"]
+    for section in ("broker", "store", "locker"):
+        assert lines[section] == defaults[section]
+    written = tomllib.loads(path.read_text())
+    assert set(written) == set(Settings.model_fields) - {"replication"}  # examples/replicated.toml has that
+
+
+def test_the_documentation_has_every_setting() -> None:
+    # To print it anew: python -m tests.support.config.tables settings
+    assert settings_table() in (ROOT / "docs" / "settings.md").read_text()
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)
+def test_every_example_is_right(example: Path) -> None:
+    assert load(example, {}).store.directory == "/var/lib/tandemmq"

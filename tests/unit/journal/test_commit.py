@@ -1,0 +1,199 @@
+"""``JournalWriter.commit``, where it was compiled, beside the calls whose place it takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tandemmq.journal.errors import Deposed, JournalFailed
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.writer import JournalWriter
+from tandemmq.store.threads import OS_THREADS
+
+native = pytest.importorskip("tandemmq.journal.native", reason="native.c is not compiled")
+
+Commit = Callable[[JournalWriter, Sequence[bytes]], tuple[list[int], float]]
+
+
+def in_one_step(writer: JournalWriter, payloads: Sequence[bytes]) -> tuple[list[int], float]:
+    assert writer.is_one_step
+    return writer.commit(payloads)
+
+
+def call_by_call(writer: JournalWriter, payloads: Sequence[bytes]) -> tuple[list[int], float]:
+    locations = writer.append(payloads)
+    writer.sync()
+    began = OS_THREADS.boottime()
+    writer.check_fence()
+    return locations, began
+
+
+@pytest.fixture(params=[in_one_step, call_by_call])
+def commit(request: pytest.FixtureRequest) -> Commit:
+    return request.param
+
+
+def make(directory: Path) -> JournalWriter:
+    directory.mkdir()
+    files = JournalFiles(str(directory))
+    files.prepare("a", 1 << 16)
+    files.publish("a", 1)
+    return JournalWriter(files, "a", 1)
+
+
+BATCHES = st.lists(st.lists(st.binary(max_size=7_000), min_size=1, max_size=5), min_size=1, max_size=6)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@given(BATCHES)
+def test_both_write_the_same_and_say_the_same(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[bytes]]
+) -> None:
+    root = tmp_path_factory.mktemp("twins")
+    twins = make(root / "one"), make(root / "other")
+    for payloads in batches:
+        before = OS_THREADS.boottime()
+        (locations, began), (theirs, _) = in_one_step(twins[0], payloads), call_by_call(twins[1], payloads)
+        assert locations == theirs
+        assert before <= began <= OS_THREADS.boottime()
+        assert [(each.offset, each.checksum) for each in twins[:1]] == [
+            (each.offset, each.checksum) for each in twins[1:]
+        ]
+    contents = [Path(root / name / "db-1.log").read_bytes() for name in ("one", "other")]
+    assert contents[0] == contents[1]
+    for each in twins:
+        each.close()
+
+
+def is_gone(directory: Path) -> None:
+    (directory / "db-1.log").unlink()
+
+
+def is_replaced(directory: Path) -> None:
+    (directory / "db-1.log").rename(directory / "elsewhere")
+    (directory / "db-1.log").write_bytes(b"")
+
+
+def has_a_successor(directory: Path) -> None:
+    (directory / "db-2.log").write_bytes(b"")
+
+
+@pytest.mark.parametrize("happens", [is_gone, is_replaced, has_a_successor])
+def test_who_is_deposed_promises_nothing(tmp_path: Path, commit: Commit, happens: Callable[[Path], None]) -> None:
+    writer = make(tmp_path / "journal")
+    commit(writer, [b"before"])
+    happens(tmp_path / "journal")
+    for _ in range(2):  # for good
+        with pytest.raises(Deposed):
+            commit(writer, [b"after"])
+    writer.close()
+
+
+def is_a_link(directory: Path) -> None:
+    (directory / "db-1.log").rename(directory / "elsewhere")
+    (directory / "db-1.log").symlink_to(directory / "elsewhere")
+
+
+def is_a_fifo(directory: Path) -> None:
+    is_gone(directory)
+    os.mkfifo(directory / "db-1.log")
+
+
+def is_a_directory(directory: Path) -> None:
+    is_gone(directory)
+    (directory / "db-1.log").mkdir()
+
+
+@pytest.mark.parametrize("happens", [is_a_link, is_a_fifo, is_a_directory])
+def test_what_is_no_file_is_no_answer(tmp_path: Path, happens: Callable[[Path], None]) -> None:
+    said = []
+    for number, commit in enumerate((in_one_step, call_by_call)):
+        directory = tmp_path / f"journal {number}"
+        writer = make(directory)
+        happens(directory)
+        with pytest.raises(JournalFailed) as failed:
+            commit(writer, [b"x"])
+        said.append(str(failed.value).replace(str(directory), "..."))
+        writer.close()
+    assert said[0] == said[1]
+
+
+def writes_into(device: str, writer: JournalWriter) -> None:
+    descriptor = os.open(device, os.O_WRONLY)
+    os.dup2(descriptor, writer._fd)
+    os.close(descriptor)
+
+
+def writes_nowhere(writer: JournalWriter) -> None:
+    writes_into("/dev/full", writer)
+
+
+def syncs_nothing(writer: JournalWriter) -> None:
+    writes_into("/dev/null", writer)
+
+
+def asks_for_no_name(writer: JournalWriter) -> None:
+    writer._next_path = "x" * 5_000
+
+
+def asks_for_no_name_of_its_own(writer: JournalWriter) -> None:
+    writer._own_path = "x" * 5_000
+
+
+@pytest.mark.parametrize("fails", [writes_nowhere, syncs_nothing, asks_for_no_name])
+def test_each_failure_is_the_same_and_final(tmp_path: Path, fails: Callable[[JournalWriter], None]) -> None:
+    said = []
+    for number, commit in enumerate((in_one_step, call_by_call)):
+        writer = make(tmp_path / f"journal {number}")
+        fails(writer)
+        with pytest.raises(JournalFailed) as first:
+            commit(writer, [b"x"])
+        with pytest.raises(JournalFailed) as second:
+            commit(writer, [b"y"])
+        assert str(first.value) == str(second.value)
+        said.append((str(first.value), first.value.errno))
+        writer.close()
+    assert said[0] == said[1]
+
+
+def test_a_failure_is_final_when_its_cause_is_gone(tmp_path: Path, commit: Commit) -> None:
+    writer = make(tmp_path / "journal")
+    real = os.dup(writer._fd)
+    syncs_nothing(writer)
+    with pytest.raises(JournalFailed):
+        commit(writer, [b"x"])
+    os.dup2(real, writer._fd)
+    os.close(real)
+    with pytest.raises(JournalFailed, match="sync"):
+        commit(writer, [b"y"])
+    writer.close()
+
+
+def test_its_own_file_that_cannot_be_looked_at_is_no_answer(tmp_path: Path) -> None:
+    writer = make(tmp_path / "journal")
+    asks_for_no_name_of_its_own(writer)
+    with pytest.raises(JournalFailed, match="its own file"):
+        writer.commit([b"x"])
+    writer.close()
+
+
+def test_nothing_and_too_much_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one record"):
+        native.commit(-1, [], 0, 0, "a", "b")
+    with pytest.raises(ValueError, match="2 GiB"):
+        native.commit(-1, [b"x"], 2**31 - 38, 0, "a", "b")
+    with pytest.raises(TypeError):
+        native.commit(-1, ["text"], 0, 0, "a", "b")
+
+
+def test_who_is_told_what_is_written_is_told_before_the_sync(tmp_path: Path) -> None:
+    """Then it is not one step."""
+    make(tmp_path / "journal").close()
+    writer = JournalWriter(JournalFiles(str(tmp_path / "journal")), "a", 1, on_written=lambda *batch: None)
+    assert not writer.is_one_step
+    writer.close()

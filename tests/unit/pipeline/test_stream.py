@@ -1,0 +1,170 @@
+"""Journals as a stream through a real Spark: triggers, checkpoints, errors."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.pipeline.growing_store import GrowingStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+# A Spark that starts takes its time where much else runs.
+pytestmark = [pytest.mark.service, pytest.mark.timeout(600)]
+
+WAIT_SECONDS_MAX = 120.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[GrowingStore]:
+    made = GrowingStore(tmp_path / "stores" / "a")
+    yield made
+    made.close()
+
+
+def filled(store: GrowingStore, files: int) -> None:
+    for _ in range(files):
+        store.add(5)
+        store.rotate()
+
+
+class Lake:
+    """Messages of all stores below a directory, on their way into Parquet with a checkpoint."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.spark = spark
+        self.stores = root / "stores"
+        self.out = str(root / "out")
+        self.checkpoint = root / "checkpoint"
+
+    def start(self, trigger: dict[str, Any], **options: str) -> StreamingQuery:
+        stream = (
+            self.spark.readStream.format("tandemmq")
+            .schema("store STRING, file INT, offset BIGINT, message_id STRING, text STRING")
+            .options(table="messages", **options)
+            .load(str(self.stores))
+        )
+        writer = stream.writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
+        return writer.trigger(**trigger).start(self.out)
+
+    def fill(self, **options: str) -> StreamingQuery:
+        """All that is there now."""
+        query = self.start({"availableNow": True}, **options)
+        query.awaitTermination()
+        return query
+
+    @property
+    def ids(self) -> list[str]:
+        return [row["message_id"] for row in self.read().select("message_id").collect()]
+
+    def read(self) -> DataFrame:
+        return self.spark.read.parquet(self.out)
+
+    def offsets(self) -> list[dict[str, Any]]:
+        """Those of each batch, as the checkpoint has them."""
+        files = sorted(self.checkpoint.glob("offsets/[0-9]*"), key=lambda path: int(path.name))
+        found = [json.loads(path.read_text().splitlines()[-1]) for path in files]
+        assert all(isinstance(offsets, dict) for offsets in found)
+        return found
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
+    yield Lake(spark, tmp_path)
+    for query in spark.streams.active:
+        query.stop()
+
+
+def test_each_run_takes_what_came_since_the_last_one(lake: Lake, store: GrowingStore) -> None:
+    filled(store, 3)
+    query = lake.fill(maxFilesPerTrigger="1")
+    assert [offsets["stores"][str(store.directory)]["file"] for offsets in lake.offsets()] == [2, 3, 4]
+    progress = query.recentProgress[0]
+    assert progress["numInputRows"] == 5
+    assert json.loads(progress["sources"][0]["latestOffset"])["stores"][str(store.directory)]["file"] == 4
+    assert sorted(lake.ids) == sorted(store.ids)
+    filled(store, 1)
+    other = GrowingStore(store.directory.parent / "b", 100)
+    filled(other, 1)
+    other.close()
+    lake.fill()
+    lake.fill()
+    assert sorted(lake.ids) == sorted(store.ids + other.ids)
+    assert lake.read().filter("text is null").count() == 0
+    (batch,) = (
+        lake.spark.read.format("tandemmq")
+        .option("table", "messages")
+        .load(str(lake.stores))
+        .selectExpr("count(*)")
+        .collect()
+    )
+    assert batch[0] == len(store.ids + other.ids)
+
+
+def test_a_batch_whose_end_was_not_noted_is_taken_again_and_stored_once(lake: Lake, store: GrowingStore) -> None:
+    filled(store, 2)
+    lake.fill(maxFilesPerTrigger="1")
+    last = max(lake.checkpoint.glob("commits/[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink()
+    filled(store, 1)
+    store.archive(2)
+    lake.fill(maxFilesPerTrigger="1")
+    assert last.exists()
+    assert sorted(lake.ids) == sorted(store.ids)
+
+
+def test_a_live_tail_is_followed(lake: Lake, store: GrowingStore) -> None:
+    query = lake.start({"processingTime": "100 milliseconds"}, follow="tail")
+
+    def wait_for_all() -> None:
+        end = time.monotonic() + WAIT_SECONDS_MAX
+        while sum(batch["numInputRows"] for batch in query.recentProgress) < len(store.ids):
+            assert query.isActive, query.exception()
+            assert time.monotonic() < end, query.recentProgress
+            time.sleep(0.05)
+
+    for _ in range(2):
+        store.add(3)
+        wait_for_all()
+        store.rotate()
+    query.stop()
+    store.add(2)
+    lake.fill(follow="tail")
+    assert sorted(lake.ids) == sorted(store.ids)
+
+
+def test_a_file_that_is_gone_stops_the_query_or_is_counted(lake: Lake, store: GrowingStore) -> None:
+    filled(store, 1)
+    lake.fill()
+    filled(store, 2)
+    store.remove(2)
+    query = lake.start({"availableNow": True})
+    with pytest.raises(Exception, match=r"db-2\.log of .* was deleted before this stream had read it.*archive_data_lo"):
+        query.awaitTermination()
+    query = lake.fill(failOnDataLoss="false")
+    assert (
+        json.loads(query.recentProgress[0]["sources"][0]["endOffset"])["stores"][str(store.directory)]["skipped"] == 1
+    )
+    assert sorted(lake.ids) == sorted(store.ids[:5] + store.ids[10:])
+
+
+def test_what_is_no_option_of_a_stream_is_refused(lake: Lake, store: GrowingStore) -> None:
+    with pytest.raises(Exception, match=r"unknown options: startingoffset; there are: .*startingOffsets"):
+        lake.fill(startingOffset="latest")
+    with pytest.raises(Exception, match="fromFile, toFile are options of read"):
+        lake.fill(fromFile="1")
+
+
+def test_spark_has_no_continuous_processing_for_python(lake: Lake, store: GrowingStore) -> None:
+    stream = lake.spark.readStream.format("tandemmq").load(str(lake.stores))
+    writer = stream.writeStream.format("memory").queryName("continuous").trigger(continuous="1 second")
+    with pytest.raises(Exception, match="does not support continuous processing"):
+        writer.start()

@@ -1,0 +1,286 @@
+"""Reading db.data: each version, long objects, the redo buffer, and damage. The bytes are built here."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+from tandemmq.journal.format import location
+from tandemmq.store.kahadb.errors import KahaIndexDamaged
+from tandemmq.store.kahadb.index import KahaIndex, read_index
+from tandemmq.store.kahadb.minimal import encode_minimal, is_minimal, set_index_aside, write_minimal
+from tandemmq.store.records.commands import encode_subscription
+from tandemmq.store.records.message import Destination, DestinationKind
+from tests.support.kahadb.index_images import (
+    Image,
+    branch,
+    header,
+    leaf,
+    list_node,
+    messages,
+    numbers,
+    place,
+    redo,
+    utf,
+)
+from tests.support.prove import SEED
+
+TOPIC = Destination(DestinationKind.TOPIC, "T.A")
+COMMAND = encode_subscription(TOPIC, "c", "s", selector="a = 1")
+
+# java.util.HashSet of "c:s" and "d:t", as ActiveMQ 5.4.2 to 5.5 kept the owners of a pending message
+HASH_SET = bytes.fromhex(
+    "aced0005737200116a6176612e7574696c2e48617368536574ba44859596b8b7340300007870770c000000103f40000000000002"
+    "740003633a73740003643a7478"
+)
+
+
+def queue_value(default: int, low: int, high: int, version: int = 7) -> bytes:
+    body = struct.pack(">qqq?", default, 90, 91, False)
+    if version >= 2:
+        body += struct.pack(">qq", low, high)
+    return body + (struct.pack(">q", 92) if version >= 7 else b"")
+
+
+def queue_index(version: int = 7) -> Image:
+    image = Image()
+    image.metadata(version=version, openwire=6 if version < 7 else 11)
+    default = image.put(messages([(1, "ID:a:1:1:2"), (3, "ID:a:1:1:4")], version=version))
+    low = image.put(messages([(2, "ID:a:1:1:3")], version=version))
+    high = image.put(messages([(4, "ID:a:1:1:5")], version=version))
+    image.put(leaf([(utf("0:Q.A"), queue_value(default, low, high, version))]), 1)
+    return image
+
+
+def topic_index(version: int) -> Image:
+    image = Image()
+    image.metadata(version=version)
+    empty = image.put(leaf([]))
+    default = image.put(messages([(n, f"ID:a:1:1:{n}") for n in range(5)], version=version))
+    subscriptions = image.put(leaf([(utf("c:s"), COMMAND[1:])]))
+    acknowledged = struct.pack(">q", 1) + (b"\4" if version >= 3 else b"")
+    acks = image.put(leaf([(utf("c:s"), acknowledged)]))
+    body = struct.pack(">qqq?qq", default, empty, empty, True, subscriptions, acks)
+    if version == 3:
+        body += struct.pack(
+            ">q", image.put(leaf([(struct.pack(">q", n), struct.pack(">i", len(HASH_SET)) + HASH_SET) for n in (2, 4)]))
+        )
+    elif version >= 4:
+        body += struct.pack(">q", image.put(list_node([(utf("c:s"), numbers((2, 2), (4, 5)))])))
+    if version >= 5:
+        body += struct.pack(">q", image.put(list_node([(utf("c:s"), place(1, 40))])))
+    if version >= 2:
+        body += struct.pack(">qq", empty, empty)
+    body += struct.pack(">q", 92) if version >= 7 else b""
+    image.put(leaf([(utf("1:T.A"), body)]), 1)
+    return image
+
+
+def opened(directory: Path) -> KahaIndex:
+    found = read_index(str(directory))
+    assert found is not None
+    return found
+
+
+def test_no_index_is_none(tmp_path: Path) -> None:
+    assert read_index(str(tmp_path)) is None
+    assert not is_minimal(str(tmp_path))
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_a_queue_is_read_in_the_order_of_delivery(tmp_path: Path, version: int) -> None:
+    queue_index(version).write(tmp_path)
+    with opened(tmp_path) as index:
+        assert (index.version, index.last_update) == (version, location(1, 5000))
+        assert index.openwire_version == (11 if version == 7 else 6)
+        (queue,) = index.destinations()
+        assert queue.destination == Destination(DestinationKind.QUEUE, "Q.A")
+        entries = list(queue.entries())
+        assert [entry.message_id[-1] for entry in entries] == ["5", "2", "4", "3"]
+        assert [entry.sequence for entry in queue.by_sequence()] == [1, 2, 3, 4]
+        assert entries[1].location == location(1, 200)
+        assert entries[1].size == (90 if version >= 6 else None)
+        assert not index.is_minimal
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_a_durable_subscription_is_read_with_what_it_has_pending(tmp_path: Path, version: int) -> None:
+    topic_index(version).write(tmp_path)
+    with opened(tmp_path) as index:
+        (topic,) = index.destinations()
+        (subscription,) = topic.subscriptions
+        assert subscription.payload == COMMAND
+        assert subscription.command.info is not None
+        assert subscription.command.info.selector == "a = 1"
+        assert subscription.last_acknowledged == 1
+        assert subscription.location == (location(1, 40) if version >= 5 else None)
+        pending = [entry.sequence for entry in topic.entries() if entry.sequence in subscription.pending]
+        assert pending == ([2, 3, 4] if version < 3 else [2, 4])
+
+
+def test_metadata_tells_where_the_journal_stands(tmp_path: Path) -> None:
+    image = Image()
+    image.metadata(last_update=(3, 7), in_progress=(2, 8), audit=(1, 9), ack_map=(3, 1), openwire=9)
+    image.put(leaf([]), 1)
+    image.write(tmp_path)
+    with opened(tmp_path) as index:
+        assert index.last_update == location(3, 7)
+        assert index.first_in_progress == location(2, 8)
+        assert index.producer_audit == location(1, 9)
+        assert index.ack_map == location(3, 1)
+        assert index.openwire_version == 9
+
+
+def test_trees_of_many_pages_and_objects_of_many_pages(tmp_path: Path) -> None:
+    image = Image()
+    image.metadata()
+    leaves = [image.put(messages([(n * 10 + k, f"ID:a:1:1:{n * 10 + k}") for k in range(10)])) for n in range(30)]
+    twigs = [
+        image.put(branch([struct.pack(">q", n * 100 + k * 10) for k in range(1, 10)], leaves[n * 10 : n * 10 + 10]))
+        for n in range(3)
+    ]
+    default = image.put(branch([struct.pack(">q", 100), struct.pack(">q", 200)], twigs))
+    high = image.put(messages([(1000, "x" * 30_000)]))  # a node of one key overflows into a chain
+    empty = image.put(leaf([]))
+    image.put(leaf([(utf("0:Q"), queue_value(default, empty, high))]), 1)
+    image.write(tmp_path)
+    with opened(tmp_path) as index:
+        (queue,) = index.destinations()
+        entries = list(queue.entries())
+        assert [entry.sequence for entry in entries] == [1000, *range(300)]
+        assert entries[0].message_id == "x" * 30_000
+
+
+def test_a_redo_buffer_needs_an_unclean_stop_and_a_good_checksum(tmp_path: Path) -> None:
+    image = queue_index()
+    newer = Image()
+    newer.metadata(last_update=(9, 9))
+    pages = {0: newer.pages[0]}
+    for was_closed, checksum, cut, expected in (
+        (False, None, 0, (9, 9)),
+        (True, None, 0, (1, 5000)),
+        (False, 1, 0, (1, 5000)),
+        (False, None, 1, (1, 5000)),
+    ):
+        image.write(tmp_path, was_closed=was_closed)
+        content = redo(pages, checksum)
+        (tmp_path / "db.redo").write_bytes(content[: len(content) - cut])
+        with opened(tmp_path) as index:
+            assert index.was_closed == was_closed
+            assert index.last_update == location(*expected), (was_closed, checksum, cut)
+
+
+def test_a_redo_buffer_may_hold_pages_behind_the_end_of_the_index(tmp_path: Path) -> None:
+    image = queue_index()
+    complete = dict(image.pages)
+    last = max(image.pages)
+    del image.pages[last]
+    image.write(tmp_path, was_closed=False)
+    (tmp_path / "db.redo").write_bytes(redo({last: complete[last]}) + b"what an older batch left")
+    with opened(tmp_path) as index:
+        (queue,) = index.destinations()
+        assert len(list(queue.entries())) == 4
+
+
+def test_the_second_header_counts_where_the_first_is_torn(tmp_path: Path) -> None:
+    torn = b"#\n#Sat No".ljust(2048)
+    data = queue_index().bytes(second_header=header(False, 8))
+    (tmp_path / "db.data").write_bytes(torn + data[2048:])
+    with opened(tmp_path) as index:
+        assert not index.was_closed
+    (tmp_path / "db.data").write_bytes(torn + torn + data[4096:])
+    with pytest.raises(KahaIndexDamaged, match="no properties"):
+        read_index(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "0 bytes"),
+        (b"\0" * 4096, "no properties"),
+        (header(True) * 2, "holds no pages"),
+        (header(True) * 2 + bytes(4096), "page 0 is free"),
+    ],
+)
+def test_what_is_no_index_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "db.data").write_bytes(content)
+    with pytest.raises(KahaIndexDamaged, match=reason):
+        read_index(str(tmp_path))
+
+
+def test_a_tree_a_list_and_a_chain_that_run_in_circles_end(tmp_path: Path) -> None:
+    image = Image()
+    image.metadata()
+    image.put(branch([utf("a")], [1, 1]), 1)
+    image.write(tmp_path)
+    with opened(tmp_path) as index, pytest.raises(KahaIndexDamaged, match="circle"):
+        list(index.destinations())
+    image.pages[1] = struct.pack(">Bqqi", 1, 1, 1, 0).ljust(4096, b"\0")
+    image.write(tmp_path)
+    with opened(tmp_path) as index, pytest.raises(KahaIndexDamaged, match="no end"):
+        list(index.destinations())
+
+
+def read_all(directory: Path) -> str | None:
+    """What is wrong with the index, None if it reads to its end. Any other exception goes up."""
+    try:
+        with opened(directory) as index:
+            for destination in index.destinations():
+                list(destination.entries())
+                assert len(destination.subscriptions) < 100
+    except KahaIndexDamaged as reason:
+        return str(reason)
+    return None
+
+
+def test_any_damage_is_named_and_nothing_else_is_raised(tmp_path: Path) -> None:
+    print(f"TANDEMMQ_SEED={SEED}")
+    chance = random.Random(SEED)
+    for image in (queue_index(), topic_index(7), topic_index(3)):
+        whole = image.bytes()
+        used = [n for n in range(len(whole)) if n % 4096 < 160]
+        for at in chance.sample(used, 300):
+            damaged = bytearray(whole)
+            damaged[at] ^= 1 << chance.randrange(8)
+            (tmp_path / "db.data").write_bytes(damaged)
+            reason = read_all(tmp_path)
+            assert reason is None or "db.data" in reason
+
+
+# ---- the minimal index
+
+
+def test_a_minimal_index_tells_the_openwire_version_and_nothing_else(tmp_path: Path) -> None:
+    write_minimal(str(tmp_path), 6)
+    assert os.path.getsize(tmp_path / "db.data") == 12_288
+    assert os.listdir(tmp_path) == ["db.data"]
+    assert is_minimal(str(tmp_path))
+    with opened(tmp_path) as index:
+        assert index.openwire_version == 6
+        assert index.was_closed
+        assert index.last_update is None
+        assert list(index.destinations()) == []
+    assert encode_minimal(6) != encode_minimal(11)
+
+
+def test_an_index_that_knows_something_is_not_minimal(tmp_path: Path) -> None:
+    queue_index().write(tmp_path)
+    assert not is_minimal(str(tmp_path))
+    (tmp_path / "db.data").write_bytes(b"damaged")
+    assert not is_minimal(str(tmp_path))
+
+
+def test_setting_aside_keeps_every_byte(tmp_path: Path) -> None:
+    names = ("db.data", "db.redo", "db.free")
+    for name in names:
+        (tmp_path / name).write_text(name)
+    (tmp_path / "db-1.log").write_text("journal")
+    moved = set_index_aside(str(tmp_path), 17)
+    assert sorted(moved) == sorted(str(tmp_path / f"{name}.aside-17") for name in names)
+    assert sorted(os.listdir(tmp_path)) == sorted(["db-1.log", *(f"{name}.aside-17" for name in names)])
+    assert all((tmp_path / f"{name}.aside-17").read_text() == name for name in names)
+    assert set_index_aside(str(tmp_path), 18) == ()

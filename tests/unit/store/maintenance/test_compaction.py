@@ -1,0 +1,484 @@
+"""Sparse files are emptied: the disk stays within its bound, and nothing else changes."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.scan import scan
+from tandemmq.store.maintenance.compaction import CompactionReport
+from tandemmq.store.operations import AddMessage, AddSubscription, EndTransaction, PrepareTransaction, RemoveOwner
+from tandemmq.store.records.commands import AddMessage as AddCommand
+from tandemmq.store.records.commands import (
+    UpdateMessage,
+    decode,
+    encode_add,
+    encode_commit,
+    encode_prepare,
+    encode_remove,
+    encode_rollback,
+    encode_subscription,
+    encode_unsubscribe,
+)
+from tandemmq.store.records.hints import with_user_hint
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.transactions import XaTransactionId
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.standby import Standby
+from tandemmq.store.tools.check import check
+from tests.support.store.store_harness import KIB, Q, Term
+
+T = Destination(DestinationKind.TOPIC, "T.A")
+SETTINGS = StoreSettings(
+    journal_max_file_length=64 * KIB,
+    checkpoint_records=40,
+    cleanup_interval=0.0,
+    fence_check_interval=0.01,
+    compaction_rate=1 << 30,
+)
+OFF = StoreSettings(
+    journal_max_file_length=64 * KIB,
+    checkpoint_records=40,
+    cleanup_interval=0.0,
+    fence_check_interval=0.01,
+    enable_compaction=False,
+)
+XID = XaTransactionId(5, b"branch", b"global")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    path = tmp_path / "data"
+    path.mkdir()
+    return str(path)
+
+
+def disk_bytes(directory: str) -> int:
+    files = JournalFiles(directory)
+    total = 0
+    for file in files.list():
+        try:
+            total += files.size(file)
+        except FileNotFoundError:  # reclaimed meanwhile
+            pass
+    return total
+
+
+def live_bytes(term: Term) -> int:
+    term.end_turn()
+    return term.store.ask(lambda state: sum(held.live_bytes for held in state.files.values())).result(10)
+
+
+def fill_sparsely(term: Term, files: int, destination: Destination = Q) -> list[AddMessage]:
+    """Some files in which one message lives, and all others are gone."""
+    owner = term.store.queue(destination)
+    kept = []
+    while len(kept) < files:
+        before = len(term.durable_operations)
+        added = term.add_durably(30, destination, body=b"x" * 2000)
+        kept.append(added[0])
+        for operation in added[1:]:
+            term.remove(operation, owner)
+        term.wait_durable(before + 59)
+    return kept
+
+
+def compact(term: Term) -> CompactionReport:
+    asked = term.store.compact()
+    term.wait(asked.done, 20)
+    return asked.result()
+
+
+def within_bound(term: Term, directory: str) -> bool:
+    return disk_bytes(directory) <= 2 * live_bytes(term) + 2 * 64 * KIB + 64 * KIB  # and the one prepared
+
+
+def test_one_message_in_each_file_costs_no_files(directory: str) -> None:
+    term = Term(directory, settings=OFF)
+    kept = [operation.message.body for operation in fill_sparsely(term, 25)]
+    term.close()
+    assert disk_bytes(directory) > 20 * 64 * KIB, "without compaction every file stays"
+    assert check(directory).is_clean
+    term = Term(directory, settings=SETTINGS)
+    report = compact(term)
+    assert report.messages >= 20
+    assert within_bound(term, directory)
+    assert term.bodies() == kept
+    assert disk_bytes(directory) < 4 * 64 * KIB
+    term.close()
+    assert check(directory).problems == []
+    term = Term(directory, "other", settings=SETTINGS)  # from the journal alone
+    assert term.bodies() == kept
+    term.close()
+    assert check(directory).problems == []
+
+
+def test_it_runs_by_itself_under_load_and_keeps_the_order(directory: str) -> None:
+    term = Term(directory, settings=SETTINGS)
+    kept = [operation.message.body for operation in fill_sparsely(term, 60)]
+    term.wait(lambda: within_bound(term, directory))
+    assert term.store.figures.compactions > 0
+    assert term.bodies() == kept
+    term.crash()
+    term = Term(directory, settings=SETTINGS)
+    assert term.bodies() == kept
+    before = len(term.durable_operations)
+    owner = term.store.queue(Q)
+    page = term.page(owner)
+    for paged in page.messages[::2]:
+        term.remove(paged, owner)
+    term.wait_durable(before + 1 + len(page.messages[::2]))
+    assert term.bodies() == kept[1::2]
+    term.close()
+    assert check(directory).problems == []
+
+
+def test_who_remembers_a_message_at_its_old_place_can_still_remove_it(directory: str) -> None:
+    term = Term(directory, settings=SETTINGS)
+    kept = fill_sparsely(term, 10)
+    compact(term)
+    owner = term.store.queue(Q)
+    before = len(term.durable_operations)
+    for operation in kept[:7]:
+        term.remove(operation, owner)
+    term.wait_durable(before + 7)
+    assert term.bodies() == [operation.message.body for operation in kept[7:]]
+    term.close()
+    assert check(directory).problems == []
+
+
+def test_files_that_go_by_themselves_while_it_is_under_way_are_left_out(directory: str) -> None:
+    term = Term(directory, settings=OFF)
+    kept = fill_sparsely(term, 4)
+    term.close()
+    term = Term(directory, settings=replace(SETTINGS, compaction_rate=kept[0].size))  # a second a message
+    owner = term.store.queue(Q)
+    files = JournalFiles(directory).list()
+    report = term.store.compact()
+    term.wait(lambda: term.store.figures.bytes_copied > 0)
+    before = len(term.durable_operations)
+    for operation in kept[1:]:
+        term.remove(operation, owner)
+    term.wait_durable(before + len(kept) - 1)
+    term.wait(term.store.checkpoint()[0].done)
+    term.wait(lambda: not set(files[:-1]) & set(JournalFiles(directory).list()))
+    assert not report.done(), "they went before their turn came"
+    term.wait(report.done)
+    assert term.bodies() == [kept[0].message.body]
+    term.close()
+    assert check(directory).problems == []
+
+
+def test_a_subscription_of_a_pattern_moves_topic_by_topic(directory: str) -> None:
+    other, pattern = T._replace(name="T.OTHER"), T._replace(name="T.>")
+    term = Term(directory, settings=OFF)
+    expected = {}
+    for topic in (T, other):
+        owner = term.store.subscription("c", "wild", topic)
+        payload = encode_subscription(topic, "c", "wild", "a = 1", subscribed=pattern)
+        term.store.append(AddSubscription(owner, with_user_hint(payload, "ann")))
+        topical = [term.add(topic, body=b"t" * 500, owners=(owner,)) for _ in range(20)]
+        term.wait(lambda last=topical[-1]: last in term.durable_operations)
+        for operation in topical[:10]:
+            term.remove(operation, owner, "c:wild")
+        expected[topic.name] = ([operation.message.message_id for operation in topical[10:]], "a = 1", "T.>", "ann")
+    fill_sparsely(term, 10)
+    term.close()
+    term = Term(directory, settings=SETTINGS)
+    compact(term)
+    assert JournalFiles(directory).list()[0] > 5, "the files of the subscriptions' records are gone"
+    term.close()
+    for broker in ("a", "alone"):
+        term = Term(directory, broker, settings=SETTINGS)
+        found = {
+            owner.destination.name: (
+                [paged.message.message_id for paged in term.page(owner.id).messages],
+                owner.selector,
+                owner.pattern,
+                owner.user,
+            )
+            for owner in term.owners
+            if owner.subscription_name
+        }
+        assert found == expected, broker
+        term.close()
+        assert check(directory).problems == []
+
+
+def test_durable_subscriptions_move_with_what_they_have_pending(directory: str) -> None:
+    term = Term(directory, settings=OFF)
+    one, two = term.store.subscription("c", "one", T), term.store.subscription("c", "two", T)
+    for owner, name in ((one, "one"), (two, "two")):
+        term.store.append(AddSubscription(owner, encode_subscription(T, "c", name)))
+    topical = [term.add(T, body=b"t" * 500, owners=(one, two)) for _ in range(20)]
+    term.wait(lambda: topical[-1] in term.durable_operations)
+    for operation in topical[:10]:
+        term.remove(operation, one, "c:one")
+    for operation in topical[5:]:
+        term.remove(operation, two, "c:two")
+    fill_sparsely(term, 10)
+    term.close()
+    expected = {"one": [o.message.body for o in topical[10:]], "two": [o.message.body for o in topical[:5]]}
+    term = Term(directory, settings=SETTINGS)
+    compact(term)
+    assert JournalFiles(directory).list()[0] > 5, "the files of the subscriptions' records are gone"
+    term.close()
+    for broker in ("a", "alone"):
+        term = Term(directory, broker, settings=SETTINGS)
+        found = {
+            owner.subscription_name: [paged.message.body for paged in term.page(owner.id).messages]
+            for owner in term.owners
+            if owner.subscription_name
+        }
+        assert found == expected, broker
+        term.close()
+        assert check(directory).problems == []
+    term = Term(directory, "alone", settings=SETTINGS)
+    leaving = RemoveOwner(term.store.subscription("c", "two", T), encode_unsubscribe(T, "c", "two"))
+    term.store.append(leaving)
+    term.wait(lambda: leaving in term.durable_operations)
+    fill_sparsely(term, 12)
+    compact(term)
+    term.close()
+    term = Term(directory, "anew", settings=SETTINGS)
+    assert [owner.subscription_name for owner in term.owners if owner.subscription_name] == ["one"]
+    term.close()
+    assert check(directory).problems == []
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_prepared_transaction_moves_and_waits_for_its_outcome(directory: str, is_commit: bool) -> None:
+    term = Term(directory, settings=OFF)
+    owner = term.store.queue(Q)
+    old = term.add_durably(2, body=b"old")
+    message = term.message(body=b"prepared")
+    payload = encode_add(message, encode_message(message), XID)
+    remove = term.remove(old[0], owner)
+    del term.turn[:], term.store._turn[:]
+    remove.payload = encode_remove(Q, old[0].message.message_id, XID)
+    prepare = PrepareTransaction(XID, [AddMessage(message, (owner,), payload), remove], encode_prepare(XID))
+    term.store.append(prepare)
+    term.wait(lambda: prepare in term.durable_operations)
+    assert term.bodies() == [b"old"], "the removed one is withheld, the new one is not there yet"
+    kept = [operation.message.body for operation in fill_sparsely(term, 10)]
+    term.close()
+    term = Term(directory, settings=SETTINGS)
+    compact(term)
+    assert JournalFiles(directory).list()[0] > 5
+    term.crash()
+    for broker in ("a", "alone"):
+        term = Term(directory, broker, settings=SETTINGS)
+        assert [(p.transaction, p.added, p.removed) for p in term.store.prepared()] == [(XID, 1, 1)]
+        assert term.bodies() == [b"old", *kept]
+        term.close()
+        assert check(directory).problems == []
+    term = Term(directory, settings=SETTINGS)
+    owner = term.store.queue(Q)
+    outcome = encode_commit(XID) if is_commit else encode_rollback(XID)
+    end = EndTransaction(XID, is_commit, outcome)
+    again = EndTransaction(XID, is_commit, outcome)
+    term.store.append(end)
+    term.store.append(again)
+    term.wait(lambda: again in term.durable_operations)
+    assert again.is_unknown
+    if is_commit:
+        assert [(held, paged.message.body) for held, paged in end.added] == [(owner, b"prepared")]
+        assert [held for held, _ in end.removed] == [owner]
+        expected = [b"old", *kept, b"prepared"]
+    else:
+        assert [(held, paged.message.body) for held, paged in end.returned] == [(owner, b"old")]
+        expected = [b"old", b"old", *kept]
+    assert term.bodies() == expected
+    fill_sparsely(term, 5, Destination(DestinationKind.QUEUE, "other"))
+    compact(term)
+    term.close()
+    for broker in ("a", "anew"):
+        term = Term(directory, broker, settings=SETTINGS)
+        assert term.store.prepared() == []
+        assert term.bodies() == expected
+        term.close()
+        assert check(directory).problems == []
+
+
+def copies(directory: str) -> list[AddCommand]:
+    """What the journal has of messages that were copied."""
+    files = JournalFiles(directory)
+    batches = (batch for file in files.list() for batch in scan(files, file, on_corrupt=lambda _: None))
+    records = (decode(payload) for batch in batches for _, payload in batch.records)
+    return [record.add for record in records if isinstance(record, UpdateMessage)]
+
+
+def test_the_copy_of_a_message_that_a_transaction_brought_is_in_no_transaction(directory: str) -> None:
+    """The transaction has ended: nobody says its outcome again."""
+    term = Term(directory, settings=OFF)
+    message = term.message(body=b"prepared")
+    payload = encode_add(message, encode_message(message), XID)
+    prepare = PrepareTransaction(XID, [AddMessage(message, (term.store.queue(Q),), payload)], encode_prepare(XID))
+    term.store.append(prepare)
+    end = EndTransaction(XID, True, encode_commit(XID))
+    term.store.append(end)
+    term.wait(lambda: end in term.durable_operations)
+    fill_sparsely(term, 3)
+    term.close()
+    term = Term(directory, settings=SETTINGS)
+    compact(term)
+    term.close()
+    copied = copies(directory)
+    assert message.message_id in [add.message_id for add in copied]
+    assert {add.transaction for add in copied} == {None}
+    assert check(directory).problems == []
+
+
+def test_a_file_with_damage_is_left_as_it_is(directory: str) -> None:
+    """A copy has a checksum of its own, and would pass for what was sent."""
+    term = Term(directory, settings=OFF)
+    kept = fill_sparsely(term, 6)
+    term.close()
+    spoilt = kept[2]
+    files = JournalFiles(directory)
+    file, start = spoilt.location >> 32, spoilt.location & 0xFFFFFFFF
+    content = Path(files.path(file)).read_bytes()
+    at = content.index(b"xxxx", start)
+    Path(files.path(file)).write_bytes(content[:at] + b"y" + content[at + 1 :])
+    term = Term(directory, settings=SETTINGS)
+    report = compact(term)
+    term.close()
+    assert file not in report.files
+    assert len(report.files) >= 4
+    assert file in files.list()
+    assert spoilt.message.message_id not in [add.message_id for add in copies(directory)]
+
+
+def test_an_old_index_knows_a_prepared_transaction_that_moved_twice(directory: str) -> None:
+    """The copies between what it knows and what is there went before it read them."""
+    term = Term(directory, settings=OFF)
+    owner = term.store.queue(Q)
+    message = term.message(body=b"prepared")
+    payload = encode_add(message, encode_message(message), XID)
+    prepare = PrepareTransaction(XID, [AddMessage(message, (owner,), payload)], encode_prepare(XID))
+    term.store.append(prepare)
+    term.wait(lambda: prepare in term.durable_operations)
+    kept = [operation.message.body for operation in fill_sparsely(term, 3)]
+    term.close()
+    shutil.copytree(f"{directory}/index/a", f"{directory}/index/old")
+    for _ in range(2):
+        before = JournalFiles(directory).list()
+        term = Term(directory, settings=SETTINGS)
+        compact(term)
+        term.close()
+        assert not set(before) & set(JournalFiles(directory).list()), "all of it was moved"
+    assert check(directory).problems == []
+    term = Term(directory, "old", settings=SETTINGS)
+    assert [(p.transaction, p.added) for p in term.store.prepared()] == [(XID, 1)]
+    assert term.bodies() == kept
+    term.close()
+    assert check(directory).problems == []
+
+
+def subscribed(term: Term, name: str, selector: str | None = None) -> int:
+    """Once more: it is the same one, on other terms."""
+    owner = term.store.subscription("c", name, T)
+    operation = AddSubscription(owner, encode_subscription(T, "c", name, selector))
+    term.store.append(operation)
+    term.wait(lambda: operation in term.durable_operations)
+    return owner
+
+
+def one_ended_while_old_was_away(directory: str) -> Term:
+    term = Term(directory, "old", settings=OFF)
+    subscribed(term, "one")
+    term.close()
+    term = Term(directory, settings=OFF)
+    one = next(owner.id for owner in term.owners if owner.subscription_name == "one")
+    ended = RemoveOwner(one, encode_unsubscribe(T, "c", "one"))
+    term.store.append(ended)
+    term.wait(lambda: ended in term.durable_operations)
+    return term
+
+
+def test_an_old_index_knows_a_subscription_that_ended_and_began_again(directory: str) -> None:
+    """Its end went with its file: what came in between is not for the new one."""
+    term = one_ended_while_old_was_away(directory)
+    two = subscribed(term, "two")
+    for operation in fill_sparsely(term, 3):
+        term.remove(operation, term.store.queue(Q))
+    before = JournalFiles(directory).list()
+    compact(term)
+    for _ in range(3):
+        term.add(T, owners=(two,))
+    one = subscribed(term, "one")
+    last = [term.add(T, owners=(two, one)) for _ in range(2)][-1]
+    term.wait(lambda: last in term.durable_operations)
+    term.close()
+    assert before[0] not in JournalFiles(directory).list(), "what told of its end is gone"
+    term = Term(directory, "old", settings=OFF)
+    held = {owner.subscription_name: owner.count for owner in term.owners if owner.subscription_name}
+    assert held == {"one": 2, "two": 5}
+    term.close()
+    assert check(directory).problems == []
+
+
+@pytest.mark.parametrize("standby_checkpoints", [False, True])
+def test_an_old_index_knows_one_that_ended_and_began_again_and_was_told_other_terms(
+    directory: str, standby_checkpoints: bool
+) -> None:
+    """It holds what came since it began, not only since its newest record: no file tells any more that it ended."""
+    term = one_ended_while_old_was_away(directory)
+    dense = fill_sparsely(term, 3)
+    begins = JournalFiles(directory).list()[-2]
+    two = subscribed(term, "two")
+    term.add(T, owners=(two,))
+    one = subscribed(term, "one")
+    for number in range(3):  # in a file each
+        last = term.add(T, owners=(two, one))
+        term.wait(lambda last=last: last in term.durable_operations)  # type: ignore[misc]
+        dense += fill_sparsely(term, 2)
+        assert subscribed(term, "one", f"price > {number}") == one
+    if standby_checkpoints:
+        standby = Standby(directory, f"{directory}/index", "old", OFF)
+        for _ in range(10):  # and makes checkpoints
+            standby.follow()
+        standby.close()
+    for operation in dense:
+        term.remove(operation, term.store.queue(Q))
+    term.store.checkpoint()[0].result(20)
+    term.close()
+    assert JournalFiles(directory).list()[0] >= begins, "what told of its end is gone"
+    term = Term(directory, "old", settings=OFF)
+    held = {owner.subscription_name: owner.count for owner in term.owners if owner.subscription_name}
+    assert held == {"one": 3, "two": 4}
+    term.close()
+    assert check(directory).problems == []
+
+
+def test_a_crash_in_the_middle_changes_nothing(directory: str) -> None:
+    slow = StoreSettings(
+        journal_max_file_length=64 * KIB,
+        checkpoint_records=40,
+        cleanup_interval=0.0,
+        fence_check_interval=0.01,
+        compaction_rate=100_000,
+    )
+    term = Term(directory, settings=OFF)
+    kept = [operation.message.body for operation in fill_sparsely(term, 20)]
+    term.close()
+    for number in range(12):
+        term = Term(directory, f"b{number % 3}", settings=slow)
+        report = term.store.compact()
+        figures = term.store.figures
+        until = figures.bytes_copied + 2100 * (number + 1)
+        term.wait(lambda figures=figures, until=until, report=report: report.done() or figures.bytes_copied >= until)  # type: ignore[misc]
+        term.crash()
+        assert check(directory).problems == [], number
+    term = Term(directory, settings=SETTINGS)
+    assert term.bodies() == kept
+    compact(term)
+    assert within_bound(term, directory)
+    assert term.bodies() == kept
+    term.close()
+    assert check(directory).problems == []

@@ -1,0 +1,234 @@
+"""Which journal files stay: what holds a file by itself, and what a file's records killed in others (safety.md 5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tandemmq.index.index import Index
+from tandemmq.store.records.acknowledgements import SubscriptionInfo
+from tandemmq.store.records.commands import ADD, REMOVE
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.state import keys
+from tandemmq.store.state.file_states import FileState, reclaimable
+from tandemmq.store.state.open_transactions import PendingOperation
+from tandemmq.store.state.state import State
+from tandemmq.store.state.tail import Position, changes
+
+Q = Destination(DestinationKind.QUEUE, "Q")
+T = Destination(DestinationKind.TOPIC, "T")
+INFO = SubscriptionInfo("c", T, "s")
+SIZE = 100
+
+
+class EmptyIndex:
+    """A checkpoint of nothing."""
+
+    def get(self, key: bytes) -> bytes | None:
+        return None
+
+    def scan(self, start: bytes, stop: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        return iter(())
+
+
+@pytest.fixture
+def state() -> State:
+    return State(EmptyIndex(), b"")
+
+
+def at(file: int, offset: int = 500) -> int:
+    """A location in a file."""
+    return file << 32 | offset
+
+
+def nobody(file: int) -> bool:
+    return False
+
+
+def holding(live: int = 0, pins: Iterable[int] = ()) -> FileState:
+    held = FileState(pins=pins)
+    held.live = live
+    return held
+
+
+def add(state: State, owner: int, file: int, number: int = 1) -> tuple[int, int]:
+    """A message in a file: its order key and location."""
+    location = at(file, 1000 + number)
+    state.add(owner, location << 32, location, SIZE, f"m{number}")
+    return location << 32, location
+
+
+# ---- the rule
+
+
+def test_a_file_with_a_live_message_or_a_needed_record_stays() -> None:
+    files = {1: holding(live=1), 2: holding(), 3: holding(), 4: holding()}
+    assert reclaimable(files, {3}, nobody, 9) == (2, 4)
+    assert reclaimable(files, {3}, nobody, 9, emptied={1, 3}) == (1, 2, 3, 4)
+
+
+def test_a_file_stays_as_long_as_what_its_records_killed_can_come_back() -> None:
+    files = {1: holding(live=1), 2: holding(pins=[1]), 3: holding(pins=[2]), 4: holding(pins=[9])}
+    assert reclaimable(files, set(), nobody, 9) == (4,)
+    files[1].live = 0
+    assert reclaimable(files, set(), nobody, 9) == (1, 2, 3, 4), "oldest first: what is pinned goes before"
+
+
+def test_what_fenced_off_an_epoch_goes_behind_every_file_before_it() -> None:
+    files = {1: holding(live=1), 2: holding(), 3: holding(), 4: holding()}
+    assert reclaimable(files, set(), {3}.__contains__, 9) == (2, 4)
+    files[1].live = 0
+    assert reclaimable(files, set(), {3}.__contains__, 9) == (1, 2, 3, 4)
+
+
+def test_neither_the_file_that_is_written_nor_one_that_no_checkpoint_covers_goes(state: State) -> None:
+    files = {number: holding() for number in (1, 2, 3)}
+    assert reclaimable(files, set(), nobody, 2) == (1,)
+    for file in (1, 2, 3, 4):
+        state.know_file(file)
+    state.position = Position(3, 700)
+    assert state.freeze(nobody, 5).reclaimable == (1, 2)
+    state.thaw()
+    assert state.freeze(nobody, 2).reclaimable == (1,)
+
+
+# ---- messages and subscriptions
+
+
+def test_a_removal_keeps_the_file_of_what_it_removed_dead(state: State) -> None:
+    owner = state.queue(Q)
+    order_key, location = add(state, owner, 1)
+    state.remove(owner, order_key, location, SIZE, "m1", 2)
+    assert state.files[2].pins == {1}
+
+
+def test_a_message_that_moved_is_dead_in_all_its_places(state: State) -> None:
+    owner = state.queue(Q)
+    order_key, _ = add(state, owner, 1)
+    state.move(owner, order_key, at(3), SIZE)
+    state.remove(owner, order_key, at(3), SIZE, "m1", 4)
+    assert state.files[3].pins == {1}
+    assert state.files[4].pins == {3}
+
+
+def test_a_subscriptions_newer_record_keeps_its_older_one_dead(state: State) -> None:
+    owner = state.new_owner()
+    state.subscribe(owner, T, INFO, at(1), None)
+    add(state, owner, 2)
+    state.subscribe(owner, T, INFO, at(3), None)
+    assert state.files[3].pins == {1}
+    assert state.held_by_records() == {1, 3}, "what it holds stands behind the older one"
+    state.subscribe(owner, T, INFO, at(4), None)
+    assert state.files[4].pins == {3}
+    state.settle_record(owner)
+    assert state.files[4].pins == {1, 3}
+    assert state.held_by_records() == {4}
+
+
+@pytest.mark.parametrize("is_told_by_an_index", [False, True])
+def test_a_subscription_whose_oldest_record_went_holds_what_stands_behind_the_next(
+    tmp_path: Path, is_told_by_an_index: bool
+) -> None:
+    """By its newest record alone it would lose what it got between the two."""
+    with Index.open(str(tmp_path)) as index:
+        state = State(index, b"")
+        owner = state.new_owner()
+        for file in range(1, 7):
+            state.know_file(file)
+        state.subscribe(owner, T, INFO, at(1), None)
+        for file in (2, 3, 4, 5):
+            add(state, owner, file, file)
+            state.subscribe(owner, T, INFO, at(file, 2000), None)
+            state.subscribe(owner, T, INFO, at(file, 3000), None)
+        if is_told_by_an_index:
+            state = checkpointed(state, index)
+        kept = {1: {3, 4, 5}, 2: {4, 5}, 4: {5}, 3: set[int](), 5: set[int]()}
+        for gone, files in kept.items():
+            state.lose_file(gone)
+            assert {entry.location >> 32 for _, entry in state.entries(owner, 0)} == files, gone
+            if is_told_by_an_index:
+                state = checkpointed(state, index)
+        assert owner not in state.owners
+        assert list(index.scan(keys.LATER_RECORD, b"T")) == []
+
+
+def checkpointed(state: State, index: Index) -> State:
+    """What a broker that is started finds."""
+    state.position = Position(6, 0)
+    frozen = state.freeze(nobody, 0)
+    for _ in index.checkpoint(changes(frozen), frozen.meta):
+        pass
+    return State(index, index.meta)
+
+
+def test_an_index_that_does_not_know_all_records_of_a_subscription_says_so(tmp_path: Path) -> None:
+    with Index.open(str(tmp_path)) as index:
+        state = State(index, b"")
+        owner = state.new_owner()
+        state.subscribe(owner, T, INFO, at(1), None)
+        add(state, owner, 1)
+        assert without_later_records(state, index).knows_later_records, "it has no others"
+        state.subscribe(owner, T, INFO, at(2), None)
+        assert checkpointed(state, index).knows_later_records
+        state.thaw()
+        assert not without_later_records(state, index).knows_later_records
+
+
+def without_later_records(state: State, index: Index) -> State:
+    """What a version before left."""
+    state.position = Position(6, 0)
+    frozen = state.freeze(nobody, 0)
+    meta = json.loads(frozen.meta)
+    del meta["later_records"]
+    for _ in index.checkpoint(changes(frozen), json.dumps(meta).encode()):
+        pass
+    state.thaw()
+    return State(index, index.meta)
+
+
+def test_an_unsubscription_keeps_all_records_of_the_subscription_dead(state: State) -> None:
+    owner = state.new_owner()
+    state.subscribe(owner, T, INFO, at(1), None)
+    add(state, owner, 2)
+    state.subscribe(owner, T, INFO, at(3), None)
+    state.drop_owner(owner, 5)
+    assert state.files[5].pins == {1, 2, 3}
+    assert state.held_by_records() == set()
+
+
+# ---- transactions
+
+
+def operation(file: int, kind: int = ADD, number: int = 1) -> PendingOperation:
+    return PendingOperation(at(file, number), SIZE, kind, Q, f"m{number}", None)
+
+
+def test_an_open_transaction_holds_the_files_of_all_that_it_consists_of(state: State) -> None:
+    state.enlist("t", operation(1))
+    state.enlist("t", operation(2, REMOVE, 2))
+    assert state.held_by_records() == {1, 2}
+    state.prepare("t", at(3), [None, None])
+    assert state.held_by_records() == {1, 2, 3}
+    state.end_transaction("t", at(5))
+    assert state.held_by_records() == set()
+
+
+def test_an_outcome_keeps_the_transaction_decided(state: State) -> None:
+    state.enlist("t", operation(1))
+    state.enlist("t", operation(2, REMOVE, 2))
+    state.prepare("t", at(3), [None, None])
+    state.end_transaction("t", at(5))
+    assert state.files[5].pins == {1, 2, 3}
+
+
+def test_a_copy_of_an_operation_keeps_the_original_dead(state: State) -> None:
+    state.enlist("t", operation(1))
+    state.prepare("t", at(2), [None])
+    state.enlist("t", operation(4), replaces=at(1, 1))
+    state.prepare("t", at(5), [None])
+    assert state.files[4].pins == {1}
+    assert state.files[5].pins == {2}, "the newer Prepare does the same with the older one"
+    assert state.held_by_records() == {4, 5}

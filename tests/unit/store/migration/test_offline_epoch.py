@@ -1,0 +1,99 @@
+"""An epoch of a tool, not of a broker: what it flushed is as sure as what a master confirms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tandemmq.disk import Disk
+from tandemmq.journal.errors import Deposed
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.migration.offline_epoch import OfflineEpoch
+from tandemmq.store.records.marks import encode_clock
+from tandemmq.store.writer.journal_end import NoProof
+from tests.support.store.noting_disk import NotingDisk
+
+PAYLOAD = encode_clock(1)
+
+
+@pytest.fixture
+def disk() -> NotingDisk:
+    return NotingDisk()
+
+
+@pytest.fixture
+def proof() -> list[bool]:
+    """Whether the lock is ours."""
+    return [True]
+
+
+@pytest.fixture
+def epoch(tmp_path: Path, disk: NotingDisk, proof: list[bool]) -> Iterator[Callable[[], OfflineEpoch]]:
+    (tmp_path / "data").mkdir()
+    made: list[OfflineEpoch] = []
+
+    def begin() -> OfflineEpoch:
+        made.append(
+            OfflineEpoch(
+                str(tmp_path / "data"),
+                str(tmp_path / "index"),
+                name="tool",
+                has_proof=lambda: proof[-1],
+                disk=cast(Disk, disk),
+            )
+        )
+        return made[-1]
+
+    yield begin
+    for each in made:
+        each.close()
+
+
+def test_what_is_flushed_is_synced_and_then_looked_at(epoch: Callable[[], OfflineEpoch], disk: NotingDisk) -> None:
+    made = epoch()
+    made.write([PAYLOAD])
+    disk.steps.clear()
+    made.flush()
+    assert disk.steps == ["write 1", "sync 1", "look for 2"]
+
+
+def test_the_header_of_an_epoch_is_synced_and_then_looked_at(
+    epoch: Callable[[], OfflineEpoch], disk: NotingDisk
+) -> None:
+    epoch()
+    first = disk.steps.index("sync 1")
+    assert disk.steps[first - 1 : first + 2] == ["write 1", "sync 1", "look for 2"]
+
+
+def test_what_meets_a_successor_was_not_flushed(epoch: Callable[[], OfflineEpoch], tmp_path: Path) -> None:
+    made = epoch()
+    files = JournalFiles(str(tmp_path / "data"))
+    files.prepare("b", 4096)
+    files.publish("b", 2)
+    made.write([PAYLOAD])
+    with pytest.raises(Deposed):
+        made.flush()
+
+
+def test_who_lost_the_lock_writes_nothing(
+    epoch: Callable[[], OfflineEpoch], proof: list[bool], disk: NotingDisk
+) -> None:
+    made = epoch()
+    made.write([PAYLOAD])
+    proof.append(False)
+    disk.steps.clear()
+    with pytest.raises(NoProof):
+        made.flush()
+    with pytest.raises(NoProof):
+        made.check_fence()
+    assert disk.steps == []
+
+
+def test_who_has_no_proof_begins_no_epoch(epoch: Callable[[], OfflineEpoch], proof: list[bool], tmp_path: Path) -> None:
+    proof.append(False)
+    with pytest.raises(NoProof):
+        epoch()
+    assert JournalFiles(str(tmp_path / "data")).list() == []

@@ -1,0 +1,132 @@
+"""Whose connection ids are is known to every later master, whatever became of indexes and journal files."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.operations import AddConnection
+from tandemmq.store.records.connection_owners import ConnectionUsers
+from tandemmq.store.tools.check import check
+from tandemmq.store.tools.inspect import Seen, read_headers, walk
+from tests.support.store.several_harness import SeveralTerm
+from tests.support.store.store_harness import KIB, SMALL, Term
+
+PAIRS = [("ID:a:1", "ann"), ("ID:b:1", "böb"), ("ID:a:2", "ann")]
+
+
+def know(term: Term, pairs: list[tuple[str, str]] = PAIRS) -> None:
+    operations = [AddConnection(*pair) for pair in pairs]
+    for operation in operations:
+        term.store.append(operation)
+    term.wait(lambda: operations[-1] in term.durable_operations)
+
+
+@pytest.mark.parametrize("end", ["crash", "close", "without an index", "another broker"])
+def test_the_next_master_knows_them(tmp_path: Path, end: str) -> None:
+    directory = str(tmp_path)
+    term = Term(directory)
+    know(term)
+    if end == "close":
+        term.close()
+    else:
+        term.crash()
+    if end == "without an index":
+        shutil.rmtree(tmp_path / "index")
+    term = Term(directory, "b" if end == "another broker" else "a")
+    assert term.store.connections() == PAIRS
+    term.close()
+    assert check(directory).problems == []
+
+
+def test_several_stores_know_them_too(tmp_path: Path) -> None:
+    term = SeveralTerm(str(tmp_path))
+    know(term)
+    term.crash()
+    term = SeveralTerm(str(tmp_path))
+    assert term.several.connections() == PAIRS
+    term.close()
+
+
+def test_they_are_shown(tmp_path: Path) -> None:
+    term = Term(str(tmp_path))
+    know(term, [PAIRS[1]])
+    term.close()
+    files = JournalFiles(str(tmp_path))
+    epoch_history = read_headers(files)
+    lines = [item.says for file in files.list() for item in walk(files, epoch_history, file) if isinstance(item, Seen)]
+    assert "whose connections are: ID:b:1 of böb" in lines
+
+
+@pytest.mark.parametrize("is_index_lost", [False, True])
+def test_they_outlive_the_files_in_which_they_were_met(tmp_path: Path, is_index_lost: bool) -> None:
+    """Also the file of the record that took them along, also where another master wrote that."""
+    directory = str(tmp_path)
+    settings = replace(SMALL, journal_max_file_length=32 * KIB, checkpoint_interval=0.0, cleanup_interval=0.0)
+    term = Term(directory, settings=settings)
+    know(term)
+    for broker in ("b", "a", "a"):
+        first = JournalFiles(directory).list()[0]
+        owner = term.store.queue(term.message().destination)
+        for _ in range(40):
+            for added in term.add_durably(20, body=b"x" * 1000):
+                term.remove(added, owner)
+            if JournalFiles(directory).list()[0] > first + 3:
+                break
+        term.wait(lambda first=first: JournalFiles(directory).list()[0] > first + 3)
+        term.crash()
+        if is_index_lost:
+            shutil.rmtree(tmp_path / "index")
+        term = Term(directory, broker, settings)
+        assert term.store.connections() == PAIRS, broker
+    term.close()
+    shutil.rmtree(tmp_path / "index")
+    term = Term(directory, settings=settings)
+    assert term.store.connections() == PAIRS
+    term.close()
+    assert check(directory).problems == []
+
+
+def test_clients_that_only_connect_still_cause_checkpoints(tmp_path: Path) -> None:
+    settings = replace(SMALL, journal_max_file_length=32 * KIB, checkpoint_interval=0.0, cleanup_interval=0.0)
+    term = Term(str(tmp_path), settings=settings)
+    for number in range(60):
+        know(term, [(f"ID:{'x' * 400}:{number}:{each}", "ann") for each in range(10)])
+    term.wait(lambda: JournalFiles(str(tmp_path)).list()[0] > 1)
+    term.close()
+
+
+def test_who_has_many_forgets_his_own_first() -> None:
+    known = ConnectionUsers(limit=6)
+    known.know([("a1", "ann"), ("b1", "bob"), ("a2", "ann")])
+    known.know((f"m{number}", "mallory") for number in range(100))
+    assert known.pairs() == [("a1", "ann"), ("b1", "bob"), ("a2", "ann"), *((f"m{n}", "mallory") for n in (97, 98, 99))]
+    known.know([("c1", "carl")])
+    assert [known.user(id) for id in ("a1", "a2", "b1", "c1", "m97", "m98")] == [
+        "ann",
+        "ann",
+        "bob",
+        "carl",
+        None,
+        "mallory",
+    ]
+
+
+def test_those_that_were_not_seen_for_longest_are_forgotten() -> None:
+    known = ConnectionUsers(limit=2)
+    known.know([("1", "ann"), ("2", "ann"), ("1", "ann"), ("3", "ann")])
+    assert known.pairs() == [("1", "ann"), ("3", "ann")]
+
+
+def test_only_what_changes_is_a_revision() -> None:
+    known = ConnectionUsers([("1", "ann")])
+    before = known.revision
+    known.know([("1", "ann")])
+    assert known.revision == before
+    known.know([("1", "bob")])
+    assert known.user("1") == "bob"
+    assert known.revision > before

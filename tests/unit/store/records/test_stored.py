@@ -1,0 +1,88 @@
+"""The record that stores a message is the same, whether it is made in one piece or of its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandemmq.store.records import stored
+from tandemmq.store.records.commands import AddMessage, decode, encode_add
+from tandemmq.store.records.errors import Unencodable
+from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.stored import encode_stored
+
+QUEUES = [Destination(DestinationKind.QUEUE, "a"), Destination(DestinationKind.TOPIC, "prices.ü")]
+IDS = ["ID:x-1-1:-1:1:1", "ID:x-1-1:-1:1:2", "ID:x-1-1:-1:1:9223372036854775807", "ID:y:1:1:007", "foreign", "a:b:c:d"]
+LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> Message:
+    rare: dict[str, Any] = draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "properties": st.just({"n": 5}),
+                "correlation_id": st.just("c"),
+                "reply_to": st.just(QUEUES[0]),
+                "type": st.just("t"),
+                "group_id": st.just("g"),
+                "group_sequence": st.integers(-1, 3),
+                "user_id": st.just("u"),
+                "original_destination": st.just(QUEUES[1]),
+                "redelivery_counter": st.integers(0, 3),
+            },
+        )
+        if draw(st.booleans())
+        else st.just({})
+    )
+    kind = draw(st.sampled_from([BodyKind.TEXT, BodyKind.BYTES, BodyKind.MAP, BodyKind.BLOB, BodyKind.NONE]))
+    body = draw(st.one_of(st.binary(max_size=40), st.text(max_size=40).map(str.encode), st.just(b"x" * 3000)))
+    message = Message(
+        draw(st.sampled_from(QUEUES)),
+        draw(st.sampled_from(IDS)),
+        body,
+        kind,
+        persistent=draw(st.booleans()),
+        priority=draw(st.integers(-128, 127)),
+        expiration=draw(LONGS),
+        timestamp=draw(LONGS),
+        **rare,
+    )
+    message.broker_sequence = draw(st.sampled_from([0, 5, (1 << 63) - 1]))
+    return message
+
+
+@given(messages())
+def test_it_is_what_its_parts_make(message: Message) -> None:
+    for _ in range(2):  # what repeats is known by the second
+        assert encode_stored(message) == encode_add(message, encode_message(message))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"priority": 128}, {"priority": -129}, {"expiration": 1 << 63}, {"timestamp": -(1 << 63) - 1}],
+    ids=str,
+)
+def test_a_number_that_has_no_room_is_named(change: dict[str, int]) -> None:
+    for _ in range(2):
+        with pytest.raises(Unencodable, match=r"ID:x-1-1:-1:1:1 is out of range|message ID:x-1-1:-1:1:1"):
+            encode_stored(Message(QUEUES[0], IDS[0], b"x", **{"timestamp": 1, **change}))
+
+
+def test_the_usual_message_is_made_in_one_piece() -> None:
+    if stored.native is None:
+        pytest.skip("native.c is not compiled")
+    message = Message(QUEUES[0], IDS[0], b"text", BodyKind.TEXT, persistent=True, timestamp=1)
+    encode_stored(message)
+    made = stored._encode_plain(message)
+    assert made is not None
+    command = decode(made)
+    assert isinstance(command, AddMessage)
+    assert command.message == encode_message(message)
+    assert stored._encode_plain(Message(QUEUES[0], IDS[0], b"text", type="t")) is None
+    assert stored._encode_plain(Message(QUEUES[0], IDS[0], "ü".encode(), BodyKind.TEXT)) is None

@@ -1,0 +1,32 @@
+"""A promotion that finds damage asks its authority whether others have what is damaged here."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tandemmq.journal.errors import JournalCorrupt
+from tandemmq.store.authority import SHARED_VOLUME
+from tandemmq.store.standby import Standby
+from tests.support.store.noted_authority import NotedAuthority
+from tests.support.store.store_harness import SMALL, Term
+
+
+def test_damage_is_told_by_file_before_it_ends_a_promotion(tmp_path: Path) -> None:
+    term = Term.of(Standby(str(tmp_path), f"{tmp_path}/index", "a", SMALL))
+    for _ in range(5):
+        term.add_durably(1, body=b"x" * 2_000)
+    term.close()
+    shutil.rmtree(tmp_path / "index")
+    with open(tmp_path / "db-1.log", "r+b") as file:
+        file.seek(5_000)
+        file.write(b"rotten")
+    authority = NotedAuthority(SHARED_VOLUME, [])
+    standby = Standby(str(tmp_path), f"{tmp_path}/index", "b", SMALL, authority=authority)
+    standby.fence(lambda: True)
+    with pytest.raises(JournalCorrupt):
+        standby.read()
+    assert "damaged [1]" in authority.steps
+    standby.close()

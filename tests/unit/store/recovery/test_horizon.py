@@ -1,0 +1,285 @@
+"""A standby with a horizon: it reads all up to there and nothing behind, and removes what was given up itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tandemmq.disk import Disk
+from tandemmq.journal.files import JournalFiles, file_id
+from tandemmq.journal.scan import scan
+from tandemmq.store.authority import SharedVolume
+from tandemmq.store.recovery.index_trust import places_of_indexes
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.standby import Standby
+from tandemmq.store.tools.check import check
+from tests.support.store.noting_disk import NotingDisk
+from tests.support.store.store_harness import KIB, SMALL, Q, Term
+
+SETTINGS = replace(SMALL, journal_max_file_length=16 * KIB, enable_compaction=False)
+BODY = b"x" * KIB
+
+
+class UpTo(SharedVolume):
+    """A horizon that a test moves."""
+
+    def __init__(self, horizon: tuple[int, int] | None) -> None:
+        self.horizon = horizon  # type: ignore[assignment]
+
+
+class KeepingDisk(NotingDisk):
+    """Its master removes no file of the journal."""
+
+    def unlink(self, path: str, /) -> None:
+        if file_id(os.path.basename(path)) is None:
+            super().unlink(path)
+
+
+def standby(directory: str, horizon: tuple[int, int] | None, settings: StoreSettings = SETTINGS, **others: Any) -> Any:
+    """One whose horizon is ``authority.horizon``."""
+    made: Any = Standby(directory, f"{directory}/index", "b", settings, authority=UpTo(horizon), **others)
+    made.authority = made._authority
+    return made
+
+
+def place_of(term: Term) -> tuple[int, int]:
+    return term.store._storage._end.writer.position
+
+
+def read_to(standby: Standby) -> tuple[int, int] | None:
+    position = standby.state.position
+    return None if position is None else (position.file, position.offset)
+
+
+def fill(term: Term, count: int = 8) -> list[tuple[int, int]]:
+    """Batches of five messages; where each of them ends."""
+    ends = []
+    for _ in range(count):
+        term.add_durably(5, body=BODY)
+        ends.append(place_of(term))
+    return ends
+
+
+def test_all_up_to_the_horizon_is_settled_at_once_and_nothing_behind_it(tmp_path: Path) -> None:
+    directory = str(tmp_path)
+    term = Term(directory, settings=SETTINGS)
+    ends = fill(term)
+    assert ends[-1][0] > 2
+    follower = standby(directory, ends[0])
+    for number, end in enumerate(ends):
+        follower.authority.horizon = end
+        follower.follow()
+        assert read_to(follower) == end
+        assert follower.messages == 5 * (number + 1)
+        assert follower._follower._headers.listed == list(range(1, end[0] + 1))
+        assert follower.has_caught_up
+        assert (follower.lag.bytes, follower.lag.records) == (0, 0)
+    follower.close()
+    term.close()
+
+
+def test_a_file_that_was_behind_the_horizon_may_be_another_one_later(tmp_path: Path) -> None:
+    """What a deposed master wrote, and what was put in its place."""
+    directory, elsewhere = str(tmp_path / "one"), str(tmp_path / "two")
+    os.mkdir(directory)
+    former = Term(directory, settings=SETTINGS)
+    former.add_durably(5, body=BODY)
+    final = place_of(former)
+    former.crash()
+    shutil.copytree(directory, elsewhere)
+    for where, count in ((directory, 3), (elsewhere, 6)):
+        later = Term(where, "c", SETTINGS)
+        later.add_durably(count, body=b"later")
+        end = place_of(later)
+        later.crash()
+    follower = standby(directory, final)
+    follower.follow()
+    assert read_to(follower) == final
+    os.replace(f"{elsewhere}/db-2.log", f"{directory}/db-2.log")
+    follower.authority.horizon = end
+    follower.follow()
+    assert read_to(follower) == end
+    assert follower.messages == 11
+    follower.close()
+
+
+def test_while_the_horizon_is_behind_the_index_nothing_is_read_and_the_index_stays(tmp_path: Path) -> None:
+    """After a start nobody knows yet what is final; an index goes no further than that."""
+    directory = str(tmp_path)
+    term = Term(directory, settings=SETTINGS)
+    ends = fill(term)
+    follower = standby(directory, ends[-1])
+    follower.follow()
+    follower._follower.checkpoint()
+    follower.close()
+    for horizon in ((0, 0), ends[0], (ends[-1][0], ends[-1][1] - 1)):
+        follower = standby(directory, horizon)
+        follower.follow()
+        assert read_to(follower) == ends[-1]
+        assert not follower.has_caught_up
+        assert follower._follower._headers.listed == ()
+        follower.close()
+    term.add_durably(1)
+    follower = standby(directory, (0, 0))
+    follower.follow()
+    follower.authority.horizon = place_of(term)
+    follower.follow()
+    assert follower.messages == 41
+    follower.close()
+    term.close()
+    assert check(directory).is_clean
+
+
+def test_an_index_that_is_behind_removed_files_goes_on_when_the_horizon_is_known(tmp_path: Path) -> None:
+    directory = str(tmp_path)
+    term = Term(directory, settings=SETTINGS)
+    follower = standby(directory, fill(term, 1)[-1])
+    follower.follow()
+    follower._follower.checkpoint()
+    follower.close()
+    fill(term)
+    owner = term.store.queue(Q)
+    for paged in term.page(owner).messages[:25]:
+        term.remove(paged, owner)
+    fill(term, 3)
+    term.close()
+    assert 1 not in JournalFiles(directory).list()
+    follower = standby(directory, (0, 0))
+    follower.follow()
+    follower.authority.horizon = place_of(term)
+    follower.follow()
+    assert follower.messages == 35
+    follower.close()
+
+
+def test_a_promotion_reads_what_is_behind_the_horizon(tmp_path: Path) -> None:
+    directory = str(tmp_path)
+    term = Term(directory, settings=SETTINGS)
+    ends = fill(term)
+    follower = standby(directory, ends[2])
+    follower.follow()
+    term.crash()
+    later = Term.of(follower)
+    assert len(later.bodies()) == 40
+    later.close()
+    assert check(directory).is_clean
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_no_index_goes_beyond_the_horizon_while_a_promotion_reads(tmp_path: Path, is_known: bool) -> None:
+    """It may come to nothing, and what it read may be cut."""
+    directory = str(tmp_path)
+    settings = replace(SETTINGS, checkpoint_records=2)
+    term = Term(directory, settings=SETTINGS)
+    ends = fill(term)
+    follower = standby(directory, ends[1], settings)
+    follower.follow()
+    follower._follower.checkpoint()
+    term.crash()
+    if is_known:
+        follower.authority.horizon = ends[-1]
+    follower.fence(lambda: True)
+    follower.read()
+    place = dict(places_of_indexes(f"{directory}/index"))[f"{directory}/index/b"]
+    assert ((place.file, place.offset) > ends[1]) is is_known
+    assert len(follower.state.owners) == 1
+    assert follower.messages == 40
+    follower.close()
+
+
+@pytest.fixture
+def given_up(tmp_path: Path) -> tuple[str, tuple[int, int], list[int]]:
+    """A journal whose master said that it gave up files, and did not come to remove them: (directory, end, files)."""
+    directory = str(tmp_path)
+    term = Term.of(Standby(directory, f"{directory}/index", "a", SETTINGS, disk=cast(Disk, KeepingDisk())))
+    fill(term, 6)
+    owner = term.store.queue(Q)
+    for paged in term.page(owner).messages[:25]:
+        term.remove(paged, owner)
+    fill(term, 4)
+    term.close()
+    files = JournalFiles(directory).list()
+    gone = sorted(set(files) - term.store._state.files.keys())
+    assert len(gone) > 1
+    shutil.rmtree(f"{directory}/index/a")  # or it would be copied
+    return directory, place_of(term), gone
+
+
+GivenUp = tuple[str, tuple[int, int], list[int]]
+
+
+def test_what_was_given_up_is_removed_oldest_first_each_for_good(given_up: GivenUp) -> None:
+    directory, end, gone = given_up
+    disk = NotingDisk()
+    follower = standby(directory, end, disk=cast(Disk, disk))
+    follower.follow()
+    assert not [step for step in disk.steps if "remove" in step], "its index does not go so far yet"
+    follower._follower.checkpoint()
+    disk.steps.clear()
+    follower.follow()
+    assert [step for step in disk.steps if "look" not in step] == [
+        step for file in gone for step in (f"remove {file}", "sync names")
+    ]
+    follower.follow()
+    assert not set(gone) & follower.state.files.keys()
+    assert follower.messages == 25
+    follower.close()
+    assert check(directory).is_clean
+
+
+def test_what_was_given_up_goes_though_nothing_more_comes(given_up: GivenUp) -> None:
+    """A header and the mark of what is given up change no message, yet the index has to go beyond them."""
+    directory, end, gone = given_up
+    follower = standby(directory, end, replace(SETTINGS, checkpoint_interval=0.0))
+    follower._follower.advance()
+    follower._follower.checkpoint()
+    follower._follower._checkpoint.covered = follower._follower._checkpoint.covered._replace(file=gone[0])
+    assert not follower.state.tail.has_changes
+    follower.follow()
+    follower.follow()
+    assert not set(gone) & set(JournalFiles(directory).list())
+    assert not follower._follower.could_remove_more, "nothing waits any more: no checkpoint begins for it"
+    follower.close()
+
+
+def test_what_the_index_still_needs_stays(given_up: GivenUp) -> None:
+    """After a crash it is read again from there on."""
+    directory, end, gone = given_up
+    found = JournalFiles(directory)
+    follower = standby(directory, (gone[-1], [batch.end for batch in scan(found, gone[-1])][1]))
+    follower.follow()
+    follower._follower.checkpoint()
+    assert follower._follower._checkpoint.covered.file == gone[-1]
+    follower.authority.horizon = end
+    follower.follow()
+    assert found.list()[0] == gone[-1], "what the index stands in is there"
+    follower._follower.checkpoint()
+    follower.follow()
+    assert found.list()[0] > gone[-1]
+    follower.close()
+
+
+def test_who_is_halted_removes_no_more(given_up: GivenUp) -> None:
+    directory, end, gone = given_up
+    follower = standby(directory, end)
+    follower.follow()
+    follower._follower.checkpoint()
+    follower.halt()
+    follower.follow()
+    assert set(gone) <= set(JournalFiles(directory).list())
+    follower.close()
+
+
+def test_without_a_horizon_a_standby_removes_nothing(given_up: GivenUp) -> None:
+    directory, _, gone = given_up
+    follower = standby(directory, None)
+    follower.follow()
+    follower._follower.checkpoint()
+    follower.follow()
+    assert set(gone) <= set(JournalFiles(directory).list())
+    follower.close()

@@ -1,0 +1,342 @@
+"""Promotions that sleep at the worst moment: others come first, and nothing of theirs or ours is taken for damage."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tandemmq.disk import Disk
+from tandemmq.journal.errors import Deposed, JournalCorrupt, JournalMissing
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.scan import scan
+from tandemmq.store.records.commands import encode_add, encode_rollback, encode_trace
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.transactions import XaTransactionId
+from tandemmq.store.recovery.follow import Follower
+from tandemmq.store.recovery.promotion import Promotion
+from tandemmq.store.standby import Standby
+from tandemmq.store.store import Store
+from tandemmq.store.takeover.take_over import Takeover, prepare_takeover
+from tandemmq.store.tools.check import check
+from tandemmq.store.tools.inspect import read_headers
+from tests.support.store.store_harness import SMALL, Q, Term
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path)
+    report = check(str(tmp_path))
+    assert report.is_clean, report.problems
+
+
+def standby(directory: str, name: str) -> Standby:
+    return Standby(directory, f"{directory}/index", name, SMALL)
+
+
+def begin(late: Standby) -> None:
+    late.begin(
+        has_proof=lambda: True, call_soon=lambda _: None, call_later_this_turn=lambda _: None, on_lost=lambda _: None
+    )
+
+
+@pytest.mark.parametrize("sleeps_again", [False, True])
+def test_who_sleeps_between_fence_and_header_is_deposed_and_spoils_nothing(
+    directory: str, sleeps_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Term(directory, "a")
+    first.add_durably(10)
+    first.crash()
+    late = standby(directory, "late")
+    late.fence(lambda: True)
+    successor = standby(directory, "b")
+    successor.fence(lambda: True)
+    late.read()
+    with monkeypatch.context() as patch:
+        if sleeps_again:  # between its look and its header, so that the header is written all the same
+            patch.setattr(Promotion, "_check_fence", lambda self: None)
+        with pytest.raises(Deposed):
+            begin(late)
+    late.close()
+    successor.close()  # it came to nothing, too
+    third = Term(directory, "c")
+    assert len(third.bodies()) == 10
+    third.close()
+
+
+def test_whose_fence_came_and_went_while_it_slept_is_deposed(directory: str) -> None:
+    Term(directory, "a").crash()
+    late = standby(directory, "late")
+    late.fence(lambda: True)
+    late.read()
+    successor = Term(directory, "b")
+    successor.store.checkpoint()
+    successor.wait(lambda: not os.path.exists(f"{directory}/db-2.log"))
+    with pytest.raises(Deposed):
+        begin(late)
+    late.close()
+    successor.close()
+
+
+@pytest.mark.parametrize("has_successor", [True, False])
+def test_a_file_that_others_remove_while_a_take_over_is_prepared_is_no_damage(
+    directory: str, has_successor: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[int] = []
+
+    def miss_one(files: JournalFiles, follower: Follower, **named: Any) -> Takeover | None:
+        prepared.append(1)
+        if len(prepared) == 1:
+            if has_successor:
+                Promotion(files, broker="b", max_file_length=1 << 16, sync="always").fence(lambda: True)
+            raise JournalMissing(1, 0)
+        return prepare_takeover(files, follower, **named)
+
+    monkeypatch.setattr("tandemmq.store.standby.prepare_takeover", miss_one)
+    if has_successor:
+        late = standby(directory, "late")
+        late.fence(lambda: True)
+        late.read()
+        with pytest.raises(Deposed):
+            begin(late)
+        late.close()
+    else:
+        Term(directory, "a").close()
+    assert len(prepared) == (1 if has_successor else 2)
+
+
+def test_a_file_that_others_remove_while_a_promotion_reads_is_no_damage(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Term(directory, "a")
+    first.add_durably(10)
+    first.crash()
+    advance = Follower.advance
+    missed: list[int] = []
+
+    def miss_one(self: Follower, *, is_final: bool = False) -> dict[int, int]:
+        if is_final and not missed:
+            missed.append(1)
+            raise JournalMissing(1, 0)
+        return advance(self, is_final=is_final)
+
+    monkeypatch.setattr(Follower, "advance", miss_one)
+    term = Term(directory, "b")
+    assert missed
+    assert len(term.bodies()) == 10
+    term.close()
+
+
+class SleepingDisk:
+    """The system's disk; whoever links through it falls asleep first, once."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self._meanwhile: Callable[[], None] | None = meanwhile
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(os, verb)
+
+    def link(self, source: str, target: str, /) -> None:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        os.link(source, target)
+
+
+def test_who_sleeps_before_its_link_and_finds_the_name_free_again_is_deposed_at_once(directory: str) -> None:
+    """Others fenced, went on to further files and reclaimed the first: the link succeeds, and fences off nobody."""
+    first = Term(directory, "a")
+    first.crash()
+    files = JournalFiles(directory)
+
+    def others_rule() -> None:
+        for file in (2, 3, 4):
+            files.prepare("b", 4096)
+            files.publish("b", file)
+        files.remove([1, 2, 3])
+
+    late = Standby(directory, f"{directory}/index", "late", SMALL, disk=cast(Disk, SleepingDisk(others_rule)))
+    with pytest.raises(Deposed, match=r"db-4\.log exists"):
+        late.fence(lambda: True)
+    late.close()
+    third = Term(directory, "c")
+    third.add_durably(1)
+    third.close()
+
+
+def test_who_sleeps_after_its_fence_until_that_is_gone_is_deposed(directory: str) -> None:
+    """A successor fenced, went on, and reclaimed all up to its own first file: the name after ours is free again."""
+    first = Term(directory, "a")
+    first.crash()
+    files = JournalFiles(directory)
+    late = standby(directory, "late")
+    late.fence(lambda: True)
+    for file in (3, 4):
+        files.prepare("b", 4096)
+        files.publish("b", file)
+    files.remove([1, 2, 3])
+    late.read()  # what is there is no damage to one who came late
+    with pytest.raises(Deposed, match="its name is gone"):
+        begin(late)
+    late.close()
+    Term(directory, "c").close()
+
+
+def test_what_looks_like_damage_to_one_who_was_deposed_is_its_successors_work(tmp_path: Path) -> None:
+    first = Term(str(tmp_path), "a")
+    first.add_durably(10)
+    first.add_durably(10)
+    first.crash()
+    # Its first checkpoint may stand before or behind the batches: without it the journal is read from its beginning.
+    shutil.rmtree(tmp_path / "index" / "a")
+    late = standby(str(tmp_path), "late")
+    late.fence(lambda: True)
+    successor = standby(str(tmp_path), "b")
+    successor.fence(lambda: True)
+    content = (tmp_path / "db-1.log").read_bytes()
+    at = content.index(b"body 1")
+    (tmp_path / "db-1.log").write_bytes(content[:at] + b"x" + content[at + 1 :])
+    with pytest.raises(Deposed):
+        late.read()
+    late.close()
+    with pytest.raises(JournalCorrupt):
+        successor.read()
+    successor.close()
+
+
+def test_an_epoch_is_one_that_nobody_else_was_given(directory: str) -> None:
+    """Its number is that of its first file, which link(2) gives to one, or beyond all that was ever written down."""
+    first = Term(directory, "a")
+    while first.store._storage._end.writer.file < 4:
+        first.add_durably(10, body=b"x" * 2000)
+    first.crash()
+    second = Term(directory, "b")
+    assert second.store.epoch == 5
+    second.crash()
+    third = standby(directory, "c")
+    third.fence(lambda: True)
+    third.read()
+    store = third.begin(
+        has_proof=lambda: True,
+        call_soon=lambda _: None,
+        call_later_this_turn=lambda _: None,
+        on_lost=lambda _: None,
+        epoch=50,
+    )
+    store.drop()
+    fourth = Term(directory, "from the journal alone")
+    assert fourth.store.epoch == 51
+    fourth.close()
+
+
+class FarAhead(Standby):
+    """Its epoch is far beyond the number of its first file, as behind a journal that was shortened."""
+
+    def begin(self, **options: Any) -> Store:
+        return super().begin(**{**options, "epoch": 50})
+
+
+def test_an_epoch_that_only_an_index_remembers_is_not_given_again(tmp_path: Path) -> None:
+    """Ids of messages contain the epoch; the journal lost the file in which it began."""
+    first = Term(str(tmp_path), "a")
+    first.add_durably(5)
+    first.close()
+    second = Term.of(FarAhead(str(tmp_path), f"{tmp_path}/index", "a", SMALL))
+    second.add_durably(5)
+    second.close()
+    (tmp_path / "db-2.log").unlink()
+    third = Term(str(tmp_path), "a", replace(SMALL, ignore_missing_journalfiles=True))
+    assert third.store.epoch == 51
+    third.close()
+
+
+def test_what_a_promotion_has_to_say_may_take_more_files_whose_ends_are_named(directory: str) -> None:
+    first = Term(directory, "a")
+    first.add_durably(5)
+    first.crash()
+    second = standby(directory, "b")
+    second.fence(lambda: True)
+    second.read()
+    remarks = [[encode_trace("x" * 40_000)] for _ in range(5)]
+    second._promotion.begin(second._follower, records=remarks).writer.close()
+    second.close()
+    files = JournalFiles(directory)
+    told = read_headers(files)
+    assert len(files.list()) > 3
+    assert sorted(told.ends) == files.list()[:-1]
+    for file, end in told.ends.items():
+        batches = list(scan(files, file, 0, end))
+        assert batches[-1].end == end
+    third = Term(directory, "c")
+    assert len(third.bodies()) == 5
+    third.close()
+
+
+def test_a_transaction_that_nobody_can_end_any_more_is_rolled_back_in_words(directory: str) -> None:
+    """It was not prepared, and who had begun it is gone."""
+    first = Term(directory, "a", replace(SMALL, fence_check_interval=3600.0))
+    first.add_durably(1)
+    message = first.message()
+    transaction = XaTransactionId(5, b"branch", b"global")
+    writer = first.store._storage._end.writer
+    writer.append([encode_add(message, encode_message(message), transaction)])
+    writer.sync()
+    first.crash()
+    second = Term(directory, "b")
+    assert second.store.ask(lambda state: list(state.transactions)).result(10) == []
+    second.crash()
+    files = JournalFiles(directory)
+    ends = read_headers(files).ends
+    records = [payload for batch in scan(files, 2, 0, ends.get(2)) for _, payload in batch.records]
+    assert encode_rollback(transaction) in records
+    third = Term(directory, "from the journal alone")
+    assert len(third.bodies()) == 1
+    third.close()
+
+
+class Removing:
+    """The system's disk; a deposed master removes a file at the moment at which it is asked for the length of that."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.is_armed = False
+        self.has_removed = False
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(os, verb)
+
+    def stat(self, path: str) -> os.stat_result:
+        if self.is_armed and path == self._path and not self.has_removed:
+            self.has_removed = True
+            os.unlink(path)
+        return os.stat(path)
+
+
+def test_a_file_that_goes_when_its_length_is_asked_for_is_no_damage(directory: str) -> None:
+    """An index covers it, so it is not read; whom the fence deposed had given it up, and removes it only now."""
+    first = Term(directory, "a")
+    for operation in first.add_durably(100, body=b"x" * 1024):
+        first.remove(operation, first.store.queue(Q))
+    kept = f"{directory}/kept"
+    os.link(f"{directory}/db-1.log", kept)
+    first.wait_durable(200)
+    first.add_durably(10)
+    first.store.checkpoint()
+    first.wait(lambda: not os.path.exists(f"{directory}/db-1.log"))
+    first.add_durably(1)
+    (covering,) = first.store.checkpoint()  # also the record that it was given up
+    first.wait(covering.done)
+    first.crash()
+    os.rename(kept, f"{directory}/db-1.log")  # the removal comes later
+    disk = Removing(f"{directory}/db-1.log")
+    late = Standby(directory, f"{directory}/index", "a", SMALL, disk=cast(Disk, disk))
+    disk.is_armed = True
+    second = Term.of(late)
+    assert disk.has_removed
+    assert len(second.bodies()) == 11
+    second.close()

@@ -1,0 +1,186 @@
+"""A standby that follows: it has what the master has, promptly, and writes nothing but its own index."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tandemmq.store.recovery.index_trust import IndexNotOfThisJournal, judge
+from tandemmq.store.recovery.promotion import FIRST_FILE_BYTES
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.standby import Standby
+from tandemmq.store.tools.check import check
+from tests.support.store.store_harness import KIB, SMALL, Q, Term
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path)
+    report = check(str(tmp_path))
+    assert report.is_clean, report.problems
+
+
+def standby(directory: str, name: str = "b", settings: StoreSettings = SMALL) -> Standby:
+    return Standby(directory, f"{directory}/index", name, settings)
+
+
+def test_a_standby_that_followed_replays_next_to_nothing_when_promoted(directory: str) -> None:
+    master = Term(directory, "a")
+    follower = standby(directory)
+    for _ in range(5):
+        master.add_durably(40)
+        follower.follow()
+    assert follower.has_caught_up
+    assert follower.messages >= 160
+    master.crash()
+    follower.close()
+    successor = Term(directory, "b")
+    assert successor.store.records_replayed <= 240
+    assert len(successor.bodies()) == 200
+    successor.close()
+
+
+def test_a_standby_follows_across_rotations_and_reclaimed_files(directory: str) -> None:
+    settings = StoreSettings(
+        journal_max_file_length=64 * KIB, checkpoint_records=30, cleanup_interval=0.0, fence_check_interval=0.01
+    )
+    master = Term(directory, "a", settings)
+    owner = master.store.queue(Q)
+    follower = standby(directory, settings=settings)
+    for round_number in range(30):
+        before = len(master.durable_operations)
+        added = master.add_durably(10, body=b"x" * 2000)
+        for operation in added[1:]:
+            master.remove(operation, owner)
+        master.wait_durable(before + 19)
+        if round_number % 10 == 0:  # it looks seldom: files come and go between two looks
+            follower.follow()
+    follower.follow()
+    expected = master.bodies()
+    assert len(expected) == 30
+    master.crash()
+    follower.close()
+    successor = Term(directory, "b", settings)
+    assert successor.bodies() == expected
+    successor.close()
+
+
+def test_a_standby_writes_nothing_but_its_own_index(directory: str) -> None:
+    master = Term(directory, "a")
+    master.add_durably(50)
+    master.wait(lambda: master.store.figures.checkpoints > 0)
+
+    def shared() -> dict[str, tuple[int, int]]:
+        found = {}
+        for root, _, names in os.walk(directory):
+            if root.endswith("/index/b"):
+                continue
+            for name in names:
+                status = os.stat(os.path.join(root, name))
+                found[os.path.join(root, name)] = (status.st_size, status.st_mtime_ns)
+        return found
+
+    before = shared()
+    follower = standby(directory)
+    follower.follow()
+    assert shared() == before
+    follower.close()
+    master.close()
+
+
+def test_a_broker_without_an_index_begins_with_a_copy_of_its_neighbours(
+    directory: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    master = Term(directory, "a", StoreSettings(checkpoint_records=50, fence_check_interval=0.01))
+    master.add_durably(200)
+    master.wait(lambda: master.store.figures.checkpoints > 0)
+    with caplog.at_level(logging.INFO, "tandemmq.store.recovery.index_directory"):
+        follower = standby(directory)
+    assert "copy of" in caplog.text
+    assert follower.messages >= 50
+    follower.follow()
+    follower.close()
+    master.close()
+
+
+def test_an_index_that_tells_of_another_journal_is_set_aside(directory: str) -> None:
+    master = Term(directory, "a")
+    master.add_durably(20)
+    master.close()
+    for name in os.listdir(directory):
+        if name.startswith("db-"):
+            os.unlink(os.path.join(directory, name))
+    other = Term(directory, "b")  # a new journal in the old one's place
+    other.add_durably(3)
+    other.close()
+    again = Term(directory, "a")
+    assert len(again.bodies()) == 3
+    assert any(".aside-" in name for name in os.listdir(f"{directory}/index"))
+    again.close()
+
+
+def test_an_index_that_holds_what_a_later_header_cut_off_is_set_aside(directory: str) -> None:
+    """A zombie writes while its successor has read and not said so yet; a third broker follows, and keeps it."""
+    zombie = Term(directory, "a", replace(SMALL, fence_check_interval=3600.0))
+    zombie.add_durably(2)
+    successor = standby(directory, "b")
+    successor.fence(lambda: True)
+    successor.read()
+    zombie.write_late(3)
+    third = standby(directory, "c")
+    third.follow()
+    third._follower.checkpoint()
+    assert third.messages == 4, "the last batch is only seen; of the two before it cannot know"
+    successor.begin(
+        has_proof=lambda: True, call_soon=lambda _: None, call_later_this_turn=lambda _: None, on_lost=lambda _: None
+    ).drop()
+    zombie.crash()
+    third.close()
+    again = Term(directory, "c")
+    assert len(again.bodies()) == 2
+    again.close()
+
+
+def test_an_index_of_another_epoch_is_set_aside_though_its_last_batch_reads_the_same(directory: str) -> None:
+    """A backup was restored, and another broker wrote the same batch to the same place."""
+    master = Term(directory, "a")
+    master.add_durably(3)
+    follower = standby(directory)
+    follower.follow()
+    master.close()
+    follower.follow()
+    known = follower._follower
+    known.checkpoint()
+    ids = known.read_headers()
+    assert judge(known.files, ids, known.epoch_history, follower.state, lambda _: True) is None
+    follower.state.epoch += 1
+    with pytest.raises(IndexNotOfThisJournal, match="it was made in epoch 2"):
+        judge(known.files, ids, known.epoch_history, follower.state, lambda _: True)
+    follower.close()
+
+
+def test_an_index_whose_last_batch_reads_differently_is_set_aside(tmp_path: Path) -> None:
+    """Another journal, to the byte as long: only what the batch says tells them apart."""
+    for name, body in (("one", b"one"), ("two", b"two")):
+        (tmp_path / name).mkdir()
+        term = Term(str(tmp_path / name), "a", replace(SMALL, clock_mark_interval=math.inf))
+        term.add_durably(1, body=body)
+        term.close()
+    shutil.rmtree(tmp_path / "two" / "index")
+    shutil.copytree(tmp_path / "one" / "index", tmp_path / "two" / "index")
+    term = Term(str(tmp_path / "two"), "a")
+    assert term.bodies() == [b"two"]
+    term.close()
+    assert any(".aside-" in name for name in os.listdir(tmp_path / "two" / "index"))
+
+
+def test_a_promotion_leaves_a_short_file() -> None:
+    """One that fails, and is tried again and again, must not fill the disk."""
+    assert FIRST_FILE_BYTES <= 64 * KIB

@@ -1,0 +1,483 @@
+"""Several stores in one broker: each destination in its own journal, and transactions over two of them in one piece."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.operations import AddSubscription, Atomic, RemoveOwner
+from tandemmq.store.records.commands import encode_remove_destination, encode_subscription, encode_unsubscribe
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.records.transactions import LocalTransactionId
+from tandemmq.store.settings import StoreSettings
+from tandemmq.store.several import member
+from tandemmq.store.several.filters import FilteredStore
+from tandemmq.store.several.layout import has_several, stores_in
+from tandemmq.store.several.standbys import DestinationInTwoStores, SeveralStandbys
+from tandemmq.store.several.stores import SeveralStores
+from tandemmq.store.standby import Standby
+from tandemmq.store.store import Store
+from tandemmq.store.tools.check_several import check_all
+from tandemmq.store.writer.journal_end import NoProof
+from tandemmq.store.writer.space import StoreFull
+from tests.support.compiled import LOOKS_INTO_A_CLASS
+from tests.support.store.several_harness import A2, REST, TOPIC, TWO, A, B, SeveralTerm, standbys
+from tests.support.store.store_harness import KIB, SMALL, Q, Term
+
+A_DIRECTORY = "queue#3a#2f#2fA.#3e"
+B_DIRECTORY = "queue#3a#2f#2fB.#3e"
+FINE = StoreSettings(
+    journal_max_file_length=64 * KIB,
+    checkpoint_records=50,
+    cleanup_interval=0.0,
+    fence_check_interval=0.01,
+    enable_compaction=False,
+)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    path = tmp_path / "data"
+    path.mkdir()
+    yield str(path)
+    report = check_all(str(path))
+    assert report.is_clean, report.problems
+
+
+def test_each_destination_is_in_the_journal_of_its_filter(directory: str) -> None:
+    term = SeveralTerm(directory)
+    for number, destination in enumerate((A, A2, B, REST) * 3):
+        term.add(destination, f"{number}".encode())
+    term.wait_durable(12)
+    term.close()
+    assert stores_in(directory) == ["#210", A_DIRECTORY, B_DIRECTORY, "txStore"]
+    for name, count in {"#210": 3, A_DIRECTORY: 6, B_DIRECTORY: 3}.items():
+        alone = Term(os.path.join(directory, name), "other")
+        assert sum(owner.count for owner in alone.owners) == count
+        alone.close()
+    again = SeveralTerm(directory)
+    assert {owner.destination: owner.count for owner in again.owners} == {A: 3, A2: 3, B: 3, REST: 3}
+    assert again.bodies(A) == [b"0", b"4", b"8"]
+    assert again.bodies(REST) == [b"3", b"7", b"11"]
+    again.close()
+
+
+@LOOKS_INTO_A_CLASS
+def test_several_stores_have_the_face_of_one() -> None:
+    """But for what concerns one store alone: ``members`` has each; and a set has one store."""
+    steps = {"fence", "read", "begin", "state", "state_position", "next_epoch", "records_read"}
+    for one, several, alone in ((Store, SeveralStores, {"ask", "forget", "rotate"}), (Standby, SeveralStandbys, steps)):
+        public = {name for name in vars(one) if not name.startswith("_")}
+        assert public - alone - set(dir(several)) == set()
+
+
+def test_a_slow_queue_pins_only_its_own_files(directory: str) -> None:
+    entries = [FilteredStore(queue="A.>", settings=FINE), FilteredStore(queue="B.>", settings=FINE)]
+    term = SeveralTerm(directory, entries, settings=FINE)
+    owner = term.store.queue(B)
+    slow = []
+    for _ in range(20):
+        slow += term.add_durably(1, A, b"s" * 100)
+        before = len(term.durable_operations)
+        for added in term.add_durably(20, B, b"f" * 3000):
+            term.remove(added, owner)
+        term.wait_durable(before + 40)
+    fast_files = JournalFiles(os.path.join(directory, B_DIRECTORY))
+    term.wait(lambda: len(fast_files.list()) <= 3)
+    assert term.store.figures.bytes_written > 15 * 64 * KIB
+    assert len(JournalFiles(os.path.join(directory, A_DIRECTORY)).list()) <= 2
+    assert len(term.bodies(A)) == 20
+    term.close()
+
+
+def test_all_journals_are_fenced_before_any_is_read(directory: str) -> None:
+    SeveralTerm(directory).close()
+    seen: list[str] = []
+
+    class Watching:
+        def __getattr__(self, name: str) -> object:
+            return getattr(os, name)
+
+        def link(self, source: str, target: str) -> None:
+            os.link(source, target)
+            seen.append("fence")
+
+        def pread(self, fd: int, length: int, offset: int) -> bytes:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            if seen and path.endswith(".log"):
+                seen.append("read")
+            return os.pread(fd, length, offset)
+
+    term = SeveralTerm(directory, disk=Watching())  # type: ignore[arg-type]
+    assert seen[:4] == ["fence"] * 4
+    assert "fence" not in seen[4:]
+    assert "read" in seen
+    term.close()
+
+
+def test_the_epoch_is_one_and_grows(directory: str) -> None:
+    alone = Term(directory, "a")
+    for _ in range(3):
+        alone.close()
+        alone = Term(directory, "a")
+    epoch = alone.store.epoch
+    alone.close()
+    for _ in range(3):
+        term = SeveralTerm(directory)
+        assert term.store.epoch == epoch + 1
+        assert {store.epoch for store in term.several.members().values()} == {epoch + 1}
+        epoch += 1
+        term.close()
+
+
+def test_a_standby_follows_all_of_them_and_new_ones(directory: str) -> None:
+    entries = [*TWO, FilteredStore(is_per_destination=True)]
+    master = SeveralTerm(directory, entries)
+    follower = standbys(directory, entries, "b")
+    before = set(os.listdir(directory))
+    for destination in (A, B, REST):
+        master.add_durably(20, destination)
+    for _ in range(3):
+        follower.follow()
+        master.add_durably(1, A)
+        master.add_durably(1, B)
+        master.add_durably(1, REST)
+    follower.follow()
+    assert follower.has_caught_up
+    assert follower.messages >= 60
+    assert set(os.listdir(directory)) - before == {"queue#3a#2f#2fother"}
+    master.crash()
+    follower.close()
+    successor = SeveralTerm(directory, entries, "b")
+    assert sum(owner.count for owner in successor.owners) == 69
+    successor.close()
+
+
+def test_a_deposed_master_confirms_nothing_in_any_store(directory: str) -> None:
+    zombie = SeveralTerm(directory)
+    zombie.add_durably(3, A)
+    successor = SeveralTerm(directory, broker="b")
+    zombie.durable_operations.clear()
+    for destination in (A, B, REST):
+        zombie.add(destination)
+    zombie.wait_lost()
+    assert zombie.durable_operations == []
+    zombie.crash()
+    assert len(successor.bodies(A)) == 3
+    successor.close()
+
+
+@pytest.mark.parametrize("fences", [0, 1, 2, 3])
+def test_a_promotion_that_dies_between_the_fences_of_two_stores_harms_no_promise(directory: str, fences: int) -> None:
+    """It lost the lock when so many of four journals were fenced; the master before it sleeps meanwhile."""
+    sleeper = SeveralTerm(directory)
+    kept = [sleeper.add_durably(2, destination) for destination in (A, B, REST)]
+    late = standbys(directory, broker="b")
+    answers = [True] * fences
+    with pytest.raises(NoProof):
+        late.promote(
+            has_proof=lambda: bool(answers) and answers.pop(),
+            call_soon=lambda _: None,
+            call_later_this_turn=lambda _: None,
+            on_lost=lambda _: None,
+        )
+    late.close()
+    journals = [JournalFiles(os.path.join(directory, name)) for name in stores_in(directory)]
+    headless = sum(len(journal.list()) == 2 for journal in journals)
+    assert headless == fences
+    third = SeveralTerm(directory, broker="c")
+    sleeper.durable_operations.clear()
+    for destination in (A, B, REST):
+        sleeper.add(destination)
+    sleeper.wait_lost()
+    assert sleeper.durable_operations == []
+    sleeper.crash()
+    for destination, added in zip((A, B, REST), kept, strict=True):
+        assert third.bodies(destination) == [operation.message.body for operation in added]
+    third.close()
+
+
+# ---- filters change
+
+
+def test_what_a_store_holds_stays_there_until_it_is_gone(directory: str) -> None:
+    one = SeveralTerm(directory, TWO)
+    added = one.add_durably(5, A)
+    one.close()
+    narrower = [FilteredStore(queue="A.one"), *TWO]
+    two = SeveralTerm(directory, narrower)
+    two.add_durably(2, A)
+    two.add_durably(2, A2)
+    assert len(two.bodies(A)) == 7
+    members = two.several.members()
+    assert members["queue#3a#2f#2fA.one"].figures.records == 0
+    owner = two.store.queue(A)
+    page = two.page(owner)
+    before = len(two.durable_operations)
+    for message in page.messages:
+        two.remove(message, owner)
+    two.wait_durable(before + len(page.messages))
+    two.close()
+    three = SeveralTerm(directory, narrower)
+    three.add_durably(1, A)
+    assert three.several.members()["queue#3a#2f#2fA.one"].figures.records > 0
+    assert len(three.bodies(A)) == 1
+    three.close()
+    assert added
+
+
+def test_a_single_store_becomes_one_of_several_and_several_stay_so(directory: str) -> None:
+    alone = Term(directory, "a")
+    alone.add_durably(4, A)
+    alone.add_durably(4, Q)
+    alone.close()
+    assert not has_several(directory)
+    several = SeveralTerm(directory)
+    assert not any(".aside-" in name for name in os.listdir(f"{directory}/index"))
+    assert len(several.bodies(A)) == 4
+    several.add_durably(1, A)
+    several.add_durably(1, B)
+    several.close()
+    assert has_several(directory)
+    without = SeveralTerm(directory, ())
+    assert len(without.bodies(A)) == 5
+    assert len(without.bodies(B)) == 1
+    without.add_durably(1, REST)
+    without.close()
+    assert "#210" in stores_in(directory)
+
+
+def test_a_destination_in_two_stores_is_refused_by_name(tmp_path: Path) -> None:
+    directory = str(tmp_path)
+    SeveralTerm(directory).close()
+    for name in (A_DIRECTORY, B_DIRECTORY):
+        alone = Term(os.path.join(directory, name), "b")
+        alone.add_durably(1, A)
+        alone.close()
+    with pytest.raises(DestinationInTwoStores, match=r"queue://A\.one is in two stores"):
+        SeveralTerm(directory)
+    assert any("in two stores" in problem for problem in check_all(directory).problems)
+
+
+# ---- a store for each destination
+
+
+def test_a_store_for_each_destination_is_made_when_it_is_first_seen(directory: str) -> None:
+    entries = [FilteredStore(is_per_destination=True)]
+    term = SeveralTerm(directory, entries)
+    owner = term.store.queue(A)
+    assert term.store.queue(A) == owner
+    operations = [term.add(A, b"%d" % number) for number in range(5)]
+    operations += [term.add(B, b"b")]
+    end_marker = Atomic(())
+    term.store.append(end_marker)
+    assert term.store.has_pending
+    term.wait(lambda: end_marker in term.durable_operations)
+    assert set(operations) < set(term.durable_operations)
+    term.wait(lambda: not term.store.has_pending)
+    assert term.bodies(A) == [b"0", b"1", b"2", b"3", b"4"]
+    assert {"queue#3a#2f#2fA.one", "queue#3a#2f#2fB.one"} < set(stores_in(directory))
+    term.close()
+    again = SeveralTerm(directory, entries)
+    assert again.bodies(A) == [b"0", b"1", b"2", b"3", b"4"]
+    assert {owner.destination for owner in again.owners} == {A, B}
+    again.close()
+
+
+def test_durable_subscriptions_come_and_go_while_their_store_is_made(directory: str) -> None:
+    term = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
+    first = term.store.subscription("c", "s", TOPIC)
+    term.store.append(AddSubscription(first, encode_subscription(TOPIC, "c", "s")))
+    term.store.append(RemoveOwner(first, encode_unsubscribe(TOPIC, "c", "s")))
+    second = term.store.subscription("c", "s", TOPIC)
+    assert second != first
+    term.store.append(AddSubscription(second, encode_subscription(TOPIC, "c", "s")))
+    term.add(TOPIC, b"hello", (second,))
+    term.wait_durable(4)
+    assert [message.message.body for message in term.page(second).messages] == [b"hello"]
+    term.close()
+    again = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
+    assert [(owner.client_id, owner.count) for owner in again.owners] == [("c", 1)]
+    again.close()
+
+
+def test_each_store_reclaims_what_ended_in_it(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tandemmq.store.maintenance.upkeep.RECLAIM_ENTRIES", 3)
+    monkeypatch.setattr("tandemmq.store.state.state.RECLAIMED_MAX", 0)
+    term = SeveralTerm(directory)
+    for destination in (A, A2, B):
+        term.add_durably(10, destination)
+    for destination in (A, B):
+        ending = RemoveOwner(term.store.queue(destination), encode_remove_destination(destination))
+        term.store.append(ending)
+        term.wait(lambda ending=ending: ending in term.durable_operations)
+    for done in term.store.checkpoint():
+        term.wait(done.done)
+    term.add_durably(1, A)
+    term.crash()
+    again = SeveralTerm(directory)
+    assert {owner.destination: owner.count for owner in again.owners} == {A: 1, A2: 10}
+    stores = list(again.store.members().values())
+    assert sum(store.ask(lambda state: len(state.ended)).result() for store in stores) == 2
+    monkeypatch.setattr("tandemmq.store.state.state.RECLAIMED_MAX", 6)
+    again.wait(lambda: not any(store.ask(lambda state: state.ended).result() for store in stores))
+    assert len(again.bodies(A)) == 1
+    again.close()
+
+
+def test_destinations_whose_directories_would_have_one_name_share_a_store(directory: str) -> None:
+    tail = "x" * 70
+    one = Destination(DestinationKind.QUEUE, f"one{tail}")
+    two = Destination(DestinationKind.QUEUE, f"two{tail}")
+    term = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
+    term.add_durably(2, one, b"1")
+    term.add_durably(2, two, b"2")
+    term.close()
+    again = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
+    assert again.bodies(one) == [b"1", b"1"]
+    assert again.bodies(two) == [b"2", b"2"]
+    assert "x" * 64 in stores_in(directory)
+    again.close()
+
+
+def test_a_zombies_new_store_serves_nobody(directory: str) -> None:
+    entries = [FilteredStore(is_per_destination=True)]
+    zombie = SeveralTerm(directory, entries)
+    successor = SeveralTerm(directory, entries, "b")
+    zombie.add(A)
+    zombie.wait_lost()
+    assert zombie.durable_operations == []
+    zombie.crash()
+    successor.close()
+
+
+# ---- room, failures, the end
+
+
+def test_producers_wait_while_too_much_waits_for_a_new_store(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member, "WAITING_OPERATIONS_MAX", 5)
+    term = SeveralTerm(directory, [FilteredStore(is_per_destination=True)])
+    for _ in range(10):
+        term.add(A)
+    assert term.store.is_congested
+    term.wait_durable(10)
+    assert not term.store.is_congested
+    assert term.drained_count > 0
+    term.close()
+
+
+def test_a_full_store_refuses_messages_but_not_those_that_it_took_before_it_was_made(directory: str) -> None:
+    full = dataclasses.replace(SMALL, disk_reserve=1 << 60)
+    term = SeveralTerm(directory, [FilteredStore(is_per_destination=True, settings=full)])
+    term.add(A, b"taken")
+    term.wait_durable(1)
+    assert term.several.is_full
+    assert "producers are refused" in term.several.full_reason
+    with pytest.raises(StoreFull):
+        term.add(A, b"refused")
+    assert term.bodies(A) == [b"taken"]
+    term.close()
+
+
+def test_a_store_that_fails_ends_all_of_them(directory: str) -> None:
+    class Failing:
+        is_failing = False
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(os, name)
+
+        def fdatasync(self, fd: int) -> None:
+            if self.is_failing and B_DIRECTORY in os.readlink(f"/proc/self/fd/{fd}"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            os.fdatasync(fd)
+
+    disk = Failing()
+    term = SeveralTerm(directory, disk=disk)  # type: ignore[arg-type]
+    term.add_durably(1, A)
+    disk.is_failing = True
+    identity = LocalTransactionId("ID:c-1", 1)
+    atomic = term.committing([term.adding(A, b"x", identity), term.adding(B, b"y", identity)], identity)
+    error = term.wait_lost()
+    assert "sync" in str(error)
+    term.add(A)
+    term.end_turn()
+    time.sleep(0.1)
+    while not term.loop.empty():
+        term.loop.get()()
+    assert atomic not in term.durable_operations
+    assert len(term.durable_operations) == 1
+    term.crash()
+    again = SeveralTerm(directory)
+    assert len(again.bodies(A)) == 1
+    assert again.bodies(B) == []
+    again.close()
+
+
+def test_an_end_in_the_middle_of_a_transaction_leaves_it_whole_or_absent(directory: str) -> None:
+    for number in range(0, 12, 2):
+        term = SeveralTerm(directory)
+        identity = LocalTransactionId("ID:c-1", 1)
+        body = str(number).encode()
+        term.committing([term.adding(A, body, identity), term.adding(B, body, identity)], identity)
+        deadline = time.monotonic() + 0.001 * number
+        term.end_turn()
+        while time.monotonic() < deadline:
+            if not term.loop.empty():
+                term.loop.get()()
+                term.end_turn()
+        (term.close if number % 4 else term.crash)()
+    again = SeveralTerm(directory)
+    assert again.bodies(A) == again.bodies(B)
+    again.close()
+
+
+def test_a_store_may_be_dropped_while_another_is_made(directory: str) -> None:
+    entries = [FilteredStore(is_per_destination=True)]
+    for number in range(4):
+        term = SeveralTerm(directory, entries)
+        added = term.add(Destination(DestinationKind.QUEUE, f"new {number}"))
+        term.end_turn()
+        if number % 2:
+            time.sleep(0.005 * number)
+            while not term.loop.empty():
+                term.loop.get()()
+                term.end_turn()
+        (term.close if number % 4 < 2 else term.crash)()
+        while not term.loop.empty():
+            term.loop.get()()
+        assert added is not None
+    assert not [path for path in Path(directory).glob("*/index/*") if path.name != "a"], "an index was still held"
+    again = SeveralTerm(directory, entries)
+    again.close()
+
+
+def test_indexes_may_go_elsewhere(directory: str, tmp_path: Path) -> None:
+    elsewhere = str(tmp_path / "indexes")
+    term = SeveralTerm(directory, index_directory=elsewhere)
+    term.add_durably(1, A)
+    term.close()
+    assert not os.path.exists(os.path.join(directory, A_DIRECTORY, "index"))
+    assert os.path.exists(os.path.join(elsewhere, A_DIRECTORY, "a", "db.data"))
+    assert check_all(directory, elsewhere).is_clean
+
+
+def test_several_stores_know_their_indexes_again(directory: str) -> None:
+    """Each store keeps its number, whichever of them have an index."""
+    entries = [FilteredStore(is_per_destination=True)]
+    term = SeveralTerm(directory, entries)
+    for number in range(6):
+        term.add_durably(3, Destination(DestinationKind.QUEUE, f"q{number}"))
+    term.close()
+    for name in ("a", "b", "a"):
+        again = SeveralTerm(directory, entries, name)
+        assert again.store.records_replayed < 3 * 8
+        again.add_durably(1, A)
+        again.close()
+    assert not [str(path) for path in Path(directory).glob("**/*.aside-*")]

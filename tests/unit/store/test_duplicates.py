@@ -1,0 +1,417 @@
+"""Messages that a client sends again, in a real store: over crashes, lost indexes, reclaimed files; and the price."""
+
+from __future__ import annotations
+
+import glob
+import os
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.kahadb.java_objects import decode_audit
+from tandemmq.store.operations import AddConnection, AddMessage, Atomic, EndTransaction, PrepareTransaction
+from tandemmq.store.records.commands import (
+    ADD,
+    AUDIT,
+    ProducerAudit,
+    decode,
+    encode_add,
+    encode_commit,
+    encode_prepare,
+    encode_rollback,
+)
+from tandemmq.store.records.commands import AddMessage as AddCommand
+from tandemmq.store.records.message import BodyKind, Message
+from tandemmq.store.records.message_ids import client_message_id
+from tandemmq.store.records.openwire import encode_message
+from tandemmq.store.records.transactions import LocalTransactionId, TransactionId, XaTransactionId
+from tandemmq.store.tools.check import check
+from tests.support.journal.in_memory import scan_bytes
+from tests.support.prove import SEED
+from tests.support.store.store_harness import KIB, SMALL, Q, Term
+
+XID = XaTransactionId(1, b"global", b"branch")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path)
+    report = check(str(tmp_path))
+    assert report.is_clean, report.problems
+
+
+def numbered(
+    term: Term, number: int, producer: str = "p", transaction: TransactionId | None = None, body: bytes = b"x"
+) -> AddMessage:
+    """What a client sends as its message ``number``, or sends again."""
+    message = Message(Q, client_message_id(producer, number), body, BodyKind.BYTES, persistent=True, timestamp=1)
+    payload = encode_add(message, encode_message(message), transaction)
+    return AddMessage(message, (term.store.queue(Q),), payload, is_audited=True)
+
+
+def send(term: Term, *numbers: int, producer: str = "p", body: bytes = b"x") -> list[AddMessage]:
+    """Send in one turn of the loop, and wait until all came back."""
+    added = [numbered(term, number, producer, body=body) for number in numbers]
+    for each in added:
+        term.store.append(each)
+    before = len(term.durable_operations)
+    term.wait_durable(before + len(added))
+    return added
+
+
+def are_duplicates(added: list[AddMessage]) -> list[bool]:
+    return [each.is_duplicate for each in added]
+
+
+def take(term: Term, added: list[AddMessage]) -> None:
+    """Acknowledge them, durably."""
+    before = len(term.durable_operations)
+    for each in added:
+        term.remove(each, each.owners[0])
+    term.wait_durable(before + len(added))
+
+
+def fill(term: Term, count: int, body: bytes = b"f" * 500) -> None:
+    """So many that come and go."""
+    take(term, term.add_durably(count, body=body))
+
+
+def journal_of(directory: str) -> dict[str, bytes]:
+    found = {}
+    for name in glob.glob(f"{directory}/db-*.log"):
+        with suppress(FileNotFoundError), open(name, "rb") as file:  # it may be reclaimed meanwhile
+            found[name] = file.read()
+    return found
+
+
+class KeepingDisk:
+    """The disk, but files that are removed are kept beside, to be counted."""
+
+    def __init__(self, kept: str) -> None:
+        self._kept = kept
+        os.makedirs(kept)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def unlink(self, path: str) -> None:
+        if os.path.basename(path).startswith("db-"):
+            os.link(path, os.path.join(self._kept, os.path.basename(path)))
+        os.unlink(path)
+
+
+def records_of(directory: str) -> Iterator[bytes]:
+    for content in journal_of(directory).values():
+        for batch in scan_bytes(content):
+            yield from (payload for _, payload in batch.records)
+
+
+def of_connection(term: Term, connection_id: str, producer: int, number: int) -> AddMessage:
+    """What a JMS client sends by one of its producers."""
+    id = f"{connection_id}:1:{producer}:{number}"
+    message = Message(Q, id, b"x", BodyKind.BYTES, persistent=True, timestamp=1)
+    return AddMessage(
+        message, (term.store.queue(Q),), encode_add(message, encode_message(message), None), is_audited=True
+    )
+
+
+@pytest.mark.parametrize("end", ["none", "crash", "index lost", "audit record alone"])
+def test_what_one_user_sends_has_nothing_of_anothers_stored_twice(directory: str, end: str) -> None:
+    """Her messages were consumed, so only the audit knows them."""
+    settings = replace(
+        SMALL,
+        journal_max_file_length=32 * KIB,
+        max_failover_producers_to_track=16,
+        checkpoint_interval=0.0,
+        cleanup_interval=0.0,
+    )
+    term = Term(directory, settings=settings)
+
+    def append(*operations: Any) -> None:
+        for each in operations:
+            term.store.append(each)
+        term.wait(lambda: operations[-1] in term.durable_operations)
+
+    append(AddConnection("ID:ann-1:1", "ann"), AddConnection("ID:mallory-1:1", "mallory"))
+    hers = [of_connection(term, "ID:ann-1:1", producer, 1) for producer in range(4)]
+    append(*hers)
+    take(term, hers)
+    if end == "audit record alone":
+        first = max(journal_of(directory))
+        while first in journal_of(directory):
+            fill(term, 20)
+    his = [of_connection(term, "ID:mallory-1:1", producer, 1) for producer in range(100)]
+    append(*his)
+    if end != "none":
+        term.crash()
+        if end != "crash":
+            shutil.rmtree(f"{directory}/index")
+        term = Term(directory, settings=settings)
+    again = [of_connection(term, "ID:ann-1:1", producer, 1) for producer in range(4)]
+    append(*again)
+    assert are_duplicates(again) == [True] * 4
+    term.close()
+
+
+class TestStoredOnce:
+    def test_two_copies_in_one_turn(self, directory: str) -> None:
+        term = Term(directory)
+        assert are_duplicates(send(term, 1, 1, 2, 1)) == [False, True, False, True]
+        assert term.bodies() == [b"x", b"x"]
+        assert len([record for record in records_of(directory) if record[0] == ADD]) == 2
+        term.close()
+
+    def test_a_copy_that_comes_while_the_first_is_on_its_way_to_the_disk(self, directory: str) -> None:
+        term = Term(directory)
+        first = numbered(term, 1)
+        term.store.append(first)
+        term.end_turn()
+        second = numbered(term, 1)
+        term.store.append(second)
+        term.end_turn()
+        term.wait_durable(2)
+        assert term.durable_operations == [first, second], "the copy is told after the first one is durable"
+        assert are_duplicates([first, second]) == [False, True]
+        term.close()
+
+    @pytest.mark.parametrize("is_acknowledged", [False, True])
+    @pytest.mark.parametrize("end", ["crash", "crash behind a checkpoint", "clean", "index lost"])
+    def test_a_copy_that_comes_to_the_next_master(self, directory: str, end: str, is_acknowledged: bool) -> None:
+        settings = replace(SMALL, checkpoint_interval=0.0) if end == "crash behind a checkpoint" else SMALL
+        term = Term(directory, settings=settings)
+        added = send(term, 1, 2, 3)
+        if is_acknowledged:
+            take(term, added)
+        if end == "crash behind a checkpoint":
+            term.wait(lambda: term.store.figures.checkpoints > 0)
+        if end == "clean":
+            term.close()
+        else:
+            term.crash()
+        if end == "index lost":
+            shutil.rmtree(f"{directory}/index")
+        again = Term(directory)
+        assert are_duplicates(send(again, 2, 3, 4)) == [True, True, False]
+        assert len(again.bodies()) == (1 if is_acknowledged else 4)
+        again.close()
+
+    def test_what_was_not_durable_is_no_duplicate_of_anything(self, directory: str) -> None:
+        term = Term(directory)
+        send(term, 1)
+        term.store.append(numbered(term, 2))  # never handed over: the turn did not end
+        term.crash()
+        again = Term(directory)
+        assert are_duplicates(send(again, 1, 2)) == [True, False]
+        again.close()
+
+    def test_a_message_of_a_transaction_is_known_from_its_commit_on(self, directory: str) -> None:
+        term = Term(directory)
+        for attempt in (1, 2):
+            identity = LocalTransactionId("ID:c", attempt)
+            parts = [numbered(term, number, transaction=identity) for number in (1, 2, attempt + 2)]
+            term.store.append(Atomic(parts, encode_commit(identity)))
+            term.wait_durable(attempt)
+            assert are_duplicates(parts) == ([False] * 3 if attempt == 1 else [True, True, False])
+        term.crash()
+        again = Term(directory)
+        assert len(again.bodies()) == 4
+        identity = LocalTransactionId("ID:c", 3)
+        parts = [numbered(again, number, transaction=identity) for number in (1, 2, 3, 4)]
+        written = again.store.figures.records
+        before = len(again.durable_operations)
+        again.store.append(Atomic(parts, encode_commit(identity)))
+        again.wait_durable(before + 1)
+        assert are_duplicates(parts) == [True] * 4
+        assert again.store.figures.records == written, "a commit of nothing new is not written"
+        again.close()
+
+    @pytest.mark.parametrize("is_crash_between", [False, True])
+    @pytest.mark.parametrize("is_commit", [False, True])
+    def test_a_message_of_a_prepared_transaction(self, directory: str, is_commit: bool, is_crash_between: bool) -> None:
+        """Committed it is known, rolled back it may come again."""
+        term = Term(directory)
+        parts = [numbered(term, number, transaction=XID) for number in (1, 2)]
+        term.store.append(PrepareTransaction(XID, parts, encode_prepare(XID)))
+        term.wait_durable(1)
+        if is_crash_between:
+            term.crash()
+            term = Term(directory)
+        end = EndTransaction(XID, is_commit, (encode_commit if is_commit else encode_rollback)(XID))
+        term.store.append(end)
+        term.wait(lambda: end in term.durable_operations)
+        assert are_duplicates(send(term, 1, 2)) == [is_commit] * 2
+        term.crash()
+        again = Term(directory)
+        assert are_duplicates(send(again, 1, 2)) == [True] * 2
+        assert len(again.bodies()) == 2
+        again.close()
+
+    @pytest.mark.parametrize("end", ["crash", "clean"])
+    def test_without_an_audit_only_what_is_still_there_is_known(self, directory: str, end: str) -> None:
+        settings = replace(SMALL, failover_producers_audit_depth=0)
+        term = Term(directory, settings=settings)
+        added = send(term, 1, 2)
+        take(term, added[:1])
+        assert are_duplicates(send(term, 1, 2)) == [False, True]
+        term.crash() if end == "crash" else term.close()
+        again = Term(directory, settings=settings)
+        assert are_duplicates(send(again, 1, 2, 3)) == [True, True, False]
+        assert len(again.bodies()) == 3
+        again.close()
+
+    def test_what_is_still_there_is_known_outside_the_window_too(self, directory: str) -> None:
+        settings = replace(SMALL, failover_producers_audit_depth=1, max_failover_producers_to_track=1)
+        term = Term(directory, settings=settings)
+        send(term, *range(1, 1000, 100))
+        send(term, 1, producer="other")
+        assert all(are_duplicates(send(term, 1, 901)))
+        term.crash()
+        again = Term(directory, settings=settings)
+        assert all(are_duplicates(send(again, 1, 901)))
+        again.close()
+
+
+def test_many_lives_against_a_set(directory: str) -> None:
+    """Whatever happens to broker and index: what was stored is known, and nothing else is."""
+    seed = SEED
+    print(f"TANDEMMQ_SEED={seed}")
+    chance = random.Random(seed)
+    settings = replace(SMALL, checkpoint_interval=0.0, cleanup_interval=0.0, journal_max_file_length=32 * KIB)
+    often = replace(settings, checkpoint_interval=3600.0)
+    stored: dict[str, set[int]] = {"p": set(), "q": set()}
+    held: list[tuple[str, int]] = []
+    term = Term(directory, settings=settings)
+    for _ in range(80):
+        match chance.choices(["send", "transaction", "take", "fill", "crash", "clean", "lost"], [9, 4, 5, 3, 2, 1, 1])[
+            0
+        ]:
+            case "send" | "transaction" as how:
+                producer = chance.choice(["p", "q"])
+                highest = max(stored[producer], default=0)
+                numbers = [max(0, highest + chance.randint(-8, 4)) for _ in range(chance.randint(1, 6))]
+                identity = LocalTransactionId("ID:c", chance.randrange(1 << 40)) if how == "transaction" else None
+                added = [numbered(term, number, producer, identity) for number in numbers]
+                if identity is None:
+                    for each in added:
+                        term.store.append(each)
+                    term.wait_durable(len(term.durable_operations) + len(added))
+                else:
+                    term.store.append(Atomic(added, encode_commit(identity)))
+                    term.wait_durable(len(term.durable_operations) + 1)
+                for number, each in zip(numbers, added, strict=True):
+                    assert each.is_duplicate is (number in stored[producer]), f"{producer}:{number}"
+                    if not each.is_duplicate:
+                        stored[producer].add(number)
+                        held.append((producer, number))
+            case "take":
+                page = term.page(term.store.queue(Q))
+                assert [paged.message.message_id for paged in page.messages] == [
+                    client_message_id(producer, number) for producer, number in held
+                ]
+                chosen = sorted(chance.sample(range(len(held)), min(len(held), chance.choice([1, 5, 1000]))))
+                before = len(term.durable_operations)
+                for place in chosen:
+                    term.remove(page.messages[place], page.owner)
+                term.wait_durable(before + len(chosen))
+                held = [each for place, each in enumerate(held) if place not in chosen]
+            case "fill":
+                fill(term, 40)
+            case end:
+                if end == "clean":
+                    term.close()
+                else:
+                    term.crash()
+                if end == "lost":
+                    shutil.rmtree(f"{directory}/index")
+                term = Term(directory, settings=chance.choice([settings, often]))
+    term.close()
+
+
+class TestTheRecord:
+    """KahaProducerAuditCommand: what a replay cannot learn from the messages, because they are gone."""
+
+    @pytest.mark.parametrize("is_index_lost", [False, True])
+    def test_the_audit_outlives_the_messages_that_it_came_from(self, directory: str, is_index_lost: bool) -> None:
+        settings = replace(SMALL, checkpoint_interval=0.0, cleanup_interval=0.0)
+        term = Term(directory, settings=settings)
+        take(term, send(term, 1, 2, 3))
+        take(term, send(term, 70, producer="q"))
+        first = JournalFiles(directory).list()[0]
+        for _ in range(20):
+            fill(term, 50)  # rotates, and what was before is reclaimed
+            if JournalFiles(directory).list()[0] > first + 3:
+                break
+        term.wait(lambda: JournalFiles(directory).list()[0] > first + 3)
+        stored = {message.message_id for message in adds_of(directory)}
+        assert not any("ID:p:" in id or "ID:q:" in id for id in stored), "their files are gone"
+        term.crash()
+        if is_index_lost:
+            shutil.rmtree(f"{directory}/index")
+        again = Term(directory, settings=settings)
+        assert are_duplicates(send(again, 2, 3, 4)) == [True, True, False]
+        assert are_duplicates(send(again, 70, 71, producer="q")) == [True, False]
+        again.close()
+
+    def test_an_idle_broker_writes_nothing(self, directory: str) -> None:
+        """AMQ-3833: ActiveMQ wrote the audit at each checkpoint, whether it had changed or not."""
+        settings = replace(SMALL, checkpoint_interval=0.02, cleanup_interval=0.0)
+        term = Term(directory, settings=settings)
+        send(term, 1)
+        term.wait(lambda: term.store.figures.checkpoints == 1)
+        before = journal_of(directory), term.store.figures.bytes_written
+        time.sleep(20 * 0.02 + 2 * settings.fence_check_interval)  # twenty times the interval of checkpoints
+        assert (journal_of(directory), term.store.figures.bytes_written) == before
+        term.close()
+        assert journal_of(directory) == before[0], "a clean stop has nothing to add either"
+
+    def test_the_share_of_the_audit_in_a_journal_of_few_small_messages(
+        self, directory: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """One small message a second, and a checkpoint after each, as ActiveMQ's at five seconds or less."""
+        settings = replace(SMALL, checkpoint_interval=0.0, cleanup_interval=0.0)
+        kept = f"{directory}/kept"
+        term = Term(directory, settings=settings, disk=KeepingDisk(kept))
+        for producer in range(64):
+            take(term, send(term, 1, producer=f"one-of-many-producers-{producer}"))
+        for number in range(2, 402):
+            checkpoints = term.store.figures.checkpoints
+            take(term, send(term, number, producer="one-of-many-producers-0", body=b"s" * 200))
+            while term.store.figures.checkpoints == checkpoints:
+                time.sleep(0.001)
+        checkpoints = term.store.figures.checkpoints
+        term.close()
+        bytes_by_kind: Counter[str] = Counter()
+        audits = [[record for record in records_of(where) if record[0] == AUDIT] for where in (kept, directory)]
+        for where in (kept, directory):
+            for record in records_of(where):
+                bytes_by_kind["audit" if record[0] == AUDIT else "all else"] += len(record) + 5
+        count = sum(map(len, audits))
+        each = bytes_by_kind["audit"] / max(1, count)
+        if_always = each * checkpoints / (each * checkpoints + bytes_by_kind["all else"])
+        with capsys.disabled():
+            print(
+                f"\naudit: {count} records of {each:.0f} bytes at {checkpoints} checkpoints:"
+                f" {bytes_by_kind['audit'] / bytes_by_kind.total():.1%} of a journal in files of"
+                f" {SMALL.journal_max_file_length // KIB} KiB, {each / (32 * KIB * KIB):.3%} in files of 32 MiB;"
+                f" {if_always:.0%} if each checkpoint wrote one"
+            )
+        assert count <= len(os.listdir(kept)), "at most one for each file that goes"
+        assert count < checkpoints / 20
+        if audits[1]:
+            last = decode(audits[1][-1])
+            assert isinstance(last, ProducerAudit)
+            assert decode_audit(last.audit).windows
+
+
+def adds_of(directory: str) -> list[AddCommand]:
+    found = [decode(record) for record in records_of(directory) if record[0] == ADD]
+    return [command for command in found if isinstance(command, AddCommand)]

@@ -1,0 +1,266 @@
+"""The end of the journal, as the storage thread writes it: one write, one sync, one look, in this order."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandemmq.journal.errors import Deposed, JournalFailed
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.authority import SharedVolume
+from tandemmq.store.standby import Standby
+from tandemmq.store.tools.inspect import read_headers
+from tandemmq.store.writer.journal_end import NoProof
+from tests.support.store.store_harness import SMALL, Term
+from tests.support.store.unstarted_master import Master
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[Callable[[str], Master]]:
+    made: list[Master] = []
+
+    def make(strategy: str = "always", **options: Any) -> Master:
+        made.append(Master(str(tmp_path), replace(SMALL, journal_disk_sync_strategy=strategy, **options)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.store.drop()
+
+
+def test_a_batch_is_synced_before_it_is_looked_at(master: Callable[..., Master]) -> None:
+    """A successor that is not there at the look reads after it, and so after the sync."""
+    assert master().write() == ["write 1", "sync 1", "look for 2"]
+
+
+@pytest.mark.parametrize("strategy", ["periodic", "never"])
+def test_what_must_be_on_the_disk_is_synced_whatever_the_strategy(master: Callable[..., Master], strategy: str) -> None:
+    made = master(strategy, journal_disk_sync_interval=3600.0)
+    assert made.write() == ["write 1", "look for 2"]
+    assert made.write(must_sync=True) == ["write 1", "sync 1", "look for 2"]
+
+
+def test_what_is_settled_is_synced_and_then_looked_at(master: Callable[..., Master]) -> None:
+    made = master("never")
+    made.write()
+    made.disk.steps.clear()
+    made.end.settle()
+    assert made.disk.steps == ["sync 1", "look for 2"]
+    made.end.settle()
+    assert made.disk.steps == ["sync 1", "look for 2"], "nothing was written since"
+
+
+def test_a_periodic_sync_comes_when_its_time_is_over(master: Callable[..., Master]) -> None:
+    made = master("periodic", journal_disk_sync_interval=0.0)
+    assert made.write() == ["write 1", "sync 1", "look for 2"]
+
+
+def test_a_look_is_as_old_as_its_beginning(master: Callable[..., Master]) -> None:
+    """A volume that hangs while it is asked makes what it answers old."""
+    made = master()
+
+    def hang() -> None:
+        made.threads.now += 60.0
+
+    made.disk.on_stat = hang
+    before = made.threads.now
+    made.end.check_fence()
+    assert made.store.figures.last_fence_check == before
+    assert made.threads.now > before
+    assert not made.store.may_speak()
+    made.disk.on_stat = lambda: None
+    made.end.check_fence()
+    assert made.store.may_speak()
+
+
+def test_a_broker_whose_last_look_is_old_says_nothing(master: Callable[..., Master]) -> None:
+    made = master()
+    made.end.check_fence()
+    assert made.store.may_speak()
+    made.threads.now += 3600.0
+    assert not made.store.may_speak()
+
+
+def test_without_a_proof_nothing_is_said_and_nothing_was_looked_at(master: Callable[..., Master]) -> None:
+    made = master()
+    made.end.check_fence()
+    checked_at = made.store.figures.last_fence_check
+    made.threads.now += 0.001
+    made.has_proof = False
+    assert not made.store.may_speak()
+    with pytest.raises(NoProof):
+        made.write()
+    with pytest.raises(NoProof):
+        made.end.check_fence()
+    assert made.store.figures.last_fence_check == checked_at
+
+
+def test_a_batch_that_meets_a_successor_is_answered_to_nobody(master: Callable[..., Master], tmp_path: Path) -> None:
+    made = master()
+    files = JournalFiles(str(tmp_path))
+    files.prepare("b", 4096)
+    files.publish("b", 2)
+    with pytest.raises(Deposed):
+        made.write()
+    with pytest.raises(Deposed):
+        made.end.check_fence()
+
+
+# ---- what the authority is told and asked
+
+
+def with_authority(made: Master) -> Master:
+    """Notes what its authority is told and asked among what the disk does."""
+    made.authority.steps = made.disk.steps
+    return made
+
+
+def test_a_batch_is_told_before_it_is_synced_and_settled_after_the_fence_check(master: Callable[..., Master]) -> None:
+    """Others sync it while this broker does; and a fence that is found ends all."""
+    made = with_authority(master())
+    steps = ["write 1", "told 1", "sync 1", "synced 1", "look for 2", "confirmed 1"]
+    assert made.write() == steps
+    assert made.authority.settled[-1] == (*made.end.writer.position, False)
+
+
+def test_what_is_not_synced_is_told_and_settled_all_the_same(master: Callable[..., Master]) -> None:
+    made = with_authority(master("never"))
+    assert made.write() == ["write 1", "told 1", "look for 2", "confirmed 1"]
+
+
+def test_what_is_settled_is_final(master: Callable[..., Master]) -> None:
+    made = with_authority(master("never"))
+    made.write()
+    made.disk.steps.clear()
+    made.end.settle()
+    assert made.disk.steps == ["sync 1", "synced 1", "look for 2", "final 1"]
+    made.disk.steps.clear()
+    made.end.settle()
+    assert made.disk.steps == ["final 1"], "it was synced before, and confirmed; that is not final yet"
+    assert made.authority.settled[-1] == (*made.end.writer.position, True)
+
+
+def test_a_sync_that_fails_is_told_to_nobody(master: Callable[..., Master], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = with_authority(master())
+
+    def fail(fd: int) -> None:
+        raise OSError(5, "the disk is broken")
+
+    monkeypatch.setattr(made.disk, "fdatasync", fail)
+    with pytest.raises(JournalFailed):
+        made.write()
+    assert made.disk.steps == ["write 1", "told 1"]
+
+
+def test_what_is_not_confirmed_does_not_count(master: Callable[..., Master]) -> None:
+    made = master()
+    position = made.store._state.position
+
+    def fail() -> None:
+        raise NoProof("nobody answers")
+
+    made.authority.on_settle = fail
+    with pytest.raises(NoProof):
+        made.write()
+    assert made.store._state.position == position
+    assert not made.store.figures.batches
+
+
+def test_a_rotation_seals_the_file_and_tells_of_the_header(master: Callable[..., Master]) -> None:
+    made = with_authority(master())
+    file, end = made.end.writer.position
+    made.disk.steps.clear()
+    made.end.rotate()
+    steps = [step for step in made.disk.steps if not step.startswith("look") and step != "sync names"]
+    end_marker = ["write 1", "sync 1"]  # of which nobody is told
+    assert steps == ["sealed 1", "write 2", "told 2", "sync 2", *end_marker, "synced 2"]
+    assert made.authority.ends == {file: end}
+
+
+class Waiting(SharedVolume):
+    """Nobody confirms anything until it is told to; then everything."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.is_over = threading.Event()
+        self.is_over.set()
+
+    def settle(self, file: int, end: int, *, must_be_final: bool = False, alive: Callable[[], object]) -> None:
+        while not self.is_over.wait(0.001):
+            alive()
+            self.asked.set()
+
+
+def test_who_waits_for_others_is_seen_alive(tmp_path: Path) -> None:
+    authority = Waiting()
+    standby = Standby(str(tmp_path), f"{tmp_path}/index", "a", SMALL, authority=authority)
+    assert standby.seen_busy() == -math.inf
+    term = Term.of(standby)
+    authority.is_over.clear()
+    term.add()
+    term.end_turn()
+    for _ in range(3):
+        authority.asked.clear()
+        before = term.store.figures.last_seen_alive
+        term.wait(lambda before=before: authority.asked.is_set() and term.store.figures.last_seen_alive > before)
+    assert not term.durable_operations
+    authority.is_over.set()
+    term.wait_durable(1)
+    term.close()
+
+
+def test_a_promotion_that_waits_for_others_is_seen_alive(tmp_path: Path) -> None:
+    authority = Waiting()
+    authority.is_over.clear()
+    standby = Standby(str(tmp_path), f"{tmp_path}/index", "a", SMALL, authority=authority)
+    made: list[Term] = []
+    thread = threading.Thread(target=lambda: made.append(Term.of(standby)))
+    thread.start()
+    authority.asked.wait()
+    assert standby.seen_busy() > -math.inf
+    assert not made
+    authority.is_over.set()
+    thread.join()
+    made[0].close()
+
+
+def test_who_is_dropped_waits_for_nobody(tmp_path: Path) -> None:
+    authority = Waiting()
+    term = Term.of(Standby(str(tmp_path), f"{tmp_path}/index", "a", SMALL, authority=authority))
+    authority.is_over.clear()
+    term.add()
+    term.end_turn()
+    authority.asked.wait()
+    term.crash()
+    assert not term.durable_operations
+    assert term.lost is None
+
+
+# ---- rotation
+
+
+def test_a_rotation_names_the_end_and_is_synced_before_anything_follows(
+    master: Callable[..., Master], tmp_path: Path
+) -> None:
+    made = master()
+    end = made.end.writer.position
+    made.disk.steps.clear()
+    made.end.rotate()
+    assert read_headers(JournalFiles(str(tmp_path))).ends == {1: end[1]}
+    assert made.disk.steps[:2] == ["look for 2", "look for 2"], "once with the proof, once before the link"
+    header = made.disk.steps.index("write 2")
+    assert made.disk.steps[header + 1] == "sync 2"
+
+
+def test_who_lost_its_proof_makes_no_file(master: Callable[..., Master], tmp_path: Path) -> None:
+    made = master()
+    made.has_proof = False
+    with pytest.raises(NoProof):
+        made.end.rotate()
+    assert JournalFiles(str(tmp_path)).list() == [1]

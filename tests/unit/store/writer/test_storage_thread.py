@@ -1,0 +1,104 @@
+"""What the storage thread asks before anything is said, and what it makes of the answer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tandemmq.disk import Disk
+from tandemmq.journal.errors import Deposed
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.operations import Page
+from tandemmq.store.standby import Standby
+from tandemmq.store.store import Store
+from tandemmq.store.tools.check import check
+from tests.support.store.noting_disk import NotingDisk
+from tests.support.store.store_harness import SMALL, Q, Term
+
+# It looks at nothing of its own accord.
+ASLEEP = replace(SMALL, fence_check_interval=3600.0)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path)
+    report = check(str(tmp_path))
+    assert report.is_clean, report.problems
+
+
+def fence(directory: str) -> None:
+    """Somebody else makes the file behind the last."""
+    files = JournalFiles(directory)
+    files.prepare("b", 4096)
+    files.publish("b", files.list()[-1] + 1)
+
+
+class Overtaken(Standby):
+    """It falls asleep when it has begun its epoch, and a successor comes before it serves."""
+
+    def promote(self, **options: Any) -> Store:
+        store = super().promote(**options)
+        fence(self.directory)
+        return store
+
+
+def test_who_slept_before_it_served_finds_itself_deposed_before_it_reads_a_page(directory: str) -> None:
+    first = Term(directory, "a")
+    first.add_durably(3)
+    first.close()
+    term = Term.of(Overtaken(directory, f"{directory}/index", "a", ASLEEP))
+    page = Page(term.store.queue(Q), 0, 10, 1 << 30)
+    term.store.append(page)
+    assert isinstance(term.wait_lost(), Deposed)
+    assert page not in term.durable_operations
+    term.crash()
+
+
+def test_a_master_with_nothing_to_do_finds_its_successor(directory: str) -> None:
+    term = Term(directory, "a")
+    fence(directory)
+    assert isinstance(term.wait_lost(), Deposed)
+    term.crash()
+
+
+class RemovedInTime(NotingDisk):
+    """A successor comes, and removes db-1.log, right before it is opened: after the look, that is."""
+
+    is_armed = False
+
+    def open(self, path: str, flags: int, mode: int = 0o777, /) -> int:
+        if self.is_armed and os.path.basename(path) == "db-1.log":
+            self.is_armed = False
+            fence(os.path.dirname(path))
+            os.unlink(path)
+        return super().open(path, flags, mode)
+
+
+def test_a_file_that_a_successor_removed_is_no_damage(tmp_path: Path) -> None:
+    first = Term(str(tmp_path), "a", ASLEEP)
+    added = first.add_durably(20, body=b"x" * 2000)
+    for operation in added[:15]:
+        first.remove(operation, first.store.queue(Q))
+    first.wait_durable(35)
+    first.close()
+    disk = RemovedInTime()
+    term = Term(str(tmp_path), "a", ASLEEP, disk=cast(Disk, disk))
+    disk.is_armed = True
+    term.store.compact()
+    assert isinstance(term.wait_lost(), Deposed)
+    term.crash()
+
+
+def test_who_was_told_to_stop_reports_nothing_that_comes_to_its_end(directory: str) -> None:
+    term = Term(directory, "a", ASLEEP)
+    term.add_durably(1)
+    before = term.store.figures.confirmed
+    term.store.halt()
+    term.store._storage._report([Page(1, 0, 10, 1 << 30)])
+    assert term.store.figures.confirmed == before
+    term.crash()

@@ -1,0 +1,122 @@
+"""What people install: the wheel, built from the sdist, in an environment of its own."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.tree import DIRECTORIES
+from tests.support.tree import ROOT as TREE
+
+ON_TOP = {
+    f"tandemmq/{name}" for name in ("__init__.py", "__main__.py", "compiled.py", "disk.py", "modes.py", "py.typed")
+}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as a packager makes it: the tree to an sdist, the sdist to a wheel."""
+    dist = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--skip-dependency-check"]
+    result = subprocess.run(
+        [*build, "--outdir", str(dist), str(TREE)], capture_output=True, text=True, timeout=110, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert len(list(dist.glob("*.tar.gz"))) == 1
+    return next(dist.glob("*.whl"))
+
+
+def modules_of(folder: Path) -> set[str]:
+    return {str(path.relative_to(TREE)) for path in folder.rglob("*.py") if "__pycache__" not in path.parts}
+
+
+def test_the_wheel_has_one_package_and_no_flat_name(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+    modules = {f"tandemmq/{module}" for name in DIRECTORIES for module in modules_of(TREE / name)}
+    left_out = {name for name in modules if name.startswith("tandemmq/bench/peers/")}
+    assert left_out
+    assert len(names) == len(set(names))
+    assert {name for name in names if name.endswith(".py")} - ON_TOP == modules - left_out
+    assert "tandemmq/pipeline/log4j2.properties" in names
+    assert all(name.startswith("tandemmq/") for name in names)
+    assert {name for name in names if name.count("/") == 1} == ON_TOP
+
+
+def test_the_sdist_has_the_tests_and_the_docs_but_no_data(wheel: Path) -> None:
+    with tarfile.open(next(wheel.parent.glob("*.tar.gz"))) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "docs/architecture.md", "tests/unit/test_packaging.py"} <= names
+    assert not [name for name in names if name.endswith((".log", ".data", ".pyc")) or name.startswith("tandemmq-data")]
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel alone; its dependencies are lent by the one the tests run in."""
+    home = tmp_path_factory.mktemp("installed") / "venv"
+    venv.create(home, with_pip=False, symlinks=True)
+    python = home / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "-q"]
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True, timeout=110)
+
+    # Not by a .pth file: the tree's own editable install would come along, and nothing would be shown.
+    lent = tmp_path_factory.mktemp("lent")
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    for origin in {path for path in sys.path if path.endswith(("site-packages", "dist-packages"))}:
+        for entry in Path(origin).iterdir():
+            is_ours = "tandemmq" in entry.name or entry.suffix == ".pth" or entry.name in DIRECTORIES
+            if not is_ours and not (lent / entry.name).exists():
+                (lent / entry.name).symlink_to(entry)
+    site = Path(subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip())
+    (site / "lent.pth").write_text(f"{lent}\n")
+    return home
+
+
+@pytest.fixture
+def outside() -> dict[str, str]:
+    """An environment that does not say where the tree is: whoever runs from the tree has one, Spark's workers too."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+
+@pytest.mark.thorough
+def test_modules_of_a_program_stay_its_own_beside_ours(
+    installed: Path, tmp_path: Path, outside: dict[str, str]
+) -> None:
+    """A program with a config.py, a store.py and a broker/ of its own uses the client, and both work."""
+    (tmp_path / "config.py").write_text("NAME = 'mine'\n")
+    (tmp_path / "store.py").write_text("NAME = 'mine'\n")
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "broker" / "__init__.py").write_text("NAME = 'mine'\n")
+    imports = ["import config, store, broker", "from tandemmq.client import Client; import tandemmq.broker.run"]
+    for first, second in (imports, imports[::-1]):
+        program = tmp_path / "program.py"
+        program.write_text(f"{first}\n{second}\nprint(config.NAME, store.NAME, broker.NAME, Client.__module__)\n")
+        command = [installed / "bin" / "python", program]
+        result = subprocess.run(command, cwd=tmp_path, env=outside, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout == "mine mine mine tandemmq.client.client\n"
+
+
+@pytest.mark.thorough
+def test_mypy_of_a_program_sees_the_types_of_the_client(installed: Path, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("from tandemmq.client import Client\n\nreveal_type(Client.send_confirmed)\n")
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
+    mypy += ["--python-executable", str(installed / "bin" / "python"), str(program)]
+    result = subprocess.run(mypy, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110)
+    assert result.returncode == 0, result.stdout
+    assert "tandemmq.client.client.Client" in result.stdout
+
+
+@pytest.mark.parametrize("command", [["--help"], ["--version"], ["run", "--help"], ["status", "--help"]])
+def test_the_command_of_an_installed_wheel_runs(installed: Path, tmp_path: Path, command: list[str]) -> None:
+    result = subprocess.run(
+        [installed / "bin" / "tandemmq", *command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "tandemmq" in result.stdout
