@@ -1,5 +1,6 @@
 """``python -m tandemmq.bench``: our broker and its peers under the same load in the same run, with the ratios."""
 
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from tandemmq.bench.cpu import table as cpu_table
 from tandemmq.bench.failover import CASES, LOAD_MESSAGES, SIZES, failover
 from tandemmq.bench.growth import SIZES as GROWTH_SIZES
 from tandemmq.bench.growth import SUBJECTS, growth
+from tandemmq.bench.instructions import CASES as COUNTED_CASES
+from tandemmq.bench.instructions import ROUNDS as COUNTED_ROUNDS
+from tandemmq.bench.instructions import instructions
+from tandemmq.bench.instructions import table as counted_table
 from tandemmq.bench.jms import BROKERS, jms
 from tandemmq.bench.jms import CASES as JMS_CASES
 from tandemmq.bench.peers.server import HOST
@@ -28,11 +33,12 @@ EXIT_FAILED = 1
 CPU = "cpu"
 FAILOVER = "failover"
 GROWTH = "growth"
+INSTRUCTIONS = "instructions"
 JMS = "jms"
 LATENCY = "latency"
 PIPELINE = "pipeline"
 REPLICATED = "replicated"
-SCENARIOS = [*HEADLINES, CPU, FAILOVER, GROWTH, JMS, PIPELINE, REPLICATED]
+SCENARIOS = [*HEADLINES, CPU, FAILOVER, GROWTH, INSTRUCTIONS, JMS, PIPELINE, REPLICATED]
 GIB = 1 << 30
 ROUNDS, CPU_ROUNDS = 2, 12
 DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0, REPLICATED: 20_000}
@@ -46,7 +52,9 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0, REPLICATED: 20_000}
     f"replicated: {','.join(GROUPS)}.",
 )
 @click.option("--without-ours", is_flag=True, help="The peers alone.")
-@click.option("--rounds", type=click.IntRange(1), help=f"Default: {ROUNDS}; cpu: {CPU_ROUNDS}.")
+@click.option(
+    "--rounds", type=click.IntRange(1), help=f"Default: {ROUNDS}; cpu: {CPU_ROUNDS}; instructions: {COUNTED_ROUNDS}."
+)
 @click.option("--seconds", type=click.FloatRange(0.1), default=10.0, show_default=True)
 @click.option("--warmup", type=click.FloatRange(0), default=4.0, show_default=True, help="A Java broker needs some.")
 @click.option("--producers", type=click.IntRange(1), help="Default: 4; waiting: 16; jms: 8.")
@@ -59,7 +67,7 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0, REPLICATED: 20_000}
 )
 @click.option(
     "--cases",
-    help=f"Which. cpu: {','.join(CPU_CASES)}; "
+    help=f"Which. cpu: {','.join(CPU_CASES)}; instructions: {','.join(COUNTED_CASES)}; "
     f"failover: {','.join(CASES)}; growth: {','.join(SUBJECTS)}; jms: {','.join(JMS_CASES)}; "
     f"replicated: {','.join(REPLICATED_CASES)}. "
     "Default: all.",
@@ -100,11 +108,17 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0, REPLICATED: 20_000}
 @click.option(
     "--rate", type=click.FloatRange(1), default=1_000.0, show_default=True, help="latency: messages a second."
 )
-@click.option("--baseline", help="cpu: a commit. Default: where the branch left the main one; on the main one HEAD~.")
 @click.option(
-    "--scale", type=click.FloatRange(0, min_open=True), default=1.0, help="cpu: 0.1 for a tenth of the messages."
+    "--baseline",
+    help="cpu, instructions: a commit. Default: where the branch left the main one; on the main one HEAD~.",
 )
-@click.option("--check", is_flag=True, help="cpu: end with 1 when a case is beyond bench/budget.toml.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    help="cpu, instructions: 0.1 for a tenth of the messages.",
+)
+@click.option("--check", is_flag=True, help="instructions: end with 1 when a case is beyond bench/budget.toml.")
 @click.option("--json", "as_json_asked", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
 def main(
@@ -139,14 +153,22 @@ def main(
     """Compare brokers on this machine. Starts and ends all of them itself, on loopback, in temporary directories."""
     end_in_order_at_sigterm()
     if scenario == CPU:
-        accepted = budget.Budget.read(budget.FILE.read_text(), CPU_CASES) if check else None
         chosen = _chosen(cases or ",".join(CPU_CASES), CPU_CASES, "--cases")
         try:
-            figures = cpu(baseline, chosen, rounds or CPU_ROUNDS, scale, accepted, _say)
+            figures = cpu(baseline, chosen, rounds or CPU_ROUNDS, scale, _say)
         except (BenchError, OSError) as problem:
             raise click.ClickException(str(problem)) from None
         text = as_json(figures, report)
-        return _end(text if as_json_asked else "\n".join(cpu_table(figures)), bool(figures["beyond"]))
+        return _end(text if as_json_asked else "\n".join(cpu_table(figures)), False)
+    if scenario == INSTRUCTIONS:
+        accepted = budget.Budget.read(budget.FILE.read_text(), COUNTED_CASES) if check else None
+        chosen = _chosen(cases or ",".join(COUNTED_CASES), COUNTED_CASES, "--cases")
+        try:
+            figures = instructions(baseline, chosen, rounds or COUNTED_ROUNDS, scale, accepted, _say)
+        except (BenchError, OSError, subprocess.CalledProcessError) as problem:
+            raise click.ClickException(str(problem)) from None
+        text = as_json(figures, report)
+        return _end(text if as_json_asked else "\n".join(counted_table(figures)), bool(figures["beyond"]))
     rounds = rounds or ROUNDS
     if scenario == REPLICATED:
         replicated_plan = LoadPlan(Endpoint(HOST, 0), body_bytes=size, seconds=seconds, warmup_seconds=warmup)
@@ -193,7 +215,7 @@ def main(
         return _end(as_json(figures, report), any(run["problem"] for run in figures["runs"]))
     unknown = [name for name in names if name not in SERVERS or name == OURS]
     if unknown:
-        raise click.BadParameter(f"{unknown[0]!r}: expected activemq or rabbitmq", param_hint="--peers")
+        raise click.BadParameter(f"{unknown[0]!r}: expected some of activemq, rabbitmq, floor", param_hint="--peers")
     if without_ours and not names:
         raise click.UsageError("nothing to do: no peers and not ours")
     count = backlog if backlog is not None else DEFAULT_BACKLOG.get(scenario, 0)

@@ -17,6 +17,7 @@ from tandemmq.bench.connection import BenchError
 from tandemmq.bench.load import run_load
 from tandemmq.bench.outage import run_outage
 from tandemmq.bench.peers.activemq import ActiveMQ
+from tandemmq.bench.peers.floor import Floor
 from tandemmq.bench.peers.rabbitmq import RabbitMQ
 from tandemmq.bench.peers.server import PeerMissing, Server, running_pair
 from tandemmq.bench.peers.tandemmq import TandemMQ
@@ -27,6 +28,7 @@ SERVERS: Mapping[str, Callable[[], Server]] = {
     TandemMQ.name: TandemMQ,
     ActiveMQ.name: ActiveMQ,
     RabbitMQ.name: RabbitMQ,
+    Floor.name: Floor,
 }
 SECONDS_BEFORE_KILL = 2.0
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from tandemmq.bench.allocations import counter
 from tandemmq.bench.baseline import checked_out, default_baseline, described
-from tandemmq.bench.budget import Budget
 from tandemmq.bench.compare import aligned, machine
 from tandemmq.bench.connection import BenchError
 from tandemmq.bench.jms import CASES as JMS_CASES
@@ -67,11 +66,8 @@ class Run:
     figures: Figures
 
 
-def cpu(
-    baseline: str | None, cases: Sequence[str], rounds: int, scale: float, budget: Budget | None, say: Say
-) -> dict[str, Any]:
-    """The figures of all cases, and with a budget in ``beyond`` the cases that are not within it: a case has to be
-    beyond it twice, the second time in twice as many rounds.
+def cpu(baseline: str | None, cases: Sequence[str], rounds: int, scale: float, say: Say) -> dict[str, Any]:
+    """The figures of all cases.
 
     Without a baseline it is the commit where this branch left the main one; where there is none, nothing is compared.
     """
@@ -85,12 +81,6 @@ def cpu(
             sides[BASELINE] = trees.enter_context(checked_out(baseline))
             say(f"the baseline is {described(baseline)}")
         runs = measure(sides, cases, rounds, scale, say, driver_path)
-        beyond: list[str] = []
-        if budget is not None and (suspects := budget.beyond(ratios(runs))):
-            say(f"beyond the budget, measured again: {', '.join(suspects)}")
-            again = measure(sides, suspects, 2 * rounds, scale, say, driver_path)
-            beyond = budget.beyond(ratios(again))
-            runs = [run for run in runs if run.case not in suspects] + again
         told = {case: summary(runs, case) for case in cases}
         for side, tree in sides.items():
             say(f"counting allocations: {side}")
@@ -102,7 +92,6 @@ def cpu(
         "commit": commit(),
         "baseline": described(baseline) if baseline else None,
         "cases": told,
-        "beyond": beyond,
         "runs": [{"case": run.case, "side": run.side, "round": run.round, **run.figures} for run in runs],
     }
 
@@ -252,7 +241,7 @@ _COLUMNS = {
 
 
 def table(figures: Mapping[str, Any]) -> list[str]:
-    """The summary as aligned columns, and what is beyond the budget."""
+    """The summary as aligned columns."""
     rows = [["case", "side", *_COLUMNS.values(), "ratio", "of the rounds"]]
     for case, told in figures["cases"].items():
         rows += [
@@ -262,9 +251,7 @@ def table(figures: Mapping[str, Any]) -> list[str]:
         ]
         if "ratio" in told:
             rows[-1][-2:] = f"{told['ratio']:.3f}", f"{told['ratio_least']:.3f} to {told['ratio_most']:.3f}"
-    return aligned(rows) + [
-        f"beyond the budget: {case}, {figures['cases'][case]['ratio']:.3f}" for case in figures["beyond"]
-    ]
+    return aligned(rows)
 
 
 def _cell(value: float | None) -> str:

@@ -1,0 +1,168 @@
+"""``python -m tandemmq.bench --scenario instructions``: how many instructions of the broker a message takes, beside a
+baseline commit.
+
+Counted by valgrind (callgrind), which runs the broker some forty times more slowly: what the kernel does, and what a
+cache misses, is not in it, and a busy machine changes nothing. The same code gives the same figure within some percent,
+since how many messages share a batch is chance. So this is what CI holds a change to (bench/budget.toml); what it means
+in time, ``--scenario cpu`` tells.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tandemmq.bench.baseline import checked_out, default_baseline, described
+from tandemmq.bench.budget import Budget
+from tandemmq.bench.compare import aligned, machine
+from tandemmq.bench.connection import BenchError
+from tandemmq.bench.cpu import BASELINE, CANDIDATE
+from tandemmq.bench.load import run_load
+from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
+from tandemmq.bench.plan import LoadPlan
+from tandemmq.bench.replicated import commit
+
+PROGRAMS = ("valgrind", "callgrind_control")
+MESSAGES = 500
+START_SECONDS_MAX = 300.0
+STALL_SECONDS_MAX = 120.0
+ROUNDS = 3
+
+CASES: Mapping[str, Mapping[str, Any]] = {
+    "stomp-windowed": {},
+    "stomp-waiting": {"producers": 16, "window": 1},
+    "stomp-transacted": {"transaction": 100},
+    "stomp-not-persistent": {"is_persistent": False},
+}
+
+Say = Callable[[str], None]
+# By side, by case, of each round.
+Counts = Mapping[str, Mapping[str, Sequence[float]]]
+
+
+class CountedTandemMQ(TandemMQ):
+    """A broker whose instructions are counted while somebody asks for it."""
+
+    def __init__(self, tree: Path) -> None:
+        super().__init__(tree=tree)
+        self.start_timeout_seconds = START_SECONDS_MAX
+        self.environment = {"PYTHONHASHSEED": "0"}
+
+    def spawn(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None, user: str | None = None
+    ) -> None:
+        out = self.directory / "callgrind"
+        counted = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={out}"]
+        super().spawn([*counted, "--fair-sched=yes", *command], environment, user)
+
+    def begin(self) -> None:
+        """From now on they are counted."""
+        self._control("--instr=on")
+        self.taken()
+
+    def taken(self) -> int:
+        """So many since this was last asked."""
+        self._control("--dump")
+        count = 0
+        for dump in self.directory.glob("callgrind*"):
+            count += total_in(dump.read_text(errors="replace"))
+            dump.unlink()
+        return count
+
+    def _control(self, command: str) -> None:
+        subprocess.run(
+            ["callgrind_control", command, str(self.pid)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+
+
+def is_there() -> bool:
+    """Whether valgrind is."""
+    return all(shutil.which(program) for program in PROGRAMS)
+
+
+def total_in(dump: str) -> int:
+    """The sum of a callgrind dump, whose line is ``summary: <instructions>``; 0 where it has none."""
+    return sum(int(line.split()[1]) for line in dump.splitlines() if line.startswith("summary:"))
+
+
+def instructions(
+    baseline: str | None, cases: Sequence[str], rounds: int, scale: float, budget: Budget | None, say: Say
+) -> dict[str, Any]:
+    """The figures of all cases, and with a budget in ``beyond`` those that are not within it.
+
+    Without a baseline it is the commit where this branch left the main one; where there is none, nothing is compared.
+    Raises BenchError.
+    """
+    if not is_there():
+        raise BenchError(f"no {' or no '.join(PROGRAMS)}: the Debian package valgrind")
+    baseline = baseline or default_baseline()
+    with ExitStack() as trees:
+        sides = {CANDIDATE: TREE}
+        if baseline is None:
+            say("there is no other commit here: nothing to compare with")
+        else:
+            sides[BASELINE] = trees.enter_context(checked_out(baseline))
+            say(f"the baseline is {described(baseline)}")
+        counts = {side: _counted(tree, cases, rounds, max(1, round(MESSAGES * scale))) for side, tree in sides.items()}
+    told = summary(counts)
+    ratios = {case: figures.get("ratio") for case, figures in told.items()}
+    return {
+        "scenario": "instructions",
+        "machine": machine(),
+        "commit": commit(),
+        "baseline": described(baseline) if baseline else None,
+        "cases": told,
+        "beyond": [] if budget is None else budget.beyond(ratios),
+    }
+
+
+def _counted(tree: Path, cases: Sequence[str], rounds: int, messages: int) -> dict[str, list[float]]:
+    with CountedTandemMQ(tree) as server:
+        for case in cases:
+            _load(server, case, messages)
+        server.begin()
+        return {case: [_load(server, case, messages) for _ in range(rounds)] for case in cases}
+
+
+def _load(server: CountedTandemMQ, case: str, messages: int) -> float:
+    """The load of a case; so many instructions a message, if they are counted."""
+    plan = LoadPlan(
+        server.endpoint,
+        count=messages,
+        destination=f"/queue/{case}",
+        stall_seconds=STALL_SECONDS_MAX,
+        **CASES[case],
+    )
+    result = run_load(plan)
+    if result.received != messages:
+        raise BenchError(f"{case}: {messages} sent, {result.received} received")
+    return server.taken() / messages
+
+
+def summary(counts: Counts) -> dict[str, dict[str, Any]]:
+    """Of each case: the median of each side's rounds, and the ratio of these."""
+    told: dict[str, dict[str, Any]] = {}
+    for case in counts[CANDIDATE]:
+        medians = {side: statistics.median(of_case[case]) for side, of_case in counts.items()}
+        told[case] = {side: round(median) for side, median in medians.items()}
+        if BASELINE in medians:
+            told[case]["ratio"] = round(medians[CANDIDATE] / medians[BASELINE], 4)
+    return told
+
+
+def table(figures: Mapping[str, Any]) -> list[str]:
+    """The figures as aligned columns, and what is beyond the budget."""
+    rows = [["case", f"instructions, {BASELINE}", CANDIDATE, "ratio"]]
+    for case, told in figures["cases"].items():
+        theirs, ratio = told.get(BASELINE), told.get("ratio")
+        rows.append([case, f"{theirs:,}" if theirs else "", f"{told[CANDIDATE]:,}", f"{ratio:.3f}" if ratio else ""])
+    beyond = [f"beyond the budget: {case}, {figures['cases'][case]['ratio']:.3f}" for case in figures["beyond"]]
+    return aligned(rows) + beyond

@@ -1,0 +1,27 @@
+"""What no broker can be faster than on this machine: a program in C that writes, syncs and answers, and does nothing
+else. It keeps TandemMQ's promise (stored before it is confirmed or given out), and takes the driver's loads without
+transactions."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from tandemmq.bench.peers.server import PeerMissing, Server
+
+_SOURCE = Path(__file__).with_suffix(".c")
+
+
+class Floor(Server):
+    """One thread, one file; compiled when it starts."""
+
+    name = "floor"
+
+    def start(self) -> None:
+        compiler = shutil.which("gcc") or shutil.which("cc")
+        if compiler is None:
+            raise PeerMissing("no C compiler (gcc, cc)")
+        program = self.directory / "floor"
+        subprocess.run([compiler, "-O2", "-o", str(program), str(_SOURCE)], check=True)
+        self.spawn([str(program), str(self.port), str(self.directory / "file")])
