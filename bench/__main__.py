@@ -8,7 +8,7 @@ import click
 
 from tandemmq.bench import budget
 from tandemmq.bench.catch_up import PACE_PER_SECOND
-from tandemmq.bench.compare import HEADLINES, OURS, SERVERS, compare, table
+from tandemmq.bench.compare import HEADLINES, OURS, PEERS, compare, table
 from tandemmq.bench.connection import BenchError, Endpoint
 from tandemmq.bench.cpu import CASES as CPU_CASES
 from tandemmq.bench.cpu import cpu
@@ -125,6 +125,7 @@ def main(
     scenario: str,
     peers: str | None,
     without_ours: bool,
+    compiled: Path | None,
     rounds: int | None,
     seconds: float,
     warmup: float,
@@ -211,12 +212,11 @@ def main(
         jms_plan = LoadPlan(
             nobody, producers or 8, consumers, queues or 4, size, seconds=seconds, warmup_seconds=warmup
         )
-        figures = jms(_chosen(cases or ",".join(JMS_CASES), JMS_CASES, "--cases"), brokers, rounds, jms_plan, _say)
+        chosen = _chosen(cases or ",".join(JMS_CASES), JMS_CASES, "--cases")
+        figures = jms(chosen, brokers, rounds, jms_plan, _say, compiled)
         return _end(as_json(figures, report), any(run["problem"] for run in figures["runs"]))
-    unknown = [name for name in names if name not in SERVERS or name == OURS]
-    if unknown:
-        raise click.BadParameter(f"{unknown[0]!r}: expected some of activemq, rabbitmq, floor", param_hint="--peers")
-    if without_ours and not names:
+    _chosen(peers, PEERS, "--peers")
+    if without_ours and not names and compiled is None:
         raise click.UsageError("nothing to do: no peers and not ours")
     count = backlog if backlog is not None else DEFAULT_BACKLOG.get(scenario, 0)
     if scenario == "backlog" and count == 0:
@@ -234,7 +234,7 @@ def main(
         processes=2 if scenario == LATENCY else 1,
         rate=rate if scenario == LATENCY else None,
     )
-    comparison = compare(scenario, names, plan, rounds, count, _say, with_ours=not without_ours)
+    comparison = compare(scenario, names, plan, rounds, count, _say, not without_ours, compiled)
     text = as_json(comparison.figures(), report)
     is_broken = any(run.problem is not None and run.broker == OURS for run in comparison.runs)
     return _end(text if as_json_asked else "\n".join(table(comparison)), is_broken)

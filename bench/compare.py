@@ -1,7 +1,7 @@
 """Our broker beside its peers: the same load, the same machine, taking turns.
 
 Each round starts every broker afresh on an empty directory, one after the other, and every other round goes through
-them backwards, so that a machine that gets slower or faster meanwhile is fair to all. Ratios are of the means.
+them backwards, so that a machine that gets slower or faster meanwhile is fair to all. Ratios are of the medians.
 """
 
 import os
@@ -16,20 +16,25 @@ from tandemmq.bench.backlog import run_backlog
 from tandemmq.bench.connection import BenchError
 from tandemmq.bench.load import run_load
 from tandemmq.bench.outage import run_outage
-from tandemmq.bench.peers.activemq import ActiveMQ
+from tandemmq.bench.peers.activemq import ActiveMQ, ActiveMQStored
 from tandemmq.bench.peers.floor import Floor
 from tandemmq.bench.peers.rabbitmq import RabbitMQ
+from tandemmq.bench.peers.replicated import RabbitMQCluster
 from tandemmq.bench.peers.server import PeerMissing, Server, running_pair
 from tandemmq.bench.peers.tandemmq import TandemMQ
 from tandemmq.bench.plan import LoadPlan
 
 OURS = TandemMQ.name
+COMPILED = "tandemmq-compiled"
+QUORUM = "rabbitmq-quorum"
 SERVERS: Mapping[str, Callable[[], Server]] = {
     TandemMQ.name: TandemMQ,
     ActiveMQ.name: ActiveMQ,
     RabbitMQ.name: RabbitMQ,
     Floor.name: Floor,
+    ActiveMQStored.name: ActiveMQStored,
 }
+PEERS = (*(name for name in SERVERS if name != OURS), QUORUM)
 SECONDS_BEFORE_KILL = 2.0
 
 # The figure that a scenario is about: where it stands, how it is called, and whether more is better.
@@ -59,15 +64,15 @@ class Comparison:
     scenario: str
     runs: list[Run] = field(default_factory=list)
 
-    def mean(self, broker: str) -> float | None:
-        """The mean of the scenario's headline figure; None when the broker has none."""
+    def median(self, broker: str) -> float | None:
+        """The median of the scenario's headline figure; None when the broker has none."""
         name = HEADLINES[self.scenario][0]
         values = [run.figures[name] for run in self.runs if run.broker == broker and name in run.figures]
-        return statistics.fmean(value for value in values if isinstance(value, int | float)) if values else None
+        return statistics.median(value for value in values if isinstance(value, int | float)) if values else None
 
-    def ratio(self, peer: str) -> float | None:
+    def ratio(self, peer: str, to: str = OURS) -> float | None:
         """How many times better we are: above 1 is for us, whether the figure is a rate or a time."""
-        ours, theirs = self.mean(OURS), self.mean(peer)
+        ours, theirs = self.median(to), self.median(peer)
         if not ours or not theirs:
             return None
         return ours / theirs if HEADLINES[self.scenario][2] else theirs / ours
@@ -84,8 +89,12 @@ class Comparison:
             "runs": [
                 {"broker": run.broker, "round": run.round, "problem": run.problem, **run.figures} for run in self.runs
             ],
-            "means": {broker: self.mean(broker) for broker in self.brokers()},
-            "ratios": {broker: self.ratio(broker) for broker in self.brokers() if broker != OURS},
+            "medians": {broker: self.median(broker) for broker in self.brokers()},
+            "ratios": {
+                ours: {broker: self.ratio(broker, ours) for broker in self.brokers() if broker != ours}
+                for ours in (OURS, COMPILED)
+                if ours in self.brokers()
+            },
         }
 
 
@@ -107,14 +116,19 @@ def compare(
     backlog: int,
     say: Callable[[str], None],
     with_ours: bool = True,
+    compiled: Path | None = None,
 ) -> Comparison:
-    """Run all rounds. A broker that cannot run a scenario is noted with the reason, and the others go on."""
+    """Run all rounds. A broker that cannot run a scenario is noted with the reason, and the others go on.
+
+    ``compiled``: a tree whose hot path was compiled, which runs beside this one."""
     comparison = Comparison(scenario)
-    names = ([OURS] if with_ours else []) + list(peers)
+    names = ([OURS] if with_ours else []) + ([COMPILED] if compiled else []) + list(peers)
     for number in range(1, rounds + 1):
         for name in names if number % 2 else reversed(names):
             try:
-                figures = _outage(name, plan, backlog) if scenario == "outage" else _load(name, scenario, plan)
+                figures = (
+                    _outage(name, plan, backlog) if scenario == "outage" else _load(name, scenario, plan, compiled)
+                )
                 run = Run(name, number, figures)
             except (BenchError, PeerMissing, OSError) as problem:
                 run = Run(name, number, {}, str(problem))
@@ -123,8 +137,12 @@ def compare(
     return comparison
 
 
-def _load(name: str, scenario: str, plan: LoadPlan) -> Mapping[str, object]:
-    with SERVERS[name]() as server:
+def _load(name: str, scenario: str, plan: LoadPlan, compiled: Path | None) -> Mapping[str, object]:
+    if name == QUORUM:
+        with RabbitMQCluster(plan.queues, nodes=1) as cluster:
+            own = replace(plan, endpoint=cluster.endpoint, destination=cluster.queue, server_pid=cluster.pids[0])
+            return run_load(own).figures()
+    with TandemMQ(tree=compiled) if name == COMPILED and compiled else SERVERS[name]() as server:
         own = replace(plan, endpoint=server.endpoint, server_pid=server.pid, admin_url=server.admin_url)
         return run_backlog(own).figures() if scenario == "backlog" else run_load(own).figures()
 
@@ -179,10 +197,11 @@ def table(comparison: Comparison) -> list[str]:
             continue
         rows.append([run.broker, str(run.round), *(_cell(run.figures.get(each), each) for each in (name, *columns))])
     lines = aligned(rows)
-    for peer in comparison.brokers():
-        ratio = comparison.ratio(peer)
-        if peer != OURS and ratio is not None:
-            lines.append(f"{OURS} is {ratio:.2f} x {peer}")
+    for ours in (OURS, COMPILED):
+        for peer in comparison.brokers():
+            ratio = comparison.ratio(peer, ours)
+            if peer not in (OURS, COMPILED) and ratio is not None:
+                lines.append(f"{ours} is {ratio:.2f} x {peer}")
     return lines
 
 

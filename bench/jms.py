@@ -23,9 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.compare import machine
+from tandemmq.bench.compare import COMPILED, OURS, machine
 from tandemmq.bench.connection import BenchError
-from tandemmq.bench.peers.activemq import ActiveMQ
+from tandemmq.bench.peers.activemq import ActiveMQ, ActiveMQStored
 from tandemmq.bench.peers.ports import free_port
 from tandemmq.bench.peers.server import HOST, PeerMissing, Server
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
@@ -70,11 +70,8 @@ class JmsTandemMQ(_OpenWireServer, TandemMQ):
         self.openwire = f"{HOST}:{self.openwire_port}"
 
 
-class JmsActiveMQStored(JmsActiveMQ):
-    """With TandemMQ's promise: a persistent message is on the disk before anybody is given it."""
-
-    name = "activemq-stored"
-    is_dispatched_unstored = False
+class JmsActiveMQStored(JmsActiveMQ, ActiveMQStored):
+    """Storing first."""
 
 
 BROKERS: Mapping[str, Callable[[], _OpenWireServer]] = {
@@ -85,9 +82,19 @@ BROKERS: Mapping[str, Callable[[], _OpenWireServer]] = {
 
 
 def jms(
-    cases: Sequence[str], names: Sequence[str], rounds: int, plan: LoadPlan, say: Callable[[str], None]
+    cases: Sequence[str],
+    names: Sequence[str],
+    rounds: int,
+    plan: LoadPlan,
+    say: Callable[[str], None],
+    compiled: Path | None = None,
 ) -> dict[str, Any]:
-    """All rounds of all cases, and what we are to each peer: ratios of the means, above 1 is for us."""
+    """All rounds of all cases, and what we are to each peer, plain and from the ``compiled`` tree if there is one:
+    ratios of the medians, above 1 is for us."""
+    brokers = dict(BROKERS)
+    if compiled is not None:
+        brokers[COMPILED] = lambda: JmsTandemMQ(compiled)
+        names = [*names, COMPILED]
     runs: list[dict[str, Any]] = []
     with driver() as path:
         for case in cases:
@@ -95,7 +102,7 @@ def jms(
                 for name in names if number % 2 else reversed(names):
                     run: dict[str, Any] = {"case": case, "broker": name, "round": number, "problem": None}
                     try:
-                        with BROKERS[name]() as server:
+                        with brokers[name]() as server:
                             run |= _run(path, server, case, plan)
                     except (BenchError, PeerMissing, OSError) as problem:
                         run["problem"] = str(problem)
@@ -167,14 +174,23 @@ def _expect(lines: Any, wanted: str) -> None:
         raise BenchError(f"the JMS load said {line!r}, not {wanted!r}")
 
 
-def ratios(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Peer -> case -> figure -> ours to theirs, of the means; latencies and CPU turned round: above 1 is for us."""
-    peers = dict.fromkeys(run["broker"] for run in runs if run["broker"] != TandemMQ.name)
+def ratios(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, dict[str, float | None]]]]:
+    """Ours, plain or compiled -> peer -> case -> figure -> ours to theirs, of the medians; latencies and CPU turned
+    round: above 1 is for us."""
+    brokers = dict.fromkeys(run["broker"] for run in runs)
     cases = dict.fromkeys(run["case"] for run in runs)
-    return {peer: {case: _ratios_to(peer, case, runs) for case in cases} for peer in peers}
+    return {
+        ours: {
+            peer: {case: _ratios_to(ours, peer, case, runs) for case in cases}
+            for peer in brokers
+            if peer not in (OURS, COMPILED)
+        }
+        for ours in (OURS, COMPILED)
+        if ours in brokers
+    }
 
 
-def _ratios_to(peer: str, case: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+def _ratios_to(own: str, peer: str, case: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     for figure, is_more_better in (
         ("sent_per_second", True),
@@ -183,15 +199,15 @@ def _ratios_to(peer: str, case: str, runs: Sequence[Mapping[str, Any]]) -> dict[
         ("send_p99_ms", False),
         ("cpu_us_per_message", False),
     ):
-        ours, theirs = (_mean(runs, case, name, figure) for name in (TandemMQ.name, peer))
+        ours, theirs = (_median(runs, case, name, figure) for name in (own, peer))
         ratio = ours / theirs if ours and theirs else None
         found[figure] = ratio if is_more_better or ratio is None else 1 / ratio
     return found
 
 
-def _mean(runs: Sequence[Mapping[str, Any]], case: str, broker: str, figure: str) -> float | None:
+def _median(runs: Sequence[Mapping[str, Any]], case: str, broker: str, figure: str) -> float | None:
     values = [run[figure] for run in runs if run["case"] == case and run["broker"] == broker and run.get(figure)]
-    return statistics.fmean(values) if values else None
+    return statistics.median(values) if values else None
 
 
 def run_line(run: Mapping[str, Any]) -> str:

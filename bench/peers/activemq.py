@@ -88,3 +88,10 @@ class ActiveMQ(Server):
                 f"xbean:file:{configuration / 'activemq.xml'}",
             ]
         )
+
+
+class ActiveMQStored(ActiveMQ):
+    """With TandemMQ's promise: a persistent message is on the disk before anybody is given it."""
+
+    name = "activemq-stored"
+    is_dispatched_unstored = False
