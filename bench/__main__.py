@@ -7,6 +7,9 @@ from pathlib import Path
 import click
 
 from tandemmq.bench import budget
+from tandemmq.bench.beside import CASES as BESIDE_CASES
+from tandemmq.bench.beside import beside
+from tandemmq.bench.beside import table as beside_table
 from tandemmq.bench.catch_up import PACE_PER_SECOND
 from tandemmq.bench.compare import HEADLINES, OURS, PEERS, compare, table
 from tandemmq.bench.connection import BenchError, Endpoint
@@ -30,6 +33,7 @@ from tandemmq.bench.replicated import GROUPS, has_failed, replicated
 from tandemmq.bench.report import as_json
 
 EXIT_FAILED = 1
+BESIDE = "beside"
 CPU = "cpu"
 FAILOVER = "failover"
 GROWTH = "growth"
@@ -38,7 +42,7 @@ JMS = "jms"
 LATENCY = "latency"
 PIPELINE = "pipeline"
 REPLICATED = "replicated"
-SCENARIOS = [*HEADLINES, CPU, FAILOVER, GROWTH, INSTRUCTIONS, JMS, PIPELINE, REPLICATED]
+SCENARIOS = [*HEADLINES, BESIDE, CPU, FAILOVER, GROWTH, INSTRUCTIONS, JMS, PIPELINE, REPLICATED]
 GIB = 1 << 30
 ROUNDS, CPU_ROUNDS = 2, 12
 DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0, REPLICATED: 20_000}
@@ -52,6 +56,11 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0, REPLICATED: 20_000}
     f"replicated: {','.join(GROUPS)}.",
 )
 @click.option("--without-ours", is_flag=True, help="The peers alone.")
+@click.option(
+    "--compiled",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A tree of ours with its compiled libraries, which runs beside this one; beside: in its place.",
+)
 @click.option(
     "--rounds", type=click.IntRange(1), help=f"Default: {ROUNDS}; cpu: {CPU_ROUNDS}; instructions: {COUNTED_ROUNDS}."
 )
@@ -67,7 +76,8 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0, REPLICATED: 20_000}
 )
 @click.option(
     "--cases",
-    help=f"Which. cpu: {','.join(CPU_CASES)}; instructions: {','.join(COUNTED_CASES)}; "
+    help=f"Which. beside: {','.join(BESIDE_CASES)}; cpu: {','.join(CPU_CASES)}; "
+    f"instructions: {','.join(COUNTED_CASES)}; "
     f"failover: {','.join(CASES)}; growth: {','.join(SUBJECTS)}; jms: {','.join(JMS_CASES)}; "
     f"replicated: {','.join(REPLICATED_CASES)}. "
     "Default: all.",
@@ -106,7 +116,7 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0, REPLICATED: 20_000}
 )
 @click.option("--outages", type=click.IntRange(1), default=3, show_default=True, help="replicated: rounds of outage.")
 @click.option(
-    "--rate", type=click.FloatRange(1), default=1_000.0, show_default=True, help="latency: messages a second."
+    "--rate", type=click.FloatRange(1), default=1_000.0, show_default=True, help="latency, beside: messages a second."
 )
 @click.option(
     "--baseline",
@@ -171,6 +181,11 @@ def main(
         text = as_json(figures, report)
         return _end(text if as_json_asked else "\n".join(counted_table(figures)), bool(figures["beyond"]))
     rounds = rounds or ROUNDS
+    if scenario == BESIDE:
+        chosen = _chosen(cases or ",".join(BESIDE_CASES), BESIDE_CASES, "--cases")
+        figures = beside(chosen, rate, seconds, rounds, compiled, _say)
+        text = as_json(figures, report)
+        return _end(text if as_json_asked else "\n".join(beside_table(figures)), False)
     if scenario == REPLICATED:
         replicated_plan = LoadPlan(Endpoint(HOST, 0), body_bytes=size, seconds=seconds, warmup_seconds=warmup)
         figures = replicated(

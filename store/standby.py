@@ -244,7 +244,7 @@ class Standby:
         *,
         has_proof: Callable[[], bool],
         call_soon: Callable[[Callable[[], None]], object],
-        call_later_this_turn: Callable[[Callable[[], None]], object],
+        call_later: Callable[[float, Callable[[], None]], object],
         on_lost: Callable[[BaseException], None],
         on_step: OnStep = ignore_step,
     ) -> Store:
@@ -258,9 +258,7 @@ class Standby:
         started = self._threads.monotonic()
         self.read()
         on_step("replayed", records=self.records_read, seconds=self._threads.monotonic() - started)
-        store = self.begin(
-            has_proof=has_proof, call_soon=call_soon, call_later_this_turn=call_later_this_turn, on_lost=on_lost
-        )
+        store = self.begin(has_proof=has_proof, call_soon=call_soon, call_later=call_later, on_lost=on_lost)
         on_step("header")
         return store
 
@@ -297,7 +295,7 @@ class Standby:
         *,
         has_proof: Callable[[], bool],
         call_soon: Callable[[Callable[[], None]], object],
-        call_later_this_turn: Callable[[Callable[[], None]], object],
+        call_later: Callable[[float, Callable[[], None]], object],
         on_lost: Callable[[BaseException], None],
         epoch: int | None = None,
         outcome_of: Outcome | None = None,
@@ -337,7 +335,7 @@ class Standby:
             broker=self.broker,
             has_proof=has_proof,
             call_soon=call_soon,
-            call_later_this_turn=call_later_this_turn,
+            call_later=call_later,
             on_lost=on_lost,
             space=Space(
                 (self.directory, self._path),

@@ -331,7 +331,7 @@ class Mastership:
             return standby.promote(
                 has_proof=has_proof,
                 call_soon=self._call_soon,
-                call_later_this_turn=loop.call_soon,
+                call_later=loop.call_later,
                 on_lost=partial(self._on_lost, life),
                 on_step=self._record,
             )

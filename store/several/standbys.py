@@ -139,7 +139,7 @@ class SeveralStandbys:
         *,
         has_proof: Callable[[], bool],
         call_soon: Callable[[Callable[[], None]], object],
-        call_later_this_turn: Callable[[Callable[[], None]], object],
+        call_later: Callable[[float, Callable[[], None]], object],
         on_lost: Callable[[BaseException], None],
         on_step: OnStep = ignore_step,
     ) -> SeveralStores:
@@ -167,7 +167,7 @@ class SeveralStandbys:
             store = standby.begin(
                 has_proof=has_proof,
                 call_soon=call_soon,
-                call_later_this_turn=call_later_this_turn,
+                call_later=call_later,
                 on_lost=lost,
                 epoch=epoch,
                 outcome_of=outcome_of,

@@ -64,7 +64,7 @@ class OfflineStore:
             self.store: Store = standby.promote(
                 has_proof=has_proof,
                 call_soon=self._arrived.put,
-                call_later_this_turn=self._turn.append,
+                call_later=lambda _, function: self._turn.append(function),
                 on_lost=self._on_lost,
             )
         except BaseException:

@@ -403,7 +403,7 @@ def test_whoever_is_replaced_while_it_is_promoted_writes_no_header(cluster: Clus
         late.standby.begin(
             has_proof=lambda: True,
             call_soon=lambda _: None,
-            call_later_this_turn=lambda _: None,
+            call_later=lambda _, function: None,
             on_lost=lambda _: None,
         )
     assert not late.authority.told

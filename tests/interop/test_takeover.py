@@ -459,7 +459,7 @@ def test_the_index_is_found_where_its_setting_put_it(script: Script, tmp_path: P
     store = standby.promote(
         has_proof=lambda: True,
         call_soon=lambda function: None,
-        call_later_this_turn=lambda function: None,
+        call_later=lambda _, function: None,
         on_lost=lambda error: None,
     )
     held = {owner.destination.name: owner.count for owner in store.owners() if owner.count}

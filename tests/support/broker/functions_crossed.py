@@ -167,7 +167,7 @@ async def trace_messages(directory: str) -> Traces:
         store = standby.promote(
             has_proof=lambda: True,
             call_soon=loop.call_soon_threadsafe,
-            call_later_this_turn=loop.call_soon,
+            call_later=loop.call_later,
             on_lost=lost.append,
         )
         clock = partial(next, itertools.count(time.time_ns() // 1_000_000))

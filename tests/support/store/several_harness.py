@@ -55,6 +55,7 @@ class SeveralTerm(Term):
     ) -> None:
         self.loop: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.turn: list[Callable[[], None]] = []
+        self.later: list[Callable[[], None]] = []
         self.durable_operations: list[Operation] = []
         self.lost: BaseException | None = None
         self.has_proof = True
@@ -65,7 +66,7 @@ class SeveralTerm(Term):
             self.several = following.promote(
                 has_proof=lambda: self.has_proof,
                 call_soon=self.loop.put,
-                call_later_this_turn=self.turn.append,
+                call_later=self._call_later,
                 on_lost=self._on_lost,
             )
         except BaseException:

@@ -45,6 +45,7 @@ class Term:
     def _begin(self, standby: Standby) -> None:
         self.loop: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.turn: list[Callable[[], None]] = []
+        self.later: list[Callable[[], None]] = []
         self.durable_operations: list[Operation] = []
         self.lost: BaseException | None = None
         self.has_proof = True
@@ -53,7 +54,7 @@ class Term:
             self.store: Store = standby.promote(
                 has_proof=lambda: self.has_proof,
                 call_soon=self.loop.put,
-                call_later_this_turn=self.turn.append,
+                call_later=self._call_later,
                 on_lost=self._on_lost,
             )
         except BaseException:
@@ -76,8 +77,12 @@ class Term:
 
     # the loop's part
 
+    def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        (self.later if seconds else self.turn).append(function)
+
     def end_turn(self) -> None:
-        turn, self.turn[:] = list(self.turn), []
+        """And some time after it."""
+        turn, self.turn[:], self.later[:] = self.turn + self.later, [], []
         for function in turn:
             function()
 

@@ -50,7 +50,7 @@ class Master:
         self.store = standby.promote(
             has_proof=lambda: self.has_proof,
             call_soon=lambda _: None,
-            call_later_this_turn=lambda _: None,
+            call_later=lambda _, function: None,
             on_lost=lambda _: None,
         )
         self.end: JournalEnd = self.store._storage._end

@@ -52,6 +52,7 @@ class MemoryTerm(Term):
     def __init__(self, before: MemoryTerm | None = None) -> None:
         self.loop: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue() if before is None else before.loop
         self.turn: list[Callable[[], None]] = []
+        self.later: list[Callable[[], None]] = []
         self.durable_operations: list[Operation] = []
         self.lost: BaseException | None = None
         self.sequence = 0 if before is None else before.sequence  # its epoch, a part of its ids, stays the same

@@ -41,7 +41,7 @@ class Broker:
         self.store: Store | None = Standby(directory, f"{directory}/index", "a", STILL).promote(
             has_proof=lambda: True,
             call_soon=loop.call_soon_threadsafe,
-            call_later_this_turn=loop.call_soon,
+            call_later=loop.call_later,
             on_lost=lambda error: None,
         )
         self.store.start(self)

@@ -41,7 +41,7 @@ def standby(directory: str, name: str) -> Standby:
 
 def begin(late: Standby) -> None:
     late.begin(
-        has_proof=lambda: True, call_soon=lambda _: None, call_later_this_turn=lambda _: None, on_lost=lambda _: None
+        has_proof=lambda: True, call_soon=lambda _: None, call_later=lambda _, function: None, on_lost=lambda _: None
     )
 
 
@@ -224,7 +224,7 @@ def test_an_epoch_is_one_that_nobody_else_was_given(directory: str) -> None:
     store = third.begin(
         has_proof=lambda: True,
         call_soon=lambda _: None,
-        call_later_this_turn=lambda _: None,
+        call_later=lambda _, function: None,
         on_lost=lambda _: None,
         epoch=50,
     )

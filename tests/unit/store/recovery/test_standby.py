@@ -139,7 +139,7 @@ def test_an_index_that_holds_what_a_later_header_cut_off_is_set_aside(directory:
     third._follower.checkpoint()
     assert third.messages == 4, "the last batch is only seen; of the two before it cannot know"
     successor.begin(
-        has_proof=lambda: True, call_soon=lambda _: None, call_later_this_turn=lambda _: None, on_lost=lambda _: None
+        has_proof=lambda: True, call_soon=lambda _: None, call_later=lambda _, function: None, on_lost=lambda _: None
     ).drop()
     zombie.crash()
     third.close()

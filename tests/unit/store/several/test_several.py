@@ -185,7 +185,7 @@ def test_a_promotion_that_dies_between_the_fences_of_two_stores_harms_no_promise
         late.promote(
             has_proof=lambda: bool(answers) and answers.pop(),
             call_soon=lambda _: None,
-            call_later_this_turn=lambda _: None,
+            call_later=lambda _, function: None,
             on_lost=lambda _: None,
         )
     late.close()

@@ -1,0 +1,154 @@
+"""``python -m tandemmq.bench --scenario beside``: what a message at a given rate waits while the broker has other work.
+
+quiet        nothing else
+checkpoints  one each second, over 200,000 messages that nobody takes
+rotation     journal files of 1 MiB, so that one ends every second
+compaction   20 files of 32 MiB with one message in each that nobody takes
+standby      a standby starts, over a journal of 500 MB
+drain        1,000,000 messages of another queue are taken meanwhile, as fast as can be
+
+Latencies count from the moment at which a message was due (bench.plan); each case has a broker of its own.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tandemmq.bench.compare import aligned, machine
+from tandemmq.bench.connection import BenchError
+from tandemmq.bench.journals import FILE_BYTES, write_journal
+from tandemmq.bench.load import run_load
+from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
+from tandemmq.bench.plan import LoadPlan
+from tandemmq.bench.replicated import commit
+
+BODY_BYTES = 1024
+RECORD_BYTES = 1_290  # of such a message in the journal
+WAITING_MESSAGES = 200_000
+DRAINED_MESSAGES = 1_000_000
+COMPACTED_FILES = 20
+FOLLOWED_BYTES = 500_000_000
+RARELY = "store.checkpoint_interval=1h"
+
+Say = Callable[[str], None]
+Meanwhile = Callable[[TandemMQ, Path, LoadPlan], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``stored``: so many messages of a journal that is written before, of which each ``live_every``-th is left.
+    ``filled``: so many are sent before. ``meanwhile`` runs in a thread beside the load."""
+
+    settings: Sequence[str] = (RARELY,)
+    stored: int = 0
+    live_every: int = 1
+    filled: int = 0
+    meanwhile: Meanwhile | None = None
+
+
+def _stand_by(server: TandemMQ, data: Path, plan: LoadPlan) -> None:
+    standby = TandemMQ(data=data, broker="second")
+    try:
+        standby.start()
+        standby.await_standby(has_caught_up=True)
+    finally:
+        standby.discard()
+
+
+def _drain(server: TandemMQ, data: Path, plan: LoadPlan) -> None:
+    run_load(
+        LoadPlan(
+            server.endpoint, producers=0, count=0, queues=1, destination="/queue/drained", expected=DRAINED_MESSAGES
+        )
+    )
+
+
+_PER_FILE = FILE_BYTES // (RECORD_BYTES + 70)
+CASES: Mapping[str, Case] = {
+    "quiet": Case(),
+    "checkpoints": Case(("store.checkpoint_interval=1s",), stored=WAITING_MESSAGES),
+    "rotation": Case((RARELY, "store.journal_max_file_length=1mb")),
+    "compaction": Case((), stored=COMPACTED_FILES * _PER_FILE, live_every=_PER_FILE),
+    "standby": Case((RARELY,), stored=FOLLOWED_BYTES // RECORD_BYTES, meanwhile=_stand_by),
+    "drain": Case((RARELY,), filled=DRAINED_MESSAGES, meanwhile=_drain),
+}
+
+
+def beside(
+    cases: Sequence[str], rate: float, seconds: float, rounds: int, tree: Path | None, say: Say
+) -> dict[str, Any]:
+    """All rounds of all cases, by turns; of this tree, or of another (``tree``). Raises BenchError."""
+    runs = []
+    for number in range(1, rounds + 1):
+        for name in cases:
+            figures = _run(CASES[name], rate, seconds, tree or TREE)
+            runs.append({"case": name, "round": number, **figures})
+            say(f"round {number}  {name:<12} p99 {figures['receipt_p99_ms']:7.2f} ms")
+    return {
+        "scenario": "beside",
+        "machine": machine(),
+        "commit": commit(),
+        "compiled": tree is not None,
+        "rate": rate,
+        "runs": runs,
+    }
+
+
+def _run(case: Case, rate: float, seconds: float, tree: Path) -> Mapping[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="bench-beside-", ignore_cleanup_errors=True) as directory:
+        data = Path(directory, "data")
+        if case.stored:
+            write_journal(data, case.stored, BODY_BYTES, live_every=case.live_every)
+        with TandemMQ(data=data, tree=tree, settings=case.settings) as server:
+            plan = LoadPlan(
+                server.endpoint,
+                rate=rate,
+                seconds=seconds,
+                processes=2,
+                server_pid=server.pid,
+                admin_url=server.admin_url,
+            )
+            if case.filled:
+                drained = replace(plan, rate=None, processes=1, queues=1, destination="/queue/drained")
+                run_load(replace(drained, consumers=0, count=case.filled, body_bytes=100))
+            with _running(case.meanwhile, server, data, plan):
+                return run_load(plan).figures()
+
+
+@contextmanager
+def _running(meanwhile: Meanwhile | None, server: TandemMQ, data: Path, plan: LoadPlan) -> Iterator[None]:
+    """It has ended when the block has; what it raised is raised then."""
+    failed: list[Exception] = []
+
+    def work(meanwhile: Meanwhile) -> None:
+        try:
+            meanwhile(server, data, plan)
+        except (BenchError, OSError) as problem:
+            failed.append(problem)
+
+    thread = threading.Thread(target=work, args=(meanwhile,)) if meanwhile is not None else None
+    if thread is not None:
+        thread.start()
+    try:
+        yield
+    finally:
+        if thread is not None:
+            thread.join()
+    if failed:
+        raise failed[0]
+
+
+_COLUMNS = ("receipt_p50_ms", "receipt_p99_ms", "receipt_p999_ms", "receipt_max_ms", "receive_p99_ms", "receive_max_ms")
+
+
+def table(figures: Mapping[str, Any]) -> list[str]:
+    """The runs as aligned columns."""
+    rows = [["case", "round", *_COLUMNS]]
+    rows += [[run["case"], str(run["round"]), *(f"{run[name]:.2f}" for name in _COLUMNS)] for run in figures["runs"]]
+    return aligned(rows)
