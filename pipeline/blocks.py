@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 
 from tandemmq.journal.format import RECORD_HEADER_SIZE
+from tandemmq.pipeline.record_rows import Malformed
 from tandemmq.pipeline.vectors import BYTE, Bytes
 from tandemmq.pipeline.walk import Stretch
 
@@ -45,14 +46,20 @@ def blocks(stretches: Iterable[Stretch], rows_max: int) -> Iterator[Block]:
     """All records of the ``stretches``, in order, up to ``rows_max`` at a time."""
     together: list[Stretch] = []
     count = 0
-    for stretch in stretches:
-        if not stretch.records:
-            continue
-        if together and (stretch.records.buffer is not together[0].records.buffer or count >= rows_max):
+    try:
+        for stretch in stretches:
+            if not stretch.records:
+                continue
+            if together and (stretch.records.buffer is not together[0].records.buffer or count >= rows_max):
+                yield from _cut(together, rows_max)
+                together, count = [], 0
+            together.append(stretch)
+            count += len(stretch.records)
+    except Malformed:
+        # The records before it come first: one of them may be the first damage.
+        if together:
             yield from _cut(together, rows_max)
-            together, count = [], 0
-        together.append(stretch)
-        count += len(stretch.records)
+        raise
     if together:
         yield from _cut(together, rows_max)
 

@@ -242,6 +242,21 @@ def test_both_decoders_read_the_same(
     same(file, mode=mode, rows_max=rows_max, bytes_max=bytes_max)
 
 
+def test_the_first_damage_is_the_one_that_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "db-1.log"
+    unsound = encode_add(Message(Destination(DestinationKind.QUEUE, "q"), "ID:h:1:1:1"), b"\x17 no message")
+    write_foreign(path, [[unsound], [unsound], [unsound]], size=0)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1  # and the batch in the middle does not verify
+    path.write_bytes(content)
+    file = JournalFile(str(path), "s", 1, len(content), epoch=7)
+
+    for rows_max in (1, 10_000):
+        told = lockstep(file, columns.MESSAGES, FAILFAST, payload=True, rows_max=rows_max)
+        assert "sound in no version" in told
+        assert told == scalar(file, columns.MESSAGES, FAILFAST, payload=True)
+
+
 @pytest.mark.parametrize("name", sorted(FRAMES))
 def test_frames_of_real_clients_read_the_same(tmp_path: Path, name: str) -> None:
     path = tmp_path / "db-1.log"
