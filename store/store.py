@@ -258,7 +258,8 @@ class Store:
                 self._is_lingering = True
                 self._call_later(LINGER_SECONDS, self._end_lingering)
         elif not self._is_turn_due:
-            self._hand_over_soon()
+            self._is_turn_due = True
+            self._call_later(0, self._hand_over)
         turn.append(operation)
         self.handed_over += 1
         if type(operation) is RemoveOwner:
@@ -277,7 +278,8 @@ class Store:
 
     def _know_queue(self, queue: NewQueue) -> None:
         if not self._is_turn_due:
-            self._hand_over_soon()
+            self._is_turn_due = True
+            self._call_later(0, self._hand_over)
         self._turn.append(queue)
 
     def forget(self, owner: int) -> None:
@@ -285,10 +287,6 @@ class Store:
         name = self._names.pop(owner, None)
         if name is not None:
             del self._ids[name]
-
-    def _hand_over_soon(self) -> None:
-        self._is_turn_due = True
-        self._call_later(0, self._hand_over)
 
     def _end_lingering(self) -> None:
         self._is_lingering = False

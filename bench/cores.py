@@ -1,0 +1,111 @@
+"""``python -m tandemmq.bench.cores``: what a second core gives to the dearest part of a message, reading its frame.
+
+The same frames are read by one, and by two at once: threads, sub-interpreters where this Python has them, processes.
+``gain`` is the frames a second of two, until both are done, to those of one: 2 would be a second core, 1 is what one
+lock allows.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tandemmq.bench.compare import machine
+from tandemmq.bench.reading import read
+from tandemmq.bench.report import as_json
+
+INTERPRETERS = ("_interpreters", "_xxsubinterpreters")
+# Until both have what they need, and begin together.
+READY_SECONDS = 1.0
+
+
+def in_threads(seconds: float) -> float:
+    """Frames a second."""
+    counts: list[int] = []
+    start = time.monotonic() + READY_SECONDS
+    _run_both(lambda: counts.append(read(seconds, start)))
+    return sum(counts) / (time.monotonic() - start)
+
+
+def in_interpreters(seconds: float) -> float | None:
+    """None where this Python has none."""
+    interpreters = next(filter(None, map(_module, INTERPRETERS)), None)
+    if interpreters is None:
+        return None
+    start = time.monotonic() + READY_SECONDS
+    reading, writing = os.pipe()
+    try:
+
+        def work() -> None:
+            code = (
+                f"import os, sys; sys.path[:] = {sys.path!r}\n"
+                f"from tandemmq.bench.reading import read\n"
+                f"os.write({writing}, b'%d\\n' % read({seconds}, {start}))"
+            )
+            own = interpreters.create()
+            interpreters.run_string(own, code)
+            interpreters.destroy(own)
+
+        _run_both(work)
+        elapsed = time.monotonic() - start
+        return sum(map(int, os.read(reading, 100).split())) / elapsed
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def in_processes(seconds: float) -> float:
+    start = time.monotonic() + READY_SECONDS
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        count = sum(pool.starmap(read, [(seconds, start)] * 2))
+        return count / (time.monotonic() - start)
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def _run_both(work: Callable[[], object]) -> None:
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+WAYS: Mapping[str, Callable[[float], float | None]] = {
+    "threads": in_threads,
+    "sub-interpreters": in_interpreters,
+    "processes": in_processes,
+}
+
+
+@click.command()
+@click.option("--seconds", type=click.FloatRange(0.01), default=2.0, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
+def main(seconds: float, rounds: int, report: Path | None) -> None:
+    """Frames a second read by one and by two at once; medians."""
+    one = statistics.median(read(seconds) for _ in range(rounds)) / seconds
+    figures: dict[str, Any] = {"scenario": "cores", "machine": machine(), "one": round(one)}
+    for name, way in WAYS.items():
+        rates = [rate for _ in range(rounds) if (rate := way(seconds)) is not None]
+        figures[name] = {"gain": round(statistics.median(rates) / one, 3)} if rates else None
+    click.echo(as_json(figures, report))
+
+
+if __name__ == "__main__":
+    main()
