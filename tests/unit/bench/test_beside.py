@@ -1,0 +1,37 @@
+"""What a message waits beside other work: that the other work is done, and the latencies are those of the load."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tandemmq.bench import beside as module
+from tandemmq.bench.beside import CASES, beside, table
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.thorough
+@pytest.mark.timeout(300)
+def test_each_case_has_its_latencies(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DRAINED_MESSAGES", 2_000)
+    monkeypatch.setattr(
+        module,
+        "CASES",
+        {
+            name: dataclasses.replace(
+                each,
+                stored=min(each.stored, 5_000),
+                live_every=min(each.live_every, 2_500),
+                filled=min(each.filled, 2_000),
+            )
+            for name, each in CASES.items()
+        },
+    )
+
+    figures = beside([case], 200.0, 1.0, 1, None, lambda line: None)
+
+    (run,) = figures["runs"]
+    assert run["sent"] == run["received"]
+    assert 0 < run["receipt_p50_ms"] <= run["receipt_p99_ms"] <= run["receipt_max_ms"]
+    assert case in table(figures)[-1]
