@@ -23,6 +23,7 @@ import click
 from tandemmq.bench.compare import machine
 from tandemmq.bench.reading import read
 from tandemmq.bench.report import as_json
+from tandemmq.compiled import is_compiled
 
 INTERPRETERS = ("_interpreters", "_xxsubinterpreters")
 # Until both have what they need, and begin together.
@@ -38,9 +39,10 @@ def in_threads(seconds: float) -> float:
 
 
 def in_interpreters(seconds: float) -> float | None:
-    """None where this Python has none."""
+    """None where this Python has none, and where the frames are read by mypyc's libraries: their globals are one for
+    the process, and the second interpreter that loads them takes them from the first."""
     interpreters = next(filter(None, map(_module, INTERPRETERS)), None)
-    if interpreters is None:
+    if interpreters is None or is_compiled():
         return None
     start = time.monotonic() + READY_SECONDS
     reading, writing = os.pipe()
