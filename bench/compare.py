@@ -138,13 +138,14 @@ def compare(
 
 
 def _load(name: str, scenario: str, plan: LoadPlan, compiled: Path | None) -> Mapping[str, object]:
+    run = run_backlog if scenario == "backlog" else run_load
     if name == QUORUM:
         with RabbitMQCluster(plan.queues, nodes=1) as cluster:
             own = replace(plan, endpoint=cluster.endpoint, destination=cluster.queue, server_pid=cluster.pids[0])
-            return run_load(own).figures()
+            return run(own).figures()
     with TandemMQ(tree=compiled) if name == COMPILED and compiled else SERVERS[name]() as server:
         own = replace(plan, endpoint=server.endpoint, server_pid=server.pid, admin_url=server.admin_url)
-        return run_backlog(own).figures() if scenario == "backlog" else run_load(own).figures()
+        return run(own).figures()
 
 
 def _outage(name: str, plan: LoadPlan, backlog: int) -> Mapping[str, object]:
