@@ -129,7 +129,7 @@ class EndTransaction:
 
     Filled in by the store before it comes back: ``added``, what became visible as (owner, message); ``removed``, what
     is gone as (owner, order key); ``returned``, what was withheld and is to be offered again. ``is_unknown``: there is
-    no such transaction (any more), and nothing was written.
+    no such transaction (any more), and nothing was written. ``records``: how many were.
     """
 
     transaction: TransactionId
@@ -140,6 +140,7 @@ class EndTransaction:
     removed: list[tuple[int, OrderKey]] = field(default_factory=list, init=False)
     returned: list[tuple[int, PagedMessage]] = field(default_factory=list, init=False)
     is_unknown: bool = field(default=False, init=False)
+    records: int = field(default=0, init=False)
 
 
 class PreparedTransaction(NamedTuple):

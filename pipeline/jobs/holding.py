@@ -87,7 +87,8 @@ def counted(transacted: DataFrame, histories: DataFrame) -> DataFrame:
 def _of_messages(histories: DataFrame) -> DataFrame:
     """One row for each message that is there, and for each that a record in another file killed or moved."""
     is_last = F.col("is_held") & F.col("next").isNull()
-    kills = F.col("was_held") & F.col("command").isin(COPY, UPDATE_MESSAGE, REMOVE_MESSAGE)
+    command, own = F.col("command"), effects.file_of("at")
+    kills = F.col("was_held") & command.isin(COPY, UPDATE_MESSAGE, REMOVE_MESSAGE)
 
     def row(kind: str, file: str, ref: str | None) -> tuple[object, ...]:
         is_message = kind == MESSAGE
@@ -104,6 +105,14 @@ def _of_messages(histories: DataFrame) -> DataFrame:
         F.when(
             kills & (effects.file_of("effect") != effects.file_of("stood.at")),
             F.struct(*row(ACKS_OF, "effect", "stood.at")),
+        ),
+        # By a Remove that waited for its Commit in a later file: the Commit takes nothing without it.
+        F.when(
+            kills
+            & (command == REMOVE_MESSAGE)
+            & (own != effects.file_of("effect"))
+            & (own > effects.file_of("stood.at")),
+            F.struct(*row(ACKS_OF, "at", "stood.at")),
         ),
         F.when(
             is_last & (effects.file_of("end") != effects.file_of("stands.at")),

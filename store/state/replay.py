@@ -183,7 +183,10 @@ class Replay:
         else:
             self._remove_from(command.destination, command.subscription_key, command.message_id, location >> 32)
 
-    def _remove_from(self, destination: Destination, key: str | None, message_id: str, file: int) -> None:
+    def _remove_from(
+        self, destination: Destination, key: str | None, message_id: str, file: int, removal: int = 0
+    ) -> None:
+        """The record of this is in ``file``; ``removal``: where the Remove stands that had to wait for its Commit."""
         state = self._state
         place = self._held(destination, key, message_id)
         if place is None:
@@ -191,6 +194,8 @@ class Replay:
             return
         owner, order_key, entry = place
         state.remove(owner, order_key, entry.location, entry.size, entry.message_id, file)
+        if removal:
+            state.pin_for_removal(removal, entry.location)
         self._places.pop((owner, message_id), None)
         if self._frozen_places:
             self._frozen_places.pop((owner, message_id), None)
@@ -295,7 +300,11 @@ class Replay:
                 )
             else:
                 self._remove_from(
-                    operation.destination, operation.subscription_key, operation.message_id, location >> 32
+                    operation.destination,
+                    operation.subscription_key,
+                    operation.message_id,
+                    location >> 32,
+                    operation.location,
                 )
 
     def _rollback(self, location: int, payload: bytes, command: commands.Rollback) -> None:

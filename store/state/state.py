@@ -576,6 +576,12 @@ class State:
         if file != by_file:
             self.pin(by_file, file)  # prove: removal-pins-its-message
 
+    def pin_for_removal(self, removal: int, location: int) -> None:
+        """A Commit took the message at ``location`` by the Remove at ``removal``: were that one gone and the message's
+        file left, the Commit would take nothing."""
+        if removal > location:  # else a Remove of its own stands behind the Commit (store.writer.outcomes)
+            self.pin(removal >> 32, location >> 32)  # prove: committed-removal-pins-its-message
+
     def pin(self, file: int, pinned: int) -> None:
         """A record in ``file`` killed something in ``pinned``: it must stay as long as that can come back."""
         if file == pinned:

@@ -29,7 +29,7 @@ from tandemmq.store.records.message import Destination
 from tandemmq.store.state.copies import Copies
 from tandemmq.store.state.open_transactions import operation_of
 from tandemmq.store.state.state import State
-from tandemmq.store.writer.outcomes import end_transaction
+from tandemmq.store.writer.outcomes import end_transaction, outcome_payloads
 from tandemmq.store.writer.pages import Pages
 
 RECORD_HEADER_BYTES = 5
@@ -118,7 +118,9 @@ class Batch:
             known = self._state.transactions.get(key)
             operation.is_unknown = known is None or not known.is_prepared or key in self._ended
             self._ended.add(key)
-            return () if operation.is_unknown else (operation.payload,)
+            payloads = () if operation.is_unknown else outcome_payloads(self._state, operation)
+            operation.records = len(payloads)
+            return payloads
         if isinstance(operation, RemoveOwner):
             self.must_sync = True
             return (operation.payload,)
@@ -218,10 +220,9 @@ class Batch:
                 return 0
             return self._apply_prepare(operation, locations, number)
         if isinstance(operation, EndTransaction):
-            if operation.is_unknown:
-                return 0
-            end_transaction(state, self._pages, operation, locations[number])
-            return 1
+            if operation.records:
+                end_transaction(state, self._pages, operation, locations[number])
+            return operation.records
         if isinstance(operation, AddSubscription):
             command = decode(operation.payload)
             assert isinstance(command, Subscription)

@@ -6,11 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tandemmq.store.operations import EndTransaction, PagedMessage
-from tandemmq.store.records.commands import ADD
+from tandemmq.store.records.commands import ADD, encode_remove
 from tandemmq.store.records.message_ids import is_made_by_broker
 from tandemmq.store.state.open_transactions import PendingOperation
 from tandemmq.store.state.state import State
 from tandemmq.store.writer.pages import Pages
+
+
+def outcome_payloads(state: State, end: EndTransaction) -> Sequence[bytes]:
+    """The records of an outcome. A message that was copied to a later file than that of its prepared Remove is removed
+    once more: the earlier file may go before the copy's, and then the Commit would take nothing."""
+    payloads = [end.payload]
+    for each in state.transactions[end.transaction.key].operations if end.is_commit else ():
+        entry = state.entry(each.owner, each.order_key) if each.owner in state.owners else None
+        if entry is not None and entry.location >> 32 > each.location >> 32:
+            again = encode_remove(each.destination, each.message_id, None, each.subscription_key)
+            payloads.append(again)  # prove: copied-message-is-removed-again
+    return payloads
 
 
 def end_transaction(state: State, pages: Pages, end: EndTransaction, location: int) -> None:
@@ -72,6 +84,7 @@ class _Ending:
             return
         if self.end.is_commit:
             self.state.remove(owner, order_key, entry.location, entry.size, entry.message_id, file)
+            self.state.pin_for_removal(operation.location, entry.location)
             if operation.order_key:
                 self.end.removed.append((owner, order_key))
         else:

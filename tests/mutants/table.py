@@ -44,6 +44,7 @@ _ENDED_OWNERS = ("tests/unit/store/state/test_ended_owners.py",)
 _RECLAIMING = (
     "tests/unit/store/maintenance/test_reclaiming.py",
     "tests/unit/store/maintenance/test_compaction.py",
+    "tests/unit/store/maintenance/test_decided_stays_decided.py",
     "tests/unit/store/test_store.py",
     *_CRASH,
 )
@@ -117,6 +118,7 @@ BY_MODULE: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/unit/store/damage/test_damage.py",
     ),
     "store/writer/journal_end.py": _END,
+    "store/writer/outcomes.py": ("tests/unit/store/maintenance/test_decided_stays_decided.py",),
     "store/kahadb/minimal.py": ("tests/crash/test_replacements.py", "tests/unit/store/kahadb/test_index.py"),
     "store/migration/offline_epoch.py": ("tests/unit/store/migration/test_offline_epoch.py",),
     "store/state/open_transactions.py": _RECLAIMING,
