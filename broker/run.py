@@ -251,7 +251,7 @@ class Broker:
         self._slices = Slices(asyncio.get_running_loop())
         self._long_lived = LongLived()
         self._engine = engine = await self._parts.engine(store, self._slices)
-        store.start(engine)
+        store.start(engine, asyncio.get_running_loop())
         await self._parts.server.listen(engine, f"ID:{self._parts.name}-{store.epoch}")
         self._parts.ring.record("listening")
         self._awaited = {"first-client", "first-receipt"}

@@ -1,7 +1,9 @@
-/* A batch of the journal as one step of the disk: encode, write, sync, look for a successor and at the own file.
+/* Batches of the journal as one step of the disk: encode, write, sync, look for a successor and at the own file.
 
    Optional: journal/writer.py does the same, call by call, where this was not compiled. Here the interpreter's lock is
-   let go once for all of them; there it is six times, and each time it has to be got back from the event loop.
+   let go once for all of them; there it is six times, and each time it has to be got back from the event loop. With a
+   CommitQueue it is not even got back between two steps: the event loop submits batches, and is told of them, while
+   the thread that writes stays here.
 
    The bytes are those of journal/format.py; what is looked at, and how, is that of JournalWriter.check_fence and of
    tandemmq/disk.py. */
@@ -11,8 +13,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -124,18 +128,31 @@ static void write_sync_look(int fd, const unsigned char *batch, size_t length, o
     close(looking);
 }
 
-/* The batch with its end record, in memory that is the caller's to free. */
-static unsigned char *encode(PyObject *payloads, Py_ssize_t count, size_t length)
+/* How long the records of these payloads are; -1 with an exception set if one is not bytes. */
+static Py_ssize_t length_of(PyObject *payloads)
 {
-    unsigned char *batch = PyMem_RawMalloc(CONTROL + length + END);
-    if (batch == NULL)
-        return NULL;
+    Py_ssize_t length = 0;
+    for (Py_ssize_t number = 0; number < PyTuple_GET_SIZE(payloads); number++) {
+        PyObject *payload = PyTuple_GET_ITEM(payloads, number);
+        if (!PyBytes_Check(payload)) {
+            PyErr_SetString(PyExc_TypeError, "a payload is bytes");
+            return -1;
+        }
+        length += RECORD_HEADER + PyBytes_GET_SIZE(payload);
+    }
+    return length;
+}
+
+/* One batch, without an end record, whose records are ``length`` bytes. Its checksum. Without the interpreter's lock:
+   the tuple is ours, and bytes do not change. */
+static uint32_t encode(unsigned char *batch, PyObject *payloads, size_t length)
+{
     put_int(batch, CONTROL);
     batch[4] = BATCH_RECORD;
     memcpy(batch + 5, "WRITE BATCH", 11);
     put_int(batch + SEAL, (uint32_t)length);
     unsigned char *to = batch + CONTROL;
-    for (Py_ssize_t number = 0; number < count; number++) {
+    for (Py_ssize_t number = 0; number < PyTuple_GET_SIZE(payloads); number++) {
         PyObject *payload = PyTuple_GET_ITEM(payloads, number);
         size_t size = (size_t)PyBytes_GET_SIZE(payload);
         put_int(to, (uint32_t)(size + RECORD_HEADER));
@@ -143,8 +160,10 @@ static unsigned char *encode(PyObject *payloads, Py_ssize_t count, size_t length
         memcpy(to + RECORD_HEADER, PyBytes_AS_STRING(payload), size);
         to += RECORD_HEADER + size;
     }
-    memcpy(to, END_RECORD, END);
-    return batch;
+    uint32_t checksum = adler32(batch + CONTROL, length);
+    put_int(batch + SEAL + 4, 0);
+    put_int(batch + SEAL + 8, checksum);
+    return checksum;
 }
 
 static PyObject *locations_of(PyObject *payloads, Py_ssize_t count, long long origin)
@@ -174,7 +193,6 @@ static PyObject *commit(PyObject *module, PyObject *args)
     int fd;
     PyObject *given, *payloads, *successor = NULL, *own = NULL, *locations = NULL, *result = NULL;
     long long offset, origin;
-    size_t length = 0;
     struct outcome out = {0};
 
     if (!PyArg_ParseTuple(args, "iOLLO&O&", &fd, &given, &offset, &origin, PyUnicode_FSConverter, &successor,
@@ -183,16 +201,10 @@ static PyObject *commit(PyObject *module, PyObject *args)
     payloads = PySequence_Tuple(given); /* ours: the bytes in it stay while the lock is let go */
     if (payloads == NULL)
         goto end;
-    Py_ssize_t count = PyTuple_GET_SIZE(payloads);
-    for (Py_ssize_t number = 0; number < count; number++) {
-        PyObject *payload = PyTuple_GET_ITEM(payloads, number);
-        if (!PyBytes_Check(payload)) {
-            PyErr_SetString(PyExc_TypeError, "a payload is bytes");
-            goto end;
-        }
-        length += RECORD_HEADER + (size_t)PyBytes_GET_SIZE(payload);
-    }
-    if (count == 0 || offset < 0 || length > INT32_MAX || (unsigned long long)offset + CONTROL + length + END > INT32_MAX) {
+    Py_ssize_t count = PyTuple_GET_SIZE(payloads), length = length_of(payloads);
+    if (length < 0)
+        goto end;
+    if (count == 0 || offset < 0 || length > INT32_MAX || offset + CONTROL + length + END > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "a batch has at least one record, and its file stays below 2 GiB");
         goto end;
     }
@@ -203,12 +215,11 @@ static PyObject *commit(PyObject *module, PyObject *args)
     uint32_t checksum = 0;
     unsigned char *batch;
     Py_BEGIN_ALLOW_THREADS
-    batch = encode(payloads, count, length);
+    batch = PyMem_RawMalloc((size_t)(CONTROL + length + END));
     if (batch != NULL) {
-        checksum = adler32(batch + CONTROL, length);
-        put_int(batch + SEAL + 4, 0);
-        put_int(batch + SEAL + 8, checksum);
-        write_sync_look(fd, batch, CONTROL + length + END, (off_t)offset, PyBytes_AS_STRING(successor),
+        checksum = encode(batch, payloads, (size_t)length);
+        memcpy(batch + CONTROL + length, END_RECORD, END);
+        write_sync_look(fd, batch, (size_t)(CONTROL + length + END), (off_t)offset, PyBytes_AS_STRING(successor),
                         PyBytes_AS_STRING(own), &out);
         PyMem_RawFree(batch);
     }
@@ -217,7 +228,7 @@ static PyObject *commit(PyObject *module, PyObject *args)
         PyErr_NoMemory();
         goto end;
     }
-    result = Py_BuildValue("(iiOnIdKK)", out.step, out.error, locations, (Py_ssize_t)(CONTROL + length), checksum,
+    result = Py_BuildValue("(iiOnIdKK)", out.step, out.error, locations, CONTROL + length, checksum,
                            out.looked_at, (unsigned long long)out.device, (unsigned long long)out.inode);
 end:
     Py_XDECREF(locations);
@@ -226,6 +237,322 @@ end:
     Py_XDECREF(own);
     return result;
 }
+
+/* ---- batches that are submitted while others are written */
+
+struct batch {
+    struct batch *next;
+    PyObject *payloads; /* a tuple of ours */
+    size_t length;      /* of its records */
+};
+
+typedef struct {
+    PyObject_HEAD
+    pthread_mutex_t mutex; /* of all that follows; held for moments, and never while the interpreter's lock is waited for */
+    pthread_cond_t submitted;
+    struct batch *first, *last;
+    struct batch *reserved; /* it has its place, and is not submitted yet */
+    long long end;      /* where the file will end with all that has a place; */
+    long long end_max;  /* no batch gets a place that would end there or behind */
+    long long origin;
+    size_t bytes_max;   /* of a batch, and of a step */
+    int is_open;        /* submissions are taken: by a thread in ``serve`` */
+    int is_interrupted;
+    int is_halted;
+    Py_ssize_t done;    /* batches of which the loop was not told yet */
+    double looked_at;
+    int event;          /* an eventfd: something is done */
+} CommitQueue;
+
+static PyObject *queue_new(PyTypeObject *type, PyObject *args, PyObject *names)
+{
+    pthread_condattr_t attributes;
+    if (PyTuple_GET_SIZE(args) || names) {
+        PyErr_SetString(PyExc_TypeError, "CommitQueue() takes no arguments");
+        return NULL;
+    }
+    int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (event < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    CommitQueue *self = (CommitQueue *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        close(event);
+        return NULL;
+    }
+    self->event = event;
+    pthread_mutex_init(&self->mutex, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&self->submitted, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return (PyObject *)self;
+}
+
+static void free_batches(struct batch *each)
+{
+    while (each != NULL) {
+        struct batch *next = each->next;
+        Py_DECREF(each->payloads);
+        PyMem_RawFree(each);
+        each = next;
+    }
+}
+
+static void queue_dealloc(CommitQueue *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    free_batches(self->first);
+    free_batches(self->reserved);
+    close(self->event);
+    pthread_cond_destroy(&self->submitted);
+    pthread_mutex_destroy(&self->mutex);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *queue_fileno(CommitQueue *self, PyObject *nothing) { return PyLong_FromLong(self->event); }
+
+static PyObject *queue_reserve(CommitQueue *self, PyObject *given)
+{
+    long long at = 0;
+    PyObject *payloads = PySequence_Tuple(given);
+    if (payloads == NULL)
+        return NULL;
+    Py_ssize_t length = length_of(payloads);
+    struct batch *batch = length > 0 ? PyMem_RawMalloc(sizeof *batch) : NULL;
+    if (batch == NULL) {
+        Py_DECREF(payloads);
+        if (length == 0)
+            PyErr_SetString(PyExc_ValueError, "a batch has at least one record");
+        return length > 0 ? PyErr_NoMemory() : NULL;
+    }
+    *batch = (struct batch){NULL, payloads, (size_t)length};
+    pthread_mutex_lock(&self->mutex);
+    if (self->is_open && self->reserved == NULL && (size_t)length <= self->bytes_max && self->end + length < self->end_max) {
+        at = self->origin + self->end + CONTROL;
+        self->end += CONTROL + length;
+        self->reserved = batch;
+    }
+    pthread_mutex_unlock(&self->mutex);
+    if (!at) {
+        Py_DECREF(payloads);
+        PyMem_RawFree(batch);
+    }
+    return PyLong_FromLongLong(at);
+}
+
+static PyObject *queue_submit(CommitQueue *self, PyObject *nothing)
+{
+    pthread_mutex_lock(&self->mutex);
+    struct batch *batch = self->reserved;
+    if (batch != NULL) {
+        if (self->first == NULL)
+            self->first = batch;
+        else
+            self->last->next = batch;
+        self->last = batch;
+        self->reserved = NULL;
+    }
+    pthread_mutex_unlock(&self->mutex);
+    pthread_cond_signal(&self->submitted); /* behind the mutex, which whoever wakes up needs first */
+    if (batch == NULL)
+        return PyErr_Format(PyExc_ValueError, "nothing is reserved");
+    Py_RETURN_NONE;
+}
+
+static PyObject *queue_completed(CommitQueue *self, PyObject *nothing)
+{
+    uint64_t count;
+    while (read(self->event, &count, sizeof count) < 0 && errno == EINTR)
+        ;
+    pthread_mutex_lock(&self->mutex);
+    Py_ssize_t done = self->done;
+    double looked_at = self->looked_at;
+    self->done = 0;
+    pthread_mutex_unlock(&self->mutex);
+    return Py_BuildValue("(nd)", done, looked_at);
+}
+
+static PyObject *tell(CommitQueue *self, int *what)
+{
+    pthread_mutex_lock(&self->mutex);
+    *what = 1;
+    self->is_open = 0;
+    pthread_mutex_unlock(&self->mutex);
+    pthread_cond_signal(&self->submitted);
+    Py_RETURN_NONE;
+}
+
+static PyObject *queue_interrupt(CommitQueue *self, PyObject *nothing) { return tell(self, &self->is_interrupted); }
+
+static PyObject *queue_halt(CommitQueue *self, PyObject *nothing) { return tell(self, &self->is_halted); }
+
+/* What a thread in ``serve`` is given, and what it found out. */
+struct service {
+    int fd;
+    const char *successor, *own;
+    unsigned long long device, inode;
+    double seconds;
+    Py_ssize_t batches_max;
+    long long offset;     /* where the next batch begins */
+    long long start;      /* of the last batch */
+    uint32_t checksum;    /* of it */
+    Py_ssize_t batches, steps;
+    struct outcome out;   /* of the last step */
+    int has_failed;
+    struct batch *written;
+};
+
+/* Takes the batches of one step off the queue, with the mutex. How long they are, with their control records. */
+static size_t take(CommitQueue *self, struct batch **first)
+{
+    size_t length = 0;
+    struct batch *last = NULL;
+    *first = self->first;
+    while (self->first != NULL && (last == NULL || length + self->first->length <= self->bytes_max)) {
+        last = self->first;
+        length += CONTROL + last->length;
+        self->first = last->next;
+    }
+    last->next = NULL;
+    return length;
+}
+
+/* Writes, syncs and looks; whether all of it is done. Without the mutex. */
+static int commit_step(struct service *its, struct batch *first, size_t length)
+{
+    unsigned char *data = PyMem_RawMalloc(length + END), *to = data;
+    if (data == NULL) {
+        its->out.step = WRITE;
+        its->out.error = ENOMEM;
+        return 0;
+    }
+    for (struct batch *each = first; each != NULL; each = each->next) {
+        its->start = its->offset + (to - data);
+        its->checksum = encode(to, each->payloads, each->length);
+        to += CONTROL + each->length;
+    }
+    memcpy(to, END_RECORD, END);
+    its->out = (struct outcome){0};
+    write_sync_look(its->fd, data, length + END, (off_t)its->offset, its->successor, its->own, &its->out);
+    PyMem_RawFree(data);
+    its->offset += (long long)length;
+    return its->out.step == DONE && its->out.device == its->device && its->out.inode == its->inode;
+}
+
+static int is_over(const struct timespec *until)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec > until->tv_sec || (now.tv_sec == until->tv_sec && now.tv_nsec >= until->tv_nsec);
+}
+
+static void serve_without_lock(CommitQueue *self, struct service *its)
+{
+    static const uint64_t one = 1;
+    struct batch **end_of_written = &its->written;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    long long nanoseconds = until.tv_nsec + (long long)(its->seconds * 1e9);
+    until.tv_sec += nanoseconds / 1000000000;
+    until.tv_nsec = nanoseconds % 1000000000;
+
+    pthread_mutex_lock(&self->mutex);
+    self->is_open = !self->is_interrupted && !self->is_halted;
+    for (;;) {
+        while (self->first == NULL && self->is_open)
+            if (pthread_cond_timedwait(&self->submitted, &self->mutex, &until) == ETIMEDOUT)
+                self->is_open = 0;
+        while (self->first == NULL && self->reserved != NULL && !self->is_halted)
+            pthread_cond_wait(&self->submitted, &self->mutex); /* whoever reserved is about to submit */
+        if (self->first == NULL || self->is_halted)
+            break;
+        struct batch *step;
+        size_t length = take(self, &step);
+        pthread_mutex_unlock(&self->mutex);
+        int is_done = commit_step(its, step, length);
+        Py_ssize_t batches = 0;
+        *end_of_written = step;
+        while (*end_of_written != NULL) {
+            end_of_written = &(*end_of_written)->next;
+            batches++;
+        }
+        pthread_mutex_lock(&self->mutex);
+        if (!is_done) {
+            its->has_failed = 1;
+            break;
+        }
+        its->batches += batches;
+        its->steps++;
+        self->done += batches;
+        self->looked_at = its->out.looked_at;
+        while (write(self->event, &one, sizeof one) < 0 && errno == EINTR)
+            ;
+        if (its->batches >= its->batches_max || is_over(&until))
+            self->is_open = 0; /* what has a place is still done */
+    }
+    self->is_open = 0;
+    self->is_interrupted = 0;
+    pthread_mutex_unlock(&self->mutex);
+}
+
+static PyObject *queue_serve(CommitQueue *self, PyObject *args)
+{
+    PyObject *successor = NULL, *own = NULL, *result = NULL;
+    long long end_max, origin;
+    Py_ssize_t bytes_max;
+    struct service its = {0};
+
+    if (!PyArg_ParseTuple(args, "iLLLnndO&O&KK", &its.fd, &its.offset, &origin, &end_max, &bytes_max, &its.batches_max,
+                          &its.seconds, PyUnicode_FSConverter, &successor, PyUnicode_FSConverter, &own, &its.device,
+                          &its.inode))
+        return NULL;
+    if (its.offset < 0 || end_max > INT32_MAX - CONTROL - END || bytes_max < 0 || its.batches_max < 1 || !(its.seconds >= 0) ||
+        its.seconds > 1e9) {
+        PyErr_SetString(PyExc_ValueError, "a journal file stays below 2 GiB, and a thread serves for some time");
+        goto end;
+    }
+    its.successor = PyBytes_AS_STRING(successor);
+    its.own = PyBytes_AS_STRING(own);
+    pthread_mutex_lock(&self->mutex);
+    self->origin = origin;
+    self->end = its.offset;
+    self->end_max = end_max;
+    self->bytes_max = (size_t)bytes_max;
+    pthread_mutex_unlock(&self->mutex);
+    Py_BEGIN_ALLOW_THREADS
+    serve_without_lock(self, &its);
+    Py_END_ALLOW_THREADS
+    free_batches(its.written);
+    result = Py_BuildValue("(NiinnLLkdKK)", PyBool_FromLong(its.has_failed), its.out.step, its.out.error, its.batches, its.steps, its.offset,
+                           its.start, (unsigned long)its.checksum, its.out.looked_at,
+                           (unsigned long long)its.out.device, (unsigned long long)its.out.inode);
+end:
+    Py_XDECREF(successor);
+    Py_XDECREF(own);
+    return result;
+}
+
+PyDoc_STRVAR(queue_doc, "Batches that are submitted while others are written. See journal/native.pyi.");
+
+static PyMethodDef queue_methods[] = {
+    {"fileno", (PyCFunction)queue_fileno, METH_NOARGS, NULL},
+    {"reserve", (PyCFunction)queue_reserve, METH_O, NULL},
+    {"submit", (PyCFunction)queue_submit, METH_NOARGS, NULL},
+    {"completed", (PyCFunction)queue_completed, METH_NOARGS, NULL},
+    {"interrupt", (PyCFunction)queue_interrupt, METH_NOARGS, NULL},
+    {"halt", (PyCFunction)queue_halt, METH_NOARGS, NULL},
+    {"serve", (PyCFunction)queue_serve, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL}};
+
+static PyType_Slot queue_slots[] = {{Py_tp_new, queue_new},
+                                    {Py_tp_dealloc, queue_dealloc},
+                                    {Py_tp_methods, queue_methods},
+                                    {Py_tp_doc, (void *)queue_doc},
+                                    {0, NULL}};
+
+static PyType_Spec queue_spec = {"tandemmq.journal.native.CommitQueue", sizeof(CommitQueue), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, queue_slots};
 
 static PyMethodDef methods[] = {{"commit", commit, METH_VARARGS, commit_doc}, {NULL, NULL, 0, NULL}};
 
@@ -244,7 +571,10 @@ static int add_steps(PyObject *module)
     for (size_t number = 0; number < sizeof steps / sizeof *steps; number++)
         if (PyModule_AddIntConstant(module, steps[number].name, steps[number].value) < 0)
             return -1;
-    return 0;
+    PyObject *queue = PyType_FromModuleAndSpec(module, &queue_spec, NULL);
+    int answer = queue == NULL ? -1 : PyModule_AddObjectRef(module, "CommitQueue", queue);
+    Py_XDECREF(queue);
+    return answer;
 }
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_steps}, {0, NULL}};

@@ -4,6 +4,7 @@
     sync         fdatasync                                              durable, no receipt yet
     check_fence  is there a successor? is my file still mine?           receipts may be sent
     commit       these three as one step of the disk, where that was compiled
+    serve        such steps, one after the other, of what another thread submits
     rotate       sync, check, publish the next file, check again        the same fence as a promotion
 
 The orders matter: a successor makes its file appear *before* it reads ours. If it is absent when we check, after our
@@ -19,7 +20,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tandemmq.disk import not_opened, open_with_status, write_fully
 from tandemmq.journal.errors import Deposed, FenceTaken, JournalFailed
@@ -39,9 +40,25 @@ try:
 except ImportError:  # not compiled
     native = None  # type: ignore[assignment]
 
+if TYPE_CHECKING:
+    from tandemmq.journal.native import CommitQueue
+
 # Is given each batch when it was written and before it is synced: file, offset, its bytes with the end record, and
 # where the next batch begins. The bytes are those that were written, and do not change.
 OnWritten = Callable[[int, int, bytes | bytearray, int], object]
+# No queued batch begins so near to the limit of a file that it might end behind it.
+QUEUED_END_MAX = FILE_LENGTH_LIMIT - 64
+
+
+class Served(NamedTuple):
+    """Batches and steps of the disk that were done, their bytes, where the last batch begins, and when the last fence
+    check began, by CLOCK_BOOTTIME."""
+
+    batches: int
+    steps: int
+    bytes_written: int
+    start: int
+    checked_at: float
 
 
 class JournalWriter:
@@ -153,13 +170,50 @@ class JournalWriter:
             self._next_path,
             self._own_path,
         )
-        if step == native.WRITE:
-            self._fail("write", OSError(error, os.strerror(error)))
+        self._judge(step, error, (device, inode))
         self.offset += length
         self.checksum = checksum
+        self._is_dirty = False
+        return locations, checked_at
+
+    def commit_queue(self) -> CommitQueue | None:
+        """What another thread submits batches to, for ``serve``; None where that cannot be."""
+        return native.CommitQueue() if self.is_one_step else None
+
+    def serve(self, queue: CommitQueue, bytes_max: int, batches_max: int, seconds: float) -> Served:
+        """``commit`` what is submitted to ``queue``, in its order, for ``seconds`` at most or until ``batches_max``
+        batches were written. The thread waits and works without the interpreter's lock. Promises and errors are those
+        of ``commit``; where it raises, nothing of the last step was told to the other thread."""
+        assert native is not None, "is_one_step was asked"
+        if self._failure is not None:
+            self._refuse()
+        was_dirty, self._is_dirty = self._is_dirty, True
+        failed, step, error, batches, steps, offset, start, checksum, checked_at, device, inode = queue.serve(
+            self._fd,
+            self.offset,
+            self._origin,
+            min(self._file_length_max, QUEUED_END_MAX),
+            bytes_max,
+            batches_max,
+            seconds,
+            self._next_path,
+            self._own_path,
+            *self._identity,
+        )
+        if failed:
+            self._judge(step, error, (device, inode))
+        self._is_dirty = was_dirty and not steps
+        if not steps:
+            return Served(0, 0, 0, 0, 0.0)
+        written, self.offset, self.checksum = offset - self.offset, offset, checksum
+        return Served(batches, steps, written, start, checked_at)
+
+    def _judge(self, step: int, error: int, identity: Identity) -> None:
+        """Raises what became of a step of the disk that was not done, or was done to another's file."""
+        if step == native.WRITE:
+            self._fail("write", OSError(error, os.strerror(error)))
         if step == native.SYNC:
             self._fail("sync", OSError(error, os.strerror(error)))
-        self._is_dirty = False
         if step == native.SUCCESSOR_THERE:
             self._depose(f"db-{self.file + 1}.log exists")
         if step == native.SUCCESSOR_UNKNOWN:
@@ -168,9 +222,8 @@ class JournalWriter:
             self._depose("the file lost its name")
         if step != native.DONE:
             self._fail("look at its own file", not_opened(self._own_path, error))
-        if (device, inode) != self._identity:
+        if identity != self._identity:
             self._depose("another file has its name")
-        return locations, checked_at
 
     def is_full(self, payload_bytes: int) -> bool:
         """Should a batch with so many bytes of records go to a new file?

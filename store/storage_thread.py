@@ -1,6 +1,7 @@
 """The one storage thread: everything that waits becomes one write, one sync, one fence check, one wake-up of the loop.
 
-There is no timer on this way: a batch is what came while the one before was on its way to the disk. The thread owns
+There is no timer on this way: a batch is what came while the one before was on its way to the disk. Where it was
+compiled, most turns are written from a queue meanwhile (store.writer.submissions). The thread owns
 the state, the end of the journal (store.writer.journal_end) and what keeps both small (store.maintenance.upkeep).
 
 After a failed write or sync, a lost lock or a foreign fence nothing is reported any more: the thread ends, and says
@@ -18,18 +19,19 @@ from typing import Any, TypeVar
 from tandemmq.journal.errors import JournalError, JournalMissing
 from tandemmq.store.maintenance.compaction import CompactionReport
 from tandemmq.store.maintenance.upkeep import CheckpointDone, Failed, Upkeep
-from tandemmq.store.operations import AddMessage, Operation, Page, RemoveMessage
+from tandemmq.store.operations import Operation, Page
 from tandemmq.store.recovery.follow import Follower
 from tandemmq.store.recovery.promotion import Promoted
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.threads import OS_THREADS, Inbox, Threads
 from tandemmq.store.writer.background import Background
-from tandemmq.store.writer.batch import Batch, NewQueue
+from tandemmq.store.writer.batch import Batch, NewQueue, apply, is_plain
 from tandemmq.store.writer.figures import Figures
 from tandemmq.store.writer.journal_end import JournalEnd
 from tandemmq.store.writer.pages import Pages
 from tandemmq.store.writer.pulse import Pulse
 from tandemmq.store.writer.space import Space
+from tandemmq.store.writer.submissions import Submissions
 
 log = logging.getLogger(__name__)
 
@@ -90,8 +92,9 @@ class StorageThread:
         self._threads = threads
         # Of list[Operation | NewQueue], _Stop, CheckpointDone, _Question and Failed
         self._inbox: Inbox = threads.inbox()
-        # Hands over operations, in order. Never blocks; the caller bounds what waits.
-        self.put: Callable[[list[Operation | NewQueue]], None] = self._inbox.put
+        queue = promoted.writer.commit_queue()
+        self._submissions = None if queue is None else Submissions(queue)
+        self._has_more = False  # something was left in the inbox
         self._background = background = Background(threads)
         self._end = JournalEnd(
             promoted.writer,
@@ -118,7 +121,7 @@ class StorageThread:
             figures,
             space,
             background=background,
-            tell=self._inbox.put,
+            tell=self.put,
             threads=threads,
         )
         self._pulse: Pulse | None = None
@@ -126,8 +129,19 @@ class StorageThread:
 
     # ---- from other threads
 
-    def start(self) -> None:
+    def start(self, *, takes_submissions: bool = False) -> Submissions | None:
+        """``takes_submissions``: the caller wants to have turns written by what is returned, where that can be."""
+        if not takes_submissions:
+            self._submissions = None
         self._worker.start()
+        return self._submissions
+
+    def put(self, item: list[Operation | NewQueue] | _Stop | _Question | CheckpointDone | Failed) -> None:
+        """Hands over operations, in order, behind what was submitted. Never blocks; the caller bounds what waits. Any
+        thread, but operations only from one."""
+        self._inbox.put(item)
+        if self._submissions is not None:
+            self._submissions.queue.interrupt()  # prove: submitted-before-put
 
     def soon(self, chore: Callable[[], object]) -> None:
         """Run ``chore`` in the background; it may take long, and no caller waits for it."""
@@ -153,7 +167,7 @@ class StorageThread:
         """Have ``function`` called on this thread, between two batches; it must be short. The Future is cancelled when
         the thread ends before."""
         question = _Question(function)
-        self._inbox.put(question)
+        self.put(question)
         if not self._worker.is_alive() and self._worker.native_id is not None:
             question.answer.cancel()
         return question.answer
@@ -184,7 +198,7 @@ class StorageThread:
 
     def close(self) -> None:
         """Write what is waiting, make a last checkpoint, let go of the files. Blocking; durable unless ``error``."""
-        self._inbox.put(_Stop())
+        self.put(_Stop())
         self._worker.join()
         self._background.finish()
         self._let_go()
@@ -193,6 +207,8 @@ class StorageThread:
         """From now on nothing is reported, and nothing new is begun. At once."""
         self._is_dropped = True
         self._upkeep.is_halted = True
+        if self._submissions is not None:
+            self._submissions.queue.halt()  # prove: halted-writes-nothing-submitted
 
     def drop(self) -> None:
         """Let go without writing anything. Also after ``close``, and after one that failed.
@@ -201,7 +217,7 @@ class StorageThread:
         """
         self.halt()
         if self._worker.native_id is not None:  # else it never served anybody
-            self._inbox.put(_Stop())
+            self.put(_Stop())
             self._worker.join()
         self._background.finish(cancel=True)
         self._let_go()
@@ -255,8 +271,14 @@ class StorageThread:
         """Everything that is waiting now; False when the thread is to end."""
         must_stop = False
         operations: list[Operation | NewQueue] = []
+        served = 0
         try:
-            item = self._inbox.get(timeout=self._patience())
+            # prove: inbox-before-queue " and not self._has_more"
+            if self._submissions is not None and not self._has_more and self._end.may_serve:
+                served = self._serve(self._submissions)
+                item = self._inbox.get_nowait()
+            else:
+                item = self._inbox.get(timeout=self._patience())
             while True:
                 if type(item) is list:
                     operations += item
@@ -269,16 +291,17 @@ class StorageThread:
                 else:
                     must_stop = True
                 if len(operations) > self._settings.max_async_jobs:
+                    self._has_more = True
                     break
                 item = self._inbox.get_nowait()
         except Empty:
-            pass
+            self._has_more = False
         self.figures.last_seen_alive = self._clock()
         if self._is_dropped:
             return False
         if operations:
             self._process(operations)
-        else:
+        elif not served:
             self._end.check_fence()  # prove: idle-master-checks-fence
             self._space.note_written(0)  # time passes: space may be back
         if must_stop:
@@ -286,6 +309,18 @@ class StorageThread:
             return False
         self._upkeep.work()
         return True
+
+    def _serve(self, submissions: Submissions) -> int:
+        """Have batches written as the loop submits them; then the state learns of them. How many."""
+        batches = self._end.serve(submissions.queue, self._patience())
+        if batches:
+            operations = submissions.written(batches)
+            state, file = self._state, self._end.writer.file
+            for operation in operations:
+                apply(state, operation, file)  # type: ignore[arg-type]
+            self.figures.records += len(operations)
+            self.figures.confirmed += len(operations)
+        return batches
 
     def _patience(self) -> float:
         """How long to wait for something to do."""
@@ -305,12 +340,8 @@ class StorageThread:
         limit = self._settings.journal_max_write_batch_size
         batch = Batch(self._state, self._pages)
         for operation in operations:
-            kind = type(operation)
-            if (
-                kind is RemoveMessage
-                or (kind is AddMessage and not operation.is_audited and not operation.unmatched_acks)  # type: ignore[union-attr]
-            ) and batch.is_plain:
-                # Nearly all there is: what is done below, without asking what it is.
+            if is_plain(operation) and batch.is_plain:
+                # What is done below, without asking what it is.
                 payload = operation.payload  # type: ignore[union-attr]
                 length = len(payload)
                 if batch.payloads and batch.bytes + length > limit:

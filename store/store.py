@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tandemmq.store.maintenance.compaction import CompactionReport
+from tandemmq.store.maintenance.upkeep import Failed
 from tandemmq.store.operations import (
     AddMessage,
     Atomic,
@@ -35,7 +36,9 @@ from tandemmq.store.state.state import State
 from tandemmq.store.storage_thread import StorageThread
 from tandemmq.store.threads import OS_THREADS, Threads
 from tandemmq.store.writer.batch import NewQueue
+from tandemmq.store.writer.journal_end import NoProof
 from tandemmq.store.writer.space import Space, StoreFull
+from tandemmq.store.writer.submissions import Submissions
 
 T = TypeVar("T")
 
@@ -47,6 +50,14 @@ FENCE_CHECK_AGE_SECONDS_MIN = 1.0
 LINGER_SECONDS = 0.005
 # With so many there it is a batch worth its sync.
 LINGERING_MAX = 100
+
+
+class Watching(Protocol):
+    """As asyncio's loop has it."""
+
+    def add_reader(self, fd: int, callback: Callable[[], object], /) -> object: ...
+
+    def remove_reader(self, fd: int, /) -> object: ...
 
 
 # A queue's, or a durable subscription's of a topic.
@@ -114,6 +125,10 @@ class Store:
         known: list[tuple[_Name, int]] = [*state.queues.items(), *state.subscriptions.items()]
         self._names = {owner: name for name, owner in known}
         self._ids = {name: owner for owner, name in self._names.items()}
+        self._call_soon = call_soon
+        self._submissions: Submissions | None = None
+        self._unwatch: Callable[[], object] | None = None
+        self._has_proof_gone = False
         self._storage = StorageThread(
             follower,
             promoted,
@@ -121,16 +136,20 @@ class Store:
             space=self._space,
             broker=broker,
             has_proof=has_proof,
-            report_durable=lambda operations: call_soon(partial(self._delivered, operations)),
+            report_durable=self._report,
             failed=lambda error: call_soon(partial(on_lost, error)),
             threads=threads,
         )
         self.figures = self._storage.figures
 
-    def start(self, engine: Engine) -> None:
-        """Begin to serve ``engine``."""
+    def start(self, engine: Engine, loop: Watching | None = None) -> None:
+        """Begin to serve ``engine``. With ``loop``, which is the loop of all these calls, it is woken by the disk."""
         self._engine = engine
-        self._storage.start()
+        self._submissions = submissions = self._storage.start(takes_submissions=loop is not None)
+        if loop is not None and submissions is not None:
+            descriptor = submissions.queue.fileno()
+            loop.add_reader(descriptor, self._completed)
+            self._unwatch = partial(loop.remove_reader, descriptor)
         for chore in self._chores:
             self._storage.soon(chore)
 
@@ -305,7 +324,38 @@ class Store:
             or self._pending_operations > self._settings.max_async_jobs
         ):
             self.is_congested = True
-        self._storage.put(turn)
+        if self._submissions is None or not self._submissions.submit(turn):
+            self._storage.put(turn)
+
+    def _completed(self) -> None:
+        """The disk has some of what was submitted. No proof, no receipt: as for what the storage thread reports."""
+        submissions = self._submissions
+        if submissions is None or self._has_proof_gone:
+            return
+        operations, checked_at = submissions.completed()
+        if checked_at:
+            if not self._has_proof():  # prove: no-proof-no-completion
+                self._has_proof_gone = True
+                self._storage.put(Failed(NoProof("the locker's last proof of ownership is too old")))
+                return
+            self.figures.last_fence_check = checked_at
+        if operations:
+            self._delivered(operations)
+
+    def _report(self, operations: list[Operation]) -> None:
+        """On the storage thread: they hold."""
+        submissions = self._submissions
+        if submissions is None:
+            self._call_soon(partial(self._delivered, operations))
+        else:
+            submissions.report(operations)
+            self._call_soon(self._completed)
+
+    def _end_watching(self) -> None:
+        unwatch, self._unwatch = self._unwatch, None
+        if unwatch is not None:
+            self._completed()
+            unwatch()
 
     def _delivered(self, operations: list[Operation]) -> None:
         if self._is_halted or self._engine is None:
@@ -332,6 +382,8 @@ class Store:
         Raises what stopped the store, if something did.
         """
         self._storage.close()
+        if self._unwatch is not None:
+            self._call_soon(self._end_watching)
         if self._storage.error is not None:
             raise self._storage.error
 
@@ -347,6 +399,8 @@ class Store:
         """
         self.halt()
         self._storage.drop()
+        if self._unwatch is not None:
+            self._call_soon(self._end_watching)
 
 
 def _bytes_of(operations: Sequence[Operation | NewQueue]) -> int:

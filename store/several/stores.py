@@ -48,7 +48,7 @@ from tandemmq.store.several.joint import Completion, Joint, Part, completed, dec
 from tandemmq.store.several.layout import OWNER_BITS, Layout
 from tandemmq.store.several.member import Backlog, Member
 from tandemmq.store.several.store_maker import StoreMaker
-from tandemmq.store.store import Store
+from tandemmq.store.store import Store, Watching
 from tandemmq.store.writer.figures import Figures
 
 log = logging.getLogger(__name__)
@@ -93,6 +93,7 @@ class SeveralStores:
         self._layout = layout
         self._call_soon = call_soon
         self._engine: Engine | None = None
+        self._loop: Watching | None = None
         self._backlog = Backlog()
         self._outcomes = Member("", 0, term.outcomes, self._backlog)
         self._members: dict[str, Member] = {}
@@ -127,12 +128,13 @@ class SeveralStores:
         assert self._outcomes.store is not None, "it is there from the beginning"
         return self._outcomes.store
 
-    def start(self, engine: Engine) -> None:
-        """Begin to serve ``engine``."""
+    def start(self, engine: Engine, loop: Watching | None = None) -> None:
+        """As ``Store.start``."""
         self._engine = engine
+        self._loop = loop
         for member in (*self._members.values(), self._outcomes):
             assert member.store is not None, "new stores come later"
-            member.store.start(_StoreListener(self, member))
+            member.store.start(_StoreListener(self, member), loop)
 
     def owners(self) -> list[Owner]:
         """Every queue and durable subscription with what it held at promotion; each is in one store."""
@@ -253,7 +255,7 @@ class SeveralStores:
         store = self._store_maker.take(member)
         if store is not None:
             member.open(store)
-            store.start(_StoreListener(self, member))
+            store.start(_StoreListener(self, member), self._loop)
             member.go_on()
         self._outcomes.ask(completed(check))
 

@@ -46,6 +46,38 @@ class NewQueue:
 Part = AddMessage | RemoveMessage
 
 
+def is_plain(operation: Operation | NewQueue) -> bool:
+    """Whether it adds or removes a message without a question to the state: nearly all there is."""
+    kind = type(operation)
+    return kind is RemoveMessage or (
+        kind is AddMessage and not operation.is_audited and not operation.unmatched_acks  # type: ignore[union-attr]
+    )
+
+
+def place(operation: Part, location: int) -> int:
+    """The record of ``operation``, which is plain, stands at ``location``. Where the next one does."""
+    size = len(operation.payload) + RECORD_HEADER_BYTES
+    if type(operation) is AddMessage:
+        operation.location = location
+        operation.order_key = location << 32
+        operation.size = size
+    return location + size
+
+
+def apply(state: State, operation: Part, file: int) -> None:
+    """``operation``, which is plain, is durable where it was placed, in ``file``: now it counts."""
+    if type(operation) is AddMessage:
+        owners, order_key, location, size = operation.owners, operation.order_key, operation.location, operation.size
+        message = operation.message
+        state.add(owners[0], order_key, location, size, message.message_id, message.priority)
+        if len(owners) > 1:
+            for owner in owners[1:]:
+                state.add(owner, order_key, location, size, message.message_id, message.priority, is_shared=True)
+        return
+    assert type(operation) is RemoveMessage, "the others are not plain"
+    state.remove(operation.owner, operation.order_key, operation.location, operation.size, operation.message_id, file)
+
+
 class Batch:
     """One write in the making. The storage thread owns it, as it owns ``state``.
 
@@ -176,34 +208,15 @@ class Batch:
     def apply(self, locations: Sequence[int], file: int) -> None:
         """The records are durable at ``locations``, in ``file``: now the operations count."""
         state = self._state
-        add = state.add
-        remove = state.remove
         number = 0
         for operation in self.operations:
             if type(operation) is AddMessage and not operation.is_duplicate:
-                location = locations[number]
+                place(operation, locations[number])
                 number += 1 + len(operation.unmatched_acks)
-                operation.location = location
-                operation.order_key = order_key = location << 32
-                operation.size = size = len(operation.payload) + RECORD_HEADER_BYTES
-                owners = operation.owners
-                message = operation.message
-                message_id = message.message_id
-                priority = message.priority
-                add(owners[0], order_key, location, size, message_id, priority)
-                if len(owners) > 1:
-                    for owner in owners[1:]:
-                        add(owner, order_key, location, size, message_id, priority, is_shared=True)
+                apply(state, operation, file)
             elif type(operation) is RemoveMessage:
                 number += 1
-                remove(
-                    operation.owner,
-                    operation.order_key,
-                    operation.location,
-                    operation.size,
-                    operation.message_id,
-                    file,
-                )
+                apply(state, operation, file)
             else:
                 number += self._apply_rare(operation, locations, number, file)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from tandemmq.journal.writer import JournalWriter
 from tandemmq.store.authority import Authority
@@ -19,6 +20,13 @@ from tandemmq.store.threads import OS_THREADS, Threads
 from tandemmq.store.writer.background import Background
 from tandemmq.store.writer.figures import Figures
 from tandemmq.store.writer.space import Space
+
+if TYPE_CHECKING:
+    from tandemmq.journal.native import CommitQueue
+
+
+# After so many batches in a row the storage thread looks after the state.
+SERVED_MAX = 64
 
 
 class NoProof(Exception):
@@ -110,6 +118,33 @@ class JournalEnd:
         self._figures.bytes_written += size
         self._space.note_written(size)
         return locations[marks:] if marks else locations
+
+    @property
+    def may_serve(self) -> bool:
+        """Whether ``serve`` may be called: each batch is synced, there is room, and no mark is due."""
+        writer = self.writer
+        return (
+            writer.is_one_step
+            and self._settings.journal_disk_sync_strategy == "always"  # prove: queued-batches-are-synced
+            and self._clock() < self._mark_due
+            and not writer.is_full(0)
+        )
+
+    def serve(self, queue: CommitQueue, seconds: float) -> int:
+        """Write what the loop submits to ``queue``, for ``seconds`` at most. How many batches: each is as durable as
+        those of ``write``, and the loop knows it already."""
+        writer = self.writer
+        seconds = max(0.0, min(seconds, self._mark_due - self._clock()))
+        served = writer.serve(queue, self._settings.journal_max_write_batch_size, SERVED_MAX, seconds)
+        if served.batches:
+            self._last_sync = self._clock()
+            self._figures.syncs += served.steps
+            self._note_fence_check(served.checked_at)
+            self._state.position = Position(writer.file, writer.offset, served.start, writer.checksum)
+            self._figures.batches += served.steps
+            self._figures.bytes_written += served.bytes_written
+            self._space.note_written(served.bytes_written)
+        return served.batches
 
     def sync(self) -> None:
         """All that was written is durable on return."""

@@ -23,11 +23,13 @@ _LEASES = (
     "tests/contract/locker/test_proofs.py",
     "tests/contract/locker/test_lease_rows.py",
 )
+_SUBMISSIONS = ("tests/unit/store/writer/test_submissions.py",)
 _END = (
     "tests/unit/store/writer/test_journal_end.py",
     "tests/unit/store/writer/test_storage_thread.py",
     "tests/unit/store/recovery/test_fence.py",
     "tests/unit/store/test_store.py",
+    *_SUBMISSIONS,
 )
 _PROMOTION = (
     "tests/unit/store/recovery/test_damage_of_a_set.py",
@@ -118,6 +120,7 @@ BY_MODULE: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/unit/store/damage/test_damage.py",
     ),
     "store/writer/journal_end.py": _END,
+    "store/writer/submissions.py": _SUBMISSIONS,
     "store/writer/outcomes.py": ("tests/unit/store/maintenance/test_decided_stays_decided.py",),
     "store/kahadb/minimal.py": ("tests/crash/test_replacements.py", "tests/unit/store/kahadb/test_index.py"),
     "store/migration/offline_epoch.py": ("tests/unit/store/migration/test_offline_epoch.py",),

@@ -15,7 +15,7 @@ from tandemmq.store.records.message import BodyKind, Destination, DestinationKin
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.settings import StoreSettings
 from tandemmq.store.standby import Standby
-from tandemmq.store.store import Store
+from tandemmq.store.store import Store, Watching
 
 KIB = 1024
 # No checkpoint comes by itself: not by the clock, nor because this machine is slow for a moment.
@@ -30,7 +30,9 @@ Q = Destination(DestinationKind.QUEUE, "Q.A")
 
 
 class Term:
-    """One epoch of one broker: its store, and what came back from it."""
+    """One epoch of one broker: its store, and what came back from it. ``watching``: what the store is started with."""
+
+    watching: Watching | None = None
 
     def __init__(self, directory: str, broker: str = "a", settings: StoreSettings = SMALL, *, disk: Disk = os) -> None:
         self._begin(Standby(directory, f"{directory}/index", broker, settings, disk=disk))
@@ -61,7 +63,7 @@ class Term:
             standby.close()
             raise
         self.owners: list[Owner] = self.store.owners()
-        self.store.start(self)
+        self.store.start(self, self.watching)
         self.sequence = 0
 
     # the engine's part

@@ -1,10 +1,12 @@
-"""``JournalWriter.commit``, where it was compiled, beside the calls whose place it takes."""
+"""``JournalWriter.commit`` and ``serve`` beside the calls whose place they take."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,8 +16,10 @@ from tandemmq.journal.errors import Deposed, JournalFailed
 from tandemmq.journal.files import JournalFiles
 from tandemmq.journal.writer import JournalWriter
 from tandemmq.store.threads import OS_THREADS
+from tests.support.journal import journal_native
 
-native = pytest.importorskip("tandemmq.journal.native", reason="native.c is not compiled")
+native = journal_native.native
+pytestmark = pytest.mark.usefixtures("native")
 
 Commit = Callable[[JournalWriter, Sequence[bytes]], tuple[list[int], float]]
 
@@ -23,6 +27,25 @@ Commit = Callable[[JournalWriter, Sequence[bytes]], tuple[list[int], float]]
 def in_one_step(writer: JournalWriter, payloads: Sequence[bytes]) -> tuple[list[int], float]:
     assert writer.is_one_step
     return writer.commit(payloads)
+
+
+def by_a_queue(writer: JournalWriter, payloads: Sequence[bytes]) -> tuple[list[int], float]:
+    queue = writer.commit_queue()
+    assert queue is not None
+    with ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(writer.serve, queue, 1 << 20, 1, 10.0)
+        while not (at := queue.reserve(payloads)) and not serving.done():
+            pass
+        if at:
+            queue.submit()
+        served = serving.result()
+    assert (served.batches, served.steps) == (1, 1)
+    assert queue.completed() == (1, served.checked_at)
+    locations = [at + sum(len(each) + 5 for each in payloads[:number]) for number in range(len(payloads))]
+    return locations, served.checked_at
+
+
+WAYS = (in_one_step, by_a_queue)
 
 
 def call_by_call(writer: JournalWriter, payloads: Sequence[bytes]) -> tuple[list[int], float]:
@@ -33,7 +56,7 @@ def call_by_call(writer: JournalWriter, payloads: Sequence[bytes]) -> tuple[list
     return locations, began
 
 
-@pytest.fixture(params=[in_one_step, call_by_call])
+@pytest.fixture(params=[*WAYS, call_by_call])
 def commit(request: pytest.FixtureRequest) -> Commit:
     return request.param
 
@@ -49,16 +72,17 @@ def make(directory: Path) -> JournalWriter:
 BATCHES = st.lists(st.lists(st.binary(max_size=7_000), min_size=1, max_size=5), min_size=1, max_size=6)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
-@given(BATCHES)
+@given(batches=BATCHES)
 def test_both_write_the_same_and_say_the_same(
-    tmp_path_factory: pytest.TempPathFactory, batches: list[list[bytes]]
+    tmp_path_factory: pytest.TempPathFactory, way: Commit, batches: list[list[bytes]]
 ) -> None:
     root = tmp_path_factory.mktemp("twins")
     twins = make(root / "one"), make(root / "other")
     for payloads in batches:
         before = OS_THREADS.boottime()
-        (locations, began), (theirs, _) = in_one_step(twins[0], payloads), call_by_call(twins[1], payloads)
+        (locations, began), (theirs, _) = way(twins[0], payloads), call_by_call(twins[1], payloads)
         assert locations == theirs
         assert before <= began <= OS_THREADS.boottime()
         assert [(each.offset, each.checksum) for each in twins[:1]] == [
@@ -112,7 +136,7 @@ def is_a_directory(directory: Path) -> None:
 @pytest.mark.parametrize("happens", [is_a_link, is_a_fifo, is_a_directory])
 def test_what_is_no_file_is_no_answer(tmp_path: Path, happens: Callable[[Path], None]) -> None:
     said = []
-    for number, commit in enumerate((in_one_step, call_by_call)):
+    for number, commit in enumerate((*WAYS, call_by_call)):
         directory = tmp_path / f"journal {number}"
         writer = make(directory)
         happens(directory)
@@ -120,7 +144,7 @@ def test_what_is_no_file_is_no_answer(tmp_path: Path, happens: Callable[[Path], 
             commit(writer, [b"x"])
         said.append(str(failed.value).replace(str(directory), "..."))
         writer.close()
-    assert said[0] == said[1]
+    assert said[0] == said[1] == said[2]
 
 
 def writes_into(device: str, writer: JournalWriter) -> None:
@@ -148,7 +172,7 @@ def asks_for_no_name_of_its_own(writer: JournalWriter) -> None:
 @pytest.mark.parametrize("fails", [writes_nowhere, syncs_nothing, asks_for_no_name])
 def test_each_failure_is_the_same_and_final(tmp_path: Path, fails: Callable[[JournalWriter], None]) -> None:
     said = []
-    for number, commit in enumerate((in_one_step, call_by_call)):
+    for number, commit in enumerate((*WAYS, call_by_call)):
         writer = make(tmp_path / f"journal {number}")
         fails(writer)
         with pytest.raises(JournalFailed) as first:
@@ -158,7 +182,7 @@ def test_each_failure_is_the_same_and_final(tmp_path: Path, fails: Callable[[Jou
         assert str(first.value) == str(second.value)
         said.append((str(first.value), first.value.errno))
         writer.close()
-    assert said[0] == said[1]
+    assert said[0] == said[1] == said[2]
 
 
 def test_a_failure_is_final_when_its_cause_is_gone(tmp_path: Path, commit: Commit) -> None:
@@ -182,7 +206,7 @@ def test_its_own_file_that_cannot_be_looked_at_is_no_answer(tmp_path: Path) -> N
     writer.close()
 
 
-def test_nothing_and_too_much_are_refused(tmp_path: Path) -> None:
+def test_nothing_and_too_much_are_refused(native: ModuleType) -> None:
     with pytest.raises(ValueError, match="at least one record"):
         native.commit(-1, [], 0, 0, "a", "b")
     with pytest.raises(ValueError, match="2 GiB"):

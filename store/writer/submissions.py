@@ -1,0 +1,80 @@
+"""Turns that the event loop has written without a turn of the storage thread between: it submits their payloads to the
+journal's CommitQueue and is woken when they are durable, while the storage thread waits and works inside the queue
+without the interpreter's lock. What they did to the state the storage thread learns afterwards, some at once.
+
+Only messages that are added and removed without a question to the state go this way (``is_plain``); the rest goes
+through the storage thread's inbox. In either direction all stays in order: what is in the inbox closes the queue until
+it was done (StorageThread.put), and what the thread reports says how many batches of the queue come before it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tandemmq.store.operations import Operation
+from tandemmq.store.writer.batch import NewQueue, is_plain, place
+
+if TYPE_CHECKING:
+    from tandemmq.journal.native import CommitQueue
+
+Turn = Sequence[Operation | NewQueue]
+
+
+class Submissions:
+    """``submit`` and ``completed`` are the loop's, ``written`` and ``report`` the storage thread's."""
+
+    __slots__ = ("_awaited", "_completed", "_reports", "_unapplied", "_written", "queue")
+
+    def __init__(self, queue: CommitQueue) -> None:
+        self.queue = queue
+        self._awaited: deque[Turn] = deque()  # by the loop
+        self._completed = 0  # batches, as the loop knows
+        self._unapplied: deque[Turn] = deque()  # by the storage thread
+        self._written = 0  # batches, as the storage thread knows
+        self._reports: deque[tuple[int, list[Operation]]] = deque()
+
+    def submit(self, turn: Turn) -> bool:
+        """Whether ``turn`` is on its way. Then its messages have their places; they count when ``completed`` has
+        them."""
+        payloads = []
+        for operation in turn:
+            if not is_plain(operation):
+                return False
+            payloads.append(operation.payload)  # type: ignore[union-attr]
+        at = self.queue.reserve(payloads)
+        if not at:
+            return False
+        for operation in turn:
+            at = place(operation, at)  # type: ignore[arg-type]
+        self._awaited.append(turn)
+        self._unapplied.append(turn)
+        self.queue.submit()  # from here on the other thread may have it
+        return True
+
+    def completed(self) -> tuple[list[Operation], float]:
+        """What came back since the last call, in order: submitted or reported. When the last fence check began that
+        says so of what was submitted; 0.0: none of it was."""
+        batches, checked_at = self.queue.completed()
+        operations: list[Operation] = []
+        reports = self._reports
+        for left in range(batches, -1, -1):
+            while reports and reports[0][0] == self._completed:  # prove: reported-in-its-order
+                operations += reports.popleft()[1]
+            if left:
+                operations += self._awaited.popleft()  # type: ignore[arg-type]
+                self._completed += 1
+        return operations, checked_at if batches else 0.0
+
+    def report(self, operations: list[Operation]) -> None:
+        """What came through the inbox is done; the caller wakes the loop."""
+        self._reports.append((self._written, operations))
+
+    def written(self, batches: int) -> list[Operation]:
+        """The operations of the next so many batches."""
+        self._written += batches
+        operations: list[Operation] = []
+        for _ in range(batches):
+            operations += self._unapplied.popleft()  # type: ignore[arg-type]
+        return operations

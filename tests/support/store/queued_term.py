@@ -1,0 +1,67 @@
+"""A real store whose turns go through the journal's CommitQueue where they can, as in a compiled broker."""
+
+from __future__ import annotations
+
+import queue
+import select
+import time
+from collections.abc import Callable
+
+from tests.support.store.store_harness import Term
+
+
+class QueuedTerm(Term):
+    """The loop looks at descriptors before anything else: what comes by a call is as late as it can be."""
+
+    _readers: dict[int, Callable[[], object]]
+
+    @property
+    def watching(self) -> QueuedTerm:  # type: ignore[override]
+        return self
+
+    def add_reader(self, fd: int, callback: Callable[[], object], /) -> None:
+        self._readers = {fd: callback}
+
+    def remove_reader(self, fd: int, /) -> None:
+        del self._readers[fd]
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self._readers)
+
+    def look(self) -> None:
+        """At the descriptors, once."""
+        for fd in select.select(list(self._readers), [], [], 0)[0]:
+            self._readers[fd]()
+
+    def wait(self, until: Callable[[], bool], seconds: float = 30.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not until():
+            self.end_turn()
+            self.look()
+            try:
+                call = self.loop.get(timeout=0.001)
+            except queue.Empty:
+                continue
+            finally:
+                assert self.lost is None, f"the store is lost: {self.lost!r}"
+                assert time.monotonic() < deadline, "it did not happen in time"
+            self.look()
+            call()
+
+    def wait_lost(self, seconds: float = 30.0) -> BaseException:
+        deadline = time.monotonic() + seconds
+        while self.lost is None:
+            self.end_turn()
+            self.look()
+            try:
+                self.loop.get(timeout=0.001)()
+            except queue.Empty:
+                pass
+            assert time.monotonic() < deadline, "the store goes on"
+        return self.lost
+
+    def close(self) -> None:
+        super().close()
+        while not self.loop.empty():
+            self.loop.get()()

@@ -1,0 +1,195 @@
+"""Batches that one thread submits and another writes: order, bounds, and how it ends."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tandemmq.journal.errors import Deposed
+from tandemmq.journal.files import JournalFiles
+from tandemmq.journal.scan import scan
+from tandemmq.journal.writer import JournalWriter, Served
+from tests.support.journal import journal_native
+
+if TYPE_CHECKING:
+    from tandemmq.journal.native import CommitQueue
+
+native = journal_native.native
+pytestmark = pytest.mark.usefixtures("native")
+
+FILE_BYTES = 4_096
+LONG = 30.0
+
+
+class Serving:
+    """A writer that serves in a thread of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        files = JournalFiles(str(directory))
+        files.prepare("a", FILE_BYTES)
+        files.publish("a", 1)
+        self.writer = JournalWriter(files, "a", 1, file_length_max=FILE_BYTES)
+        queue = self.writer.commit_queue()
+        assert queue is not None
+        self.queue: CommitQueue = queue
+        self._pool = ThreadPoolExecutor(1)
+
+    def serve(self, *, bytes_max: int = 1_000, batches_max: int = 100, seconds: float = LONG) -> Future[Served]:
+        return self._pool.submit(self.writer.serve, self.queue, bytes_max, batches_max, seconds)
+
+    def reserve(self, *payloads: bytes) -> int:
+        """Once the other thread serves."""
+        deadline = time.monotonic() + LONG
+        while not (at := self.queue.reserve(payloads)):
+            assert time.monotonic() < deadline
+        return at
+
+    def submit(self, *payloads: bytes) -> int:
+        at = self.reserve(*payloads)
+        self.queue.submit()
+        return at
+
+    def close(self) -> None:
+        self.queue.halt()
+        self._pool.shutdown()
+        self.writer.close()
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    serving = Serving(tmp_path)
+    yield serving
+    serving.close()
+
+
+def found(directory: Path) -> list[tuple[int, bytes]]:
+    """Place and payload of all records."""
+    data = (directory / "db-1.log").read_bytes()
+    return [(1 << 32 | offset, bytes(payload)) for offset, payload in records_in(data)]
+
+
+def records_in(data: bytes) -> Iterator[tuple[int, bytes]]:
+    offset = 0
+    while data[offset + 4] == 2:  # a batch: its records stand behind a control record
+        at, end = offset + 28, offset + 28 + int.from_bytes(data[offset + 16 : offset + 20], "big")
+        while at < end:
+            size = int.from_bytes(data[at : at + 4], "big")
+            yield at, data[at + 5 : at + size]
+            at += size
+        offset = end
+
+
+def test_each_record_stands_where_it_was_said_before(serving: Serving, tmp_path: Path) -> None:
+    doing = serving.serve()
+    places = [(serving.submit(b"%d" % number, b"more"), b"%d" % number) for number in range(40)]
+    serving.queue.interrupt()
+    served = doing.result()
+    assert served.batches == 40
+    assert 1 <= served.steps <= 40
+    records = found(tmp_path)
+    assert [record for record in records if record[1] != b"more"] == places
+    assert serving.writer.offset == served.bytes_written
+    assert served.start == (places[-1][0] & 0xFFFFFFFF) - 28
+    batches = list(scan(JournalFiles(str(tmp_path)), 1))
+    assert batches, "the journal's own reader finds them"
+
+
+def test_the_loop_is_woken_by_what_is_done_and_by_that_alone(serving: Serving) -> None:
+    doing = serving.serve()
+    at = serving.reserve(b"x")
+    assert at
+    assert select.select([serving.queue.fileno()], [], [], 0.05)[0] == []
+    serving.queue.submit()
+    assert select.select([serving.queue.fileno()], [], [], LONG)[0]
+    batches, checked_at = serving.queue.completed()
+    assert batches == 1
+    assert checked_at > 0
+    assert serving.queue.completed()[0] == 0
+    assert select.select([serving.queue.fileno()], [], [], 0)[0] == []
+    serving.queue.interrupt()
+    assert doing.result().batches == 1
+
+
+def test_nobody_gets_a_place_while_nobody_serves(serving: Serving) -> None:
+    assert serving.queue.reserve([b"x"]) == 0
+    serving.queue.interrupt()
+    assert serving.serve().result() == Served(0, 0, 0, 0, 0.0), "told before, it returns at once"
+    assert serving.queue.reserve([b"x"]) == 0
+    with pytest.raises(ValueError, match="nothing is reserved"):
+        serving.queue.submit()
+
+
+def test_what_has_a_place_is_written_before_it_returns(serving: Serving, tmp_path: Path) -> None:
+    doing = serving.serve()
+    at = serving.reserve(b"x")
+    serving.queue.interrupt()
+    assert serving.queue.reserve([b"y"]) == 0
+    time.sleep(0.02)
+    assert not doing.done()
+    serving.queue.submit()
+    assert doing.result().batches == 1
+    assert found(tmp_path) == [(at, b"x")]
+
+
+def test_its_time_and_its_number_of_batches_end_it(serving: Serving) -> None:
+    assert serving.serve(seconds=0.01).result().batches == 0
+    doing = serving.serve(batches_max=1)
+    serving.submit(b"x")
+    assert doing.result(LONG / 2).batches == 1
+
+
+def test_what_does_not_fit_gets_no_place(serving: Serving) -> None:
+    doing = serving.serve()
+    serving.submit(b"x")
+    assert serving.queue.reserve([b"x" * 996]) == 0, "longer than a batch may be"
+    places = 0
+    while serving.queue.reserve([b"x" * 900]):
+        serving.queue.submit()
+        places += 1
+    assert places == 4, "a file of 4 KiB"
+    serving.queue.interrupt()
+    assert doing.result().batches == 5
+    assert serving.writer.offset < FILE_BYTES
+    assert serving.writer.is_full(905)
+
+
+def test_halted_it_begins_nothing(serving: Serving, tmp_path: Path) -> None:
+    doing = serving.serve()
+    serving.reserve(b"x")
+    serving.queue.halt()
+    assert doing.result(LONG / 2).batches == 0
+    serving.queue.submit()
+    assert serving.serve().result(LONG / 2).batches == 0
+    assert found(tmp_path) == []
+
+
+def test_of_a_step_that_failed_nobody_is_told(serving: Serving, tmp_path: Path) -> None:
+    doing = serving.serve()
+    serving.submit(b"x")
+    assert select.select([serving.queue.fileno()], [], [], LONG)[0]
+    serving.queue.completed()
+    (tmp_path / "db-2.log").write_bytes(b"")
+    serving.submit(b"y")
+    with pytest.raises(Deposed):
+        doing.result()
+    assert serving.queue.completed()[0] == 0
+    with pytest.raises(Deposed):
+        serving.serve().result()
+
+
+def test_what_is_no_batch_is_refused(serving: Serving, native: ModuleType) -> None:
+    with pytest.raises(ValueError, match="at least one record"):
+        serving.queue.reserve([])
+    with pytest.raises(TypeError, match="bytes"):
+        serving.queue.reserve(["text"])  # type: ignore[list-item]
+    with pytest.raises(TypeError):
+        native.CommitQueue(1)
+    with pytest.raises(ValueError, match="2 GiB"):
+        native.CommitQueue().serve(0, 0, 0, 2**31 - 1, 1, 1, 1.0, "a", "b", 0, 0)

@@ -1,0 +1,234 @@
+"""Turns that go through the journal's CommitQueue: they come back in order, and no sooner or otherwise than others."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tandemmq.journal.errors import Deposed
+from tandemmq.journal.files import JournalFiles
+from tandemmq.store.operations import AddMessage, Atomic, Operation, Page, RemoveMessage
+from tandemmq.store.records.commands import encode_remove
+from tandemmq.store.records.message import Destination, DestinationKind
+from tandemmq.store.tools.check import check
+from tandemmq.store.writer.journal_end import NoProof
+from tandemmq.store.writer.submissions import Submissions
+from tests.support.journal import journal_native
+from tests.support.prove import SEED
+from tests.support.store.queued_term import QueuedTerm
+from tests.support.store.store_harness import KIB, SMALL, Q, Term
+
+native = journal_native.native
+pytestmark = pytest.mark.usefixtures("native")
+
+QUEUES = tuple(Destination(DestinationKind.QUEUE, f"Q.{number}") for number in range(3))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path)
+    report = check(str(tmp_path))
+    assert report.is_clean, report.problems
+
+
+def removal(term: Term, added: AddMessage) -> RemoveMessage:
+    message = added.message
+    payload = encode_remove(message.destination, message.message_id, None)
+    owner = term.store.queue(message.destination)
+    return RemoveMessage(owner, added.order_key, added.location, message.message_id, payload, size=added.size)
+
+
+def submissions_of(term: QueuedTerm) -> Submissions:
+    submissions = term.store._submissions
+    assert submissions is not None
+    return submissions
+
+
+def served(term: QueuedTerm) -> int:
+    """How many batches went through the queue and came back."""
+    return submissions_of(term)._completed
+
+
+class Work:
+    """Random turns of a term, and what they handed over."""
+
+    def __init__(self, term: QueuedTerm, chance: random.Random) -> None:
+        self._term = term
+        self._chance = chance
+        self._held: list[AddMessage] = []
+        self.handed_over: list[Operation] = []
+
+    def _add(self) -> None:
+        body = b"x" * self._chance.choice((1, 200))
+        self.handed_over.append(self._term.add(self._chance.choice(QUEUES), body))
+
+    def _remove(self) -> None:
+        if self._held:
+            self._append(removal(self._term, self._held.pop(self._chance.randrange(len(self._held)))))
+
+    def _remove_at_once(self) -> None:
+        if self._held:
+            self._append(Atomic([removal(self._term, self._held.pop())]))
+
+    def _page(self) -> None:
+        self._append(Page(self._term.store.queue(self._chance.choice(QUEUES)), 0, 5, 1 << 20))
+
+    def _append(self, operation: Operation) -> None:
+        self._term.store.append(operation)
+        self.handed_over.append(operation)
+
+    def turn(self) -> None:
+        """Three of four have nothing but messages that are added and removed."""
+        deeds = [self._add, self._add, self._add, self._remove, self._remove]
+        if self._chance.random() < 0.25:
+            deeds += [self._remove_at_once, self._page]
+        for _ in range(self._chance.choice((1, 1, 1, 5, 80))):
+            self._chance.choice(deeds)()
+        self._term.end_turn()
+
+    def wait(self) -> None:
+        before = len(self._term.durable_operations)
+        self._term.wait(lambda: len(self._term.durable_operations) >= len(self.handed_over))
+        came = self._term.durable_operations[before:]
+        self._held += [each for each in came if isinstance(each, AddMessage)]
+
+
+def test_all_that_is_handed_over_comes_back_in_its_order_and_is_there_afterwards(directory: str) -> None:
+    """Turns of every kind, one after the other and many at once."""
+    print(f"TANDEMMQ_SEED={SEED}")
+    chance = random.Random(SEED)
+    # A new file, and a mark of the time, now and then: between them the queue is closed.
+    settings = replace(SMALL, journal_max_file_length=16 * KIB, clock_mark_interval=0.02, max_async_jobs=50)
+    through_the_queue = 0
+    for broker in ("a", "b"):
+        term = QueuedTerm(directory, broker, settings)
+        work = Work(term, chance)
+        for _ in range(100):
+            work.turn()
+            if chance.random() < 0.7:
+                work.wait()
+        work.wait()
+        assert term.durable_operations == work.handed_over
+        through_the_queue += served(term)
+        left = {queue: term.bodies(queue) for queue in QUEUES}
+        term.close() if chance.random() < 0.5 else term.crash()
+        again = Term(directory, broker, settings)
+        assert {queue: again.bodies(queue) for queue in QUEUES} == left
+        again.close()
+    assert through_the_queue > 20
+
+
+def opened(directory: str, **settings: object) -> QueuedTerm:
+    """A term whose storage thread is in the queue, and stays there."""
+    still = replace(SMALL, fence_check_interval=3600.0, clock_mark_interval=3600.0, **settings)  # type: ignore[arg-type]
+    term = QueuedTerm(directory, settings=still)
+    for _ in range(1000):
+        before = served(term)
+        term.add_durably(1)
+        if served(term) > before:
+            return term
+    raise AssertionError("nothing goes through the queue")
+
+
+def page(term: QueuedTerm) -> Page:
+    """Asked for in a turn of its own, which the queue does not take."""
+    page = Page(term.store.queue(Q), 0, 1, 1 << 20)
+    term.store.append(page)
+    term.end_turn()
+    return page
+
+
+def test_what_was_put_comes_behind_what_was_submitted_before(directory: str) -> None:
+    term = opened(directory)
+    before = len(term.durable_operations)
+    added = term.add()
+    term.end_turn()
+    asked = page(term)
+    while term.loop.empty():  # until the thread has reported the page
+        time.sleep(0.001)
+    term.look()
+    assert term.durable_operations[before:] == [added, asked]
+    term.close()
+
+
+def test_what_was_submitted_comes_behind_what_was_put_before(directory: str) -> None:
+    """However much that was: the thread takes a part of its inbox, and the queue is closed until it has the rest."""
+    term = opened(directory, max_async_jobs=3)
+    before = len(term.durable_operations)
+    operations: list[Operation] = [page(term) for _ in range(10)]
+    time.sleep(0.05)
+    operations.append(term.add())
+    term.wait(lambda: len(term.durable_operations) >= before + len(operations))
+    assert term.durable_operations[before:] == operations
+    term.close()
+
+
+def test_without_proof_nothing_comes_back_and_the_store_is_lost(directory: str) -> None:
+    term = opened(directory)
+    before = len(term.durable_operations)
+    term.has_proof = False
+    term.add()
+    assert isinstance(term.wait_lost(), NoProof)
+    term.has_proof = True
+    term.end_turn()
+    term.look()
+    assert len(term.durable_operations) == before
+    term.crash()
+
+
+def test_a_successor_is_seen_before_anything_comes_back(directory: str) -> None:
+    term = opened(directory)
+    before = len(term.durable_operations)
+    files = JournalFiles(directory)
+    Path(files.path(files.list()[-1] + 1)).write_bytes(b"")
+    term.add()
+    assert isinstance(term.wait_lost(), Deposed)
+    term.look()
+    assert len(term.durable_operations) == before
+    term.crash()
+
+
+def test_halted_nothing_is_written_or_comes_back(directory: str) -> None:
+    term = opened(directory)
+    before = len(term.durable_operations)
+    path = Path(JournalFiles(directory).path(1))
+    content = path.read_bytes()
+    term.store.halt()
+    term.add()
+    term.end_turn()
+    term.crash()
+    term.look()
+    assert len(term.durable_operations) == before
+    assert path.read_bytes() == content
+
+
+def test_the_fence_check_of_a_queued_batch_lets_the_broker_speak(directory: str) -> None:
+    term = opened(directory)
+    term.store.figures.last_fence_check = -1e9
+    assert not term.store.may_speak()
+    term.add_durably(1)
+    assert term.store.may_speak()
+    term.close()
+
+
+def test_a_store_that_ends_is_watched_no_more(directory: str) -> None:
+    for end in (QueuedTerm.close, QueuedTerm.crash):
+        term = opened(directory)
+        end(term)
+        while not term.loop.empty():
+            term.loop.get()()
+        assert not term.is_watched
+
+
+@pytest.mark.parametrize("strategy", ["periodic", "never"])
+def test_who_does_not_sync_each_batch_has_no_queue(directory: str, strategy: str) -> None:
+    term = QueuedTerm(directory, settings=replace(SMALL, journal_disk_sync_strategy=strategy))  # type: ignore[arg-type]
+    for _ in range(20):
+        term.add_durably(1)
+    assert served(term) == 0
+    term.close()
