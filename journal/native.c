@@ -451,6 +451,7 @@ static void serve_without_lock(CommitQueue *self, struct service *its)
 {
     static const uint64_t one = 1;
     struct batch **end_of_written = &its->written;
+    long long enough = its->offset + (long long)self->bytes_max;
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     long long nanoseconds = until.tv_nsec + (long long)(its->seconds * 1e9);
@@ -488,7 +489,7 @@ static void serve_without_lock(CommitQueue *self, struct service *its)
         self->looked_at = its->out.looked_at;
         while (write(self->event, &one, sizeof one) < 0 && errno == EINTR)
             ;
-        if (its->batches >= its->batches_max || is_over(&until))
+        if (its->batches >= its->batches_max || its->offset >= enough || is_over(&until))
             self->is_open = 0; /* what has a place is still done */
     }
     self->is_open = 0;

@@ -182,8 +182,8 @@ class JournalWriter:
 
     def serve(self, queue: CommitQueue, bytes_max: int, batches_max: int, seconds: float) -> Served:
         """``commit`` what is submitted to ``queue``, in its order, for ``seconds`` at most or until ``batches_max``
-        batches were written. The thread waits and works without the interpreter's lock. Promises and errors are those
-        of ``commit``; where it raises, nothing of the last step was told to the other thread."""
+        batches or ``bytes_max`` bytes were written. The thread waits and works without the interpreter's lock. Promises
+        and errors are those of ``commit``; where it raises, nothing of the last step was told to the other thread."""
         assert native is not None, "is_one_step was asked"
         if self._failure is not None:
             self._refuse()

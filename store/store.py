@@ -338,7 +338,8 @@ class Store:
                 self._has_proof_gone = True
                 self._storage.put(Failed(NoProof("the locker's last proof of ownership is too old")))
                 return
-            self.figures.last_fence_check = checked_at
+            # The storage thread may have checked since.
+            self.figures.last_fence_check = max(self.figures.last_fence_check, checked_at)
         if operations:
             self._delivered(operations)
 
