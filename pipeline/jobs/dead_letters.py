@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from tandemmq.pipeline.columns import ACKS, ADD_MESSAGE, MESSAGES, NAME, PLACE
+from tandemmq.pipeline.columns import ADD_MESSAGE, COPY, MARKS, MESSAGES, NAME, PLACE, RECORDS
+from tandemmq.pipeline.jobs import effects
 from tandemmq.pipeline.jobs.summary import Bars, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
 
@@ -38,29 +39,44 @@ MESSAGE_COLUMNS: Final = (
 _LETTER: Final = (
     "store dlq message_id original_destination cause fingerprint pattern redeliveries died is_there file offset"
 )
-ACK_COLUMNS: Final = ("store", "destination_type", "destination", "message_id")
+_QUEUE: Final = ("store", "destination_type", "destination")
 
 
-def dead_letters(messages: DataFrame, acks: DataFrame, names: str = NAMES) -> DataFrame:
+def dead_letters(messages: DataFrame, records: DataFrame, marks: DataFrame, names: str = NAMES) -> DataFrame:
     """store, dlq, message_id, original_destination, cause, fingerprint, pattern (the cause without what varies),
-    redeliveries, died (when its queue took it), is_there (it was not taken out since), file, offset.
+    redeliveries, died (when its queue took it), is_there (it was not taken out since, and its queue is there), file,
+    offset.
 
-    ``names`` is a regular expression for the names of such queues.
+    ``records`` and ``marks`` are those of the same files; the records are read twice. ``names`` is a regular expression
+    for the names of such queues.
     """
     cause = F.element_at("properties", CAUSE_PROPERTY)
     is_letter = F.col("destination").rlike(names) | cause.isNotNull()
-    letters = messages.where((F.col("command") == ADD_MESSAGE) & is_letter)
-    taken = acks.select(*ACK_COLUMNS).distinct().withColumn("is_taken", F.lit(True))
-    found = letters.join(taken, list(ACK_COLUMNS), "left").withColumns(
+    # The first record of each: where the one that stored it went with its file, the copy of it.
+    stored = messages.where(F.col("command").isin(ADD_MESSAGE, COPY) & is_letter)
+    same = Window.partitionBy(*_QUEUE, "message_id").orderBy("file", "offset")
+    letters = stored.withColumn("_number", F.row_number().over(same)).where(F.col("_number") == 1).drop("_number")
+    there = _there(letters, records, marks).withColumn("_is_there", F.lit(True))
+    found = letters.join(there, [*_QUEUE, "message_id"], "left").withColumns(
         {
             "cause": F.coalesce(cause, F.lit(NO_CAUSE)),
             "pattern": _pattern(F.coalesce(cause, F.lit(NO_CAUSE))),
-            "is_there": F.col("is_taken").isNull(),
+            "is_there": F.col("_is_there").isNotNull(),
         }
     )
     fingerprint = F.substring(F.sha2("pattern", 256), 1, FINGERPRINT_CHARS)
     named = found.withColumn("fingerprint", fingerprint).withColumnsRenamed({"destination": "dlq", "broker_in": "died"})
     return named.select(*_LETTER.split())
+
+
+def _there(letters: DataFrame, records: DataFrame, marks: DataFrame) -> DataFrame:
+    """The messages that the queues of the letters hold at the end: store, type, destination, id."""
+    queues = F.broadcast(letters.select(*_QUEUE).distinct())
+    of_queues = records.join(queues, list(_QUEUE), "left_semi")
+    # What ends a transaction names no destination.
+    chosen = of_queues.unionByName(records.where(F.col("destination").isNull()).select(*of_queues.columns))
+    events = effects.events(chosen, effects.operations(chosen, marks), effects.spans(effects.declared(chosen)))
+    return effects.live(effects.histories(events)).select(*_QUEUE, "message_id").distinct()
 
 
 def _pattern(cause: Column) -> Column:
@@ -92,9 +108,12 @@ def _counted(letters: DataFrame, keys: tuple[str, ...], *others: Column) -> Data
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     """Write ``dead_letters`` below ``out``. Not clean while letters are there."""
-    messages, acks = sources.read(spark, MESSAGES, MESSAGE_COLUMNS), sources.read(spark, ACKS, ACK_COLUMNS)
+    records = sources.read(spark, RECORDS, effects.RECORD_COLUMNS).where(F.col("command").isin(*effects.COMMANDS))
+    marks = sources.read(spark, MARKS, effects.MARK_COLUMNS)
     results = Results(spark, out)
-    letters = results.write(dead_letters(messages, acks), "dead_letters")
+    found = dead_letters(sources.read(spark, MESSAGES, MESSAGE_COLUMNS), records.persist(), marks)
+    letters = results.write(found, "dead_letters")
+    records.unpersist()
     causes = head(by_cause(letters), "Causes", "fingerprint pattern letters there destinations first last")
     origins = head(by_destination(letters), "Where they came from", "original_destination dlq letters there causes")
     counted = only_row(letters.agg(F.count("*"), F.count_if("is_there"), F.countDistinct("fingerprint")))

@@ -22,15 +22,17 @@ from tandemmq.pipeline.jobs.dead_letters import (
 pytestmark = pytest.mark.service
 
 
-def letter(number: int, cause: str | None, **others: Any) -> dict[str, Any]:
+def record(
+    number: int, at: int, command: str, destination: str | None = "ActiveMQ.DLQ", **others: Any
+) -> dict[str, Any]:
+    named = {"destination_type": "queue", "destination": destination, "message_id": f"ID:p:{number}"}
+    return {"file": at // 1000, "offset": at % 1000, "command": command, **named, **others}
+
+
+def letter(number: int, cause: str | None, destination: str = "ActiveMQ.DLQ", **others: Any) -> dict[str, Any]:
     return {
-        "file": 1,
-        "offset": 100 * number,
-        "command": "ADD_MESSAGE",
-        "destination_type": "queue",
-        "destination": "ActiveMQ.DLQ",
+        **record(number, 1000 + 10 * number, "ADD_MESSAGE", destination),
         "original_destination": "queue://orders",
-        "message_id": f"ID:p:{number}",
         "properties": {} if cause is None else {CAUSE_PROPERTY: cause},
         **others,
     }
@@ -42,18 +44,29 @@ def letters(frame: Callable[..., Any]) -> Any:
         "messages",
         letter(1, "Exceeds redelivery policy limit 6, cause: order 4711 of ID:host-61616-17:1"),
         letter(2, "Exceeds redelivery policy limit 6, cause: order 12 of ID:other-61616-9:4"),
-        letter(3, "Message has expired", destination="lost", original_destination="queue://prices"),
-        letter(4, None, destination="DLQ.orders"),
-        letter(5, None, destination="orders.DLQ.not"),
-        letter(6, "moved by compaction", command="COPY"),
+        letter(3, "Message has expired", "lost", original_destination="queue://prices"),
+        letter(4, None, "DLQ.orders"),
+        letter(5, None, "orders.DLQ.not"),
+        letter(6, None, "DLQ.removed"),
+        letter(7, None, "DLQ.removed", file=2, offset=700),
+        letter(8, None, "DLQ.compacted", command="COPY"),
+        letter(8, None, "DLQ.compacted", command="COPY", file=2, offset=800),
+        letter(9, None, "DLQ.taken_in_a_transaction"),
     )
-    acks = frame(
-        "acks",
-        {"file": 1, "destination_type": "queue", "destination": "ActiveMQ.DLQ", "message_id": "ID:p:2"},
-        {"file": 2, "destination_type": "queue", "destination": "ActiveMQ.DLQ", "message_id": "ID:p:2"},
-        {"file": 1, "destination_type": "queue", "destination": "orders", "message_id": "ID:p:1"},
+    kept = ("file", "offset", "command", "destination_type", "destination", "message_id")
+    xid = {"transaction": "XID:1"}
+    records = frame(
+        "records",
+        *({name: row[name] for name in kept} for row in messages.collect()),
+        record(2, 1500, "REMOVE_MESSAGE"),
+        record(2, 2000, "REMOVE_MESSAGE"),
+        record(1, 1501, "REMOVE_MESSAGE", "orders"),
+        record(0, 2100, "REMOVE_DESTINATION", "DLQ.removed", message_id=None),
+        record(9, 2200, "REMOVE_MESSAGE", "DLQ.taken_in_a_transaction", **xid),
+        record(4, 2201, "REMOVE_MESSAGE", "DLQ.orders", transaction="XID:2"),
+        record(0, 2202, "COMMIT", None, destination_type=None, message_id=None, **xid),
     )
-    return dead_letters(messages, acks)
+    return dead_letters(messages, records, frame("marks"))
 
 
 def test_letters_are_known_by_cause_or_queue(letters: Any) -> None:
@@ -63,17 +76,21 @@ def test_letters_are_known_by_cause_or_queue(letters: Any) -> None:
         "ID:p:2": ("ActiveMQ.DLQ", False),
         "ID:p:3": ("lost", True),
         "ID:p:4": ("DLQ.orders", True),
+        "ID:p:6": ("DLQ.removed", False),
+        "ID:p:7": ("DLQ.removed", True),
+        "ID:p:8": ("DLQ.compacted", True),
+        "ID:p:9": ("DLQ.taken_in_a_transaction", False),
     }
 
 
 def test_causes_that_differ_in_numbers_and_ids_are_one(letters: Any) -> None:
-    most, *others = by_cause(letters).collect()
-    assert (most.pattern, most.letters, most.there) == (
-        "Exceeds redelivery policy limit N, cause: order N of ID",
-        2,
-        1,
-    )
-    assert {row.pattern for row in others} == {"Message has expired", NO_CAUSE}
+    causes = by_cause(letters).collect()
+    assert {row.pattern: (row.letters, row.there) for row in causes} == {
+        "Exceeds redelivery policy limit N, cause: order N of ID": (2, 1),
+        "Message has expired": (1, 1),
+        NO_CAUSE: (5, 3),
+    }
+    assert causes[0].pattern == NO_CAUSE, "the most frequent first"
 
 
 def test_offenders_are_named(letters: Any) -> None:
