@@ -41,7 +41,7 @@ SAID: Final = tuple(
     and name not in (*BODY_COLUMNS, "raw")
 )
 HOLDER: Final = ("store", "destination_type", "destination", "subscription")
-_HELD: Final = " ".join(HOLDER[1:])
+_HELD: Final = " ".join(HOLDER)
 # Of files that are missing so many ranges are named.
 RANGES_LISTED: Final = 5
 PLOTTED: Final = 20
@@ -305,7 +305,12 @@ def run(
     table = head(by_holder, "What was there", f"{_HELD} messages bytes oldest expired in_doubt")
     first = f"{_HELD} message_id broker_in priority is_expired file offset"
     order = in_order(stood, is_prioritized=is_prioritized)
-    bars = [(f"{row[1]} {row[2] or ''}".strip(), row[3]) for row in table.rows[:PLOTTED] if isinstance(row[3], int)]
+    several = len({each.store for each in files}) > 1
+    bars = []
+    for store, _, name, subscription, count, *_ in table.rows[:PLOTTED]:
+        if isinstance(count, int):
+            label = (store if several else None, name, subscription)
+            bars.append((" ".join(str(part) for part in label if part), count))
     return Summary(
         "at",
         findings(

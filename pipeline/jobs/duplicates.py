@@ -106,7 +106,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     worst = head(
         found.orderBy(F.desc("copies"), "store", "destination", "kind", "message_id"),
         "Most copies",
-        "destination kind message_id producer_id producer_sequence copies ids",
+        "store destination kind message_id producer_id producer_sequence copies ids",
     )
     kinds = {kind: tuple(sums) for kind, *sums in _sums(found, "kind").collect()}
     bars = [(f"{row[1]}, {row[2]}", row[4]) for row in counted.rows[:20] if isinstance(row[4], int)]

@@ -295,15 +295,18 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
         head(
             verdicts.withColumn("why", F.array_join("reasons", ", ")).orderBy("store", "file"),
             "Files",
-            "file bytes state why live_messages live_bytes amplification chained_from",
+            "store file bytes state why live_messages live_bytes amplification chained_from",
         ),
         head(
             standing.orderBy(F.desc("bytes"), "store", "file"),
             "Who holds them",
-            "file reason destination_type destination subscription transaction items bytes oldest",
+            "store file reason destination_type destination subscription transaction items bytes oldest",
         ),
     )
-    bars = [(drain.destination, drain.bytes) for drain in drains[:20]]
+    several = len({file.store for file in judgements}) > 1
+    bars = [
+        (f"{drain.store} {drain.destination}" if several else drain.destination, drain.bytes) for drain in drains[:20]
+    ]
     return Summary(
         "pins",
         findings(judgements, drains, archived=len(planned) - len(files), damaged=damaged),

@@ -24,7 +24,8 @@ from tandemmq.journal.files import JournalFiles
 from tandemmq.pipeline.columns import MARKS, RECORDS
 from tandemmq.pipeline.jobs.effects import MARK_COLUMNS, RECORD_COLUMNS, Declared, spans
 from tandemmq.pipeline.jobs.holding import Journal, journals
-from tandemmq.pipeline.jobs.pins import Drained, Verdict, findings, judged
+from tandemmq.pipeline.jobs.pins import Drained, Verdict, findings, judged, run
+from tandemmq.pipeline.jobs.summary import Bars
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.stores import journal_files
 from tandemmq.store.records.message import Destination, DestinationKind
@@ -215,6 +216,22 @@ def test_what_a_destination_alone_keeps_is_told_with_what_would_go(spark: SparkS
     verdicts = {row.file: row for row in spark.read.parquet(f"{out}/file_verdicts").collect()}
     assert [verdicts[file.file].state for file in why.files] == states
     assert "Bytes by file, and what holds it" in (out / "pins.html").read_text()
+
+
+def test_of_several_stores_each_line_says_whose_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    stores = [tmp_path / name for name in ("east", "west")]
+    for store in stores:
+        term = Term(str(store), settings=STILL)
+        term.add_durably(1, ORDERS)
+        term.store.rotate().result(10)
+        term.close()
+
+    summary = run(spark, Sources(tuple(map(str, stores))), str(tmp_path / "out"))
+
+    for table in summary.tables:
+        assert {row[table.columns.index("store")] for row in table.rows} == set(map(str, stores)), table.title
+    bars = next(plot for plot in summary.plots if isinstance(plot, Bars))
+    assert {label for label, _ in bars.bars} == {f"{store} {ORDERS}" for store in stores}
 
 
 def _churn(term: Term) -> None:
