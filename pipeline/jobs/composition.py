@@ -24,6 +24,7 @@ BATCH_HEADER: Final = "BATCH_HEADER"
 END_MARK: Final = "END_MARK"
 PADDING: Final = "PADDING"
 DAMAGED: Final = "DAMAGED"  # and torn, and behind an end: what does not count
+_NOT_WRITTEN: Final = (BATCH_HEADER, END_MARK, PADDING, DAMAGED)
 
 # A command that takes this much of what is written is named as what fills the files.
 FILLING_SHARE: Final = 0.5
@@ -84,8 +85,8 @@ def balance(composed: DataFrame, files: DataFrame) -> DataFrame:
 
 
 def shares(composed: DataFrame) -> DataFrame:
-    """command, records, bytes, percent of all; the greatest first."""
-    return _percent(composed, ["command"])
+    """command, records, bytes, percent of all; what was written first, and the greatest of each first."""
+    return _percent(composed, ["command"]).orderBy(F.col("command").isin(*_NOT_WRITTEN), F.desc("bytes"), "command")
 
 
 def destinations(composed: DataFrame) -> DataFrame:
@@ -106,7 +107,7 @@ def _percent(composed: DataFrame, keys: list[str]) -> DataFrame:
 
 def findings(by_command: Table, by_destination: Table, unbalanced: int) -> tuple[str, ...]:
     """What fills the files, in sentences, from the tables of ``shares`` and ``destinations``."""
-    written = [row for row in by_command.rows if row[0] not in (PADDING, DAMAGED, END_MARK, BATCH_HEADER)]
+    written = [row for row in by_command.rows if row[0] not in _NOT_WRITTEN]
     total = sum(_number(row[2]) for row in written)
     found = []
     for command, count, length, _ in written[:1]:

@@ -207,10 +207,12 @@ def _series(stats: DataFrame, keys: Sequence[tuple[str, str, str]]) -> Series:
 
 
 def findings(by_destination: Table, series: Series) -> tuple[str, ...]:
-    """The destinations with the longest backlog, in sentences, from the table of ``totals``."""
+    """The destinations with the longest backlog, in sentences, from the table of ``totals``; those whose latency is
+    known first."""
+    rows = [dict(zip(by_destination.columns, cells, strict=True)) for cells in by_destination.rows]
+    rows.sort(key=lambda row: row["p99_ms"] is None)
     found = []
-    for cells in by_destination.rows[:DESTINATIONS_LISTED]:
-        row = dict(zip(by_destination.columns, cells, strict=True))
+    for row in rows[:DESTINATIONS_LISTED]:
         p99, error, backlog = row["p99_ms"], row["interval_error_ms"], row["backlog"]
         if isinstance(p99, int) and isinstance(error, int):
             latency = f"p99 {duration(p99)} \N{PLUS-MINUS SIGN}{duration(error)}"

@@ -135,8 +135,8 @@ def test_findings_tell_the_latency_with_its_error_and_the_backlog() -> None:
     rows = [(*KEY, 2300, 500, 12_000), ("a", "queue", "quiet", None, None, 3), ("a", "queue", "done", 7, 0, 0)]
     assert findings(Table("", columns, rows), {KEY: points(10, 500, 12_000)}) == (
         "orders: p99 2.3 s ±500 ms, backlog 12,000 at the end and growing.",
-        "quiet: no latency is known, backlog 3 at the end.",
         "done: p99 7 ms ±0 ms, nothing is left.",
+        "quiet: no latency is known, backlog 3 at the end.",
     )
     assert findings(Table("", columns, []), {}) == ("No message was stored in what was read.",)
 
