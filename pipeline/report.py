@@ -7,6 +7,7 @@ whatever would still get through.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from html import escape
 from typing import Final
 
@@ -42,8 +43,9 @@ th, td { padding: .2rem .7rem; border-bottom: 1px solid #ddd; text-align: left; 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def page(summary: Summary, sources: Sequence[str]) -> str:
-    """The whole page. Values are written as the terminal shows them; where a bar is too short, its title shows them."""
+def page(summary: Summary, sources: Sequence[str], made: datetime) -> str:
+    """The whole page. Values are written as the terminal shows them; where a bar is too short, its title shows them.
+    ``made``: when the job had its answer, shown in the zone that it has."""
     title = f"{summary.job}: {', '.join(sources)}"
     return "\n".join(
         (
@@ -53,6 +55,7 @@ def page(summary: Summary, sources: Sequence[str]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{_text(title)}</title><style>{drawing.STYLE}{_STYLE}</style></head>",
             f'<body class="{"clean" if summary.is_clean else "look"}"><h1>{_text(title)}</h1>',
+            f'<p class="note">made {made:%Y-%m-%d %H:%M:%S %Z}</p>',
             *(f'<p class="finding">{_text(finding)}</p>' for finding in summary.findings),
             *(part for plot in summary.plots for part in _plot(plot)),
             *(part for table in map(without_sole_store, summary.tables) for part in _table(table)),

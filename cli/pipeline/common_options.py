@@ -202,8 +202,9 @@ def tell(summary: Summary, sources: tuple[str, ...], directory: Path, *, as_json
     """Write the summary's page and JSON into ``directory``, which is made if need be, and print it."""
     directory.mkdir(parents=True, exist_ok=True)
     report = directory / f"{summary.job}.html"
-    report.write_text(page(summary, sources), encoding="utf-8")
-    figures = json.dumps({**summary.figures(), "report": str(report)}, indent=2, default=str)
+    made = datetime.now(UTC)
+    report.write_text(page(summary, sources, made), encoding="utf-8")
+    figures = json.dumps({**summary.figures(), "made": made.isoformat(), "report": str(report)}, indent=2, default=str)
     (directory / f"{summary.job}.json").write_text(figures + "\n", encoding="utf-8")
     if as_json:
         click.echo(figures)

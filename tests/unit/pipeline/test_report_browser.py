@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.service
 
+MADE = datetime(2026, 11, 3, 9, 8, 7, tzinfo=UTC)
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
 BROWSERS = ("chromium", "google-chrome", "google-chrome-stable")
 WIDE, NARROW, PAPER = 1280, 400, 720
@@ -160,7 +162,7 @@ def test_sixty_files_and_forty_destinations_can_be_read(opened: Callable[[Path, 
         written={"composition": "/tmp/" + "out" * 60},
     )
     report = tmp_path / "report.html"
-    report.write_text(page(summary, [HOSTILE, "/data/" + "store" * 40]), encoding="utf-8")
+    report.write_text(page(summary, [HOSTILE, "/data/" + "store" * 40], MADE), encoding="utf-8")
     shown = check_page(opened, report)
     assert len(shown.evaluate(_DRAWINGS)) == len(summary.plots)
     assert HOSTILE in shown.inner_text("body")
@@ -174,7 +176,7 @@ def test_sixty_files_and_forty_destinations_can_be_read(opened: Callable[[Path, 
 def test_text_that_lies_on_text_is_found(opened: Callable[[Path, int], Any], tmp_path: Path) -> None:
     """The check itself: the same page, with the text moved."""
     report = tmp_path / "report.html"
-    text = page(Summary("job", (), (), (Bars("b", "bytes", [("one", 1), ("two", 2)]),)), ["x"])
+    text = page(Summary("job", (), (), (Bars("b", "bytes", [("one", 1), ("two", 2)]),)), ["x"], MADE)
     report.write_text(text)
     check_drawings(opened(report, WIDE))
     for found, moved in (('<text x="', '<text x="1'), ('y="', 'data-y="'), ('viewBox="0 0 900', 'viewBox="0 0 200')):
@@ -219,7 +221,7 @@ def test_what_a_job_writes_can_be_read(
 
     summary = import_module(JOBS[job]).run(spark, Sources((str(busy),), is_tail_wanted=True), str(tmp_path / "out"))
     report = tmp_path / "report.html"
-    report.write_text(page(summary, [str(busy)]), encoding="utf-8")
+    report.write_text(page(summary, [str(busy)], MADE), encoding="utf-8")
     shown = check_page(opened, report)
     assert len(shown.evaluate(_DRAWINGS)) >= drawings
     assert HOSTILE in shown.inner_text("body")

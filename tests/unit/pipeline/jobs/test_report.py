@@ -13,6 +13,7 @@ from tandemmq.pipeline.jobs.summary import Bars, Stacks, Summary
 from tandemmq.pipeline.report import page
 from tandemmq.pipeline.table import Table, shown, size, terminal
 
+MADE = datetime(2026, 11, 3, 9, 8, 7, tzinfo=UTC)
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[2J"
 
 
@@ -50,7 +51,7 @@ def hostile() -> Summary:
 
 
 def test_what_clients_named_is_text_on_the_page(hostile: Summary) -> None:
-    text = page(hostile, [HOSTILE])
+    text = page(hostile, [HOSTILE], MADE)
     elements = Elements(text)
     assert "script" not in elements.tags
     assert "<script>alert(1)</script>" in elements.text
@@ -64,7 +65,7 @@ def test_what_clients_named_moves_no_cursor_in_a_terminal(hostile: Summary) -> N
 
 
 def test_bars_are_as_long_as_their_values() -> None:
-    [drawing] = drawings(page(Summary("job", (), (), (Bars("b", "bytes", [("a", 400), ("b", 100)]),)), ["x"]))
+    [drawing] = drawings(page(Summary("job", (), (), (Bars("b", "bytes", [("a", 400), ("b", 100)]),)), ["x"], MADE))
     long, short = (float(bar.attrib["width"]) for bar in drawing.iter("rect"))
     assert long == pytest.approx(4 * short, rel=0.01)
     assert [title.text for title in drawing.iter("title")] == ["a 400 B", "b 100 B"]
@@ -72,7 +73,7 @@ def test_bars_are_as_long_as_their_values() -> None:
 
 def test_parts_of_a_bar_follow_each_other_and_share_a_colour_from_bar_to_bar() -> None:
     plot = Stacks("s", "messages", ("x", "y"), [("1", [30, 10]), ("2", [0, 20])])
-    [drawing] = drawings(page(Summary("job", (), (), (plot,)), ["x"]))
+    [drawing] = drawings(page(Summary("job", (), (), (plot,)), ["x"], MADE))
     first, second, third = drawing.iter("rect")
     assert float(first.attrib["x"]) + float(first.attrib["width"]) == pytest.approx(float(second.attrib["x"]), abs=0.2)
     assert [bar.attrib["fill"] for bar in (first, second, third)] == [COLOURS[0], COLOURS[1], COLOURS[1]]
@@ -80,7 +81,7 @@ def test_parts_of_a_bar_follow_each_other_and_share_a_colour_from_bar_to_bar() -
 
 def test_more_parts_than_colours_are_others() -> None:
     parts = tuple(str(number) for number in range(len(COLOURS) + 2))
-    text = page(Summary("job", (), (), (Stacks("s", "bytes", parts, [("1", [1] * len(parts))]),)), ["x"])
+    text = page(Summary("job", (), (), (Stacks("s", "bytes", parts, [("1", [1] * len(parts))]),)), ["x"], MADE)
     [drawing] = drawings(text)
     assert [bar.attrib["fill"] for bar in drawing.iter("rect")][-2:] == [OTHERS_COLOUR] * 2
     assert "others" in text
@@ -88,7 +89,7 @@ def test_more_parts_than_colours_are_others() -> None:
 
 def test_a_part_that_is_nowhere_has_no_colour() -> None:
     plot = Stacks("s", "bytes", ("there", "nowhere"), [("1", [1, 0]), ("2", [2, 0])])
-    text = page(Summary("job", (), (), (plot,)), ["x"])
+    text = page(Summary("job", (), (), (plot,)), ["x"], MADE)
     assert "there" in Elements(text).text
     assert "nowhere" not in Elements(text).text
 
@@ -96,7 +97,7 @@ def test_a_part_that_is_nowhere_has_no_colour() -> None:
 def test_a_store_that_all_rows_share_is_told_once() -> None:
     one, two = ["/data/a", 1], ["/data/b", 2]
     alone = Table("files", ("store", "file"), [one, one], "the first 2")
-    for text in (terminal((), (alone,)), Elements(page(Summary("job", (), (alone,)), ["x"])).text):
+    for text in (terminal((), (alone,)), Elements(page(Summary("job", (), (alone,)), ["x"], MADE)).text):
         assert text.count("/data/a") == 1
         assert "store: /data/a; the first 2" in text
     assert terminal((), (Table("files", ("store", "file"), [one, two]),)).count("/data/") == 2
@@ -104,7 +105,8 @@ def test_a_store_that_all_rows_share_is_told_once() -> None:
 
 
 def test_an_empty_summary_is_a_page() -> None:
-    text = page(Summary("job", (), (Table("none", ("a",), []),), (Bars("b", "bytes", []),)), ["x"])
+    text = page(Summary("job", (), (Table("none", ("a",), []),), (Bars("b", "bytes", []),)), ["x"], MADE)
+    assert "made 2026-11-03 09:08:07 UTC" in text
     assert "svg" not in Elements(text).tags
 
 
