@@ -28,6 +28,7 @@ from tandemmq.broker.core.memory import CONNECTION_BYTES, Kind
 from tandemmq.broker.core.slices import Pace, Work, is_done
 from tandemmq.broker.engine.advisories import Advising
 from tandemmq.broker.engine.connection_ids import ConnectionIds
+from tandemmq.broker.engine.denials import Denials
 from tandemmq.broker.engine.fan_out import FanOut
 from tandemmq.broker.engine.ports import Then
 from tandemmq.broker.engine.shared import Part, Shared
@@ -78,6 +79,7 @@ class Clients(Part):
         self._client_ids: dict[str, Client] = {}
         self._connection_ids: dict[str, Client] = {}
         self._connection_owners = ConnectionIds(shared.store.connections())
+        self._denials = Denials()
 
     # ---- its commands
 
@@ -158,6 +160,8 @@ class Clients(Part):
             error.receipt = getattr(command, "receipt", None)
         if isinstance(command, Subscribe):
             error.refused_id = command.id
+        if error.kind is ErrorKind.SECURITY and not isinstance(command, Connect):  # logins have lines of their own
+            self._denials.note(client.connection, error.message, self._clock())
         session = client.session
         tell(client.connection, session.fail, error)
         is_fatal = error.is_fatal and (not session.survives_errors or isinstance(command, Connect | ProtocolFailure))
