@@ -58,6 +58,9 @@ class _Question:
         self.answer: Future[Any] = Future()
 
 
+_Item = list[Operation | NewQueue] | _Stop | _Question | CheckpointDone | Failed
+
+
 class StorageThread:
     """Writes and syncs in batches. ``report_durable`` and ``failed`` are called on this thread, and must not block.
 
@@ -92,6 +95,9 @@ class StorageThread:
         self._threads = threads
         # Of list[Operation | NewQueue], _Stop, CheckpointDone, _Question and Failed
         self._inbox: Inbox = threads.inbox()
+        # Hands over operations, in order, behind what was submitted. Never blocks; the caller bounds what waits. Any
+        # thread, but operations only from one.
+        self.put: Callable[[_Item], None] = self._inbox.put
         queue = promoted.writer.commit_queue()
         self._submissions = None if queue is None else Submissions(queue)
         self._has_more = False  # something was left in the inbox
@@ -121,7 +127,7 @@ class StorageThread:
             figures,
             space,
             background=background,
-            tell=self.put,
+            tell=lambda item: self.put(item),
             threads=threads,
         )
         self._pulse: Pulse | None = None
@@ -133,12 +139,13 @@ class StorageThread:
         """``takes_submissions``: the caller wants to have turns written by what is returned, where that can be."""
         if not takes_submissions:
             self._submissions = None
+        elif self._submissions is not None:
+            self.put = self._put_behind
         self._worker.start()
         return self._submissions
 
-    def put(self, item: list[Operation | NewQueue] | _Stop | _Question | CheckpointDone | Failed) -> None:
-        """Hands over operations, in order, behind what was submitted. Never blocks; the caller bounds what waits. Any
-        thread, but operations only from one."""
+    def _put_behind(self, item: _Item) -> None:
+        """``put`` where there is a queue."""
         self._inbox.put(item)
         if self._submissions is not None:
             self._submissions.queue.interrupt()  # prove: submitted-before-put
