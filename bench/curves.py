@@ -1,4 +1,5 @@
-"""``python -m tandemmq.bench.curves REPORT PICTURE``: the growth report as curves, an SVG for a page.
+"""``python -m tandemmq.bench.curves REPORT... PICTURE``: growth reports as curves, an SVG for a page. A later report's
+subjects take the place of an earlier one's.
 
 Both axes are logarithmic: what grows as its subject does is a straight line, what does not care is level.
 """
@@ -86,12 +87,17 @@ def _decades(values: Sequence[float]) -> list[int]:
 
 
 def _word(decade: int) -> str:
-    return f"{10**decade:,}" if decade >= 0 else f"{10.0**decade:g}"
+    if decade >= 6:
+        return f"{10 ** (decade - 6)}M"
+    return f"{10 ** (decade - 3)}k" if decade >= 4 else f"{10.0**decade:g}"
 
 
-def main(report: str, target: str) -> None:
-    Path(target).write_text(picture(json.loads(Path(report).read_text())["steps"]))
+def main(*reports: str, target: str) -> None:
+    steps: dict[str, Any] = {}
+    for report in reports:
+        steps |= json.loads(Path(report).read_text())["steps"]
+    Path(target).write_text(picture(steps))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:-1], target=sys.argv[-1])
