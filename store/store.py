@@ -126,9 +126,10 @@ class Store:
         self._names = {owner: name for name, owner in known}
         self._ids = {name: owner for owner, name in self._names.items()}
         self._call_soon = call_soon
+        self._on_lost = on_lost
         self._submissions: Submissions | None = None
         self._unwatch: Callable[[], object] | None = None
-        self._has_proof_gone = False
+        self._is_lost = False
         self._storage = StorageThread(
             follower,
             promoted,
@@ -137,7 +138,7 @@ class Store:
             broker=broker,
             has_proof=has_proof,
             report_durable=self._report,
-            failed=lambda error: call_soon(partial(on_lost, error)),
+            failed=lambda error: call_soon(partial(self._lose, error)),
             threads=threads,
         )
         self.figures = self._storage.figures
@@ -330,18 +331,22 @@ class Store:
     def _completed(self) -> None:
         """The disk has some of what was submitted. No proof, no receipt: as for what the storage thread reports."""
         submissions = self._submissions
-        if submissions is None or self._has_proof_gone:
+        if submissions is None or self._is_lost:
             return
         operations, checked_at = submissions.completed()
         if checked_at:
             if not self._has_proof():  # prove: no-proof-no-completion
-                self._has_proof_gone = True
+                self._is_lost = True
                 self._storage.put(Failed(NoProof("the locker's last proof of ownership is too old")))
                 return
             # The storage thread may have checked since.
             self.figures.last_fence_check = max(self.figures.last_fence_check, checked_at)
         if operations:
             self._delivered(operations)
+
+    def _lose(self, error: BaseException) -> None:
+        self._is_lost = True  # prove: lost-reports-nothing-more
+        self._on_lost(error)
 
     def _report(self, operations: list[Operation]) -> None:
         """On the storage thread: they hold."""
