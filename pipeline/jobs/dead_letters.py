@@ -108,12 +108,15 @@ def _counted(letters: DataFrame, keys: tuple[str, ...], *others: Column) -> Data
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     """Write ``dead_letters`` below ``out``. Not clean while letters are there."""
-    records = sources.read(spark, RECORDS, effects.RECORD_COLUMNS).where(F.col("command").isin(*effects.COMMANDS))
+    read = sources.read(spark, RECORDS, effects.RECORD_COLUMNS)
+    records = read.where(F.col("command").isin(*effects.COMMANDS)).persist()
     marks = sources.read(spark, MARKS, effects.MARK_COLUMNS)
     results = Results(spark, out)
-    found = dead_letters(sources.read(spark, MESSAGES, MESSAGE_COLUMNS), records.persist(), marks)
-    letters = results.write(found, "dead_letters")
-    records.unpersist()
+    try:
+        found = dead_letters(sources.read(spark, MESSAGES, MESSAGE_COLUMNS), records, marks)
+        letters = results.write(found, "dead_letters")
+    finally:
+        records.unpersist()
     causes = head(by_cause(letters), "Causes", "fingerprint pattern letters there destinations first last")
     origins = head(by_destination(letters), "Where they came from", "original_destination dlq letters there causes")
     counted = only_row(letters.agg(F.count("*"), F.count_if("is_there"), F.countDistinct("fingerprint")))

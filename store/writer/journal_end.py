@@ -137,8 +137,7 @@ class JournalEnd:
         seconds = max(0.0, min(seconds, self._mark_due - self._clock()))
         served = writer.serve(queue, self._settings.journal_max_write_batch_size, SERVED_MAX, seconds)
         if served.batches:
-            self._last_sync = self._clock()
-            self._figures.syncs += served.steps
+            self._note_sync(served.steps)
             self._note_fence_check(served.checked_at)
             self._state.position = Position(writer.file, writer.offset, served.start, writer.checksum)
             self._figures.batches += served.steps
@@ -153,10 +152,10 @@ class JournalEnd:
         self._authority.synced(writer.file, writer.offset)  # prove: own-sync-is-told
         self._note_sync()
 
-    def _note_sync(self) -> None:
+    def _note_sync(self, count: int = 1) -> None:
         self.is_unsynced = False
         self._last_sync = self._clock()
-        self._figures.syncs += 1
+        self._figures.syncs += count
 
     def check_fence(self) -> None:
         """Raises Deposed when another broker is master, NoProof when the locker cannot prove that this one still is."""

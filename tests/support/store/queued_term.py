@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import select
-import time
 from collections.abc import Callable
 
 from tests.support.store.store_harness import Term
@@ -34,32 +33,15 @@ class QueuedTerm(Term):
         for fd in select.select(list(self._readers), [], [], 0)[0]:
             self._readers[fd]()
 
-    def wait(self, until: Callable[[], bool], seconds: float = 30.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not until():
-            self.end_turn()
-            self.look()
-            try:
-                call = self.loop.get(timeout=0.001)
-            except queue.Empty:
-                continue
-            finally:
-                assert self.lost is None, f"the store is lost: {self.lost!r}"
-                assert time.monotonic() < deadline, "it did not happen in time"
-            self.look()
-            call()
-
-    def wait_lost(self, seconds: float = 30.0) -> BaseException:
-        deadline = time.monotonic() + seconds
-        while self.lost is None:
-            self.end_turn()
-            self.look()
-            try:
-                self.loop.get(timeout=0.001)()
-            except queue.Empty:
-                pass
-            assert time.monotonic() < deadline, "the store goes on"
-        return self.lost
+    def step(self) -> None:
+        self.end_turn()
+        self.look()
+        try:
+            call = self.loop.get(timeout=0.001)
+        except queue.Empty:
+            return
+        self.look()
+        call()
 
     def close(self) -> None:
         super().close()

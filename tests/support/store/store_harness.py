@@ -88,15 +88,19 @@ class Term:
         for function in turn:
             function()
 
+    def step(self) -> None:
+        """A turn, and what comes first within a moment."""
+        self.end_turn()
+        try:
+            self.loop.get(timeout=0.05)()
+        except queue.Empty:
+            pass
+
     def wait(self, until: Callable[[], bool], seconds: float = 30.0) -> None:
         """Run the loop until something holds; fails when it does not in time, or when the store is lost."""
         deadline = time.monotonic() + seconds
         while not until():
-            self.end_turn()
-            try:
-                self.loop.get(timeout=0.05)()
-            except queue.Empty:
-                pass
+            self.step()
             assert self.lost is None, f"the store is lost: {self.lost!r}"
             assert time.monotonic() < deadline, "it did not happen in time"
 
@@ -106,11 +110,7 @@ class Term:
     def wait_lost(self, seconds: float = 30.0) -> BaseException:
         deadline = time.monotonic() + seconds
         while self.lost is None:
-            self.end_turn()
-            try:
-                self.loop.get(timeout=0.05)()
-            except queue.Empty:
-                pass
+            self.step()
             assert time.monotonic() < deadline, "the store goes on"
         return self.lost
 
