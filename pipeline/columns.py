@@ -96,13 +96,22 @@ def arrow_schema(table: str) -> pa.Schema:
     """The schema of a table in Arrow: what Spark itself makes of ``ddl``, with its session in UTC."""
     import pyarrow as pa
 
+    return pa.schema([(name, arrow_type(kind)) for name, kind in COLUMNS[table]])
+
+
+def arrow_type(kind: str) -> pa.DataType:
+    """Arrow's type of one that has this name in Spark."""
+    import pyarrow as pa
+
     types = {
         "STRING": pa.string(),
         "INT": pa.int32(),
         "BIGINT": pa.int64(),
+        "DOUBLE": pa.float64(),
         "BOOLEAN": pa.bool_(),
         "TIMESTAMP": pa.timestamp("us", tz="UTC"),
         "BINARY": pa.binary(),
         "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
+        "ARRAY<STRING>": pa.list_(pa.string()),
     }
-    return pa.schema([(name, types[kind]) for name, kind in COLUMNS[table]])
+    return types[kind]

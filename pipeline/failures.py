@@ -9,6 +9,7 @@ SQLSTATE: 38000
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Final
 
 _OURS: Final = "tandemmq."
@@ -24,12 +25,26 @@ CHARS_MAX: Final = 600
 
 def expected() -> tuple[type[Exception], ...]:
     """The exceptions of a job that are no bug: after `except expected() as error`, ``cause`` gives the text."""
-    try:
+    found: list[type[Exception]] = [ValueError, OSError, *of_engines()]
+    with suppress(ImportError):
         from py4j.protocol import Py4JError
+
+        found.append(Py4JError)
+    return tuple(found)
+
+
+def of_engines() -> tuple[type[Exception], ...]:
+    """What the engines that are installed raise when a query fails, whatever failed in it."""
+    found: list[type[Exception]] = []
+    with suppress(ImportError):
+        from duckdb import Error
+
+        found.append(Error)
+    with suppress(ImportError):
         from pyspark.errors import PySparkException
-    except ImportError:
-        return (ValueError, OSError)
-    return (ValueError, OSError, Py4JError, PySparkException)
+
+        found.append(PySparkException)
+    return tuple(found)
 
 
 def cause(error: BaseException) -> str:

@@ -22,6 +22,8 @@ LOOK_SECONDS_MIN: Final = 0.25
 LOOK_SHARE: Final = 10
 # How often a listing is repeated because a file was closed meanwhile.
 LOOKS_MAX: Final = 10
+# As often for a read. ActiveMQ makes the next file long before it is used.
+LOOKS_ONCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,24 @@ class Stores:
     def now_to_the_end(self) -> Mapping[str, Listing]:
         """As ``now``, and how far the files that grow are whole. Where one is followed by another at each listing, no
         part of it is given."""
-        for _ in range(LOOKS_MAX):
-            found = {store: _with_stop(listing) for store, listing in self.now().items()}
+        found = self._to_the_end(self.now, whole_end, LOOKS_MAX)
+        return {store: replace(listing, growing_stop=listing.growing_stop or 0) for store, listing in found.items()}
+
+    def _to_the_end(
+        self, look: Callable[[], Mapping[str, Listing]], end_of: Callable[[JournalFile, int], int], looks: int
+    ) -> Mapping[str, Listing]:
+        found: Mapping[str, Listing] = {}
+        for _ in range(looks):
+            found = {store: _with_stop(listing, end_of) for store, listing in look().items()}
             if all(listing.growing is None or listing.growing_stop is not None for listing in found.values()):
                 break
-        return {store: replace(listing, growing_stop=listing.growing_stop or 0) for store, listing in found.items()}
+        return found
+
+    def once_to_the_end(self) -> Mapping[str, Listing]:
+        """As ``now_to_the_end``, for one read: a file that is about to be archived may be missing, what stands behind
+        damage counts, and a file that stays followed by an empty one is given up to its last whole batch."""
+        found = self._to_the_end(self._listed, last_whole_end, LOOKS_ONCE)
+        return {store: _with_stop(listing, last_whole_end, is_followed=True) for store, listing in found.items()}
 
     def lately(self) -> Mapping[str, Listing]:
         """As it was not long ago, and without a file that was about to be archived: what is missing, ``now`` tells.
@@ -90,10 +105,13 @@ class Stores:
         """
         began = self._clock()
         if self._seen is None or began >= self._good_until:
-            self._seen = {store: self._listing(store, files) for store, files in self._look().items()}
+            self._seen = self._listed()
             ended = self._clock()
             self._good_until = ended + max(LOOK_SECONDS_MIN, LOOK_SHARE * (ended - began))
         return self._seen
+
+    def _listed(self) -> Mapping[str, Listing]:
+        return {store: self._listing(store, files) for store, files in self._look().items()}
 
     def _look(self) -> dict[str, dict[int, JournalFile]]:
         found = self._files()
@@ -134,13 +152,23 @@ def whole_end(file: JournalFile, start: int, bytes_max: int | None = None) -> in
     return end
 
 
+def last_whole_end(file: JournalFile, start: int) -> int:
+    """Behind the last batch that is whole, be there damage before it, in a file that may grow: whoever wrote a batch
+    had written what stands before it. Raises FileNotFoundError."""
+    whole = replace(file, start=start, is_current=False)
+    return max((stretch.stop for stretch in walk(whole) if stretch.is_batch), default=start)
+
+
 def grown(file: JournalFile, start: int, bytes_max: int | None = None) -> int | None:
     """As ``whole_end``; None when a later file is there. Behind the end that this one has then, there may be batches
     that do not count: a master's last word, or what a deposed one wrote.
 
     A later file appears before its master reads where this one ends. So what was whole while there was none counts.
     """
-    end = whole_end(file, start, bytes_max)
+    return _unless_followed(file, whole_end(file, start, bytes_max))
+
+
+def _unless_followed(file: JournalFile, end: int) -> int | None:
     try:
         open_file(f"{file.store}/{PREFIX}{file.file + 1}{SUFFIX}", file.access).release()
     except (FileNotFoundError, NotRegular):  # what is no file, no master made
@@ -153,11 +181,13 @@ def is_border(file: JournalFile, offset: int) -> bool:
     return offset == 0 or any(offset in (stretch.start, stretch.stop) for stretch in walk(file))
 
 
-def _with_stop(listing: Listing) -> Listing:
-    if listing.growing is None:
+def _with_stop(listing: Listing, end_of: Callable[[JournalFile, int], int], *, is_followed: bool = False) -> Listing:
+    if listing.growing not in listing.files or listing.growing_stop is not None:
         return listing
+    file = listing.files[listing.growing]
     try:
-        return replace(listing, growing_stop=grown(listing.files[listing.growing], 0))
+        end = end_of(file, 0)
+        return replace(listing, growing_stop=end if is_followed else _unless_followed(file, end))
     except FileNotFoundError:
         return listing
 

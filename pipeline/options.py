@@ -19,7 +19,7 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
 _OF_BOTH: Final = ("path", "paths", "table", "mode", "follow", "payload")
-_OF_READ: Final = ("fromFile", "toFile")
+_OF_READ: Final = ("fromFile", "toFile", "endingOffsets")
 _OF_STREAM: Final = ("startingOffsets", "failOnDataLoss", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _BOOLEANS: Final = ("true", "false")
 
@@ -30,29 +30,31 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Of a read, and of a stream. ``first`` and ``last`` bound the numbers of the files. ``access`` says how remote
-    paths are reached, and may hold a secret."""
+    """Of a read, and of a stream. ``first`` and ``last`` bound the numbers of the files; ``until`` says where each
+    store ends, None: as it is now. ``access`` says how remote paths are reached, and may hold a secret."""
 
     paths: tuple[str, ...]
     table: str = columns.RECORDS
     mode: str = PERMISSIVE
-    is_tail_wanted: bool = False
+    is_tail_wanted: bool = True
     first: int | None = None
     last: int | None = None
+    until: Offsets | None = None
     payload: bool = False
     access: Access = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Options:
-        """Of ``spark.read``. Raises BadOption."""
+    def of(cls, options: Mapping[str, str], follow: str = "tail") -> Options:
+        """Of ``spark.read``; ``follow`` is the default of that option. Raises BadOption."""
         given = _given(options, (*_OF_BOTH, *_OF_READ), "readStream", _OF_STREAM)
         return cls(
             _paths(given),
             _table(given),
             _one_of({"mode": given.get("mode", PERMISSIVE).upper()}, "mode", MODES, PERMISSIVE),
-            _one_of(given, "follow", ("closed", "tail"), "closed") == "tail",
+            _one_of(given, "follow", ("closed", "tail"), follow) == "tail",
             _number(given, "fromFile", "the number of a journal file"),
             _number(given, "toFile", "the number of a journal file"),
+            _ending(given.get("endingoffsets", LATEST)),
             _one_of(given, "payload", _BOOLEANS, "false") == "true",
             access_of(given),
         )
@@ -73,7 +75,7 @@ class StreamOptions:
         """Of ``spark.readStream``. Raises BadOption."""
         given = _given(settings, (*_OF_BOTH, *_OF_STREAM), "read", _OF_READ)
         options = cls(
-            Options.of({name: value for name, value in given.items() if name not in _small(_OF_STREAM)}),
+            Options.of({name: value for name, value in given.items() if name not in _small(_OF_STREAM)}, "closed"),
             _starting(given.get("startingoffsets", EARLIEST)),
             _one_of(given, "failOnDataLoss", _BOOLEANS, "true") == "true",
             _number(given, "maxFilesPerTrigger", "a number of journal files, at least 1", 1),
@@ -138,11 +140,15 @@ def _number(given: Mapping[str, str], name: str, meaning: str, least: int = 0) -
 
 
 def _starting(value: str) -> str | Offsets:
-    if value in (EARLIEST, LATEST):
-        return value
+    return value if value in (EARLIEST, LATEST) else _offsets(value, f"startingOffsets is {EARLIEST}, {LATEST}")
+
+
+def _ending(value: str) -> Offsets | None:
+    return None if value == LATEST else _offsets(value, f"endingOffsets is {LATEST}")
+
+
+def _offsets(value: str, otherwise: str) -> Offsets:
     try:
         return Offsets.of(json.loads(value))
     except (ValueError, BadOffsets) as error:
-        raise BadOption(
-            f"startingOffsets is {EARLIEST}, {LATEST}, or offsets in JSON as a query's progress shows them: {error}"
-        ) from error
+        raise BadOption(f"{otherwise}, or offsets in JSON as a query's progress shows them: {error}") from error

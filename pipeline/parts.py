@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
-
-from pyspark.sql.datasource import InputPartition
 
 from tandemmq.pipeline.groups import groups
 from tandemmq.pipeline.options import Options
@@ -24,13 +22,6 @@ PARTITIONS_WANTED: Final = 8
 
 class FileGone(Exception):
     """A file that was to be read is not there any more."""
-
-
-@dataclass
-class Files(InputPartition):
-    """Journal files that one task reads."""
-
-    files: tuple[JournalFile, ...] = field(default_factory=tuple)
 
 
 def packed(files: Sequence[JournalFile]) -> Iterator[tuple[JournalFile, ...]]:

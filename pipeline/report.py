@@ -13,7 +13,8 @@ from typing import Final
 
 from tandemmq.pipeline import drawing
 from tandemmq.pipeline.jobs.summary import Plot, Summary
-from tandemmq.pipeline.table import Cell, Table, is_number, shown, without_sole_store
+from tandemmq.pipeline.reach import told
+from tandemmq.pipeline.table import Cell, Table, is_number, shown, with_short_stores
 
 # Words up to this long stay in one line: times, and names of commands.
 SHORT_CHARS_MAX: Final = 24
@@ -57,8 +58,9 @@ def page(summary: Summary, sources: Sequence[str], made: datetime) -> str:
             f'<body class="{"clean" if summary.is_clean else "look"}"><h1>{_text(title)}</h1>',
             f'<p class="note">made {made:%Y-%m-%d %H:%M:%S %Z}</p>',
             *(f'<p class="finding">{_text(finding)}</p>' for finding in summary.findings),
+            *(f'<p class="note">{_text(line)}</p>' for line in told(summary.reached or ())),
             *(part for plot in summary.plots for part in _plot(plot)),
-            *(part for table in map(without_sole_store, summary.tables) for part in _table(table)),
+            *(part for table in map(with_short_stores, summary.tables) for part in _table(table)),
             *_written(summary.written),
             "</body></html>\n",
         )

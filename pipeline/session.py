@@ -28,6 +28,15 @@ DEFAULT_MASTER: Final = "local[*]"
 # Spark's own bars on stderr, one for each stage that takes its time.
 PROGRESS: Final = "spark.ui.showConsoleProgress"
 _LOOPBACK: Final = "127.0.0.1"
+# Up to so many bytes of journals it is Java's start and Spark's planning that take the time, not the rows. So few
+# tasks, no code of its own for each query, no plans that change on the way, and of Java the quick compiler alone.
+SMALL_BYTES: Final = 128 << 20
+_SMALL: Final = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+}
+_SMALL_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _MASTER: Final = re.compile(r"local(\[[^]]+\])?|local-cluster\[[^]]+\]|yarn|spark://.+|k8s://.+")
 _STANDALONE: Final = "spark://"
@@ -43,9 +52,14 @@ class NoSpark(Exception):
 
 
 def session(
-    master: str | None = None, conf: Mapping[str, str] | None = None, *, name: str = "tandemmq"
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    *,
+    name: str = "tandemmq",
+    bytes: int | None = None,
 ) -> SparkSession:
     """The active session, or a new one with this ``master`` and ``conf``, with the source "tandemmq" registered.
+    ``bytes``: how much it will read; a local session for little of it starts and answers sooner. None: any amount.
 
     Raises NoSpark when the extra or a Java is missing, or when a session is there and ``master`` asks for another.
     """
@@ -65,7 +79,7 @@ def session(
     master = master or DEFAULT_MASTER
     check_master(master)
     check_java()
-    settings = {**defaults(master), **(conf or {})}
+    settings = {**defaults(master, bytes), **(conf or {})}
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -81,7 +95,7 @@ def session(
     return made
 
 
-def defaults(master: str) -> dict[str, str]:
+def defaults(master: str, bytes: int | None = None) -> dict[str, str]:
     """The settings of a session of ours, before those that a caller gives."""
     settings = {
         "spark.sql.session.timeZone": "UTC",
@@ -91,6 +105,11 @@ def defaults(master: str) -> dict[str, str]:
     }
     if master.startswith("local"):
         settings |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+        if bytes is not None and bytes <= SMALL_BYTES:
+            settings |= _SMALL
+            chosen = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {os.environ.get('JAVA_TOOL_OPTIONS', '')}"
+            if "-XX:" not in chosen:  # two collectors at once end Java
+                settings["spark.driver.extraJavaOptions"] = _SMALL_JAVA
     return settings
 
 

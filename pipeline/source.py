@@ -12,8 +12,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tandemmq.pipeline import columns
 from tandemmq.pipeline.options import BadOption, Options, StreamOptions, table_of
-from tandemmq.pipeline.parts import Files, packed, record_batches_of
-from tandemmq.pipeline.stores import journal_files
+from tandemmq.pipeline.partitions import Files
+from tandemmq.pipeline.parts import packed, record_batches_of
+from tandemmq.pipeline.reach import files_for
 from tandemmq.pipeline.stream import JournalStreamReader
 
 if TYPE_CHECKING:
@@ -67,15 +68,7 @@ class JournalReader(DataSourceReader):
         self._names = names
 
     def partitions(self) -> list[InputPartition]:
-        options = self._options
-        found = journal_files(
-            options.paths,
-            is_tail_wanted=options.is_tail_wanted,
-            first=options.first,
-            last=options.last,
-            access=options.access,
-        )
-        return [Files(files) for files in packed(found)] or [Files(())]
+        return [Files(files) for files in packed(files_for(self._options))] or [Files(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Files), "partitions made them"

@@ -1,9 +1,15 @@
-"""SIGTERM ends a job that goes on for ever, as an exception in the main thread."""
+"""Signals end a job as exceptions in the main thread, where that is possible."""
 
 from __future__ import annotations
 
 import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
+from typing import Any, Final
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(BaseException):
@@ -18,3 +24,32 @@ def stop_on_sigterm() -> None:
         raise Stopped
 
     signal.signal(signal.SIGTERM, stop)
+
+
+@contextmanager
+def signals_held(interrupt: Callable[[], object]) -> Iterator[None]:
+    """Handlers of SIGINT and SIGTERM run behind the block, and may raise there, in place of what it raised. In it
+    ``interrupt`` is called instead. For code that loses what a handler raises. Only the main thread has handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[tuple[int, FrameType | None]] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        held.append((number, frame))
+        interrupt()
+
+    found = {number: signal.getsignal(number) for number in _ENDING}
+    handlers: dict[int, Callable[[int, FrameType | None], Any]] = {
+        n: each for n, each in found.items() if callable(each)
+    }
+    for number in handlers:
+        signal.signal(number, hold)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in held:
+            handlers[number](number, frame)

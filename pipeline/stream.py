@@ -24,7 +24,8 @@ from tandemmq.pipeline.advance import Advance, DataLost, Limit, advance, newest_
 from tandemmq.pipeline.listing import Listing, Stores, is_border
 from tandemmq.pipeline.offsets import Offsets
 from tandemmq.pipeline.options import LATEST, BadOption, StreamOptions
-from tandemmq.pipeline.parts import FileGone, Files, packed, record_batches_of
+from tandemmq.pipeline.partitions import Files
+from tandemmq.pipeline.parts import FileGone, packed, record_batches_of
 from tandemmq.pipeline.walk import JournalFile, walk
 
 if TYPE_CHECKING:

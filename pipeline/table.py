@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import posixpath
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from io import StringIO
 
 Cell = str | int | float | bool | datetime | None
 
@@ -22,17 +22,32 @@ class Table:
     note: str | None = None
 
 
-def without_sole_store(table: Table) -> Table:
-    """The same, with a store that all rows share in the note instead of in each of them."""
+def with_short_stores(table: Table) -> Table:
+    """The same, with what the stores of all rows share in the note instead of in each of them: the store itself, or
+    the directory that they are in."""
     if "store" not in table.columns:
         return table
     at = table.columns.index("store")
-    stores = {row[at] for row in table.rows}
-    if len(stores) != 1:
+    stores = {str(row[at]) for row in table.rows}
+    if len(stores) == 1:
+        note = "; ".join(filter(None, (f"store: {shown(stores.pop())}", table.note)))
+        rows = [[*row[:at], *row[at + 1 :]] for row in table.rows]
+        return Table(table.title, (*table.columns[:at], *table.columns[at + 1 :]), rows, note)
+    directory = _directory_of(stores)
+    if directory is None:
         return table
-    note = "; ".join(filter(None, (f"store: {shown(stores.pop())}", table.note)))
-    rows = [[*row[:at], *row[at + 1 :]] for row in table.rows]
-    return Table(table.title, (*table.columns[:at], *table.columns[at + 1 :]), rows, note)
+    note = "; ".join(filter(None, (f"stores in {shown(directory)}", table.note)))
+    rows = [[*row[:at], posixpath.relpath(str(row[at]), directory), *row[at + 1 :]] for row in table.rows]
+    return Table(table.title, table.columns, rows, note)
+
+
+def _directory_of(stores: Collection[str]) -> str | None:
+    """What all of them are in; None: nothing that says more than "/", or they are not all mounted."""
+    if not stores or not all(store.startswith("/") for store in stores):
+        return None
+    shared = posixpath.commonpath(stores)
+    directory = posixpath.dirname(shared) if shared in stores else shared
+    return None if directory == "/" else directory
 
 
 def shown(cell: Cell) -> str:
@@ -64,26 +79,3 @@ def size(bytes: int) -> str:
 
 def is_number(cell: Cell) -> bool:
     return isinstance(cell, int | float) and not isinstance(cell, bool)
-
-
-def terminal(findings: Sequence[str], tables: Sequence[Table], width: int = 120) -> str:
-    """Sentences, and the tables, for a terminal of ``width`` columns; plain text, without escapes."""
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    console = Console(file=StringIO(), width=width, color_system=None, emoji=False, highlight=False)
-    for finding in findings:
-        console.print(Text(shown(finding)))
-    for table in map(without_sole_store, tables):
-        numeric = [all(is_number(row[i]) or row[i] is None for row in table.rows) for i in range(len(table.columns))]
-        grid = RichTable()
-        for name, is_right in zip(table.columns, numeric, strict=True):
-            grid.add_column(Text(shown(name)), justify="right" if is_right else "left", overflow="fold")
-        for row in table.rows:
-            grid.add_row(*[Text(shown(cell)) for cell in row])
-        console.print("", Text(shown(table.title)), grid, sep="\n")
-        if table.note:
-            console.print(Text(shown(table.note)))
-    assert isinstance(console.file, StringIO)
-    return console.file.getvalue()

@@ -40,8 +40,9 @@ class JournalFile:
     broker may be writing it. ``size`` is for planning only: the walk sees what is there when it begins.
 
     ``start`` and ``stop``, which are borders of stretches, make it a part of a file: the stretches that begin at
-    ``start`` or behind it, and before ``stop`` (None: all). ``access`` says how a remote path is reached, and may hold
-    a secret.
+    ``start`` or behind it, and before ``stop`` (None: all). ``cut``, where a batch ends, makes it the whole file as it
+    was: everything before must be good, and the rest is padding, whatever stands there by now. ``access`` says how a
+    remote path is reached, and may hold a secret.
     """
 
     path: str
@@ -54,6 +55,7 @@ class JournalFile:
     is_current: bool = False
     start: int = 0
     stop: int | None = None
+    cut: int | None = None
     access: Access = field(default=(), repr=False)
 
     @property
@@ -82,7 +84,8 @@ class Stretch(NamedTuple):
 def walk(file: JournalFile) -> Iterator[Stretch]:
     """All of a file or part, in order. Damage is a stretch of its own, and the walk goes on at the next good batch.
 
-    Of the current file what is whole counts, and the rest is padding: it may be on its way. Raises FileNotFoundError.
+    Of the current file what is whole counts, up to ``cut`` where it has one, and the rest is padding: it may be on its
+    way. Raises FileNotFoundError.
     """
     for stretch in _from_start(file):
         if file.stop is not None and stretch.start >= file.stop:
@@ -94,7 +97,8 @@ def _from_start(file: JournalFile) -> Iterator[Stretch]:
     source = open_file(file.path, file.access)
     try:
         size = source.size()
-        end = None if file.end is None else min(file.end, size)
+        bound = file.end if file.cut is None else file.cut
+        end = None if bound is None else min(bound, size)
         at = file.start
         if end is None or at < end:
             damage: list[JournalCorrupt] = []
@@ -115,7 +119,7 @@ def _from_start(file: JournalFile) -> Iterator[Stretch]:
             for corruption in damage:
                 yield _damage(source, corruption)
                 at = corruption.stop
-        if end is not None:
+        if end is not None and file.cut is None:
             for batch in Scan(lambda: source, file.file, max(end, file.start), is_live=True, decode=locate_records):
                 at = batch.end
                 if all(_NEXT in payload[:_NEXT_WITHIN] for _, payload in batch.records):

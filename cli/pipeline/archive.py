@@ -49,6 +49,6 @@ def archive(
         click.echo("stopped before it began", err=True)
 
 
-def _check_of(every: int | None) -> Callable[[Sources], None]:
+def _check_of(every: int | None) -> Callable[[Sources], int | None]:
     """Who goes on for ever may begin before its stores do."""
     return journals_there if every is None else lambda sources: None

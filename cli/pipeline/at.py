@@ -21,7 +21,7 @@ from tandemmq.cli.pipeline.common_options import answer, common_options, moment,
 def at(time: datetime | None, file: int | None, **common: Any) -> None:
     """What stood in the queues and durable subscriptions of SOURCES at a moment: a time, or a place in the journal.
 
-    The newest file of each store is read, too, whatever --tail says. Exit code 1 when files are missing that were
+    The newest file of each store is read, too, whatever --closed says. Exit code 1 when files are missing that were
     there then, or a journal is damaged: then something is not known.
     """
     if (time is None) == (file is None):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -26,22 +25,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tandemmq.cli.answers import json_option
+from tandemmq.cli.failures import EXIT_FAILED
+from tandemmq.cli.pipeline.summary_text import summary_lines
+from tandemmq.cli.table import terminal_width
 from tandemmq.config.units import milliseconds
+from tandemmq.pipeline.engine import ENGINES, LOCAL, SPARK
 from tandemmq.pipeline.failures import cause, expected
 from tandemmq.pipeline.jobs import JOBS
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Sources, refuse_store, refuse_unwritable
-from tandemmq.pipeline.places import access_of
+from tandemmq.pipeline.local.session import LocalSession, NoEngine
+from tandemmq.pipeline.parts import FileGone
+from tandemmq.pipeline.places import NoPlace, access_of, is_access
+from tandemmq.pipeline.reach import told
 from tandemmq.pipeline.report import page
 from tandemmq.pipeline.session import DEFAULT_MASTER, PROGRESS, NoSpark, session, silence
 from tandemmq.pipeline.stores import NoJournal
-from tandemmq.pipeline.table import terminal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
@@ -69,12 +72,25 @@ _COMMON = (
         callback=_local,
         help="Where the results go, as Parquet and as a page of HTML; what an earlier run left there is replaced.",
     ),
+    click.option(
+        "--engine",
+        type=click.Choice(ENGINES),
+        default=SPARK,
+        show_default=True,
+        help="local: without Spark and Java, in this process, for what one machine reads.",
+    ),
     click.option("--master", help=f"Where Spark runs: {DEFAULT_MASTER} (the default), spark://host:port, yarn."),
     click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; may be repeated."),
-    click.option("--tail", is_flag=True, help="Read the newest file, too, up to its last complete batch."),
+    click.option(
+        "--tail/--closed",
+        "tail",
+        default=None,
+        help="The newest file of each store is read up to its last complete batch, which may not be synced yet; or "
+        "closed files only.  [default: tail]",
+    ),
     click.option("--from-file", type=click.IntRange(0), help="Leave out files with lower numbers."),
     click.option("--to-file", type=click.IntRange(0), help="Leave out files with higher numbers."),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
+    json_option,
 )
 
 
@@ -85,15 +101,19 @@ def common_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def journals_there(sources: Sources) -> None:
-    """Raises NoJournal, ValueError or a UsageError unless there are journal files to read."""
-    if not sources.files(sources.access):
-        raise click.UsageError("no file to read: the newest one of a store is read with --tail only")
+def journals_there(sources: Sources) -> int:
+    """How many bytes there are. Raises NoJournal, ValueError or a UsageError unless there are journal files to read."""
+    files = sources.files(sources.access)
+    if not files:
+        raise click.UsageError(
+            "no file to read: nothing is stored yet, or --closed, --from-file and --to-file leave it out"
+        )
+    return sum(file.size for file in files)
 
 
-def whole_stores(sources: Sources) -> None:
-    """Raises ValueError where files are left out, and as journals_there does."""
-    journals_there(sources.whole())
+def whole_stores(sources: Sources) -> int:
+    """As journals_there. Raises ValueError where files are left out, too."""
+    return journals_there(sources.whole())
 
 
 def moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
@@ -127,13 +147,14 @@ def answer(
     job: str,
     own: dict[str, Any] | None = None,
     *,
-    check: Callable[[Sources], None] = journals_there,
+    check: Callable[[Sources], int | None] = journals_there,
     report_in: Path | None = None,
     sources: tuple[str, ...],
     out: Path,
+    engine: str,
     master: str | None,
     settings: tuple[str, ...],
-    tail: bool,
+    tail: bool | None,
     from_file: int | None,
     to_file: int | None,
     as_json: bool,
@@ -142,23 +163,40 @@ def answer(
     EXIT_FAILED where somebody must look.
 
     Spark takes seconds to start: what ``check`` can tell of the sources (NoJournal, ValueError, a click exception) is
-    told before. The page and the JSON go to the directory ``report_in``, by default to ``out``.
+    told before; it gives the bytes that will be read, None where it cannot know. The page and the JSON go to the
+    directory ``report_in``, by default to ``out``.
     """
-    conf = ({PROGRESS: "false"} if as_json else {}) | dict(_setting(setting) for setting in settings)
-    meant = Sources(sources, tail, from_file, to_file, access_of(conf))
+    given = dict(_setting(setting) for setting in settings)
+    if engine == LOCAL:
+        _refuse_sparks(master, given)
+    conf = ({PROGRESS: "false"} if as_json else {}) | given
+    meant = Sources(sources, tail is not False, from_file, to_file, access_of(conf))
     try:
-        check(meant)
+        size = check(meant)
         refuse_store(str(out), meant)
         refuse_unwritable(str(out))
     except (NoJournal, ValueError) as error:
         raise click.ClickException(str(error)) from None
     with described():
-        spark = session(master, conf, name=f"tandemmq {job}")
-        with interruptible(spark):
-            summary = import_module(JOBS[job]).run(spark, meant, str(out), **(own or {}))
+        with LocalSession(out) if engine == LOCAL else _spark(job, master, conf, size) as engine_session:
+            summary = import_module(JOBS[job]).run(engine_session, meant, str(out), **(own or {}))
         tell(summary, sources, report_in or out, as_json=as_json)
     if not summary.is_clean:
         sys.exit(EXIT_FAILED)
+
+
+def _refuse_sparks(master: str | None, given: dict[str, str]) -> None:
+    """Raises a UsageError for what --engine local does not have."""
+    others = [key for key in given if not is_access(key)]
+    if master is not None or others:
+        raise click.UsageError(f"--engine local runs without Spark, so without {', '.join(others) or '--master'}")
+
+
+@contextmanager
+def _spark(job: str, master: str | None, conf: dict[str, str], size: int | None) -> Iterator[SparkSession]:
+    spark = session(master, conf, name=f"tandemmq {job}", bytes=size)
+    with interruptible(spark):
+        yield spark
 
 
 class Interrupted(BaseException):
@@ -167,16 +205,15 @@ class Interrupted(BaseException):
 
 @contextmanager
 def described() -> Iterator[None]:
-    """What fails within ends the process with a sentence and EXIT_FAILED, Ctrl-C with EXIT_INTERRUPTED.
+    """What fails within ends the process with a sentence and EXIT_FAILED, Ctrl-C too.
 
     The session ends with the process, and Java with it; one that was there before is not ours to stop.
     """
-    failures: tuple[type[Exception], ...] = (NoSpark, *expected())
+    failures: tuple[type[Exception], ...] = (NoSpark, NoEngine, NoJournal, NoPlace, FileGone, *expected())
     try:
         yield
     except (Interrupted, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        sys.exit(EXIT_INTERRUPTED)
+        raise click.Abort from None
     except failures as error:
         raise click.ClickException(cause(error)) from None
 
@@ -209,7 +246,8 @@ def tell(summary: Summary, sources: tuple[str, ...], directory: Path, *, as_json
     if as_json:
         click.echo(figures)
     else:
-        click.echo(terminal(summary.findings, summary.tables, shutil.get_terminal_size((120, 24)).columns), nl=False)
+        lines = (*summary.findings, *told(summary.reached or ()))
+        click.echo("\n".join(summary_lines(lines, summary.tables, terminal_width())))
         click.echo(f"report: {report}")
 
 

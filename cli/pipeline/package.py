@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tandemmq.cli.answers import json_option, tell
 from tandemmq.pipeline.package import package as write_package
 
 
@@ -17,7 +18,8 @@ from tandemmq.pipeline.package import package as write_package
     type=click.Path(file_okay=False, path_type=Path),
     help="The directory that gets the zip and the script.",
 )
-def package(out: Path) -> None:
+@json_option
+def package(out: Path, as_json: bool) -> None:
     """Write what `spark-submit` needs to run jobs in a cluster: this package as a zip, and a script that starts one.
 
     The nodes need pyarrow and numpy beside Python; where the script runs, click and rich, too.
@@ -27,4 +29,5 @@ def package(out: Path) -> None:
     except OSError as error:
         raise click.ClickException(str(error)) from None
     zip_, submit = shlex.quote(str(archive)), shlex.quote(str(script))
-    click.echo(f"spark-submit --py-files {zip_} {submit} composition SOURCE... --out DIR")
+    command = f"spark-submit --py-files {zip_} {submit} composition SOURCE... --out DIR"
+    tell(as_json, {"package": archive, "script": script, "command": command}, command)

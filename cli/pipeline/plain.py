@@ -54,7 +54,7 @@ def dlq(**common: Any) -> None:
 def pins(**common: Any) -> None:
     """Who holds each file of the stores in SOURCES, and why: the answer of `tandemmq store why`, of many stores.
 
-    The newest file of each store is read, too, whatever --tail says. Exit code 1 when a journal is damaged, for then
+    The newest file of each store is read, too, whatever --closed says. Exit code 1 when a journal is damaged, for then
     something is not known.
     """
     answer("pins", check=whole_stores, **common)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from tandemmq.cli.connect import tls, tls_files, tls_options
 from tandemmq.cli.pipeline.common_options import answer, common_options, journals_there, moment
 from tandemmq.client.failover_url import FailoverUrl
+from tandemmq.client.tls import TlsFiles
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.parquet import are_parquet
 from tandemmq.pipeline.sending.ledger import STATE, Ledger
@@ -37,9 +40,8 @@ def _checked(parse: Callable[[str], object]) -> Callable[..., Any]:
 _OF_REQUEST: Final = tuple(each.name for each in fields(ReplayRequest))
 
 
-def _there(sources: Sources) -> None:
-    if not are_parquet(sources.paths):
-        journals_there(sources)
+def _there(sources: Sources) -> int | None:
+    return None if are_parquet(sources.paths) else journals_there(sources)
 
 
 @click.command
@@ -57,6 +59,7 @@ def _there(sources: Sources) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The password for --login is its first line. Read where Spark's tasks run.",
 )
+@tls_options
 @click.option(
     "--destination",
     "destinations",
@@ -104,11 +107,19 @@ def replay(url: str | None, passcode_file: Path | None, rate: float | None, is_d
     if not is_dry:
         assert url is not None, "asked above"
         passcode = None if passcode_file is None else str(passcode_file)
-        own["target"] = Target(url, login, passcode, new, rate, tasks)
+        own["target"] = Target(url, login, passcode, new, rate, tasks, _checked_files())
         if sys.stderr.isatty():
             own["progress"] = _progress
     begun = Ledger(others["out"] / STATE).run() is not None
     answer("replay", own, check=_nothing if begun else _there, **others)
+
+
+def _checked_files() -> TlsFiles:
+    """Of TLS, as the options say; ends the command where they are wrong here, before Spark starts."""
+    tls()
+    files = tls_files()
+    paths = ("ca_file", "certificate", "key", "key_password_file")
+    return replace(files, **{name: os.path.abspath(path) for name in paths if (path := getattr(files, name))})
 
 
 def _nothing(sources: Sources) -> None:

@@ -17,28 +17,31 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from tandemmq.pipeline.columns import ACKS, COLUMNS, MESSAGES, RECORDS, REMOVE_DESTINATION
-from tandemmq.pipeline.failures import cause
+from tandemmq.pipeline.engine import F, scope
+from tandemmq.pipeline.failures import cause, of_engines
 from tandemmq.pipeline.groups import groups
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.lake import BY_DESTINATION, TABLES, Archived, Identity, Lake, LakeError, Layout, committed
 from tandemmq.pipeline.listing import Listing, Stores
+from tandemmq.pipeline.local.parquet import SPECIAL
 from tandemmq.pipeline.lost import Seen, ranges_of
 from tandemmq.pipeline.manifests import manifest_of
+from tandemmq.pipeline.parts import FileGone
 from tandemmq.pipeline.places import is_remote, place_of
 from tandemmq.pipeline.stopping import Stopped
 from tandemmq.pipeline.stores import NoJournal, journal_files
 from tandemmq.pipeline.table import Table, size
 from tandemmq.pipeline.walk import JournalFile
 from tandemmq.store.maintenance.manifest import Manifest, describe
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +53,6 @@ FAILURES_MAX: Final = 5
 RETRY_SECONDS: Final = 1.0
 # A directory's name; the longest that file systems take is 255 bytes.
 DESTINATION_BYTES_MAX: Final = 200
-# What Spark writes as %XX
-_SPECIAL: Final = r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
 _DAY_MICROSECONDS: Final = 86_400_000_000
 
 
@@ -109,6 +110,7 @@ def run(
     ``report`` is called with what each round added. Files that were deleted before their turn are reported when what is
     there has been added: FilesLost ends the run, unless ``is_lost_skipped``. Raises LakeError, NoJournal.
     """
+    passing: tuple[type[Exception], ...] = (OSError, FileGone, *of_engines())
     progress = Progress()
     pause = wait or threading.Event().wait
     with Lake(out, layout or Layout()) as lake:
@@ -123,7 +125,7 @@ def run(
                     if every is None:
                         raise LakeError(str(error)) from error
                     report(f"waiting: {error}")  # a store that is not there yet, or a share that is away
-                except (OSError, PySparkException) as error:
+                except passing as error:
                     # A file was moved or deleted while it was read.
                     failures += 1
                     if failures >= FAILURES_MAX:
@@ -155,12 +157,13 @@ class Archive:
         self._seen = Seen.of(self.lake)
 
     def round(self) -> None:
-        """Lists the sources once and adds all that is new. Raises FilesLost, and what Spark and the volumes raise."""
+        """Lists the sources once and adds all that is new. Raises FilesLost, and what engine and volumes raise."""
         listings = self._stores.now()
         present = {store: self._wanted(listing) for store, listing in listings.items()}
         self._seen.look(present)
         for group in groups(self._new(listings), lambda new: new.manifest.bytes, GROUP_BYTES):
-            rows = self._add(group)
+            with scope(self.spark):
+                rows = self._add(group)
             self.progress.note(group, rows)
             total = sum(new.manifest.bytes for new in group)
             self.report(f"added {len(group)} files, {size(total)}: {rows[MESSAGES]:,} messages, {rows[ACKS]:,} acks")
@@ -238,7 +241,7 @@ class Archive:
 
     def _frame(self, table: str, group: Sequence[New]) -> DataFrame:
         layout = self.lake.layout
-        read = Sources(tuple(new.file.path for new in group), access=self.sources.access)
+        read = Sources(tuple(new.file.path for new in group), False, access=self.sources.access)
         frame = read.read(self.spark, table, payload=layout.raw and table == MESSAGES)
         if layout.destinations:
             wanted = F.col("destination").isin(*layout.destinations)
@@ -309,7 +312,7 @@ def _url(directory: Path) -> str:
 
 def _refuse_long(records: DataFrame) -> None:
     """LakeError when a destination cannot be a directory: its name there has three bytes for what is special."""
-    escaped = F.octet_length(F.regexp_replace("destination", _SPECIAL, "%00"))
+    escaped = F.octet_length(F.regexp_replace("destination", SPECIAL, "%00"))
     found = records.where((F.col("command") != REMOVE_DESTINATION) & (escaped > DESTINATION_BYTES_MAX)).first()
     if found is not None:
         raise LakeError(f"the name is too long for a directory: {found.destination}; make the lake with --by date")

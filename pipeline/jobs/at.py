@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
 from operator import and_
-from typing import Final
-
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final
 
 from tandemmq.pipeline import columns
+from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs import effects
 from tandemmq.pipeline.jobs.clocks import shown
 from tandemmq.pipeline.jobs.lifecycle import RECORD_COLUMNS, believed
@@ -29,6 +27,9 @@ from tandemmq.pipeline.table import size
 from tandemmq.store.records.commands import encode_trace
 from tandemmq.store.records.headers import Header, decode_header
 from tandemmq.store.records.marks import decode_gone
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 ORDER_COLUMNS: Final = ("order_file", "order_offset", "order_number")
 BODY_COLUMNS: Final = ("body", "text")
@@ -267,7 +268,7 @@ def run(
         raise ValueError("a moment is a time, or a file and an offset")
     if time is not None and time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
-    whole = sources.whole()
+    whole = sources.whole().fixed(spark)
     files = whole.files(whole.access_in(spark))
     if file is not None and len({each.store for each in files}) > 1:
         raise ValueError("a place is one in a single store, and there are several: name one, or ask for a time")
@@ -328,4 +329,5 @@ def run(
         (Bars("Messages by destination", "messages", bars),),
         is_clean=not lost and not damaged,
         written=results.written,
+        reached=whole.reached,
     )

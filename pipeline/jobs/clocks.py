@@ -6,12 +6,13 @@ said as the batch was made. Nothing else shows a time: a COPY's is that of the m
 
 from __future__ import annotations
 
-from typing import Final
-
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final
 
 from tandemmq.pipeline.columns import ADD_MESSAGE, CLOCK
+from tandemmq.pipeline.engine import F, Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 # What ``clocked`` reads; the records may have any other column of their table.
 COLUMNS: Final = ("store", "file", "offset", "command", "transaction", "broker_in")

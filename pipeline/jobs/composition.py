@@ -8,17 +8,18 @@ record in its file, or of the first one behind where there is none before; null 
 
 from __future__ import annotations
 
-from typing import Final
-
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final
 
 from tandemmq.journal.format import CONTROL_SIZE
 from tandemmq.pipeline.columns import BATCHES, END, FILES, NAME, OK, PLACE, PRODUCER_AUDIT, RECORDS, UNSUMMED
 from tandemmq.pipeline.columns import PADDING as PADDING_STATUS
+from tandemmq.pipeline.engine import F, Window
 from tandemmq.pipeline.jobs.summary import Bars, Stacks, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head
 from tandemmq.pipeline.table import Table, size
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 BATCH_HEADER: Final = "BATCH_HEADER"
 END_MARK: Final = "END_MARK"
@@ -142,6 +143,7 @@ def _number(cell: object) -> int:
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     """Write ``composition`` and ``balance`` below ``out``. Not clean when a file does not balance."""
+    sources = sources.fixed(spark)
     batches = sources.read(spark, BATCHES, ("store", "file", "length", "status"))
     records = sources.read(spark, RECORDS, RECORD_COLUMNS)
     results = Results(spark, out)
@@ -167,6 +169,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
         plots,
         is_clean=not off.rows,
         written=results.written,
+        reached=sources.reached,
     )
 
 

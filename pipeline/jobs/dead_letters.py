@@ -7,15 +7,16 @@ ids and addresses only have one fingerprint: the first characters of the SHA-256
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
-
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final
 
 from tandemmq.pipeline.columns import ADD_MESSAGE, COPY, MARKS, MESSAGES, NAME, PLACE, RECORDS
+from tandemmq.pipeline.engine import F, Window
 from tandemmq.pipeline.jobs import effects
 from tandemmq.pipeline.jobs.summary import Bars, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 CAUSE_PROPERTY: Final = "dlqDeliveryFailureCause"
 # ActiveMQ.DLQ, DLQ.orders, ActiveMQ.DLQ.Queue.orders
@@ -108,6 +109,7 @@ def _counted(letters: DataFrame, keys: tuple[str, ...], *others: Column) -> Data
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     """Write ``dead_letters`` below ``out``. Not clean while letters are there."""
+    sources = sources.fixed(spark)
     read = sources.read(spark, RECORDS, effects.RECORD_COLUMNS)
     records = read.where(F.col("command").isin(*effects.COMMANDS)).persist()
     marks = sources.read(spark, MARKS, effects.MARK_COLUMNS)
@@ -129,6 +131,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
         (Bars("Dead letters by where they came from", "letters", bars),),
         is_clean=counted[1] == 0,
         written=results.written,
+        reached=sources.reached,
     )
 
 

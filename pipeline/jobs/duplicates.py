@@ -10,15 +10,16 @@ transaction rolled back was never there. One message in several destinations is 
 
 from __future__ import annotations
 
-from typing import Final
-
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final
 
 from tandemmq.pipeline.columns import ADD_MESSAGE, DESTINATION, MESSAGES, NAME, PLACE, RECORDS, ROLLBACK
+from tandemmq.pipeline.engine import F, Window
 from tandemmq.pipeline.jobs.summary import Bars, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head
 from tandemmq.pipeline.table import size
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 SAME_ID: Final = "same_id"
 SAME_SEQUENCE: Final = "same_sequence"
@@ -96,6 +97,7 @@ def _sums(found: DataFrame, *keys: str) -> DataFrame:
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     """Write ``duplicates`` below ``out``. Not clean when an id or a producer's number was stored twice."""
+    sources = sources.fixed(spark)
     messages = sources.read(spark, MESSAGES, MESSAGE_COLUMNS)
     records = sources.read(spark, RECORDS, ("store", "command", "transaction"))
     results = Results(spark, out)
@@ -106,7 +108,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     worst = head(
         found.orderBy(F.desc("copies"), "store", "destination", "kind", "message_id"),
         "Most copies",
-        "store destination kind message_id producer_id producer_sequence copies ids",
+        "store destination kind copies ids message_id producer_id producer_sequence",
     )
     kinds = {kind: tuple(sums) for kind, *sums in _sums(found, "kind").collect()}
     bars = [(f"{row[1]}, {row[2]}", row[4]) for row in counted.rows[:20] if isinstance(row[4], int)]
@@ -117,6 +119,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
         (Bars("Copies beyond the first, by destination", "messages", bars),),
         is_clean=SAME_ID not in kinds and SAME_SEQUENCE not in kinds,
         written=results.written,
+        reached=sources.reached,
     )
 
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
-
-from pyspark.sql import Column, DataFrame, Row, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final
 
 from tandemmq.pipeline import columns
+from tandemmq.pipeline.engine import F, Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
 
 # Of the tables records and marks these columns are looked at.
 RECORD_COLUMNS: Final = (

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
+from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.manifests import manifest_of, mistrusted
 from tandemmq.pipeline.places import Access, open_file, place_of
 from tandemmq.store.maintenance.manifest import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 AS_HANDED_OVER: Final = "as_handed_over"
 CHANGED: Final = "changed"
@@ -42,7 +43,11 @@ def handed_over(spark: SparkSession, sources: Sources) -> DataFrame:
         place = place_of(directory, access)
         for path, why in mistrusted(place, directory, place.entries(directory)):
             wrong.append((store, None, path, MISTRUSTED, True, why))
-    digests = F.udf(lambda path, counted: list(_digests(path, counted, access)), "ARRAY<STRING>", useArrow=False)
+
+    def read_digests(path: str, counted: int) -> list[str]:
+        return list(_digests(path, counted, access))
+
+    digests = F.udf(read_digests, "ARRAY<STRING>", useArrow=False)
     found = (
         spark.createDataFrame(rows, _DIGESTED)
         .repartition(max(1, min(len(rows), TASKS_MAX)), "path")

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tandemmq.pipeline.columns import COPY, HEADER, MARK, PREPARE, REMOVE_MESSAGE, SUBSCRIPTION, UPDATE_MESSAGE
+from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs import effects
 from tandemmq.pipeline.walk import JournalFile
 from tandemmq.store.damage.report import decode_lost
@@ -31,6 +29,9 @@ from tandemmq.store.records.message import SCHEMES, Destination
 from tandemmq.store.state.replay import Replay
 from tandemmq.store.state.state import State
 from tandemmq.store.tools.why.facts import Facts, FileFacts, OwnerFacts, TransactionFacts, facts_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 # What is counted.
 MESSAGE: Final = "message"  # live messages of a holder in a file

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
-
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tandemmq.pipeline.columns import ACKS, CLOCK, MARKS, RECORDS
+from tandemmq.pipeline.engine import F, Window
 from tandemmq.pipeline.jobs import lifecycle
 from tandemmq.pipeline.jobs.summary import Lines, Plot, Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
 from tandemmq.pipeline.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 WINDOW_SECONDS: Final = 3600
 ACCURACY: Final = 10_000
@@ -33,8 +34,12 @@ _DESTINATION: Final = ("store", "destination_type", "destination")
 _PERCENTILES: Final = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99, "max_ms": 1.0}
 _COUNTED: Final = ("enqueued", "acked", "gone")
 _MEASURED: Final = (*_PERCENTILES, "interval_error_ms", "unbounded")
-_SLOWEST: Final = f"store destination window_start acked backlog_end {' '.join(_PERCENTILES)} interval_error_ms"
-_TOTALS: Final = (*_DESTINATION, *_COUNTED, "backlog", "oldest", *_MEASURED, "unmatched")
+_SLOWEST: Final = "store destination window_start p99_ms interval_error_ms acked backlog_end p50_ms p95_ms max_ms"
+# By importance: a terminal shows as many as fit.
+_TOTALS: Final = (
+    "store destination backlog p99_ms interval_error_ms acked enqueued gone p50_ms p95_ms max_ms oldest unbounded "
+    "unmatched destination_type"
+)
 
 
 def destination_stats(lives: DataFrame, window_seconds: int = WINDOW_SECONDS) -> DataFrame:
@@ -148,6 +153,7 @@ def run(
 ) -> Summary:
     """Write ``lifecycle``, ``destination_stats`` and ``destinations`` below ``out``. Always clean: what is slow for one
     is quick for another."""
+    sources = sources.fixed(spark)
     read = sources.read(spark, RECORDS, lifecycle.RECORD_COLUMNS).where(F.col("command").isin(*lifecycle.COMMANDS))
     records = lifecycle.believed(read, mark_interval_ms).persist()
     results = Results(spark, out)
@@ -164,7 +170,7 @@ def run(
     stats = results.write(destination_stats(lives, window_seconds), "destination_stats")
     destinations = results.write(totals(lives), "destinations")
     ordered = destinations.orderBy(F.desc("backlog"), F.desc("acked"), *_DESTINATION)
-    by_destination = head(_readable(ordered, "oldest"), "By destination", " ".join(_TOTALS))
+    by_destination = head(_readable(ordered, "oldest"), "By destination", _TOTALS)
     slowest = stats.where(F.col("p99_ms").isNotNull()).orderBy(F.desc("p99_ms"), "window_start", *_DESTINATION)
     sums = only_row(ordered.agg(F.sum("unmatched"), F.sum("unbounded")))
     keys = [tuple(row) for row in ordered.select(*_DESTINATION).take(DESTINATIONS_PLOTTED)]
@@ -176,6 +182,7 @@ def run(
         (by_destination, head(_readable(slowest, "window_start"), "Slowest windows", _SLOWEST)),
         plots(series, timedelta(seconds=window_seconds)),
         written=results.written,
+        reached=sources.reached,
     )
 
 
@@ -250,7 +257,7 @@ def remarks(unmatched: int, unbounded: int, *, has_marks: bool, is_tail_read: bo
         )
     if not is_tail_read:
         lines.append(
-            "The newest file of each store was not read (--tail): what it acknowledges counts as backlog here."
+            "The newest file of each store was not read (--closed): what it acknowledges counts as backlog here."
         )
     return tuple(lines)
 

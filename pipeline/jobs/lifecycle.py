@@ -13,14 +13,15 @@ a sender gave one. So it is believed only where it agrees with the marks around.
 
 from __future__ import annotations
 
-from typing import Final
-
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final
 
 from tandemmq.pipeline import columns
+from tandemmq.pipeline.engine import F, Window
 from tandemmq.pipeline.jobs import clocks, effects
 from tandemmq.pipeline.jobs.effects import Span, file_of, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 # The columns of the tables records, marks and acks that are read, and the commands of the records.
 RECORD_COLUMNS: Final = (*effects.RECORD_COLUMNS, "batch", "epoch")

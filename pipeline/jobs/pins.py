@@ -16,12 +16,10 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
-from tandemmq.pipeline.columns import BATCHES, MARKS, RECORDS
+from tandemmq.pipeline.columns import BATCHES, MARKS, NAME, RECORDS
+from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs.effects import COMMANDS, MARK_COLUMNS, RECORD_COLUMNS, damaged_bytes
 from tandemmq.pipeline.jobs.holding import ACKS_OF, KINDS, MESSAGE, TRANSACTION, Counted, Journal, journals
 from tandemmq.pipeline.jobs.summary import Bars, Stacks, Summary
@@ -33,6 +31,9 @@ from tandemmq.store.records.message import Destination
 from tandemmq.store.tools.why.graph import Graph
 from tandemmq.store.tools.why.report import HELD, RECLAIMABLE, TAIL
 from tandemmq.store.tools.why.verdict import verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 CURRENT: Final = "current"
 SUBSCRIPTION: Final = "subscription"
@@ -274,7 +275,7 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     """Write ``pins`` and ``file_verdicts`` below ``out``. Not clean when the journal is damaged, for then something is
     not known. The newest file of each store is read, whatever ``sources`` say; ValueError where they leave out files.
     """
-    sources = sources.whole()
+    sources = sources.whole().fixed(spark)
     planned = sources.files(sources.access_in(spark))
     files = [file for file in planned if posixpath.dirname(file.path) == file.store]
     if not files:
@@ -298,9 +299,9 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
             "store file bytes state why live_messages live_bytes amplification chained_from",
         ),
         head(
-            standing.orderBy(F.desc("bytes"), "store", "file"),
+            standing.orderBy(F.desc("bytes"), "store", "file", "reason", *NAME, "subscription", "transaction"),
             "Who holds them",
-            "store file reason destination_type destination subscription transaction items bytes oldest",
+            "store file reason destination items bytes oldest subscription transaction destination_type",
         ),
     )
     several = len({file.store for file in judgements}) > 1
@@ -314,4 +315,5 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
         (_by_file(judgements), Bars("Bytes that would go, were the destination empty", "bytes", bars)),
         is_clean=not damaged,
         written=results.written,
+        reached=sources.reached,
     )

@@ -19,14 +19,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import reduce
 from pathlib import Path
-from typing import Any, Final
-
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any, Final
 
 from tandemmq.broker.protocols.stomp.destinations import write_destination
 from tandemmq.client.failover_url import FailoverUrl
 from tandemmq.pipeline.columns import ACKS, BATCHES, COLUMNS, MESSAGES, NAME, PLACE, RECORDS, ddl
+from tandemmq.pipeline.engine import F, is_local
 from tandemmq.pipeline.jobs import archive, selection
 from tandemmq.pipeline.jobs.replay_report import SELECTION, dry_summary, summary
 from tandemmq.pipeline.jobs.summary import Summary
@@ -36,6 +34,10 @@ from tandemmq.pipeline.parquet import are_parquet, is_lake
 from tandemmq.pipeline.sending.ledger import STATE, Ledger, Round, Run, Slice
 from tandemmq.pipeline.sending.request import TASKS_MAX, UNACKNOWLEDGED, ReplayRequest, Target
 from tandemmq.pipeline.sending.sends import destination_of
+from tandemmq.pipeline.sending.slices import send_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # Without order a destination is cut into pieces of so many messages.
 SLICE_MESSAGES: Final = 10_000
@@ -70,11 +72,11 @@ def run(
     if target is None:
         if ledger.run() is not None:
             raise ValueError(f"{out} holds a replay that was begun: a dry run wants a directory of its own")
-        return dry_summary(_selected(spark, sources, out, request), out, rate)
+        return dry_summary(_selected(spark, _fixed(spark, sources), out, request), out, rate)
     with ledger.alone():
         begun = _begun(ledger, sources, request, target)
         if begun is None:
-            begun = _planned(spark, sources, out, request, target, ledger)
+            begun = _planned(spark, _fixed(spark, sources), out, request, target, ledger)
         before = {slice.number: ledger.progress(slice.number) for slice in begun.slices}
         left = [slice for slice in begun.slices if not before[slice.number].is_done(slice)]
         if left:
@@ -83,6 +85,10 @@ def run(
 
 
 # ---- what is asked for
+
+
+def _fixed(spark: SparkSession, sources: Sources) -> Sources:
+    return sources if are_parquet(sources.paths) else sources.fixed(spark)
 
 
 def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[str] = ()) -> DataFrame | None:
@@ -95,7 +101,8 @@ def table(spark: SparkSession, sources: Sources, name: str, columns: Sequence[st
     if name != MESSAGES and not all(map(is_lake, sources.paths)):
         return None
     wanted = columns or [column for column, _ in COLUMNS[name]]
-    return reduce(DataFrame.unionByName, [_parquet(spark, path, name).select(*wanted) for path in sources.paths])
+    tables = [_parquet(spark, path, name).select(*wanted) for path in sources.paths]
+    return reduce(lambda whole, more: whole.unionByName(more), tables)
 
 
 def _parquet(spark: SparkSession, path: str, name: str) -> DataFrame:
@@ -223,8 +230,6 @@ def _send(
     target: Target,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    from tandemmq.pipeline.sending.sink import send
-
     tasks = min(target.tasks, TASKS_MAX, _slots(spark), len(left))
     to = None if target.destination is None else write_destination(destination_of(target.destination))
     ledger.begin_round(
@@ -236,10 +241,16 @@ def _send(
             to,
             request.is_expired_sent,
             shared(left, tasks),
+            target.tls,
         )
     )
     with _watched(ledger, left, progress):
-        send(spark, str(ledger.directory), tasks)
+        if is_local():
+            send_tasks(str(ledger.directory), tasks)
+        else:
+            from tandemmq.pipeline.sending.sink import send
+
+            send(spark, str(ledger.directory), tasks)
 
 
 @contextmanager
@@ -270,7 +281,9 @@ def _watched(ledger: Ledger, slices: Sequence[Slice], progress: Callable[[int, i
 
 
 def _slots(spark: SparkSession) -> int:
-    """How many tasks run at once, as far as Spark says so wherever it runs."""
+    """How many tasks run at once, as far as Spark says so wherever it runs; without it they all do, in one loop."""
+    if is_local():
+        return TASKS_MAX
     slots: int = spark.range(TASKS_MAX * 10).select(F.spark_partition_id()).distinct().count()
     return slots
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
+from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs import selection
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import ROWS_SHOWN, Results
 from tandemmq.pipeline.sending.ledger import Ledger, Progress, Run
 from tandemmq.pipeline.table import Cell, Table, size
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 SELECTION: Final = "replay_selection"
 LEDGER: Final = "replay_ledger"
@@ -69,13 +70,13 @@ def _left_out(chosen: DataFrame) -> tuple[Table, list[str], bool]:
     found = (
         chosen.where(F.col("fate") != selection.SEND)
         .groupBy("destination_type", "destination", "fate")
-        .count()
+        .agg(F.count("*").alias("messages"))
         .orderBy("destination_type", "destination", "fate")
         .collect()
     )
     counts: dict[str, int] = {}
     for row in found:
-        counts[row.fate] = counts.get(row.fate, 0) + row["count"]
+        counts[row.fate] = counts.get(row.fate, 0) + row.messages
     sentences = [f"Not sent: {counts[fate]:,} {text}." for fate, text in (_AMISS | _MEANT).items() if fate in counts]
     columns = ("destination_type", "destination", "reason", "messages")
     return _shown("Left out", columns, [list(row) for row in found]), sentences, not set(_AMISS) & set(counts)

@@ -8,17 +8,18 @@ message of which only a moved copy is left stands where the time at which the br
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
-
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final
 
 from tandemmq.broker.core.scheduling.scheduled_message import PENDING
 from tandemmq.pipeline import columns
+from tandemmq.pipeline.engine import F, Window
 from tandemmq.pipeline.jobs.effects import DECLARATIONS, ENDS, TOPICS
 from tandemmq.pipeline.sending.request import UNACKNOWLEDGED, ReplayRequest
 from tandemmq.pipeline.sending.sends import SENT_KINDS, SENT_TO, destination_of
 from tandemmq.store.records.message import SCHEMES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 # What becomes of a message.
 SEND: Final = "send"
@@ -171,7 +172,10 @@ def _with_acknowledged(found: DataFrame, records: DataFrame, acks: DataFrame) ->
     # A topic keeps nothing for those who come later.
     waits = F.exists(
         "_subscriptions",
-        lambda each: (each.since < added) & ~F.coalesce(F.array_contains("_by", each.subscription), F.lit(False)),
+        lambda each: (
+            (each.getField("since") < added)
+            & ~F.coalesce(F.array_contains("_by", each.getField("subscription")), F.lit(False))
+        ),
     )
     is_taken = F.when(F.col("destination_type").isin(*TOPICS), ~F.coalesce(waits, F.lit(False))).otherwise(
         F.coalesce(is_removed, F.lit(False))

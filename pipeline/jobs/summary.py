@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
+from tandemmq.pipeline.reach import Reach
 from tandemmq.pipeline.table import Cell, Table
 
 
@@ -46,7 +47,8 @@ Plot = Bars | Stacks | Lines
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """``findings`` are sentences, the most important one first. ``is_clean`` is False where an operator must look."""
+    """``findings`` are sentences, the most important one first. ``is_clean`` is False where an operator must look.
+    ``reached``: how far each store was read; None where no journal was."""
 
     job: str
     findings: tuple[str, ...]
@@ -54,6 +56,7 @@ class Summary:
     plots: tuple[Plot, ...] = ()
     is_clean: bool = True
     written: dict[str, str] = field(default_factory=dict)  # name of a table -> where it stands as Parquet
+    reached: tuple[Reach, ...] | None = None
 
     def figures(self) -> dict[str, object]:
         """For JSON."""
@@ -66,4 +69,5 @@ class Summary:
             "findings": list(self.findings),
             "tables": tables,
             "written": self.written,
+            "read": None if self.reached is None else [asdict(reach) for reach in self.reached],
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tandemmq.pipeline.columns import COLUMNS
 from tandemmq.pipeline.places import Access, access_of, is_remote
-from tandemmq.pipeline.stores import journal_files
+from tandemmq.pipeline.reach import Reach, offsets_of, reaches, read_files
 from tandemmq.pipeline.table import Cell, Table
 from tandemmq.pipeline.walk import JournalFile
 
@@ -27,13 +28,15 @@ class Sources:
 
     ``is_tail_wanted``: the newest file, too, up to its last complete batch; it may not be synced yet. ``first`` and
     ``last`` are numbers of files. ``access`` says how remote paths are reached, where the session does not.
+    ``reached``: how far each store is read, once that is ``fixed``.
     """
 
     paths: tuple[str, ...]
-    is_tail_wanted: bool = False
+    is_tail_wanted: bool = True
     first: int | None = None
     last: int | None = None
     access: Access = field(default=(), repr=False)
+    reached: tuple[Reach, ...] | None = None
 
     def whole(self) -> Sources:
         """With the newest file of each store. ValueError where files are left out."""
@@ -43,9 +46,21 @@ class Sources:
 
     def files(self, access: Access) -> list[JournalFile]:
         """The journal files that are meant. Raises NoJournal."""
-        return journal_files(
-            self.paths, is_tail_wanted=self.is_tail_wanted, first=self.first, last=self.last, access=access
+        return read_files(
+            self.paths,
+            is_tail_wanted=self.is_tail_wanted,
+            until=None if self.reached is None else offsets_of(self.reached),
+            first=self.first,
+            last=self.last,
+            access=access,
         )
+
+    def fixed(self, spark: SparkSession) -> Sources:
+        """The same as they are now: what is written from now on, no read takes. So the tables of one job agree. Raises
+        NoJournal."""
+        if self.reached is not None:
+            return self
+        return replace(self, reached=reaches(self.files(self.access_in(spark))))
 
     def access_in(self, spark: SparkSession) -> Access:
         """How remote paths are reached: as ``access`` says, then as the session does. Nothing where all are mounted."""
@@ -62,6 +77,8 @@ class Sources:
         wanted = {"table": table, "follow": "tail" if self.is_tail_wanted else "closed"}
         if payload:
             wanted["payload"] = "true"
+        if self.reached is not None:
+            wanted["endingOffsets"] = json.dumps(offsets_of(self.reached).as_json())
         if self.first is not None:
             wanted["fromFile"] = str(self.first)
         if self.last is not None:

@@ -6,17 +6,18 @@ A torn tail and what stands behind an end are no damage: no receipt was sent for
 
 from __future__ import annotations
 
-from typing import Final
-
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final
 
 from tandemmq.pipeline import columns
+from tandemmq.pipeline.engine import F
 from tandemmq.pipeline.jobs import handed_over
 from tandemmq.pipeline.jobs.salvage import named
 from tandemmq.pipeline.jobs.summary import Summary
 from tandemmq.pipeline.jobs.tables import Results, Sources, head, only_row
 from tandemmq.pipeline.table import size
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 DAMAGE: Final = (columns.BAD_SUM, columns.GAP)
 UNPROMISED: Final = (columns.TORN, columns.BEHIND_THE_END)
@@ -89,6 +90,7 @@ def checked(batches: DataFrame) -> DataFrame:
 
 def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
     """Write ``checked``, ``damage``, ``concerned`` and ``manifests`` below ``out``. Not clean when there is damage."""
+    sources = sources.fixed(spark)
     batches = sources.read(spark, columns.BATCHES).cache()
     results = Results(spark, out)
     of_stores = results.write(checked(batches), "checked").orderBy("store")
@@ -109,7 +111,14 @@ def run(spark: SparkSession, sources: Sources, out: str) -> Summary:
         tables.append(head(others, "Not as handed over to the archive", "path status detail"))
     sums = only_row(of_stores.agg(*map(F.sum, ("batches", "unsummed", "damaged", "damaged_bytes"))))
     told = (*findings(*(number or 0 for number in sums)), *handed_over.findings(archived, changed))
-    return Summary("verify", told, tuple(tables), is_clean=not (sums[2] or changed), written=results.written)
+    return Summary(
+        "verify",
+        told,
+        tuple(tables),
+        is_clean=not (sums[2] or changed),
+        written=results.written,
+        reached=sources.reached,
+    )
 
 
 def findings(batches: int, unsummed: int, damaged: int, damaged_bytes: int) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tandemmq.client.tls import NO_FILES, TlsFiles
 from tandemmq.pipeline.json_files import read_json, write_json
 
 STATE: Final = "replay"  # below the --out of the job
@@ -74,7 +75,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The work of the tasks of one run: ``tasks[n]`` are the slices of task n. ``passcode_file`` is read by them."""
+    """The work of the tasks of one run: ``tasks[n]`` are the slices of task n. They read ``passcode_file`` and the
+    files of ``tls``."""
 
     url: str
     login: str | None
@@ -83,6 +85,7 @@ class Round:
     to: str | None
     is_unending: bool
     tasks: tuple[tuple[int, ...], ...]
+    tls: TlsFiles = NO_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,8 @@ class Ledger:
         found = _read(self.directory / "round.json")
         if found is None:
             raise LedgerError(f"{self.directory} has no round.json: the tasks do not see the directory of the driver")
-        return Round(**{**found, "tasks": tuple(map(tuple, found["tasks"]))})
+        tls = TlsFiles(**found.get("tls", {}))
+        return Round(**{**found, "tasks": tuple(map(tuple, found["tasks"])), "tls": tls})
 
     def begin_round(self, round: Round) -> None:
         self._progress.mkdir(exist_ok=True)

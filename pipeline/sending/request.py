@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from tandemmq.client.tls import NO_FILES, TlsFiles
+
 ALL: Final = "all"
 UNACKNOWLEDGED: Final = "unacknowledged"
 # Each task is a connection and a producer, and the broker remembers the ids of 64 producers: half of them, at most.
@@ -33,7 +35,8 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to: the failover URL of the brokers. The first line of ``passcode_file`` counts; tasks read it.
+    """Where to: the failover URL of the brokers. The first line of ``passcode_file`` counts; tasks read it, and the
+    files of ``tls``.
 
     ``destination``: all messages go there instead of to their own. ``per_second``: messages of all tasks together.
     ``tasks``: so many connections at most, and never more than Spark runs tasks at once, nor than TASKS_MAX.
@@ -45,3 +48,4 @@ class Target:
     destination: str | None = None
     per_second: float | None = None
     tasks: int = TASKS_DEFAULT
+    tls: TlsFiles = NO_FILES

@@ -1,4 +1,5 @@
-"""What a task does: it sends its slices one after the other, in order, over one client that survives failovers.
+"""What a task does, of Spark or in this process: it sends its slices one after the other, in order, over one client
+that survives failovers.
 
 A slice goes in chunks. Each chunk is sent with at most WINDOW_MESSAGES unconfirmed; when every message of it has its
 receipt, the ledger notes it, and only then the next one begins. So whoever goes on after a crash sends at most one
@@ -43,12 +44,31 @@ def send_task(directory: str, task: int) -> int:
 
     Raises what ``client`` raises when no broker is there, InUse, TooManyRefused, OSError.
     """
+    return asyncio.run(_send_task(directory, task))
+
+
+def send_tasks(directory: str, tasks: int) -> int:
+    """All ``tasks`` of the round in this process, side by side. The first that fails ends the others; raises as
+    ``send_task`` does."""
+
+    async def send_all() -> int:
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(_send_task(directory, task)) for task in range(tasks)]
+        return sum(task.result() for task in running)
+
+    try:
+        return asyncio.run(send_all())
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+
+
+async def _send_task(directory: str, task: int) -> int:
     ledger = Ledger(directory)
     round, run = ledger.round(), ledger.run()
     if run is None:
         raise LedgerError(f"{directory} has no run.json")
     slices = {slice.number: slice for slice in run.slices}
-    return asyncio.run(_send([slices[number] for number in round.tasks[task]], ledger, run, round))
+    return await _send([slices[number] for number in round.tasks[task]], ledger, run, round)
 
 
 async def _send(slices: Iterable[Slice], ledger: Ledger, run: Run, round: Round) -> int:
@@ -171,7 +191,8 @@ class _Sender:
         if self._client is None:
             round = self._round
             passcode = None if round.passcode_file is None else passcode_in(round.passcode_file)
-            client = Client(round.url, login=round.login, passcode=passcode, window=WINDOW_MESSAGES)
+            tls = round.tls.context()
+            client = Client(round.url, login=round.login, passcode=passcode, tls=tls, window=WINDOW_MESSAGES)
             await client.connect()
             self._client = client
         return self._client

@@ -11,11 +11,12 @@ import pytest
 
 from tandemmq.pipeline.session import NoSpark, check_java, session
 from tests.support.pipeline.pipeline_journals import write_store
+from tests.support.tree import TESTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HERE = Path(__file__).parent
+LOG4J = TESTS / "support" / "pipeline" / "log4j2.properties"
 # The first test that asks for Spark waits for its Java, too; a query that a time limit interrupts spoils the session
 # for all tests behind it.
 SECONDS_MAX = 600
@@ -53,7 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, spark_installed: None) -> It
             "spark.local.dir": f"{scratch}/local",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-            f"-Dlog4j2.configurationFile=file:{HERE}/log4j2.properties",
+            f"-Dlog4j2.configurationFile=file:{LOG4J}",
         },
         name="tests",
     )

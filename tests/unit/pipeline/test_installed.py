@@ -72,6 +72,6 @@ def test_workers_find_the_package_of_a_wheel(
     )
     assert done.returncode == 0, done.stderr[-3000:]
     rows, driver, worker = json.loads(done.stdout.splitlines()[-1])
-    assert rows == sum(len(list(records(file, "records"))) for file in journal_files([str(store)]))
+    assert rows == sum(len(list(records(file, "records"))) for file in journal_files([str(store)], is_tail_wanted=True))
     assert "There are no dead letters." in (tmp_path / "out" / "dlq.html").read_text()
     assert driver == worker == str(site / "tandemmq" / "__init__.py")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib import import_module
@@ -31,7 +28,6 @@ pytestmark = pytest.mark.service
 
 MADE = datetime(2026, 11, 3, 9, 8, 7, tzinfo=UTC)
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&"
-BROWSERS = ("chromium", "google-chrome", "google-chrome-stable")
 WIDE, NARROW, PAPER = 1280, 400, 720
 ONE_PIXEL = 1.0
 # Of text that can be read.
@@ -48,24 +44,6 @@ _DRAWINGS = """
 })
 """
 Box = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def browser(require_service: Callable[[object, str], None]) -> Iterator[Browser]:
-    """The browser of this machine."""
-    require_service(importlib.util.find_spec("playwright"), "playwright is not installed")
-    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if executable is None and "ID=debian" not in Path("/etc/os-release").read_text():
-        pytest.skip("no Chromium: where it is no package of the system, it may be missing")
-    require_service(executable, "chromium is not installed")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # Its sandbox wants another user than root.
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        started = playwright.chromium.launch(executable_path=executable, args=arguments)
-        yield started
-        started.close()
 
 
 @pytest.fixture

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.pipeline.session import LOG4J, NoSpark, check_java, check_master, environment, environment_of_java
+from tandemmq.pipeline.session import (
+    LOG4J,
+    SMALL_BYTES,
+    NoSpark,
+    check_java,
+    check_master,
+    defaults,
+    environment,
+    environment_of_java,
+)
 
 
 def test_a_java_that_is_too_old_or_missing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,3 +92,15 @@ def test_a_master_that_does_not_answer_is_told_at_once() -> None:
         check_master(f"spark://127.0.0.1:{port}")
     with pytest.raises(NoSpark, match="no master of Spark answers"):
         check_master("spark://127.0.0.1")
+
+
+def test_a_session_for_little_starts_quickly_unless_java_was_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    little = defaults("local[*]", SMALL_BYTES)
+    assert little["spark.sql.shuffle.partitions"] == "2"
+    assert "SerialGC" in little["spark.driver.extraJavaOptions"]
+    for much in (defaults("local[*]", SMALL_BYTES + 1), defaults("local[*]"), defaults("yarn", 1)):
+        assert not {"spark.sql.shuffle.partitions", "spark.driver.extraJavaOptions"} & much.keys()
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseG1GC")
+    assert "spark.driver.extraJavaOptions" not in defaults("local[*]", 1)

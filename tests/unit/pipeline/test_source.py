@@ -74,7 +74,7 @@ def test_messages_come_with_their_bodies_and_times(spark: SparkSession, tmp_path
     write_foreign(tmp_path / "db-1.log", [[add(1, b"hello", properties={"a": 1})]])
     write_foreign(tmp_path / "db-2.log", [[add(2)]])
     (row,) = (
-        load(spark, tmp_path, table="messages", payload="true")
+        load(spark, tmp_path, table="messages", payload="true", follow="closed")
         .selectExpr("text", "body", "properties", "raw is not null as has_raw", "cast(sent as string) as sent")
         .collect()
     )
@@ -122,7 +122,7 @@ def test_damage_stops_a_read_that_is_to_fail_fast(spark: SparkSession, tmp_path:
     content = bytearray(path.read_bytes())
     content[100] ^= 1
     path.write_bytes(content)
-    assert load(spark, tmp_path).count() == 1
+    assert load(spark, tmp_path, follow="closed").count() == 1
     with pytest.raises(Exception, match="the checksum of the batch does not match"):
         load(spark, tmp_path, mode="failfast").count()
 

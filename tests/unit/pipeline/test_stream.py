@@ -159,7 +159,7 @@ def test_a_file_that_is_gone_stops_the_query_or_is_counted(lake: Lake, store: Gr
 def test_what_is_no_option_of_a_stream_is_refused(lake: Lake, store: GrowingStore) -> None:
     with pytest.raises(Exception, match=r"unknown options: startingoffset; there are: .*startingOffsets"):
         lake.fill(startingOffset="latest")
-    with pytest.raises(Exception, match="fromFile, toFile are options of read"):
+    with pytest.raises(Exception, match="fromFile, toFile, endingOffsets are options of read"):
         lake.fill(fromFile="1")
 
 

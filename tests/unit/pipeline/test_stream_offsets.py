@@ -93,7 +93,7 @@ def test_what_are_no_offsets_is_told(value: object, told: str) -> None:
         ({"maxFilesPerTrigger": "0"}, "maxFilesPerTrigger is a number of journal files, at least 1, not '0'"),
         ({"maxBytesPerTrigger": "1MB"}, "maxBytesPerTrigger is a number of bytes"),
         ({"maxBytesPerTrigger": "1", "maxFilesPerTrigger": "1"}, "Spark takes one limit"),
-        ({"fromFile": "3"}, "unknown options: fromfile; .*; fromFile, toFile are options of read"),
+        ({"fromFile": "3"}, "unknown options: fromfile; .*; fromFile, toFile, endingOffsets are options of read"),
         ({"table": "files", "follow": "tail"}, "not with follow=tail"),
         ({"paths": "/a"}, "paths is a list in JSON"),
     ],

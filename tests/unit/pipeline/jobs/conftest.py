@@ -1,38 +1,26 @@
-"""Tables of a journal that a test makes by hand: rows as dicts, what is not said is null."""
+"""Tables of a journal that a test makes by hand, and a store of an old ActiveMQ."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tandemmq.journal.format import encode_batch
-from tandemmq.pipeline.columns import COLUMNS, ddl
 from tandemmq.store.records.commands import encode_add, encode_producer_audit
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import encode_message
+from tests.support.pipeline.frames import frames_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-STORE: Final = "a"
-
 
 @pytest.fixture
 def frame(spark: SparkSession) -> Callable[..., DataFrame]:
-    """``frame(table, *rows)``: the rows as a DataFrame of that table; the store is "a" where a row names none."""
-
-    def make(table: str, *rows: dict[str, Any]) -> DataFrame:
-        columns = [name for name, _ in COLUMNS[table]]
-        unknown = {name for row in rows for name in row} - set(columns)
-        assert not unknown, f"{table} has no {unknown}"
-        return spark.createDataFrame(
-            [[{"store": STORE, **row}.get(name) for name in columns] for row in rows], ddl(table)
-        )
-
-    return make
+    return frames_of(spark)
 
 
 QUEUE: Final = Destination(DestinationKind.QUEUE, "orders")

@@ -32,7 +32,7 @@ from tandemmq.store.maintenance.archive import Archive
 from tandemmq.store.records.commands import encode_add, encode_remove
 from tandemmq.store.records.message import BodyKind, Destination, DestinationKind, Message
 from tandemmq.store.records.openwire import encode_message
-from tests.support.prove import SEED
+from tests.support.prove import SEED, rounds
 from tests.support.store.store_harness import KIB, SMALL, Q, Term
 from tests.support.tree import ROOT
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.service
 
 DAY_MS = 86_400_000
+KILLS = rounds(1, 20)
 FIRST_DAY_MS = 1_700_006_400_000  # 2023-11-15T00:00:00Z
 
 
@@ -272,8 +273,9 @@ def test_damage_is_told_and_a_copy_of_a_store_adds_nothing(spark: SparkSession, 
     assert run(spark, Sources((str(store), str(copy)), first=2, last=3), lake).is_clean
 
 
+@pytest.mark.prove
 @pytest.mark.thorough
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(600 * KILLS)
 def test_killed_at_any_moment_and_run_again_each_message_is_there_once(
     store: Path, tmp_path: Path, require_service: Callable[..., None]
 ) -> None:
@@ -285,7 +287,7 @@ def test_killed_at_any_moment_and_run_again_each_message_is_there_once(
     lots = random.Random(seed)
     lake = tmp_path / "lake"
     wanted = {table: keys([str(store)], table) for table in ("messages", "acks", "records")}
-    for _ in range(5 if os.environ.get("TANDEMMQ_THOROUGH") else 1):
+    for _ in range(KILLS):
         shutil.rmtree(lake, ignore_errors=True)
         killed = subprocess.Popen(command(store, lake), cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
         staging = lake / LEDGER / "staging"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import subprocess
@@ -21,7 +20,6 @@ from pyspark.sql import SparkSession
 
 from tandemmq.bench.peers.server import HOST, Server
 from tandemmq.cli import main
-from tandemmq.client import Client
 from tandemmq.pipeline.jobs import archive, replay
 from tandemmq.pipeline.jobs.tables import Sources
 from tandemmq.pipeline.sending.ledger import STATE, Ledger
@@ -31,13 +29,13 @@ from tandemmq.store.records.message import BodyKind, Destination, DestinationKin
 from tandemmq.store.records.openwire import encode_message
 from tandemmq.store.tools.check import check
 from tests.support.pipeline.pipeline_journals import FILE_BYTES, NOW_MS, QUEUE, add, write_foreign, write_store
+from tests.support.pipeline.taken import taken
 from tests.support.prove import IS_PROOF
 from tests.support.services.pairs import failover_url, pair_in
 from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.service
 
-QUIET_SECONDS = 1.0
 # A session that is of use for less than a minute.
 QUICK = (
     "spark.driver.memory=768m",
@@ -54,21 +52,6 @@ def pair(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
         yield both
     report = check(str(tmp_path / "data"))
     assert report.is_clean, report.problems
-
-
-async def _taken(to: str, destination: str, most: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    async with Client(to) as client:
-        subscription = await client.subscribe(destination)
-        while len(found) < most and (message := await subscription.receive(QUIET_SECONDS)) is not None:
-            found.append({**message.headers, "body": message.body})
-            await client.acknowledge(message)
-    return found
-
-
-def taken(to: str, destination: str, most: int = 1_000_000) -> list[dict[str, Any]]:
-    """The headers and body of each message that a queue holds, in order, taken out of it; or of the first ``most``."""
-    return asyncio.run(_taken(to, destination, most))
 
 
 def rows(table: Any) -> list[dict[str, Any]]:

@@ -8,10 +8,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tandemmq.cli.pipeline.summary_text import summary_lines
 from tandemmq.pipeline.drawing import COLOURS, OTHERS_COLOUR
 from tandemmq.pipeline.jobs.summary import Bars, Stacks, Summary
 from tandemmq.pipeline.report import page
-from tandemmq.pipeline.table import Table, shown, size, terminal
+from tandemmq.pipeline.table import Table, shown, size
 
 MADE = datetime(2026, 11, 3, 9, 8, 7, tzinfo=UTC)
 HOSTILE = "<script>alert(1)</script>\"'&\x1b[2J"
@@ -59,7 +60,7 @@ def test_what_clients_named_is_text_on_the_page(hostile: Summary) -> None:
 
 
 def test_what_clients_named_moves_no_cursor_in_a_terminal(hostile: Summary) -> None:
-    text = terminal(hostile.findings, hostile.tables)
+    text = "\n".join(summary_lines(hostile.findings, hostile.tables, 120))
     assert "alert(1)" in text
     assert "\x1b" not in text
 
@@ -95,13 +96,42 @@ def test_a_part_that_is_nowhere_has_no_colour() -> None:
 
 
 def test_a_store_that_all_rows_share_is_told_once() -> None:
-    one, two = ["/data/a", 1], ["/data/b", 2]
+    one = ["/data/a", 1]
     alone = Table("files", ("store", "file"), [one, one], "the first 2")
-    for text in (terminal((), (alone,)), Elements(page(Summary("job", (), (alone,)), ["x"], MADE)).text):
+    for text in (
+        "\n".join(summary_lines((), (alone,), None)),
+        Elements(page(Summary("job", (), (alone,)), ["x"], MADE)).text,
+    ):
         assert text.count("/data/a") == 1
         assert "store: /data/a; the first 2" in text
-    assert terminal((), (Table("files", ("store", "file"), [one, two]),)).count("/data/") == 2
     assert Summary("job", (), (alone,)).figures()["tables"] == {"files": [{"store": "/data/a", "file": 1}] * 2}
+
+
+def test_stores_are_named_from_the_directory_that_they_share() -> None:
+    both = Table("files", ("store", "file"), [["/data/a", 1], ["/data/b/c", 2]], "the first 2")
+    lines = list(summary_lines((), (both,), None))
+    assert [line.split() for line in lines[2:5]] == [["store", "file"], ["a", "1"], ["b/c", "2"]]
+    assert lines[5] == "stores in /data; the first 2"
+    for stores in (["/a", "/b"], ["s3a://lake/a", "s3a://lake/b"]):
+        named = summary_lines((), (Table("files", ("store",), [[store] for store in stores]),), None)
+        assert list(named)[3:] == stores
+    within = Table("files", ("store",), [["/data/a"], ["/data/a/b"]])
+    assert list(summary_lines((), (within,), None))[3:] == ["a", "a/b", "stores in /data"]
+
+
+def test_on_a_narrow_terminal_stand_the_columns_that_matter() -> None:
+    """Those without a value are left out, the kind of a destination goes first, and times and numbers are whole."""
+    when = datetime(2026, 11, 3, 9, 5, tzinfo=UTC)
+    columns = ("destination_type", "destination", "subscription", "oldest", "bytes")
+    table = Table("held", columns, [["queue", "orders." + "x" * 40, None, when, 1234567]])
+    head, row = list(summary_lines((), (table,), 48))[2:4]
+    assert head.split() == ["destination", "oldest", "bytes", "…"]
+    assert row.startswith("orders.")
+    assert "2026-11-03 09:05" in row
+    assert "1,234,567" in row
+    assert len(row) <= 48
+    whole = list(summary_lines((), (table,), None))[3]
+    assert whole.split() == ["orders." + "x" * 40, "2026-11-03", "09:05", "1,234,567", "queue"]
 
 
 def test_an_empty_summary_is_a_page() -> None:

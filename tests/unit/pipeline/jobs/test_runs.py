@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from tandemmq.cli import main
 from tandemmq.pipeline.jobs import composition, duplicates, verify
 from tandemmq.pipeline.jobs.tables import Sources
+from tests.support.pipeline.growing_store import GrowingStore
 
 pytestmark = pytest.mark.service
 
@@ -90,3 +91,34 @@ def test_the_command_prints_and_leaves_a_page(spark: SparkSession, audited: Path
     assert "There are no dead letters." in Path(figures["report"]).read_text()
     assert json.loads((out / "dlq.json").read_text()) == figures
     assert (out / "dead_letters").is_dir()
+
+
+def test_a_store_whose_only_file_is_open_is_read_and_the_report_says_up_to_where(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    growing = GrowingStore(tmp_path / "store")
+    growing.add(3)
+    out = tmp_path / "out"
+    command = ["pipeline", "composition", str(growing.directory), "--out", str(out)]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    line = f"Read up to {growing.end:,} of db-1.log"
+    assert line in done.stdout
+    assert line in (out / "composition.html").read_text()
+    figures = json.loads((out / "composition.json").read_text())
+    store = str(growing.directory)
+    assert figures["read"] == [{"store": store, "file": 1, "offset": growing.end, "is_growing": True}]
+    growing.close()
+
+
+def test_all_tables_of_a_job_are_of_the_same_moment(spark: SparkSession, tmp_path: Path) -> None:
+    growing = GrowingStore(tmp_path / "store")
+    growing.add(3)
+    sources = Sources((str(growing.directory),)).fixed(spark)
+    growing.add(2)
+    growing.rotate()
+    growing.add(1)
+    growing.close()
+    summary = composition.run(spark, sources, str(tmp_path / "out"))
+    assert summary.is_clean
+    assert {row["command"]: row["records"] for row in rows(summary.tables[0])}["ADD_MESSAGE"] == 3

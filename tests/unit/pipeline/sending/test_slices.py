@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,14 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: the extra spark")
 
-import pyarrow as pa
-from pyarrow import parquet
 
 from tandemmq.bench.peers.server import Server
 from tandemmq.bench.peers.tandemmq import TandemMQ
 from tandemmq.client import Client
-from tandemmq.pipeline.sending.ledger import InUse, Ledger, LedgerError, Progress, Round, Run, Slice
+from tandemmq.pipeline.sending.ledger import InUse, Ledger, LedgerError, Progress, Run, Slice
 from tandemmq.pipeline.sending.slices import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, REFUSED_MAX, chunks, send_task
 from tandemmq.store.settings import StoreSettings
+from tests.support.pipeline.sending_plans import plan_of, row
 from tests.support.services.pairs import failover_url
 
 PATIENCE_SECONDS = 60.0
@@ -36,28 +34,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def row(number: int, destination: str, **others: Any) -> dict[str, Any]:
-    return {
-        "number": number,
-        "destination_type": "queue",
-        "destination": destination,
-        "message_id": f"ID:p:1:1:{number}",
-        "correlation_id": None,
-        "reply_to": None,
-        "priority": 4,
-        "persistent": True,
-        "sent_ms": 1_700_000_000_000 + number,
-        "expires_ms": None,
-        "type": None,
-        "group_id": None,
-        "group_sequence": 0,
-        "properties": [],
-        "body_kind": "text",
-        "body": f"body {number}".encode(),
-        **others,
-    }
-
-
 Prepared = Callable[..., Ledger]
 
 
@@ -66,17 +42,7 @@ def prepared(tmp_path: Path) -> Prepared:
     """A plan of one slice of these rows, for one task."""
 
     def prepare(rows: list[dict[str, Any]], to: str, rate: float | None = None) -> Ledger:
-        ledger = Ledger(tmp_path / "state")
-        place = ledger.plan / "slice=0"
-        place.mkdir(parents=True)
-        types = {"properties": pa.map_(pa.string(), pa.string()), "expires_ms": pa.int64()}
-        texts = dict.fromkeys(("correlation_id", "reply_to", "type", "group_id"), pa.string())
-        schema = pa.schema([(name, {**types, **texts}.get(name) or pa.scalar(rows[0][name]).type) for name in rows[0]])
-        parquet.write_table(pa.Table.from_pylist(rows, schema), place / "part-0.parquet")
-        own = Slice(0, "queue", rows[0]["destination"], 1, len(rows), 0, "", "")
-        ledger.begin(Run(uuid.uuid4().hex, {}, (to,), (own,)))
-        ledger.begin_round(Round(to, None, None, rate, None, False, ((0,),)))
-        return ledger
+        return plan_of(tmp_path / "state", rows, to, rate)
 
     return prepare
 

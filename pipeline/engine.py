@@ -1,0 +1,54 @@
+"""What computes a job's tables: Spark, or DuckDB within this process (``pipeline.local``).
+
+A job is written once, in the words of Spark's DataFrames, and takes ``F`` and ``Window`` from here. Frames carry their
+engine with them; while a ``LocalSession`` is entered the words are DuckDB's, and otherwise Spark's. Importing this
+imports neither.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+SPARK: Final = "spark"
+LOCAL: Final = "local"
+ENGINES: Final = (SPARK, LOCAL)
+
+_current: ContextVar[str] = ContextVar("tandemmq_engine", default=SPARK)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+else:
+
+    class _Chosen:
+        """The names of one of two modules, whichever engine is asked at that moment."""
+
+        def __init__(self, spark: tuple[str, str | None], local: tuple[str, str | None]) -> None:
+            self._of = {SPARK: spark, LOCAL: local}
+
+        def __getattr__(self, name: str) -> Any:
+            module, within = self._of[_current.get()]
+            found = import_module(module)
+            return getattr(found if within is None else getattr(found, within), name)
+
+    F = _Chosen(("pyspark.sql.functions", None), ("tandemmq.pipeline.local.functions", None))
+    Window = _Chosen(("pyspark.sql", "Window"), ("tandemmq.pipeline.local.column", "Window"))
+
+__all__ = ["ENGINES", "LOCAL", "SPARK", "F", "Window", "current", "is_local", "scope"]
+
+
+def current() -> ContextVar[str]:
+    """Which engine ``F`` and ``Window`` speak for."""
+    return _current
+
+
+def is_local() -> bool:
+    return _current.get() == LOCAL
+
+
+def scope(session: Any) -> AbstractContextManager[object]:
+    """What is made of frames within is not used behind it: a job that goes on for ever does each round in one."""
+    return session.scope() if is_local() else nullcontext()  # Spark's frames end with the objects
