@@ -25,12 +25,19 @@ from tandemmq.bench.instructions import instructions
 from tandemmq.bench.instructions import table as counted_table
 from tandemmq.bench.jms import BROKERS, jms
 from tandemmq.bench.jms import CASES as JMS_CASES
+from tandemmq.bench.mqtt import BROKERS as MQTT_BROKERS
+from tandemmq.bench.mqtt import CASES as MQTT_CASES
+from tandemmq.bench.mqtt import mqtt
 from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.process import end_in_order_at_sigterm
 from tandemmq.bench.replicated import CASES as REPLICATED_CASES
 from tandemmq.bench.replicated import GROUPS, has_failed, replicated
 from tandemmq.bench.report import as_json
+from tandemmq.bench.scrape import CASES as SCRAPE_CASES
+from tandemmq.bench.scrape import SIZES as SCRAPE_SIZES
+from tandemmq.bench.scrape import scrape
+from tandemmq.bench.scrape import table as scrape_table
 
 EXIT_FAILED = 1
 BESIDE = "beside"
@@ -40,9 +47,11 @@ GROWTH = "growth"
 INSTRUCTIONS = "instructions"
 JMS = "jms"
 LATENCY = "latency"
+MQTT = "mqtt"
 PIPELINE = "pipeline"
 REPLICATED = "replicated"
-SCENARIOS = [*HEADLINES, BESIDE, CPU, FAILOVER, GROWTH, INSTRUCTIONS, JMS, PIPELINE, REPLICATED]
+SCRAPE = "scrape"
+SCENARIOS = [*HEADLINES, BESIDE, CPU, FAILOVER, GROWTH, INSTRUCTIONS, JMS, MQTT, PIPELINE, REPLICATED, SCRAPE]
 GIB = 1 << 30
 ROUNDS, CPU_ROUNDS = 2, 12
 DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0, REPLICATED: 20_000}
@@ -53,6 +62,7 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0, REPLICATED: 20_000}
 @click.option(
     "--peers",
     help="Comma-separated; empty for none. Default: activemq,rabbitmq; jms: activemq,activemq-stored; "
+    "mqtt: activemq,mosquitto; "
     f"replicated: {','.join(GROUPS)}.",
 )
 @click.option("--without-ours", is_flag=True, help="The peers alone.")
@@ -79,6 +89,7 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0, REPLICATED: 20_000}
     help=f"Which. beside: {','.join(BESIDE_CASES)}; cpu: {','.join(CPU_CASES)}; "
     f"instructions: {','.join(COUNTED_CASES)}; "
     f"failover: {','.join(CASES)}; growth: {','.join(SUBJECTS)}; jms: {','.join(JMS_CASES)}; "
+    f"mqtt: {','.join(MQTT_CASES)}; "
     f"replicated: {','.join(REPLICATED_CASES)}. "
     "Default: all.",
 )
@@ -123,6 +134,11 @@ DEFAULT_BACKLOG = {"backlog": 1_000_000, "outage": 0, REPLICATED: 20_000}
     help="cpu, instructions: a commit. Default: where the branch left the main one; on the main one HEAD~.",
 )
 @click.option(
+    "--interpreter",
+    type=click.Path(exists=True, dir_okay=False),
+    help="cpu: another Python. It runs the broker, beside one of the same tree by the Python that runs this.",
+)
+@click.option(
     "--scale",
     type=click.FloatRange(0, min_open=True),
     default=1.0,
@@ -156,6 +172,7 @@ def main(
     outages: int,
     rate: float,
     baseline: str | None,
+    interpreter: str | None,
     scale: float,
     check: bool,
     as_json_asked: bool,
@@ -166,7 +183,7 @@ def main(
     if scenario == CPU:
         chosen = _chosen(cases or ",".join(CPU_CASES), CPU_CASES, "--cases")
         try:
-            figures = cpu(baseline, chosen, rounds or CPU_ROUNDS, scale, _say)
+            figures = cpu(baseline, chosen, rounds or CPU_ROUNDS, scale, _say, interpreter)
         except (BenchError, OSError) as problem:
             raise click.ClickException(str(problem)) from None
         text = as_json(figures, report)
@@ -213,13 +230,38 @@ def main(
         except ValueError:
             raise click.BadParameter(f"{sizes!r}: expected numbers", param_hint="--sizes") from None
         return _end(as_json(growth(subjects, counts, _say), report), False)
+    if scenario == SCRAPE:
+        try:
+            figures = scrape(_chosen(cases or ",".join(SCRAPE_CASES), SCRAPE_CASES, "--cases"), SCRAPE_SIZES, _say)
+        except (BenchError, OSError) as problem:
+            raise click.ClickException(str(problem)) from None
+        text = as_json(figures, report)
+        return _end(text if as_json_asked else "\n".join(scrape_table(figures)), False)
     if scenario == PIPELINE:
         from tandemmq.bench.pipeline import pipeline  # needs the extra "spark"
 
         found = pipeline(int(journal_gib * GIB), int(composition_gib * GIB), rounds, directory, _say)
         return _end(as_json(found, report), False)
+    if scenario == MQTT:
+        known = [name for name in MQTT_BROKERS if name != OURS]
+        chosen_peers = _chosen(",".join(known) if peers is None else peers, known, "--peers")
+        mqtt_plan = LoadPlan(
+            Endpoint(HOST, 0),
+            producers or 4,
+            consumers,
+            queues or 4,
+            size,
+            window or 200,
+            seconds=seconds,
+            warmup_seconds=warmup,
+            rate=rate,
+        )
+        chosen = _chosen(cases or ",".join(MQTT_CASES), MQTT_CASES, "--cases")
+        own = [] if without_ours else [OURS]
+        figures = mqtt(chosen, own + chosen_peers, rounds, mqtt_plan, _say, compiled)
+        return _end(as_json(figures, report), any(run["problem"] for run in figures["runs"]))
     if peers is None:
-        peers = ",".join(name for name in BROKERS if name != OURS) if scenario == JMS else "activemq,rabbitmq"
+        peers = "activemq,activemq-stored" if scenario == JMS else "activemq,rabbitmq"
     names = _names(peers)
     nobody = Endpoint(HOST, 0)  # each server's own takes its place
     if scenario == JMS:

@@ -5,10 +5,13 @@ belongs to an epoll loop (bench/worker.py).
 """
 
 import socket
+import ssl
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from tandemmq.bench.frames import command_frame, header_of
+from tandemmq.client.tls import TlsFiles
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 HANDSHAKE_BYTES_MAX = 64 * 1024
@@ -21,7 +24,7 @@ class BenchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the broker listens, and who we say we are."""
+    """Where the broker listens, and who we say we are; no login: whom our certificate names."""
 
     host: str
     port: int
@@ -29,6 +32,29 @@ class Endpoint:
     passcode: str = "guest"
     virtual_host: str = "/"
     version: str = "1.2"
+    tls: TlsFiles | None = None  # None: there is none
+
+
+class TlsSocket(ssl.SSLSocket):
+    """What a poll of a plain socket expects holds here, too, once it is non-blocking: whatever came is read, for what
+    TLS keeps of it wakes no poll; and what is not whole yet is like nothing at all."""
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        if self.gettimeout() != 0.0:
+            return super().recv(buflen, flags)
+        try:
+            data = super().recv(buflen, flags)
+            while data and (left := self.pending()):
+                data += super().recv(left)
+        except ssl.SSLWantReadError:
+            raise BlockingIOError from None
+        return data
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        try:
+            return super().send(data, flags)
+        except ssl.SSLWantWriteError:
+            raise BlockingIOError from None
 
 
 def connect(endpoint: Endpoint, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS) -> socket.socket:
@@ -37,13 +63,17 @@ def connect(endpoint: Endpoint, timeout_seconds: float = CONNECT_TIMEOUT_SECONDS
     try:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+        if endpoint.tls is not None:
+            context = endpoint.tls.context()
+            context.sslsocket_class = TlsSocket
+            peer = context.wrap_socket(peer, server_hostname=endpoint.host)
         headers = [
             ("accept-version", endpoint.version),
             ("host", endpoint.virtual_host),
-            ("login", endpoint.login),
-            ("passcode", endpoint.passcode),
             ("heart-beat", "0,0"),
         ]
+        if endpoint.login:
+            headers += [("login", endpoint.login), ("passcode", endpoint.passcode)]
         peer.sendall(command_frame("CONNECT", headers))
         answer = read_frame(peer)
         if not answer.startswith(b"CONNECTED"):

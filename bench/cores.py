@@ -14,13 +14,14 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tandemmq.bench.compare import machine
+from tandemmq.bench.interpreters import ask
 from tandemmq.bench.reading import read
 from tandemmq.bench.report import as_json
 from tandemmq.compiled import is_compiled
@@ -95,17 +96,55 @@ WAYS: Mapping[str, Callable[[float], float | None]] = {
 }
 
 
+def rates(seconds: float) -> dict[str, float | None]:
+    """Frames a second of one, and of two at once in each way; None: not by this Python. ``of_cpu``: of one, a second of
+    its CPU."""
+    began, count = time.process_time(), read(seconds)
+    of_cpu = count / (time.process_time() - began)
+    return {"one": count / seconds, "of_cpu": of_cpu, **{name: way(seconds) for name, way in WAYS.items()}}
+
+
+def summary(runs: Sequence[Mapping[str, float | None]], first: Sequence[Mapping[str, float | None]]) -> dict[str, Any]:
+    """The medians of the rounds of a Python. ``gain`` is of two to its own one; ``to_first`` of one to that of the
+    first, for the same CPU: other work on the machine changes it little."""
+
+    def ratio(name: str, to: Sequence[Mapping[str, float | None]], of: str) -> float | None:
+        found = [rate / one for run, base in zip(runs, to, strict=True) if (rate := run[name]) and (one := base[of])]
+        return round(statistics.median(found), 3) if found else None
+
+    told: dict[str, Any] = {"one": round(statistics.median(run["one"] or 0.0 for run in runs))}
+    told["to_first"] = ratio("of_cpu", first, "of_cpu")
+    for way in WAYS:
+        told[way] = {"gain": ratio(way, runs, "one")}
+    return told
+
+
 @click.command()
 @click.option("--seconds", type=click.FloatRange(0.01), default=2.0, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
+@click.option(
+    "--interpreter",
+    "interpreters",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="A Python that reads; several take turns. Default: the one that runs this.",
+)
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to this file, too.")
-def main(seconds: float, rounds: int, report: Path | None) -> None:
+def main(seconds: float, rounds: int, interpreters: Sequence[str], report: Path | None) -> None:
     """Frames a second read by one and by two at once; medians."""
-    one = statistics.median(read(seconds) for _ in range(rounds)) / seconds
-    figures: dict[str, Any] = {"scenario": "cores", "machine": machine(), "one": round(one)}
-    for name, way in WAYS.items():
-        rates = [rate for _ in range(rounds) if (rate := way(seconds)) is not None]
-        figures[name] = {"gain": round(statistics.median(rates) / one, 3)} if rates else None
+    pythons = list(interpreters) or [sys.executable]
+    runs: dict[str, list[Mapping[str, float | None]]] = {python: [] for python in pythons}
+    for number in range(rounds):
+        for python in pythons[:: -1 if number % 2 else 1]:
+            runs[python].append(ask(python, "tandemmq.bench.cores", "rates", seconds))
+    figures = {
+        "scenario": "cores",
+        "machine": machine(),
+        "pythons": {
+            ask(python, "tandemmq.bench.interpreters", "name"): summary(runs[python], runs[pythons[0]])
+            for python in pythons
+        },
+    }
     click.echo(as_json(figures, report))
 
 

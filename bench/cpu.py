@@ -1,4 +1,5 @@
-"""``python -m tandemmq.bench --scenario cpu``: what one message costs the broker in CPU, beside a baseline commit.
+"""``python -m tandemmq.bench --scenario cpu``: what one message costs the broker in CPU, beside a baseline commit, or
+by another Python beside this one.
 
 A machine that is busy with other work changes every rate, and CPU much less. What is left of its noise is taken out in
 three ways. Each case is a fixed number of messages, so that the work is the same. The baseline's broker and ours take
@@ -9,19 +10,23 @@ of the rounds, and the ratio is the median of the ratios of the rounds.
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tandemmq.bench.allocations import counter
 from tandemmq.bench.baseline import checked_out, default_baseline, described
 from tandemmq.bench.compare import aligned, machine
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.connection import BenchError, Endpoint
+from tandemmq.bench.interpreters import ask, name
 from tandemmq.bench.jms import CASES as JMS_CASES
 from tandemmq.bench.jms import JmsTandemMQ, drive, driver
 from tandemmq.bench.load import run_load
+from tandemmq.bench.mqtt_load import run_mqtt_load
+from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.peers.tandemmq import TREE
 from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.replicated import commit
@@ -39,11 +44,12 @@ Figures = Mapping[str, float]
 @dataclass(frozen=True, slots=True)
 class Case:
     """So many messages, sent and received as a LoadPlan with these fields; or those of so many seconds of the Java
-    program (``jms``: a case of bench.jms)."""
+    program (``jms``: a case of bench.jms). ``qos``: they are MQTT's."""
 
     messages: int
     load: Mapping[str, Any]
     jms: str = ""
+    qos: int | None = None
 
 
 CASES: Mapping[str, Case] = {
@@ -51,8 +57,25 @@ CASES: Mapping[str, Case] = {
     "stomp-waiting": Case(1_000, {"producers": 16, "window": 1}),
     "stomp-transacted": Case(5_000, {"transaction": BATCH}),
     "stomp-not-persistent": Case(5_000, {"is_persistent": False}),
+    **{f"mqtt-qos{qos}": Case(5_000, {}, qos=qos) for qos in range(3)},
     **{f"jms-{case}": Case(0, {"seconds": 3.0, "warmup_seconds": 1.0}, jms=case) for case in JMS_CASES},
 }
+
+
+class MeasuredTandemMQ(JmsTandemMQ):
+    """It speaks all protocols."""
+
+    def __init__(self, tree: Path, python: str) -> None:
+        super().__init__(tree, python)
+        self.mqtt_port = self.listen_to_mqtt()
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A broker that is measured: the tree it is of, and the Python that runs it."""
+
+    tree: Path
+    python: str = sys.executable
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,45 +89,53 @@ class Run:
     figures: Figures
 
 
-def cpu(baseline: str | None, cases: Sequence[str], rounds: int, scale: float, say: Say) -> dict[str, Any]:
+def cpu(
+    baseline: str | None, cases: Sequence[str], rounds: int, scale: float, say: Say, python: str | None = None
+) -> dict[str, Any]:
     """The figures of all cases.
 
     Without a baseline it is the commit where this branch left the main one; where there is none, nothing is compared.
+    With ``python`` that runs the candidate, and the baseline is the same tree by the Python that runs this.
     """
-    baseline = baseline or default_baseline()
     with ExitStack() as trees:
         driver_path = trees.enter_context(driver()) if any(CASES[case].jms for case in cases) else ""
-        sides = {CANDIDATE: TREE}
-        if baseline is None:
-            say("there is no other commit here: nothing to compare with")
+        if python is not None:
+            sides = {CANDIDATE: Side(TREE, python), BASELINE: Side(TREE)}
+            against: str | None = f"this tree by Python {name()}"
         else:
-            sides[BASELINE] = trees.enter_context(checked_out(baseline))
-            say(f"the baseline is {described(baseline)}")
+            sides = {CANDIDATE: Side(TREE)}
+            baseline = baseline or default_baseline()
+            against = described(baseline) if baseline else None
+            if baseline is not None:
+                sides[BASELINE] = Side(trees.enter_context(checked_out(baseline)))
+        say(f"the baseline is {against}" if against else "there is no other commit here: nothing to compare with")
         runs = measure(sides, cases, rounds, scale, say, driver_path)
         told = {case: summary(runs, case) for case in cases}
-        for side, tree in sides.items():
-            say(f"counting allocations: {side}")
-            for case, count in allocations(tree, cases, scale, driver_path).items():
-                told[case][side]["allocations"] = round(count, 1)
+        # A Python without the lock knows no allocator but its own: nothing could be counted.
+        for each, side in sides.items() if python is None else ():
+            say(f"counting allocations: {each}")
+            for case, count in allocations(side, cases, scale, driver_path).items():
+                told[case][each]["allocations"] = round(count, 1)
     return {
         "scenario": "cpu",
         "machine": machine(),
         "commit": commit(),
-        "baseline": described(baseline) if baseline else None,
+        "candidate_python": ask(python or sys.executable, "tandemmq.bench.interpreters", "name"),
+        "baseline": against,
         "cases": told,
         "runs": [{"case": run.case, "side": run.side, "round": run.round, **run.figures} for run in runs],
     }
 
 
 def measure(
-    sides: Mapping[str, Path], cases: Sequence[str], rounds: int, scale: float, say: Say, driver_path: str = ""
+    sides: Mapping[str, Side], cases: Sequence[str], rounds: int, scale: float, say: Say, driver_path: str = ""
 ) -> list[Run]:
     """A broker of each side is started for a few rounds, then another; one that is not measured has nothing to do.
     ``driver_path``: of the Java program, for cases that need it."""
     runs: list[Run] = []
     for first in range(1, rounds + 1, ROUNDS_OF_A_BROKER):
         with ExitStack() as running:
-            servers = {side: running.enter_context(JmsTandemMQ(tree)) for side, tree in sides.items()}
+            servers = {side: running.enter_context(MeasuredTandemMQ(of.tree, of.python)) for side, of in sides.items()}
             for case in cases:
                 for server in servers.values():
                     load_figures(server, case, scale, driver_path)
@@ -119,14 +150,14 @@ def measure(
     return runs
 
 
-def allocations(tree: Path, cases: Sequence[str], scale: float, driver_path: str) -> dict[str, float]:
+def allocations(side: Side, cases: Sequence[str], scale: float, driver_path: str) -> dict[str, float]:
     """How often each case asks for memory, for a message: by a broker of its own, whose CPU is not measured. Nothing
     where there is no compiler."""
     found: dict[str, float] = {}
     with counter() as counted_by:
         if counted_by is None:
             return found
-        server = JmsTandemMQ(tree)
+        server = MeasuredTandemMQ(side.tree, side.python)
         server.environment = counted_by.environment
         with server:
             for case in cases:
@@ -137,7 +168,7 @@ def allocations(tree: Path, cases: Sequence[str], scale: float, driver_path: str
     return found
 
 
-def load_figures(server: JmsTandemMQ, case: str, scale: float, driver_path: str = "") -> Figures:
+def load_figures(server: MeasuredTandemMQ, case: str, scale: float, driver_path: str = "") -> Figures:
     """One load of a case on a broker that runs."""
     if CASES[case].jms:
         return _jms_figures(server, CASES[case], scale, driver_path)
@@ -150,6 +181,8 @@ def load_figures(server: JmsTandemMQ, case: str, scale: float, driver_path: str 
         admin_url=server.admin_url,
         **CASES[case].load,
     )
+    if CASES[case].qos is not None:
+        return _mqtt_figures(server, case, replace(plan, endpoint=Endpoint(HOST, server.mqtt_port)))
     with counted(server.pid) as calls:
         result = run_load(plan)
     if result.received != messages:
@@ -160,7 +193,7 @@ def load_figures(server: JmsTandemMQ, case: str, scale: float, driver_path: str 
     assert system is not None
     assert waits is not None
     assert preemptions is not None
-    figures = _of_each(messages, seconds, system, waits, preemptions, calls)
+    figures = _of_each(messages, seconds, system, waits, preemptions, calls) | {"rate": result.received_per_second}
     if result.messages_per_sync is not None:
         figures["messages_per_batch"] = result.messages_per_sync
         if "futexes" in calls:
@@ -168,7 +201,18 @@ def load_figures(server: JmsTandemMQ, case: str, scale: float, driver_path: str 
     return figures
 
 
-def _jms_figures(server: JmsTandemMQ, case: Case, scale: float, driver_path: str) -> Figures:
+def _mqtt_figures(server: MeasuredTandemMQ, case: str, plan: LoadPlan) -> Figures:
+    qos, messages = CASES[case].qos, plan.count
+    assert qos is not None
+    assert messages is not None
+    with counted(server.pid) as calls:
+        result = run_mqtt_load(server.pid, plan, qos, case)
+    spent = result.spent
+    figures = _of_each(messages, spent.cpu_seconds, spent.system_seconds, spent.waits, spent.preemptions, calls)
+    return figures | {"rate": result.received / result.seconds}
+
+
+def _jms_figures(server: MeasuredTandemMQ, case: Case, scale: float, driver_path: str) -> Figures:
     seconds = case.load["seconds"] * scale
     plan = LoadPlan(server.endpoint, **{**case.load, "seconds": seconds})
     with counted(server.pid) as calls:
@@ -176,7 +220,11 @@ def _jms_figures(server: JmsTandemMQ, case: Case, scale: float, driver_path: str
     messages = told["sent_per_second"] * seconds
     figures = _of_each(messages, spent.cpu_seconds, spent.system_seconds, spent.waits, spent.preemptions, {})
     # Counted while it warms up, too.
-    return figures | {"messages": told["sent"]} | {name: count / told["sent"] for name, count in calls.items()}
+    return (
+        figures
+        | {"rate": told["received_per_second"], "messages": told["sent"]}
+        | {name: count / told["sent"] for name, count in calls.items()}
+    )
 
 
 def _of_each(
@@ -196,12 +244,14 @@ def _of_each(
 def ratios(runs: Sequence[Run]) -> dict[str, float | None]:
     """Of each case: the CPU of ours to the baseline's, the median of the rounds; None without a baseline."""
     cases = dict.fromkeys(run.case for run in runs)
-    return {case: statistics.median(found) if (found := _ratios(runs, case)) else None for case in cases}
+    return {case: statistics.median(found) if (found := _ratios(runs, case, "cpu_us")) else None for case in cases}
 
 
-def _ratios(runs: Sequence[Run], case: str) -> list[float]:
-    cpu = {(run.side, run.round): run.figures["cpu_us"] for run in runs if run.case == case}
-    return [cpu[CANDIDATE, number] / theirs for (side, number), theirs in cpu.items() if side == BASELINE and theirs]
+def _ratios(runs: Sequence[Run], case: str, figure: str) -> list[float]:
+    found = {(run.side, run.round): run.figures[figure] for run in runs if run.case == case}
+    return [
+        found[CANDIDATE, number] / theirs for (side, number), theirs in found.items() if side == BASELINE and theirs
+    ]
 
 
 def summary(runs: Sequence[Run], case: str) -> dict[str, Any]:
@@ -211,12 +261,13 @@ def summary(runs: Sequence[Run], case: str) -> dict[str, Any]:
         own = [run.figures for run in runs if (run.case, run.side) == (case, side)]
         if own:
             told[side] = {name: round(statistics.median(each[name] for each in own), 3) for name in own[0]}
-    found = sorted(_ratios(runs, case))
+    found = sorted(_ratios(runs, case, "cpu_us"))
     if found:
         told |= {
             "ratio": round(statistics.median(found), 4),
             "ratio_least": round(found[0], 4),
             "ratio_most": round(found[-1], 4),
+            "rate_ratio": round(statistics.median(_ratios(runs, case, "rate")), 4),
         }
     return told
 
@@ -237,6 +288,7 @@ _COLUMNS = {
     "futexes_a_batch": "futexes a batch",
     "allocations": "allocations",
     "messages_per_batch": "messages a batch",
+    "rate": "messages a second",
 }
 
 

@@ -122,7 +122,7 @@ def _resident(pid: int) -> int:
 # ---- what grows
 
 
-def _frames(peer: socket.socket, frames: Iterator[bytes], count: int) -> None:
+def send_frames(peer: socket.socket, frames: Iterator[bytes], count: int) -> None:
     """Say all of it, and wait for each AT_ONCE of them."""
     peer.settimeout(SECONDS_MAX)
     for first in range(0, count, AT_ONCE):
@@ -139,7 +139,7 @@ def _queues(field: Field, there: int, wanted: int) -> None:
             headers = [("id", f"q{number}"), ("destination", f"/queue/growth.{number}")]
             yield command_frame("SUBSCRIBE", headers) + command_frame("UNSUBSCRIBE", headers[:1])
 
-    _frames(connect(field.server.endpoint), frames(), wanted - there)
+    send_frames(connect(field.server.endpoint), frames(), wanted - there)
 
 
 def _consumers(field: Field, there: int, wanted: int) -> None:
@@ -149,7 +149,7 @@ def _consumers(field: Field, there: int, wanted: int) -> None:
             command_frame("SUBSCRIBE", [("id", f"c{number}"), ("destination", "/queue/growth.one")])
             for number in numbers
         )
-        _frames(field.connect(), frames, len(numbers))
+        send_frames(field.connect(), frames, len(numbers))
 
 
 def _connections(field: Field, there: int, wanted: int) -> None:
@@ -177,7 +177,7 @@ def _durables(field: Field, there: int, wanted: int) -> None:
             peer.sendall(command_frame("CONNECT", headers))
             if not (answer := read_frame(peer)).startswith(b"CONNECTED"):
                 raise BenchError(error_text(answer))
-            _frames(peer, frames, len(numbers))
+            send_frames(peer, frames, len(numbers))
 
 
 def _messages(field: Field, there: int, wanted: int) -> None:

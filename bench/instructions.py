@@ -14,15 +14,18 @@ import statistics
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tandemmq.bench.baseline import checked_out, default_baseline, described
 from tandemmq.bench.budget import Budget
 from tandemmq.bench.compare import aligned, machine
-from tandemmq.bench.connection import BenchError
+from tandemmq.bench.connection import BenchError, Endpoint
 from tandemmq.bench.cpu import BASELINE, CANDIDATE
 from tandemmq.bench.load import run_load
+from tandemmq.bench.mqtt_load import run_mqtt_load
+from tandemmq.bench.peers.server import HOST
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
 from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.replicated import commit
@@ -33,11 +36,14 @@ START_SECONDS_MAX = 300.0
 STALL_SECONDS_MAX = 120.0
 ROUNDS = 3
 
+# Cases of MQTT.
+QOS = {"mqtt-qos0": 0, "mqtt-qos1": 1}
 CASES: Mapping[str, Mapping[str, Any]] = {
     "stomp-windowed": {},
     "stomp-waiting": {"producers": 16, "window": 1},
     "stomp-transacted": {"transaction": 100},
     "stomp-not-persistent": {"is_persistent": False},
+    **{case: {} for case in QOS},
 }
 
 Say = Callable[[str], None]
@@ -50,6 +56,7 @@ class CountedTandemMQ(TandemMQ):
 
     def __init__(self, tree: Path) -> None:
         super().__init__(tree=tree)
+        self.mqtt_port = self.listen_to_mqtt()
         self.start_timeout_seconds = START_SECONDS_MAX
         self.environment = {"PYTHONHASHSEED": "0"}
 
@@ -141,9 +148,13 @@ def _load(server: CountedTandemMQ, case: str, messages: int) -> float:
         stall_seconds=STALL_SECONDS_MAX,
         **CASES[case],
     )
-    result = run_load(plan)
-    if result.received != messages:
-        raise BenchError(f"{case}: {messages} sent, {result.received} received")
+    if case in QOS:
+        plan = replace(plan, endpoint=Endpoint(HOST, server.mqtt_port))
+        received = run_mqtt_load(server.pid, plan, QOS[case], case).received
+    else:
+        received = run_load(plan).received
+    if received != messages:
+        raise BenchError(f"{case}: {messages} sent, {received} received")
     return server.taken() / messages
 
 

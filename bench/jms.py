@@ -15,22 +15,25 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-import statistics
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tandemmq.bench.compare import COMPILED, OURS, machine
+from tandemmq.bench.compare import machine
 from tandemmq.bench.connection import BenchError
 from tandemmq.bench.peers.activemq import ActiveMQ, ActiveMQStored
+from tandemmq.bench.peers.floor import Floor
 from tandemmq.bench.peers.ports import free_port
-from tandemmq.bench.peers.server import HOST, PeerMissing, Server
+from tandemmq.bench.peers.server import HOST, Server
 from tandemmq.bench.peers.tandemmq import TREE, TandemMQ
 from tandemmq.bench.plan import LoadPlan
 from tandemmq.bench.process import Cost, cost
+from tandemmq.bench.rounds import ratios, take_turns
+from tandemmq.broker.protocols.openwire.handshake import Greeting
 
 LIBRARIES = Path("/usr/share/activemq/lib")
 SOURCE = Path(__file__).parent / "peers" / "jms" / "JmsLoad.java"
@@ -39,6 +42,14 @@ BATCH = 100
 END_SECONDS_MAX = 120.0
 ANSWER_SECONDS_MAX = 2.0
 MAGIC = b"ActiveMQ"
+# Whether more of it is better.
+FIGURES = {
+    "sent_per_second": True,
+    "received_per_second": True,
+    "send_p50_ms": False,
+    "send_p99_ms": False,
+    "cpu_us_per_message": False,
+}
 
 
 class _OpenWireServer(Server):
@@ -64,10 +75,25 @@ class JmsActiveMQ(_OpenWireServer, ActiveMQ):
 class JmsTandemMQ(_OpenWireServer, TandemMQ):
     """With OpenWire beside STOMP."""
 
-    def __init__(self, tree: Path = TREE) -> None:
-        super().__init__(tree=tree)
+    def __init__(self, tree: Path = TREE, python: str = sys.executable) -> None:
+        super().__init__(tree=tree, python=python)
         self.openwire_port = free_port()
         self.openwire = f"{HOST}:{self.openwire_port}"
+
+
+class JmsFloor(_OpenWireServer, Floor):
+    """The bare program: it writes, syncs and answers. For the cases without transactions."""
+
+    source = "jms_floor.c"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.openwire_port = self.port
+
+    def arguments(self) -> list[str]:
+        greeting = self.directory / "greeting"
+        greeting.write_bytes(Greeting("floor", "ID:floor", "").wire_format_info)
+        return [str(greeting)]
 
 
 class JmsActiveMQStored(JmsActiveMQ, ActiveMQStored):
@@ -78,6 +104,7 @@ BROKERS: Mapping[str, Callable[[], _OpenWireServer]] = {
     TandemMQ.name: JmsTandemMQ,
     ActiveMQ.name: JmsActiveMQ,
     JmsActiveMQStored.name: JmsActiveMQStored,
+    JmsFloor.name: JmsFloor,
 }
 
 
@@ -89,26 +116,19 @@ def jms(
     say: Callable[[str], None],
     compiled: Path | None = None,
 ) -> dict[str, Any]:
-    """All rounds of all cases, and what we are to each peer, plain and from the ``compiled`` tree if there is one:
-    ratios of the medians, above 1 is for us."""
-    brokers = dict(BROKERS)
-    if compiled is not None:
-        brokers[COMPILED] = lambda: JmsTandemMQ(compiled)
-        names = [*names, COMPILED]
-    runs: list[dict[str, Any]] = []
+    """All rounds of all cases, and what we are to each peer (bench.rounds)."""
     with driver() as path:
-        for case in cases:
-            for number in range(1, rounds + 1):
-                for name in names if number % 2 else reversed(names):
-                    run: dict[str, Any] = {"case": case, "broker": name, "round": number, "problem": None}
-                    try:
-                        with brokers[name]() as server:
-                            run |= _run(path, server, case, plan)
-                    except (BenchError, PeerMissing, OSError) as problem:
-                        run["problem"] = str(problem)
-                    runs.append(run)
-                    say(run_line(run))
-    return {"scenario": "jms", "machine": machine(), "runs": runs, "ratios": ratios(runs)}
+        runs = take_turns(
+            cases,
+            BROKERS,
+            names,
+            rounds,
+            JmsTandemMQ,
+            compiled,
+            lambda server, case: _run(path, server, case, plan),
+            lambda run: say(run_line(run)),
+        )
+    return {"scenario": "jms", "machine": machine(), "runs": runs, "ratios": ratios(runs, FIGURES)}
 
 
 def is_there() -> bool:
@@ -172,42 +192,6 @@ def _expect(lines: Any, wanted: str) -> None:
     line = next(lines, "").strip()
     if line != wanted:
         raise BenchError(f"the JMS load said {line!r}, not {wanted!r}")
-
-
-def ratios(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, dict[str, float | None]]]]:
-    """Ours, plain or compiled -> peer -> case -> figure -> ours to theirs, of the medians; latencies and CPU turned
-    round: above 1 is for us."""
-    brokers = dict.fromkeys(run["broker"] for run in runs)
-    cases = dict.fromkeys(run["case"] for run in runs)
-    return {
-        ours: {
-            peer: {case: _ratios_to(ours, peer, case, runs) for case in cases}
-            for peer in brokers
-            if peer not in (OURS, COMPILED)
-        }
-        for ours in (OURS, COMPILED)
-        if ours in brokers
-    }
-
-
-def _ratios_to(own: str, peer: str, case: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
-    for figure, is_more_better in (
-        ("sent_per_second", True),
-        ("received_per_second", True),
-        ("send_p50_ms", False),
-        ("send_p99_ms", False),
-        ("cpu_us_per_message", False),
-    ):
-        ours, theirs = (_median(runs, case, name, figure) for name in (own, peer))
-        ratio = ours / theirs if ours and theirs else None
-        found[figure] = ratio if is_more_better or ratio is None else 1 / ratio
-    return found
-
-
-def _median(runs: Sequence[Mapping[str, Any]], case: str, broker: str, figure: str) -> float | None:
-    values = [run[figure] for run in runs if run["case"] == case and run["broker"] == broker and run.get(figure)]
-    return statistics.median(values) if values else None
 
 
 def run_line(run: Mapping[str, Any]) -> str:

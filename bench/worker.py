@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Barrier, Event
 
-from tandemmq.bench.connection import BenchError, connect, disconnect, error_text, request
+from tandemmq.bench.connection import BenchError, TlsSocket, connect, disconnect, error_text, request
 from tandemmq.bench.frames import (
     Acknowledgement,
     OrderCheck,
@@ -37,6 +37,8 @@ RECEIPT_READ_BYTES = 64 * 1024
 MESSAGE_READ_BYTES = 256 * 1024
 SEND_BATCH_MESSAGES_MAX = 256
 POLL_SECONDS = 0.02
+# FD_SETSIZE of Linux.
+SELECTED_MAX = 1_024
 DISCONNECT_TIMEOUT_SECONDS = 5.0
 START_TIMEOUT_SECONDS = 60.0
 # The clock is read for one message in so many: enough for percentiles, too few to cost anything.
@@ -96,7 +98,10 @@ class _Outbox:
         """The socket takes bytes again."""
         if self._rest is None:
             return
-        self._rest = self._rest[self._socket.send(self._rest) :]
+        try:
+            self._rest = self._rest[self._socket.send(self._rest) :]
+        except BlockingIOError:
+            return
         if not self._rest:
             self._rest = None
             self._poll.modify(self._socket, _IN)
@@ -136,7 +141,10 @@ class _Peer:
 
     def _receive(self, bytes_max: int) -> bytes:
         """What was kept, and what is there."""
-        data = self.socket.recv(bytes_max)
+        try:
+            data = self.socket.recv(bytes_max)
+        except BlockingIOError:
+            return self._rest  # of TLS: a record that is not whole
         if not data:
             raise BenchError(f"the broker closed the connection of {type(self).__name__.lower()} {self.number}")
         return self._rest + data if self._rest else data
@@ -317,6 +325,8 @@ def work(plan: LoadPlan, producers: Sequence[int], consumers: Sequence[int], sha
         for peer in peers.values():
             peer.schedule(go, go + (plan.warmup_seconds if plan.count is None else 0.0), ends)
             peer.begin()
+            if isinstance(peer.socket, TlsSocket) and peer.socket.pending():
+                peer.readable()  # it came with the last answer, and wakes no poll
         _turn(poll, peers, shared.stop, plan.least_turn_seconds)
     except (OSError, BenchError) as problem:
         error = f"{type(problem).__name__}: {problem}" if isinstance(problem, OSError) else str(problem)
@@ -356,9 +366,13 @@ def _turn(poll: select.epoll, peers: dict[int, Producer | Consumer], stop: Event
 
 
 def _wait(poll: select.epoll, paced: Sequence[Producer]) -> list[tuple[int, int]]:
-    """What happened, or nothing when something is due. epoll itself counts in milliseconds; select does not."""
+    """What happened, or nothing when something is due. epoll itself counts in milliseconds; select does not, and knows
+    the first descriptors alone."""
     if not paced:
         return poll.poll(POLL_SECONDS)
     due = min(producer.next_due for producer in paced)
-    select.select([poll.fileno()], [], [], max(0.0, min(POLL_SECONDS, due - time.monotonic())))
+    seconds = max(0.0, min(POLL_SECONDS, due - time.monotonic()))
+    if poll.fileno() >= SELECTED_MAX:
+        return poll.poll(seconds)
+    select.select([poll.fileno()], [], [], seconds)
     return poll.poll(0)

@@ -10,18 +10,23 @@ from pathlib import Path
 
 from tandemmq.bench.peers.server import PeerMissing, Server
 
-_SOURCE = Path(__file__).with_suffix(".c")
+_SOURCES = Path(__file__).parent
 
 
 class Floor(Server):
     """One thread, one file; compiled when it starts."""
 
     name = "floor"
+    source = "floor.c"
+
+    def arguments(self) -> list[str]:
+        """What its program wants to know beside port and file."""
+        return []
 
     def start(self) -> None:
         compiler = shutil.which("gcc") or shutil.which("cc")
         if compiler is None:
             raise PeerMissing("no C compiler (gcc, cc)")
         program = self.directory / "floor"
-        subprocess.run([compiler, "-O2", "-o", str(program), str(_SOURCE)], check=True)
-        self.spawn([str(program), str(self.port), str(self.directory / "file")])
+        subprocess.run([compiler, "-O2", "-o", str(program), str(_SOURCES / self.source)], check=True)
+        self.spawn([str(program), str(self.port), str(self.directory / "file"), *self.arguments()])

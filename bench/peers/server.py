@@ -112,14 +112,18 @@ class Server(ABC):
             time.sleep(STANDBY_SECONDS)  # it does not tell
             return
 
+        status: dict[str, Any] = {}
+
         def stands_by() -> bool:
+            self._demand_it_runs()
+            nonlocal status
             status = self.status()
             return status.get("role") == "standby" and (
                 not has_caught_up or (status.get("standby") or {}).get("has_caught_up") is True
             )
 
         def late() -> BenchError:
-            return BenchError(f"{self.name} does not stand by within {seconds:g} s:\n{self.output()}")
+            return BenchError(f"{self.name} does not stand by within {seconds:g} s: {status}\n{self.output()}")
 
         seconds = CATCH_UP_SECONDS_MAX if has_caught_up else START_TIMEOUT_SECONDS
         wait_until(stands_by, seconds, late, pause_seconds=0.05)
@@ -154,8 +158,7 @@ class Server(ABC):
 
         def is_over() -> bool:
             nonlocal problem
-            if self._process is not None and self._process.poll() is not None:
-                raise BenchError(f"{self.name} ended with {self._process.returncode}:\n{self.output()}")
+            self._demand_it_runs()
             try:
                 self.ask()
             except (OSError, BenchError) as error:
@@ -168,6 +171,10 @@ class Server(ABC):
             return BenchError(f"{self.name} does not answer within {seconds:g} s ({problem}):\n{self.output()}")
 
         wait_until(is_over, self.start_timeout_seconds, late, pause_seconds=0.02)
+
+    def _demand_it_runs(self) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            raise BenchError(f"{self.name} ended with {self._process.returncode}:\n{self.output()}")
 
     def ask(self) -> None:
         """Whether it serves. OSError or BenchError: not yet."""

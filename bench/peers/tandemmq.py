@@ -11,7 +11,7 @@ TREE = Path(__file__).resolve().parents[2]
 
 
 class TandemMQ(Server):
-    """One broker, of this tree or of another; two over one ``data`` directory are a pair."""
+    """One broker, of this tree and by this Python or by others; two over one ``data`` directory are a pair."""
 
     name = "tandemmq"
 
@@ -22,24 +22,33 @@ class TandemMQ(Server):
         broker: str = "bench",
         settings: Sequence[str] = (),
         tree: Path = TREE,
+        python: str = sys.executable,
     ) -> None:
         super().__init__(directory)
         self._data = data or self.directory / "data"
         self._broker = broker
         self._tree = tree
+        self._python = python
         self._settings = [word for setting in settings for word in ("--set", setting)]
         self._admin = f"{HOST}:{free_port()}"
         self.admin_url = f"http://{self._admin}"
+        self.stomp_port = self.port
         self.openwire = "off"
         self.environment: Mapping[str, str] = {}  # beside its own
+
+    def listen_to_mqtt(self) -> int:
+        """It does, too, on the port that is returned. Before ``start``."""
+        port = free_port()
+        self._settings += ["--mqtt", f"{HOST}:{port}"]
+        return port
 
     def start(self) -> None:
         options = {
             "--data": str(self._data),
             "--name": self._broker,
             "--openwire": self.openwire,
-            "--stomp": f"{HOST}:{self.port}",
+            "--stomp": f"{HOST}:{self.stomp_port}",
             "--admin": self._admin,
         }
-        command = [sys.executable, "-m", "tandemmq", "run", *(word for each in options.items() for word in each)]
+        command = [self._python, "-m", "tandemmq", "run", *(word for each in options.items() for word in each)]
         self.spawn([*command, *self._settings], {"PYTHONPATH": str(self._tree), **self.environment})

@@ -8,6 +8,7 @@ import pytest
 
 from tandemmq.bench import beside as module
 from tandemmq.bench.beside import CASES, beside, table
+from tandemmq.bench.peers import server
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -15,6 +16,7 @@ from tandemmq.bench.beside import CASES, beside, table
 @pytest.mark.timeout(300)
 def test_each_case_has_its_latencies(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DRAINED_MESSAGES", 2_000)
+    monkeypatch.setattr(server, "CATCH_UP_SECONDS_MAX", 120.0)  # so that what is wrong is told
     monkeypatch.setattr(
         module,
         "CASES",

@@ -8,13 +8,13 @@ import pytest
 
 from tandemmq.bench.baseline import checked_out
 from tandemmq.bench.connection import BenchError
-from tandemmq.bench.cpu import BASELINE, CANDIDATE, Run, measure, ratios, summary, table
+from tandemmq.bench.cpu import BASELINE, CANDIDATE, Run, Side, measure, ratios, summary, table
 from tandemmq.bench.jms import driver, is_there
 from tandemmq.bench.peers.tandemmq import TREE
 
 
 def run(side: str, number: int, cpu_us: float) -> Run:
-    return Run("stomp-waiting", side, number, {"cpu_us": cpu_us, "waits": 1.0})
+    return Run("stomp-waiting", side, number, {"cpu_us": cpu_us, "waits": 1.0, "rate": 1e6 / cpu_us})
 
 
 def test_the_ratio_is_the_median_of_the_ratios_of_the_rounds() -> None:
@@ -57,7 +57,7 @@ def test_a_commit_that_is_not_there_is_named() -> None:
 def test_jms_cases_are_measured(require_service: Callable[[object, str], None]) -> None:
     require_service(is_there(), "no JMS client or no JDK: the Debian packages libactivemq-java, default-jdk-headless")
     with driver() as path:
-        runs = measure({CANDIDATE: TREE, BASELINE: TREE}, ["jms-async"], 1, 0.3, lambda line: None, path)
+        runs = measure({CANDIDATE: Side(TREE), BASELINE: Side(TREE)}, ["jms-async"], 1, 0.3, lambda line: None, path)
 
     told = summary(runs, "jms-async")
     assert told[CANDIDATE]["cpu_us"] > 0
