@@ -12,9 +12,15 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from tandemmq.config.units import count, milliseconds, size
 
 OFF: Final = "off"
+HTTP: Final = "http"
+HTTPS: Final = "https"
 EXPECTED_ADDRESS: Final = 'HOST:PORT, or "off"'
+EXPECTED_ADVERTISED: Final = "HOST:PORT, as others connect to it"
 STOMP: Final = "stomp"
 OPENWIRE: Final = "openwire"
+MQTT: Final = "mqtt"
+#: STOMP and MQTT: what is spoken says the client, by the subprotocol that it asks for.
+WEBSOCKET: Final = "websocket"
 #: ActiveMQ's schemes: what is spoken, and whether TLS is below it. The ways to do I/O (nio) are one here.
 SCHEMES: Final = {
     "stomp": (STOMP, False),
@@ -28,9 +34,16 @@ SCHEMES: Final = {
     "ssl": (OPENWIRE, True),
     "tcp+ssl": (OPENWIRE, True),
     "nio+ssl": (OPENWIRE, True),
+    "mqtt": (MQTT, False),
+    "mqtt+nio": (MQTT, False),
+    "mqtts": (MQTT, True),
+    "mqtt+ssl": (MQTT, True),
+    "mqtt+nio+ssl": (MQTT, True),
+    "ws": (WEBSOCKET, False),
+    "wss": (WEBSOCKET, True),
 }
 #: Those that this release knows by name only.
-LATER: Final = ("ws", "wss", "mqtt", "mqtt+nio", "mqtt+ssl", "mqtt+nio+ssl", "amqp", "amqp+ssl", "auto", "auto+ssl")
+LATER: Final = ("amqp", "amqp+ssl", "auto", "auto+ssl")
 PORT_MAX: Final = 65_535
 HEART_BEAT_MS_MAX: Final = 24 * 3_600_000
 
@@ -62,7 +75,12 @@ class ConnectorOptions:
     max_inactivity_duration: int = 30_000  # OpenWire: the longest silence; 0: however long
     max_inactivity_duration_initial_delay: int = 10_000
     update_cluster_clients: bool = True  # OpenWire: clients are told of the other brokers
-    allow_link_stealing: bool = False  # OpenWire: who comes with a client id that is in use takes it over
+    # Who comes with a client id that is in use takes it over. None: in MQTT, whose specification wants it, and in
+    # OpenWire not.
+    allow_link_stealing: bool | None = None
+    default_keep_alive: int = 0  # MQTT: of who asks for none; 0: may be silent however long
+    subscription_prefetch: int | None = None  # MQTT; None: as [broker] says
+    publish_dollar_topics: bool = False  # MQTT: clients may send to topics that begin with "$"
     client_auth: str | None = None  # of TLS; None: as [tls] says, here and below
     minimum_version: str | None = None
     certificate: str | None = None
@@ -92,6 +110,14 @@ def address(text: str) -> Address:
     return _address(text, EXPECTED_ADDRESS)
 
 
+def advertised(text: str) -> Address:
+    """An address that others connect to. Raises ValueError with what was expected."""
+    found = _address(text, EXPECTED_ADVERTISED)
+    if not found.port:
+        raise ValueError(EXPECTED_ADVERTISED)
+    return found
+
+
 def connector(uri: str) -> Connector:
     """Take a connector's URI apart. Raises ValueError with what was expected."""
     parts = _split(uri, 'a URI like "stomp://127.0.0.1:61613"')
@@ -107,16 +133,16 @@ def connector(uri: str) -> Connector:
     return replace(found, options=_options(parts.query, found.protocol, found.is_tls))
 
 
-_EXPECTED_SCHEME: Final = 'a connector of this release, as "stomp://HOST:PORT" or "openwire://HOST:PORT"'
+_EXPECTED_SCHEME: Final = 'a connector of this release: one of stomp, openwire, mqtt and ws, as "stomp://HOST:PORT"'
 
 
 def admin(uri: str) -> Address | None:
     """The address of the admin server; None when it is off. Raises ValueError with what was expected."""
     if uri == OFF:
         return None
-    expected = 'a URI like "http://127.0.0.1:8161", or "off"'
+    expected = 'a URI like "http://127.0.0.1:8161" or "https://0.0.0.0:8161", or "off"'
     parts = _split(uri, expected)
-    if parts.scheme != "http" or parts.path not in ("", "/") or parts.query or parts.fragment:
+    if parts.scheme not in (HTTP, HTTPS) or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ValueError(expected)
     return _address(parts.netloc, expected)
 
@@ -179,6 +205,11 @@ def _boolean(value: str) -> bool:
     return text == "true"
 
 
+def _prefetch(value: str) -> int | None:
+    """ActiveMQ's -1: as for other clients."""
+    return None if value.strip() == "-1" else _at_least_one(count)(value)
+
+
 def _client_auth(kind: str) -> Callable[[str], str]:
     return lambda value: kind if _boolean(value) else "none"
 
@@ -205,41 +236,48 @@ TLS: Final = "TLS"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Which field an option sets, how it is read, and where alone it means something ("": everywhere)."""
+    """Which field an option sets, how it is read, and in which protocols alone, or with TLS alone, it means something
+    (none: everywhere)."""
 
     field: str
     read: Callable[[str], object]
-    only: str = ""
+    only: tuple[str, ...] = ()
 
 
+_OF_STOMP: Final = (STOMP, WEBSOCKET)
+_OF_OPENWIRE: Final = (OPENWIRE,)
+_OF_MQTT: Final = (MQTT, WEBSOCKET)
 # ActiveMQ sets a STOMP connector's limits through `wireFormat.` and `transport.` alike.
 _MAX_FRAME_SIZE: Final = Option("max_frame_size", _at_least_one(size))
-_MAX_DATA_LENGTH: Final = Option("max_data_length", _at_least_one(size), STOMP)
-_INITIAL_DELAY: Final = Option("max_inactivity_duration_initial_delay", milliseconds, OPENWIRE)
-_NEED: Final = Option("client_auth", _client_auth("need"), TLS)
-_WANT: Final = Option("client_auth", _client_auth("want"), TLS)
+_MAX_DATA_LENGTH: Final = Option("max_data_length", _at_least_one(size), _OF_STOMP)
+_INITIAL_DELAY: Final = Option("max_inactivity_duration_initial_delay", milliseconds, _OF_OPENWIRE)
+_NEED: Final = Option("client_auth", _client_auth("need"), (TLS,))
+_WANT: Final = Option("client_auth", _client_auth("want"), (TLS,))
 OPTIONS: Final[dict[str, Option]] = {
     "wireFormat.maxFrameSize": _MAX_FRAME_SIZE,
     "transport.maxFrameSize": _MAX_FRAME_SIZE,
     "wireFormat.maxDataLength": _MAX_DATA_LENGTH,
     "transport.maxDataLength": _MAX_DATA_LENGTH,
-    "transport.hbGracePeriodMultiplier": Option("hb_grace_period_multiplier", _multiplier, STOMP),
-    "transport.defaultHeartBeat": Option("default_heart_beat", _heart_beat, STOMP),
+    "transport.hbGracePeriodMultiplier": Option("hb_grace_period_multiplier", _multiplier, _OF_STOMP),
+    "transport.defaultHeartBeat": Option("default_heart_beat", _heart_beat, _OF_STOMP),
     "transport.connectAttemptTimeout": Option("connect_attempt_timeout", _at_least_one(milliseconds)),
     "maximumConnections": Option("maximum_connections", _at_least_one(count)),
-    "wireFormat.maxInactivityDuration": Option("max_inactivity_duration", milliseconds, OPENWIRE),
+    "wireFormat.maxInactivityDuration": Option("max_inactivity_duration", milliseconds, _OF_OPENWIRE),
     "wireFormat.maxInactivityDurationInitalDelay": _INITIAL_DELAY,  # ActiveMQ's spelling
     "wireFormat.maxInactivityDurationInitialDelay": _INITIAL_DELAY,
-    "updateClusterClients": Option("update_cluster_clients", _boolean, OPENWIRE),
-    "allowLinkStealing": Option("allow_link_stealing", _boolean, OPENWIRE),
+    "updateClusterClients": Option("update_cluster_clients", _boolean, _OF_OPENWIRE),
+    "allowLinkStealing": Option("allow_link_stealing", _boolean, (OPENWIRE, MQTT, WEBSOCKET)),
+    "transport.defaultKeepAlive": Option("default_keep_alive", milliseconds, _OF_MQTT),
+    "transport.activeMQSubscriptionPrefetch": Option("subscription_prefetch", _prefetch, _OF_MQTT),
+    "transport.publishDollarTopics": Option("publish_dollar_topics", _boolean, _OF_MQTT),
     "needClientAuth": _NEED,
     "transport.needClientAuth": _NEED,
     "wantClientAuth": _WANT,
     "transport.wantClientAuth": _WANT,
-    "transport.enabledProtocols": Option("minimum_version", _protocols, TLS),
-    "tls.certificate": Option("certificate", _path, TLS),
-    "tls.key": Option("key", _path, TLS),
-    "tls.ca": Option("ca", _path, TLS),
+    "transport.enabledProtocols": Option("minimum_version", _protocols, (TLS,)),
+    "tls.certificate": Option("certificate", _path, (TLS,)),
+    "tls.key": Option("key", _path, (TLS,)),
+    "tls.ca": Option("ca", _path, (TLS,)),
 }
 
 #: Options of ActiveMQ that hold here with one value, or not at all: the value, and the reason.
@@ -256,6 +294,10 @@ ALWAYS: Final[dict[str, tuple[str, str]]] = {
     "transport.verifyHostName": ("false", "a client's certificate is known by its subject"),
     "rebalanceClusterClients": ("false", "of a pair the master alone serves: there is nothing to choose"),
     "updateClusterClientsOnRemove": ("false", "clients need a broker's address most when it is away"),
+    "transport.subscriptionStrategy": (
+        "mqtt-default-subscriptions",
+        "queues of virtual topics are read by STOMP and JMS clients; MQTT has shared subscriptions",
+    ),
     "auditNetworkProducers": ("false", "there are no networks of brokers here"),
 }
 
@@ -273,8 +315,8 @@ def _options(query: str, protocol: str, is_tls: bool) -> ConnectorOptions:
             near = get_close_matches(name, OPTIONS, 1)
             hint = f" (did you mean {near[0]}?)" if near else f" ({', '.join(OPTIONS)})"
             raise ValueError(f"options that exist, and {name} does not{hint}")
-        if option.only and option.only != protocol and not (option.only == TLS and is_tls):
-            raise ValueError(f"options of this connector, and {name} is one of {option.only} alone")
+        if option.only and protocol not in option.only and not (TLS in option.only and is_tls):
+            raise ValueError(f"options of this connector, and {name} is one of {' and '.join(option.only)} alone")
         try:
             read = option.read(value)
         except ValueError as error:

@@ -3,39 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tandemmq.config.settings import Settings
 
 _OF_BROKER: Final = frozenset(("queue_prefetch", "topic_prefetch", "durable_topic_prefetch"))
 _OF_DESTINATION: Final = _OF_BROKER | {"queue_browser_prefetch"}
+#: A table that a broker takes over as a whole.
+_LOGGING: Final = "logging"
+
+
+class _Change(NamedTuple):
+    """A key whose values differ. ``name``: the last part of it, for one that stands in a table of its own."""
+
+    key: str
+    name: str
+    before: Any
+    after: Any
 
 
 def changed_for_the_next_start(running: Settings, read: Settings) -> list[str]:
-    """The keys whose values differ and cannot be taken over by a broker that runs: all but prefetches. Entries of
-    [[destinations]] are compared with those of the same pattern, in whatever order they stand."""
-    before, after = running.model_dump(), read.model_dump()
-    entries = [{each.subject: each.model_dump() for each in settings.destinations} for settings in (running, read)]
+    """The keys whose values differ and cannot be taken over by a broker that runs: all but prefetches and [logging].
+    Entries of [[destinations]] are compared with those of the same pattern, in whatever order they stand."""
+    return [change.key for change in _changes(running, read) if not _holds_at_once(change)]
+
+
+def changed_at_once(former: Settings, read: Settings) -> list[str]:
+    """What is taken over by a broker that runs, a sentence each with both values; no secret is among them."""
+    return [
+        f"{change.key} is {change.after!r} now, and was {change.before!r}"
+        for change in _changes(former, read)
+        if _holds_at_once(change)
+    ]
+
+
+def _holds_at_once(change: _Change) -> bool:
+    table = change.key.partition(".")[0]
+    if change.key.startswith("destinations["):
+        return change.name in _OF_DESTINATION
+    return table == _LOGGING or (table == "broker" and change.name in _OF_BROKER)
+
+
+def _changes(former: Settings, read: Settings) -> Iterator[_Change]:
+    before, after = former.model_dump(), read.model_dump()
+    entries = [{each.subject: each.model_dump() for each in settings.destinations} for settings in (former, read)]
     for table in (before, after):
-        table["broker"] = {key: value for key, value in table["broker"].items() if key not in _OF_BROKER}
         del table["destinations"]
-    keys = list(_changed("", before, after))
+    yield from _changed("", "", before, after)
     for subject in sorted(entries[0].keys() | entries[1].keys()):
         name = f"destinations[{subject[0]} {subject[1]}]"
         was, now = (each.get(subject) for each in entries)
         if was is None or now is None:
-            keys.append(name)
-            continue
-        for each in (was, now):
-            for key in _OF_DESTINATION:
-                del each[key]
-        keys += _changed(name, was, now)
-    return keys
+            yield _Change(name, "", was, now)
+        else:
+            yield from _changed(name, "", was, now)
 
 
-def _changed(key: str, before: Any, after: Any) -> Iterator[str]:
+def _changed(key: str, last: str, before: Any, after: Any) -> Iterator[_Change]:
     if isinstance(before, dict) and isinstance(after, dict):
         for name in dict.fromkeys((*before, *after)):
-            yield from _changed(f"{key}.{name}" if key else name, before.get(name), after.get(name))
+            yield from _changed(f"{key}.{name}" if key else name, name, before.get(name), after.get(name))
     elif before != after:
-        yield key
+        yield _Change(key, last, before, after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tandemmq.config.secrets import masked
@@ -23,6 +24,21 @@ class SettingsError(Exception):
         self.expected = expected
         self.source = source
 
+    def facts(self) -> dict[str, object]:
+        """The same for a program."""
+        return {
+            "key": self.key,
+            "value": masked(self.value, self.key),
+            "expected": self.expected,
+            "source": self.source,
+            "near": None,
+        }
+
+    @property
+    def all(self) -> tuple[SettingsError, ...]:
+        """Everything that is wrong, in the order in which it was read."""
+        return (self,)
+
     def __str__(self) -> str:
         shown = repr(masked(self.value, self.key))
         if len(shown) > VALUE_CHARACTERS_MAX:
@@ -36,12 +52,31 @@ class SettingsError(Exception):
         return f" (from {self.source})" if self.source else ""
 
 
+class SeveralWrong(SettingsError):
+    """Several settings are wrong: as the first of them, and the message has a line for each."""
+
+    def __init__(self, errors: Sequence[SettingsError]) -> None:
+        first = errors[0]
+        super().__init__(first.key, first.value, first.expected, first.source)
+        self._errors = tuple(errors)
+
+    @property
+    def all(self) -> tuple[SettingsError, ...]:
+        return self._errors
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self._errors))
+
+
 class UnknownSetting(SettingsError):
     """There is no such key; `near` is the one that was probably meant."""
 
     def __init__(self, key: str, value: object, near: str | None, source: str | None = None) -> None:
         super().__init__(key, value, near or "no such setting", source)
         self.near = near
+
+    def facts(self) -> dict[str, object]:
+        return super().facts() | {"expected": "a setting that there is", "near": self.near}
 
     def __str__(self) -> str:
         hint = f" Did you mean {self.near}?" if self.near else ""
@@ -54,6 +89,9 @@ class RefusedSetting(SettingsError):
     def __init__(self, key: str, value: object, reason: str, source: str | None = None) -> None:
         super().__init__(key, value, "", source)
         self.reason = reason
+
+    def facts(self) -> dict[str, object]:
+        return super().facts() | {"expected": self.reason}
 
     def __str__(self) -> str:
         return f"{self.key} = {masked(self.value, self.key)!r}{self._where}: refused: {self.reason}"

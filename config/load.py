@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Final
@@ -17,9 +18,10 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tandemmq.config import addresses, kahadb, policy_entries, replication_conflicts
-from tandemmq.config.addresses import OFF
+from tandemmq.config.addresses import OFF, STOMP
+from tandemmq.config.bridges import BridgeSettings
 from tandemmq.config.destinations import DestinationSettings
-from tandemmq.config.errors import SettingsError, UnknownSetting
+from tandemmq.config.errors import SettingsError, SeveralWrong, UnknownSetting
 from tandemmq.config.kahadb import SPECIAL
 from tandemmq.config.kahadb_property import Outcome, snake_case
 from tandemmq.config.section import Section, section_of
@@ -42,10 +44,15 @@ TABLE_LISTS: Final[Mapping[str, type[Section]]] = {
     ADAPTERS: FilteredStoreSettings,
     "security.authorization": AuthorizationSettings,
     "virtual_destinations": VirtualDestinationSettings,
+    "bridges": BridgeSettings,
 }
-STOMP_SCHEME: Final = "stomp"
-OPENWIRE_SCHEME: Final = "openwire"
-OPENWIRE_SCHEMES: Final = frozenset({"openwire", "tcp", "nio"})
+#: The options of `run` for connectors: the schemes of those that each takes the place of.
+CONNECTOR_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "stomp": ("stomp",),
+    "openwire": ("openwire", "tcp", "nio"),
+    "mqtt": ("mqtt", "mqtt+nio"),
+    "ws": ("ws",),
+}
 
 #: The tables of one value a key; connectors and destinations are lists of tables.
 SECTIONS: Final[dict[str, type[Section]]] = {
@@ -64,12 +71,15 @@ _TARGETS: Final = frozenset(found.target for found in SPECIAL.values() if found.
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The options of `run` that stand for settings; None: not given. Addresses are HOST:PORT or "off"."""
+    """The options of `run` that stand for settings; None: not given. Addresses are HOST:PORT or "off",
+    of the admin server also https://HOST:PORT."""
 
     data: str | None = None
     name: str | None = None
     stomp: str | None = None
     openwire: str | None = None
+    mqtt: str | None = None
+    ws: str | None = None
     admin: str | None = None
 
 
@@ -79,13 +89,22 @@ def load(
     overrides: Sequence[str] = (),
     flags: Flags | None = None,
 ) -> Settings:
-    """The settings that hold, complete and right, or SettingsError. `environ` is the process's unless given."""
+    """The settings that hold, complete and right, or SettingsError, which tells all that is wrong. `environ` is the
+    process's unless given."""
     values = _Values()
     if path is not None:
-        values.take_file(os.fspath(path))
+        with values.wrong_kept():
+            values.take_file(os.fspath(path))
     values.take_environment(os.environ if environ is None else environ)
     values.take_overrides(overrides)
     values.take_flags(flags or Flags())
+    return values.settings()
+
+
+def load_text(text: str, source: str) -> Settings:
+    """The settings that a file of this text would give alone, or SettingsError; ``source`` is its name in messages."""
+    values = _Values()
+    values.take_text(text, source)
     return values.settings()
 
 
@@ -99,29 +118,49 @@ class _Values:
         # What was last said of a setting that has two keys: in which layer, by which key, and the value.
         self.given: dict[str, tuple[str, str, Any]] = {}
         self.layer = ""
+        self.wrong: list[SettingsError] = []
+
+    @contextmanager
+    def wrong_kept(self) -> Iterator[None]:
+        """What is wrong is told at the end, together with all else."""
+        try:
+            yield
+        except SettingsError as error:
+            self.wrong.append(error)
 
     def take_file(self, path: str) -> None:
-        self.layer = "file"
         try:
             with open(path, "rb") as file:
                 text = file.read(FILE_BYTES_MAX + 1)
             if len(text) > FILE_BYTES_MAX:
                 raise SettingsError("", path, f"a settings file has at most {show_size(FILE_BYTES_MAX)}")
-            table = tomllib.loads(text.decode())
+            self.take_text(text.decode(), path)
         except OSError as error:
             raise SettingsError("", path, f"the settings file cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise SettingsError("", path, f"the settings file is not TOML: {error}") from error
+
+    def take_text(self, text: str, path: str) -> None:
+        self.layer = "file"
+        try:
+            table = tomllib.loads(text)
         except ValueError as error:
             raise SettingsError("", path, f"the settings file is not TOML: {error}") from error
         for section, content in table.items():
-            if section in TABLE_LISTS:
-                self.put(section, content, path)
-            elif section not in SECTIONS:
-                raise UnknownSetting(section, content, _near(section, Settings.model_fields), path)
-            elif not isinstance(content, dict):
-                raise SettingsError(section, content, f"a table, [{section}]", path)
-            else:
-                self.raw.setdefault(section, {})  # an empty [replication] makes a set
-                for key, value in content.items():
+            with self.wrong_kept():
+                self.take_section(section, content, path)
+
+    def take_section(self, section: str, content: Any, path: str) -> None:
+        if section in TABLE_LISTS:
+            self.put(section, content, path)
+        elif section not in SECTIONS:
+            raise UnknownSetting(section, content, _near(section, Settings.model_fields), path)
+        elif not isinstance(content, dict):
+            raise SettingsError(section, content, f"a table, [{section}]", path)
+        else:
+            self.raw.setdefault(section, {})  # an empty [replication] makes a set
+            for key, value in content.items():
+                with self.wrong_kept():
                     self.put(f"{section}.{key}", value, path)
 
     def take_environment(self, environ: Mapping[str, str]) -> None:
@@ -130,42 +169,60 @@ class _Values:
             # TANDEMMQ_ without a section is somebody else's: TANDEMMQ_CONFIG, for one.
             if variable.startswith(ENVIRONMENT_PREFIX) and ENVIRONMENT_SEPARATOR in variable:
                 key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace(ENVIRONMENT_SEPARATOR, ".")
-                self.put_dotted(key, environ[variable], f"environment {variable}")
+                with self.wrong_kept():
+                    self.put_dotted(key, environ[variable], f"environment {variable}")
 
     def take_overrides(self, overrides: Sequence[str]) -> None:
         self.layer = "--set"
         for override in overrides:
             key, equals, value = override.partition("=")
-            if not equals or "." not in key:
-                raise SettingsError("--set", override, "section.key=value")
-            self.put_dotted(key.strip(), value.strip(), "--set")
+            with self.wrong_kept():
+                if not equals or "." not in key:
+                    raise SettingsError("--set", override, "section.key=value")
+                self.put_dotted(key.strip(), value.strip(), "--set")
 
     def take_flags(self, flags: Flags) -> None:
         self.layer = "options"
         if flags.data is not None:
             self.put("store.directory", flags.data, "--data")
+        for take in (self.take_name, self.take_admin):
+            with self.wrong_kept():
+                take(flags)
+        for scheme, text in (
+            ("openwire", flags.openwire),
+            ("mqtt", flags.mqtt),
+            ("ws", flags.ws),
+            ("stomp", flags.stomp),
+        ):
+            if text is not None:
+                with self.wrong_kept():
+                    self.take_connector(scheme, text)
+
+    def take_name(self, flags: Flags) -> None:
         if flags.name is not None:
             if not flags.name:
                 raise SettingsError("--name", flags.name, "a name")
             self.put("broker.name", flags.name, "--name")
+
+    def take_admin(self, flags: Flags) -> None:
         if flags.admin is not None:
-            uri = flags.admin if flags.admin == OFF else f"http://{_checked('--admin', flags.admin)}"
+            is_uri = flags.admin == OFF or flags.admin.startswith(f"{addresses.HTTPS}:")
+            uri = flags.admin if is_uri else f"http://{_checked('--admin', flags.admin)}"
             self.put("admin.uri", uri, "--admin")
-        if flags.openwire is not None:
-            self.drop_connectors(OPENWIRE_SCHEMES, "--openwire")
-            if flags.openwire != OFF:
-                uri = f"{OPENWIRE_SCHEME}://{_checked('--openwire', flags.openwire)}"
-                self.raw["connectors"] = [*self.raw["connectors"], {"uri": uri}]
-        if flags.stomp is not None:
-            self.drop_connectors(frozenset({STOMP_SCHEME}), "--stomp")
-            if flags.stomp != OFF:
-                uri = f"{STOMP_SCHEME}://{_checked('--stomp', flags.stomp)}"
-                self.raw["connectors"] = [{"uri": uri}, *self.raw["connectors"]]
+
+    def take_connector(self, scheme: str, text: str) -> None:
+        """That of the option ``--scheme``, instead of those without TLS; STOMP's comes first and gives the broker its
+        default name."""
+        self.drop_connectors(frozenset(CONNECTOR_FLAGS[scheme]), f"--{scheme}")
+        if text != OFF:
+            made = {"uri": f"{scheme}://{_checked(f'--{scheme}', text)}"}
+            others = self.raw["connectors"]
+            self.raw["connectors"] = [made, *others] if scheme == STOMP else [*others, made]
 
     def put_dotted(self, key: str, value: str, origin: str) -> None:
         section = key.partition(".")[0]
         if section == "connectors":
-            raise SettingsError(key, value, "connectors in the file, or by --stomp and --openwire", origin)
+            raise SettingsError(key, value, "connectors in the file, or by --stomp, --openwire, --mqtt, --ws", origin)
         for tables in TABLE_LISTS:
             if f"{key}.".startswith(f"{tables}."):
                 raise SettingsError(key, value, f"tables in the file, [[{tables}]]", origin)
@@ -253,7 +310,11 @@ class _Values:
         try:
             settings = Settings.model_validate(self.raw)
         except ValidationError as error:
-            raise self.explain(error.errors(include_url=False)[0]) from error
+            explained = {each.key: each for each in reversed([self.explain(each) for each in error.errors()])}
+            self.wrong += reversed(explained.values())  # of one key the first thing
+            raise self.all_wrong() from error
+        if self.wrong:
+            raise self.all_wrong()
         settings = settings.with_origins(self.origins, list(self.notes.values()))
         replication_conflicts.check(settings)
         if not settings.broker.name:
@@ -261,8 +322,11 @@ class _Values:
             settings = settings.model_copy(update={"broker": broker})
         return settings
 
+    def all_wrong(self) -> SettingsError:
+        return self.wrong[0] if len(self.wrong) == 1 else SeveralWrong(self.wrong)
+
     def explain(self, error: ErrorDetails) -> SettingsError:
-        """The first thing that is wrong, in the operator's words."""
+        """What is wrong, in the operator's words."""
         key = _dotted(error["loc"])
         origin = self.origins.get(
             next((name for name in self.origins if f"{key}.".startswith((f"{name}.", f"{name}["))), "")

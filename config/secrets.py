@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 MASK: Final = "***"
@@ -18,6 +19,18 @@ def is_secret(key: str) -> bool:
     """A setting of this name, the last part of its key, is one by its whole value. Files with secrets are none."""
     name = key.rpartition(".")[2]
     return bool(_KEY.search(name)) and not name.endswith("_file")
+
+
+def secrets_in(value: Any, key: str = "") -> Iterator[str]:
+    """The secrets in the value of a setting, or in all of a table."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from secrets_in(part, str(name))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from secrets_in(part, key)
+    elif isinstance(value, str) and value and key and is_secret(key):
+        yield value
 
 
 def masked_text(text: str) -> str:

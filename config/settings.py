@@ -1,10 +1,10 @@
 """Every setting there is: its name, its default, its bounds and what it means.
 
 Keys are ActiveMQ's own names in snake_case. The models only say what is right; where values come from, and what is
-said of wrong ones, stands in `config.load`; the tables [store], [locker], [replication], [security], [tls],
-[[destinations]] and [[virtual_destinations]] in modules of their names; what becomes of ActiveMQ's settings that are
-none of ours in `config.kahadb` and `config.policy_entries`. `docs/settings.md` is printed from what stands below the
-fields.
+said of wrong ones, stands in `config.load`; the tables [store], [locker], [replication], [security], [tls], [mqtt],
+[websocket], [[bridges]], [[destinations]] and [[virtual_destinations]] in modules of their names; what becomes of
+ActiveMQ's settings that are none of ours in `config.kahadb` and `config.policy_entries`. `docs/settings.md` is printed
+from what stands below the fields.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ from pydantic import AfterValidator, Field, PrivateAttr
 
 from tandemmq.config import addresses
 from tandemmq.config.addresses import Address, ConnectorOptions
+from tandemmq.config.bridges import Bridges
 from tandemmq.config.destinations import Destinations
 from tandemmq.config.io_exception_handler import IOExceptionHandlerSettings
 from tandemmq.config.locker import LockerSettings
+from tandemmq.config.logging import LoggingSettings
+from tandemmq.config.mqtt import MqttSettings
 from tandemmq.config.replication import ReplicationSettings
-from tandemmq.config.section import Listed, Section
+from tandemmq.config.section import Listed, Path, Section
 from tandemmq.config.security import SecuritySettings
-from tandemmq.config.store import MIB, StoreSettings
+from tandemmq.config.store import MIB, Pattern, StoreSettings
 from tandemmq.config.tls import TlsSettings
+from tandemmq.config.tracing import TracingSettings
 from tandemmq.config.units import Bytes, Count
 from tandemmq.config.virtual_destinations import VirtualDestinations
+from tandemmq.config.websocket import WebSocketSettings
 
 # The name is a directory's name and a part of message ids.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -92,6 +97,9 @@ class BrokerSettings(Section):
 class ConnectorSettings(Section):
     uri: Annotated[str, _read_by(addresses.connector)]
     """Protocol, address and options: `stomp://HOST:PORT?option=value&…`. `off`: this one is left out."""
+    advertised: Annotated[str, _read_by(addresses.advertised)] | None = None
+    """`HOST:PORT` by which others reach it, behind a container's ports or a balancer: told to clients, to the other
+    brokers and by `status`. Default: that of `uri`, with this host's name in place of an address of all interfaces."""
 
     @cached_property
     def _parts(self) -> addresses.Connector:
@@ -121,15 +129,37 @@ class ConnectorSettings(Section):
 
 class AdminSettings(Section):
     uri: Annotated[str, _read_by(addresses.admin)] = "http://127.0.0.1:8161"
-    """Where `status`, health checks and metrics are served; `off`: nowhere."""
+    """Where `status`, health checks and metrics are served; `off`: nowhere. `https://HOST:PORT` encrypts by [tls], as
+    connectors do."""
+    advertised: Annotated[str, _read_by(addresses.advertised)] | None = None
+    """`HOST:PORT` by which others reach it: told in the lock, for commands and consoles that go from one broker to the
+    other. Default: as for connectors."""
     hosts: Annotated[tuple[str, ...], Listed] = ()
     """Names with dots by which it is asked, in `Host`; addresses, `localhost`, this machine's own name and names
     without a dot are known. Others are refused, but for health checks."""
+    metrics_destinations: Annotated[tuple[Pattern, ...], Listed] = ()
+    """Destinations that have metrics of their own, by patterns: `ORDERS.>`; `>` for all. See metrics.md. Without, a
+    scrape has sums alone."""
+    metrics_destinations_max: Count = 1_000
+    """So many destinations have them at most; the others are counted."""
+
+    viewers: Annotated[tuple[str, ...], Listed] = ()
+    """Groups that may see in the API and the console what there is, but no message."""
+    operators: Annotated[tuple[str, ...], Listed] = ()
+    """Groups that may also read messages and change destinations, as far as their rights as clients go."""
+    administrators: Annotated[tuple[str, ...], Listed] = ()
+    """Groups that may everything there, as may users with admin rights on all queues and topics."""
+    backup_directory: Path | None = None
+    """Where backups go that are asked for by the API, each in a directory of its own. Default: it makes none."""
 
     @property
     def address(self) -> Address | None:
         """None: off."""
         return addresses.admin(self.uri)
+
+    @property
+    def is_tls(self) -> bool:
+        return self.uri.startswith(f"{addresses.HTTPS}:")
 
 
 class Settings(Section):
@@ -144,11 +174,16 @@ class Settings(Section):
     locker: LockerSettings = Field(default_factory=LockerSettings)  # type: ignore[arg-type]
     replication: ReplicationSettings | None = None
     admin: AdminSettings = Field(default_factory=AdminSettings)
+    logging: LoggingSettings = LoggingSettings()  # type: ignore[call-arg]
     io_exception_handler: IOExceptionHandlerSettings = IOExceptionHandlerSettings()
+    tracing: TracingSettings = TracingSettings()
     tls: TlsSettings = TlsSettings()  # type: ignore[call-arg]
     security: SecuritySettings = SecuritySettings()  # type: ignore[call-arg]
+    mqtt: MqttSettings = MqttSettings()  # type: ignore[call-arg]
+    websocket: WebSocketSettings = WebSocketSettings()  # type: ignore[call-arg]
     destinations: Destinations = ()
     virtual_destinations: VirtualDestinations = ()
+    bridges: Bridges = ()
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _notes: tuple[str, ...] = PrivateAttr(default=())
@@ -166,6 +201,10 @@ class Settings(Section):
     def notes(self) -> tuple[str, ...]:
         """What the operator should know of how the settings were read, a sentence each."""
         return self._notes
+
+    def with_level(self, level: str) -> Self:
+        """With another ``logging.level``, as the option of `run` says."""
+        return self.model_copy(update={"logging": self.logging.model_copy(update={"level": level})})
 
     def with_origins(self, origins: dict[str, str], notes: Sequence[str] = ()) -> Self:
         copy: Any = self.model_copy()

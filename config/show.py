@@ -97,7 +97,8 @@ def _entry(name: str, values: Section, settings: Settings) -> Iterator[str]:
     for key, table in inner:
         yield f"[{name}.{key}]"
         for part, field in type(table).model_fields.items():
-            yield f"{part} = {value_of(getattr(table, part), field)}  # {origin}"
+            if getattr(table, part) is not None:
+                yield f"{part} = {value_of(getattr(table, part), field)}  # {origin}"
 
 
 def value_of(value: object, field: FieldInfo) -> str:

@@ -1,6 +1,8 @@
-"""The tables of the documentation that say what the code says: docs/settings.md, kahadb-settings.md, policies.md.
+"""The tables of the documentation that say what the code says: docs/settings.md, kahadb-settings.md, policies.md,
+metrics.md and logging.md.
 
-To print one anew: ``python -m tests.support.config.tables settings``, ``kahadb`` or ``policies``.
+To print one anew: ``python -m tests.support.config.tables settings``, ``kahadb``, ``policies``, ``metrics`` or
+``events``.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from typing import Final
 
 from pydantic.fields import FieldInfo
 
+from tandemmq import log_events
+from tandemmq.broker.admin.metric_table import GROUPS, LEFT_OUT, OF_DESTINATIONS
 from tandemmq.config import leveldb_properties, policy_entries
-from tandemmq.config.kahadb_properties import GROUPS
+from tandemmq.config.kahadb_properties import GROUPS as PROPERTIES
 from tandemmq.config.kahadb_property import Outcome, Property
 from tandemmq.config.load import DESTINATIONS, SECTIONS, TABLE_LISTS
 from tandemmq.config.section import Section, meanings, section_of
@@ -44,7 +48,9 @@ def _rows(prefix: str, model: type[Section]) -> Iterator[str]:
         if inner is not None:
             yield from _rows(f"{prefix}{key}.", inner)
             continue
-        value = _EXAMPLE if field.is_required() else field.get_default(call_default_factory=True)
+        value = field.get_default(call_default_factory=True)
+        if field.is_required():
+            value = _EXAMPLE if key == "uri" else None
         unit = unit_of(field)
         shown = unit.name if unit is not None else ""
         yield f"| `{prefix}{key}` | {_default(value, field)} | {shown} | {meanings(model)[key]} |"
@@ -56,7 +62,7 @@ def _default(value: object, field: FieldInfo) -> str:
 
 def kahadb_tables() -> str:
     """What becomes of each of ActiveMQ's settings of a store, as Markdown; docs/kahadb-settings.md holds it."""
-    return _property_tables(GROUPS)
+    return _property_tables(PROPERTIES)
 
 
 def policy_tables() -> str:
@@ -67,6 +73,24 @@ def policy_tables() -> str:
 def leveldb_tables() -> str:
     """The same of its Replicated LevelDB Store's; docs/replication.md holds it."""
     return _property_tables(leveldb_properties.GROUPS)
+
+
+def metric_tables() -> str:
+    """Every metric, as Markdown; docs/metrics.md holds it."""
+    lines: list[str] = []
+    for group, metrics in (GROUPS | {"Single destinations": (LEFT_OUT, *OF_DESTINATIONS)}).items():
+        lines += [f"### {group}", "", "| metric | kind | unit | meaning |", "| --- | --- | --- | --- |"]
+        for named in metrics:
+            labels = f"{{{', '.join(named.labels)}}}" if named.labels else ""
+            lines.append(f"| `{named.full_name}{labels}` | {named.kind} | {named.unit} | {named.meaning} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def event_table() -> str:
+    """Every event of the log, as Markdown; docs/logging.md holds it."""
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in log_events.MEANINGS.items()]
+    return "\n".join(["| event | meaning |", "| --- | --- |", *rows]) + "\n"
 
 
 def _property_tables(groups: Mapping[str, Sequence[Property]]) -> str:
@@ -111,9 +135,11 @@ def _our_default(found: Property) -> str:
 
 
 TABLES: Final = {
+    "events": event_table,
     "settings": settings_table,
     "kahadb": kahadb_tables,
     "leveldb": leveldb_tables,
+    "metrics": metric_tables,
     "policies": policy_tables,
 }
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tandemmq.config.addresses import OPENWIRE, STOMP, Address, ConnectorOptions, address, admin, connector
+from tandemmq.config.addresses import (
+    MQTT,
+    OPENWIRE,
+    STOMP,
+    WEBSOCKET,
+    Address,
+    ConnectorOptions,
+    address,
+    admin,
+    connector,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +65,24 @@ def test_every_option_of_an_openwire_connector_is_read() -> None:
     )
 
 
+@pytest.mark.parametrize("scheme", ["mqtt+nio", "ws"])
+def test_every_option_of_mqtt_is_read(scheme: str) -> None:
+    uri = (
+        f"{scheme}://h:1?transport.defaultKeepAlive=1min&transport.activeMQSubscriptionPrefetch=10"
+        "&transport.publishDollarTopics=true&allowLinkStealing=false&wireFormat.maxFrameSize=1kb"
+        "&transport.subscriptionStrategy=mqtt-default-subscriptions"
+    )
+    assert connector(uri).options == ConnectorOptions(
+        max_frame_size=1024,
+        allow_link_stealing=False,
+        default_keep_alive=60_000,
+        subscription_prefetch=10,
+        publish_dollar_topics=True,
+    )
+    usual = connector("mqtt://h:1?transport.activeMQSubscriptionPrefetch=-1")
+    assert usual.options == ConnectorOptions()
+
+
 @pytest.mark.parametrize(
     ("query", "options"),
     [
@@ -86,6 +114,13 @@ def test_options_of_tls_are_read(query: str, options: ConnectorOptions) -> None:
         ("ssl", OPENWIRE, True),
         ("openwire+ssl", OPENWIRE, True),
         ("nio+ssl", OPENWIRE, True),
+        ("mqtt", MQTT, False),
+        ("mqtt+nio", MQTT, False),
+        ("mqtts", MQTT, True),
+        ("mqtt+ssl", MQTT, True),
+        ("mqtt+nio+ssl", MQTT, True),
+        ("ws", WEBSOCKET, False),
+        ("wss", WEBSOCKET, True),
     ],
 )
 def test_activemqs_schemes_say_what_is_spoken(scheme: str, protocol: str, is_tls: bool) -> None:
@@ -98,11 +133,18 @@ def test_activemqs_schemes_say_what_is_spoken(scheme: str, protocol: str, is_tls
     [
         ("auto+ssl://h:61616", r"auto\+ssl comes with a later release"),
         ("openwire://h", "openwire://HOST:PORT"),
-        ("mqtt://h:1883", "mqtt comes with a later release"),
-        ("ws://h:61614", "ws comes with a later release"),
+        ("amqp://h:5672", "amqp comes with a later release"),
+        ("mqtt://h:1?transport.subscriptionStrategy=mqtt-virtual-topic-subscriptions", "MQTT has shared subscriptions"),
+        ("mqtt://h:1?transport.defaultHeartBeat=1,1", "one of stomp and websocket alone"),
+        ("stomp://h:1?transport.publishDollarTopics=true", "one of mqtt and websocket alone"),
+        ("mqtt://h:1?transport.defaultKeepAlive=soon", "transport.defaultKeepAlive a time"),
+        ("stomp://h:1?allowLinkStealing=true", "one of openwire and mqtt and websocket alone"),
+        ("ws://h:1?updateClusterClients=true", "one of openwire alone"),
+        ("ws://h:1?tls.key=a", "one of TLS alone"),
+        ("mqtt://h:1?transport.activeMQSubscriptionPrefetch=-2", "transport.activeMQSubscriptionPrefetch"),
         ("stomp://h:1?needClientAuth=true", "needClientAuth is one of TLS alone"),
         ("stomp://h:1?wireFormat.maxInactivityDuration=1", "maxInactivityDuration is one of openwire alone"),
-        ("tcp://h:1?wireFormat.maxDataLength=1", "maxDataLength is one of stomp alone"),
+        ("tcp://h:1?wireFormat.maxDataLength=1", "maxDataLength is one of stomp and websocket alone"),
         ("tcp://h:1?wireFormat.cacheEnabled=true", "wireFormat.cacheEnabled=false, which alone holds here: messages"),
         ("ssl://h:1?needClientAuth=yes", "true or false"),
         ("ssl://h:1?transport.enabledProtocols=SSLv3,TLSv1.3", "some of TLSv1.2, TLSv1.3"),
@@ -132,7 +174,7 @@ def test_the_admin_server_has_an_address_or_is_off() -> None:
     assert admin("off") is None
 
 
-@pytest.mark.parametrize("uri", ["https://h:1", "h:1", "http://h", "http://h:1/x", ""])
+@pytest.mark.parametrize("uri", ["ftp://h:1", "h:1", "http://h", "http://h:1/x", ""])
 def test_what_is_no_admin_address_is_refused(uri: str) -> None:
     with pytest.raises(ValueError, match="http://127"):
         admin(uri)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tandemmq.config.changes import changed_for_the_next_start
+from tandemmq.config.changes import changed_at_once, changed_for_the_next_start
 from tandemmq.config.load import load
 
 BEFORE = """
@@ -19,6 +19,33 @@ queue_prefetch = 5
 [[destinations]]
 topic = "B.>"
 """
+
+
+@pytest.mark.parametrize(
+    ("after", "changes"),
+    [
+        (BEFORE, []),
+        (
+            BEFORE.replace("5", "6", 1) + '[logging]\nlevel = "debug"\nloggers = {"broker.net" = "error"}\n',
+            [
+                "broker.queue_prefetch is 6 now, and was 5",
+                "logging.level is 'debug' now, and was 'info'",
+                "logging.loggers.broker.net is 'error' now, and was None",
+            ],
+        ),
+        (BEFORE.replace("topic", "memory_limit = 70000\ntopic"), []),
+        (
+            BEFORE.replace('A.>"\nqueue_prefetch = 5', 'A.>"\nqueue_prefetch = 7'),
+            ["destinations[queue A.>].queue_prefetch is 7 now, and was 5"],
+        ),
+    ],
+)
+def test_what_holds_at_once_is_named_with_its_values(tmp_path: Path, after: str, changes: list[str]) -> None:
+    read = []
+    for name, text in (("before", BEFORE), ("after", after)):
+        (tmp_path / name).write_text(text)
+        read.append(load(tmp_path / name, environ={}))
+    assert changed_at_once(*read) == changes
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tandemmq.cli import main
 from tandemmq.cli.config import config
+from tandemmq.config.errors import SettingsError
+from tandemmq.config.load import Flags, load
 
 
 def invoke(*arguments: str, **environment: str) -> Result:
@@ -61,4 +64,51 @@ def test_show_prints_what_holds_and_where_it_was_read() -> None:
 def test_show_prints_json_for_machines() -> None:
     shown = json.loads(invoke("show", "--json", "--set", "locker.lock_keep_alive_period=1s").stdout)
     assert shown["locker"]["lock_keep_alive_period"] == 1_000
-    assert shown["connectors"] == [{"uri": "stomp://127.0.0.1:61613"}, {"uri": "openwire://127.0.0.1:61616"}]
+    assert [each["uri"] for each in shown["connectors"]] == ["stomp://127.0.0.1:61613", "openwire://127.0.0.1:61616"]
+
+
+def test_all_that_is_wrong_is_told_at_once_each_with_its_source(tmp_path: Path) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text(
+        "[store]\ncheckpoint_intervall = '5s'\nmemory_limt = 1\n[broker]\nstomp_nack = 'perhaps'\n"
+        "[[connectors]]\nuri = 'gopher://x:1'\n[nowhere]\nx = 1\n[locker]\nlock_keep_alive_period = 'soon'\n"
+    )
+    arguments = ("--config", str(file), "--set", "store.journal_max_file_length=big", "--set", "nonsense")
+    told = invoke("check", *arguments, "--name", "", TANDEMMQ_LOCKER__TYP="x")
+    assert (told.exit_code, told.stdout) == (2, "")
+    expected = {
+        "store.checkpoint_intervall": (str(file), "store.checkpoint_interval"),
+        "broker.stomp_nack": (str(file), None),
+        "connectors[0].uri": (str(file), None),
+        "nowhere": (str(file), None),
+        "locker.lock_keep_alive_period": (str(file), None),
+        "locker.typ": ("environment TANDEMMQ_LOCKER__TYP", "locker.type"),
+        "store.journal_max_file_length": ("--set", None),
+        "--set": (None, None),
+        "--name": (None, None),
+    }
+    for key, (_, near) in expected.items():
+        assert f"{key} =" in told.stderr or f"{key} (from" in told.stderr
+        assert near is None or f"Did you mean {near}?" in told.stderr
+    with pytest.raises(SettingsError) as wrong:
+        load(file, {"TANDEMMQ_LOCKER__TYP": "x"}, ["store.journal_max_file_length=big", "nonsense"], Flags(name=""))
+    facts = {str(each.facts()["key"]): each.facts() for each in wrong.value.all}
+    assert {key: (facts[key]["source"], facts[key]["near"]) for key in expected} == expected
+    assert len(told.stderr.splitlines()) == len(facts) == len(wrong.value.all)
+    assert "section.key=value" in str(facts["--set"]["expected"])
+
+
+def test_a_program_gets_a_list_of_what_is_wrong() -> None:
+    wrong = [
+        "--set",
+        "security.ldap.connection_password=5",
+        "--set",
+        "store.checkpoint_interval=soon",
+        "--set",
+        "a.b=1",
+    ]
+    done = CliRunner().invoke(main, ["config", "check", *wrong, "--json"])
+    answer = json.loads(done.stdout)
+    assert (done.exit_code, answer["code"]) == (2, 2)
+    assert {each["key"] for each in answer["errors"]} >= {"store.checkpoint_interval", "a.b"}
+    assert all(set(each) == {"key", "value", "expected", "source", "near"} for each in answer["errors"])

@@ -120,6 +120,33 @@ def test_openwire_has_an_option_of_its_own(file: Callable[[str], str]) -> None:
     assert [str(connector.address) for connector in settings.connectors] == ["h:2", "h:3"]
 
 
+def test_mqtt_and_websocket_are_asked_for(file: Callable[[str], str]) -> None:
+    assert [each.scheme for each in load(None, {}).connectors] == ["stomp", "openwire"]
+    asked = load(None, {}, flags=Flags(mqtt="h:1", ws="h:2"))
+    assert [f"{each.scheme}://{each.address}" for each in asked.connectors[2:]] == ["mqtt://h:1", "ws://h:2"]
+    path = file("[[connectors]]\nuri = 'mqtt+nio://h:1'\n[[connectors]]\nuri = 'wss://h:2'")
+    left = load(path, {}, flags=Flags(mqtt="off", ws="off"))
+    assert [each.scheme for each in left.connectors] == ["wss"]
+
+
+def test_tables_of_mqtt_and_websocket_have_bounds(file: Callable[[str], str]) -> None:
+    settings = load(file("[mqtt]\nmax_session_expiry_interval = '1h'\n[websocket]\nping_interval = 0"), {})
+    assert (settings.mqtt.max_session_expiry_interval, settings.websocket.ping_interval) == (3_600_000, 0)
+    for override, expected in (
+        ("mqtt.receive_maximum=65536", "at most 65535"),
+        ("mqtt.receive_maximum=0", "at least 1"),
+        ("websocket.allowed_origins=shop.example", "origins like"),
+        ("websocket.allowed_origins=https://a/path", "origins like"),
+    ):
+        with pytest.raises(SettingsError, match=expected):
+            load(None, {}, [override])
+    assert load(None, {}, ["websocket.allowed_origins=https://A:1,null,*"]).websocket.allowed_origins == (
+        "https://a:1",
+        "null",
+        "*",
+    )
+
+
 def test_a_connector_that_is_off_is_left_out(file: Callable[[str], str]) -> None:
     assert load(file("[[connectors]]\nuri = 'off'"), {}).connectors == ()
 
@@ -141,6 +168,12 @@ def test_options_of_foreign_locks_are_handed_on(file: Callable[[str], str]) -> N
         ("[store]\njournal_max_file_length = '4gb'", "expected at most 2147483647"),
         ("[store]\ncheckpoint_records = true", "store.checkpoint_records = True (from FILE): expected a whole number"),
         ("[store]\njournal_disk_sync_strategy = 'maybe'", 'expected "always", "periodic" or "never"'),
+        ("[admin]\nadvertised = 'one:0'", "admin.advertised = 'one:0' (from FILE): expected HOST:PORT, as others"),
+        ("[[connectors]]\nuri = 'stomp://h:1'\nadvertised = 'one'", "connectors[0].advertised = 'one'"),
+        ("[logging]\nlevel = 'loud'", "logging.level = 'loud' (from FILE): expected "),
+        ("[logging]\ntarget = 'file'", "both of file = "),
+        ("[logging]\nloggers = {store = 'loud'}", "logging.loggers.store = 'loud' (from FILE): expected "),
+        ("[logging.loggers]\n'a b' = 'info'", "names of loggers like "),
         ("[store]\ndirectory = 5", "store.directory = 5 (from FILE): expected text"),
         ("[store]\ndirectory = ''", "store.directory = '' (from FILE): expected a path"),
         ("[broker]\nstomp_nack = 'drop'", 'broker.stomp_nack = \'drop\' (from FILE): expected "dlq" or "requeue"'),
@@ -153,9 +186,15 @@ def test_options_of_foreign_locks_are_handed_on(file: Callable[[str], str]) -> N
         ("[locker]\ntype = 'mine'\noptions = 3", "locker.options = 3 (from FILE): expected a table"),
         ("[locker]\ntype = 'mine'\n[locker.options]\na = 3", "locker.options.a = 3 (from FILE): expected text"),
         ("[admin]\nuri = 'x'", "admin.uri = 'x' (from FILE): expected a URI"),
+        ("[admin]\nmetrics_destinations = ['a..b']", "admin.metrics_destinations"),
+        (
+            "[tracing]\nendpoint = 'x'",
+            "tracing.endpoint = 'x' (from FILE): expected \"off\", or the URL of a collector",
+        ),
+        ("[tracing]\nratio = 1.5", "tracing.ratio = 1.5 (from FILE): expected a number from 0 to 1"),
         ("store = 3", "store = 3 (from FILE): expected a table, [store]"),
         ("connectors = 3", "connectors = 3 (from FILE): expected a list of tables, [[connectors]]"),
-        ("[[connectors]]\nuri = 'ws://h:1'", "connectors[0].uri = 'ws://h:1' (from FILE): expected a connector"),
+        ("[[connectors]]\nuri = 'amqp://h:1'", "connectors[0].uri = 'amqp://h:1' (from FILE): expected a connector"),
         ("[[connectors]]\nname = 'x'", "connectors[0].uri"),
         (
             "[store]\njournalMaxFileLength = 1",
@@ -245,6 +284,7 @@ def test_an_endless_value_is_not_printed_whole() -> None:
             Flags(data='d"\\', stomp="h:1"),
         ),
         (["store.index_directory=/fast"], Flags(stomp="off", admin="off")),
+        (["logging.loggers.broker.net=debug", "logging.loggers.store=error", "logging.format=JSON"], Flags()),
     ],
 )
 def test_what_is_shown_reads_back_as_the_same(file: Callable[[str], str], overrides: list[str], flags: Flags) -> None:
@@ -272,7 +312,7 @@ def test_the_example_is_right_and_says_the_defaults() -> None:
     for section in ("broker", "store", "locker"):
         assert lines[section] == defaults[section]
     written = tomllib.loads(path.read_text())
-    assert set(written) == set(Settings.model_fields) - {"replication"}  # examples/replicated.toml has that
+    assert set(written) == set(Settings.model_fields) - {"replication", "bridges"}  # those have examples of their own
 
 
 def test_the_documentation_has_every_setting() -> None:

@@ -1,0 +1,165 @@
+"""The broker, and what stands around it in Spring's file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tandemmq.config.broker_properties import BROKER, PLUGINS
+from tandemmq.config.from_xml import security, stores
+from tandemmq.config.from_xml.connectors import transport_connectors
+from tandemmq.config.from_xml.conversion import ACTIVEMQ_NAME, ANYWAY, INSIDE, Conversion
+from tandemmq.config.from_xml.document import Element, UnreadableXml
+from tandemmq.config.from_xml.policies import Policies
+from tandemmq.config.from_xml.virtual_destinations import interceptors, mirrored
+from tandemmq.config.io_exception_handler import HANDLER
+from tandemmq.config.kahadb_properties import GROUPS
+from tandemmq.config.kahadb_property import Property
+
+_KNOWN: Final[dict[str, Property]] = {**{found.name: found for found in GROUPS["Broker"]}, **BROKER}
+_HANDLER: Final = {found.name: found for found in HANDLER}
+_PLACEHOLDERS: Final = (
+    "What stands for ${…} is said by --define NAME=VALUE, and --properties FILE for each of its files."
+)
+_IMPORT: Final = "Another file: convert it by itself if it has a broker. Of a web server or Camel nothing is carried."
+_BEAN: Final = "A Java object; no Java code runs here."
+_NAME: Final = "Of a pair each broker has a name of its own: give the other one another, by --name say."
+_ANONYMOUS: Final = (
+    "ActiveMQ without an authentication plugin serves everybody. Here clients of other machines are refused until "
+    '[security] says who may connect (docs/security.md); allow_anonymous = "true" lets in everybody.'
+)
+#: What may be the root of a document that is a part of one.
+_PARTS: Final = ("persistenceAdapter", "destinationPolicy", "plugins", "systemUsage", "transportConnectors")
+_PLACEHOLDER_CLASS: Final = "PropertyPlaceholderConfigurer"
+
+
+class Rules:
+    """The rules by element, and what they share."""
+
+    def __init__(self, work: Conversion, logins: security.Logins) -> None:
+        self._work: Final = work
+        self._logins: Final = logins
+        self._policies: Final = Policies(work)
+        self._beans: dict[str, Element] = {}
+        self.users: Final[list[str]] = []
+
+    def document(self, root: Element) -> None:
+        """Raises UnreadableXml when it is no configuration of ActiveMQ."""
+        self._beans = {
+            each.attributes["id"]: each for each in root.walk() if each.name == "bean" and "id" in each.attributes
+        }
+        brokers = [each for each in root.walk() if each.name == "broker"]
+        if brokers:
+            if len(brokers) > 1:
+                raise UnreadableXml(
+                    f"line {brokers[1].line}: a second <broker>: each has a file of its own here, so take one out"
+                )
+            self._around(root, brokers[0])
+        elif root.name in _PARTS:
+            self._part(root)
+        elif not stores.store(self._work, root, self._beans):
+            raise UnreadableXml(f"<{root.name}> is no configuration of ActiveMQ: there is no <broker> in it")
+        self._policies.finish(is_whole=bool(brokers))
+        if self._logins.config is not None:
+            security.others(self._work, self._logins.config)
+
+    def _around(self, root: Element, broker: Element) -> None:
+        if root is broker:
+            self._broker(broker)
+            return
+        self._work.wrap(root)
+        # The broker first: it decides which beans mean something.
+        for child in sorted(root.children, key=lambda each: each is not broker):
+            if child is broker:
+                self._broker(child)
+            elif child.name == "import":
+                self._work.leave(child, None, _IMPORT)
+            elif child.name == "bean" and (child.number, None) not in self._work.fates:
+                is_placeholder = child.attributes.get("class", "").endswith(_PLACEHOLDER_CLASS)
+                self._work.leave(child, None, _PLACEHOLDERS if is_placeholder else _BEAN)
+            elif broker in child.walk():
+                self._around(child, broker)
+
+    def _broker(self, element: Element) -> None:
+        work = self._work
+        is_closed = any(each.name.lower().endswith("authenticationplugin") for each in element.walk())
+        work.became(element, None, "broker", "" if is_closed else _ANONYMOUS)
+        for name, found in _KNOWN.items():
+            if name in element.attributes:
+                work.carry_known(element, name, found, work.settings)
+        is_set = any(each.name == "replicatedLevelDB" for each in element.walk())
+        if "brokerName" in element.attributes and not is_set:  # of a set all nodes have one name
+            work.became(element, "brokerName", "broker.name", _NAME)
+        if "useMirroredQueues" in element.attributes:
+            if work.value(element, "useMirroredQueues").lower() == "true":
+                mirrored(work, element, "useMirroredQueues")
+            else:
+                work.became(element, "useMirroredQueues", ANYWAY)
+        for child in element.children:
+            self._part(child)
+        self._store_directory(element)
+
+    def _part(self, element: Element) -> None:
+        rules: Mapping[str, Callable[[Element], None]] = {
+            "persistenceAdapter": lambda each: stores.persistence_adapter(self._work, each, self._beans),
+            "destinationPolicy": self._policies.policy,
+            "systemUsage": self._policies.usage,
+            "transportConnectors": lambda each: transport_connectors(self._work, each),
+            "destinationInterceptors": lambda each: interceptors(self._work, each),
+            "plugins": self._plugins,
+            "ioExceptionHandler": self._exception_handler,
+        }
+        rule = rules.get(element.name)
+        if rule is not None:
+            rule(element)
+        elif element.name in _KNOWN:
+            self._work.leave(element, None, _KNOWN[element.name].here)
+
+    def _plugins(self, holder: Element) -> None:
+        self._work.wrap(holder)
+        rules: Mapping[str, Callable[[Element], None]] = {
+            "simpleAuthenticationPlugin": self._users,
+            "jaasAuthenticationPlugin": self._jaas,
+            "jaasCertificateAuthenticationPlugin": self._jaas,
+            "jaasDualAuthenticationPlugin": self._jaas,
+            "authorizationPlugin": lambda each: security.authorization(self._work, each),
+            "timeStampingBrokerPlugin": self._policies.time_stamps,
+            "discardingDLQBrokerPlugin": self._policies.discard,
+            "redeliveryPlugin": self._policies.redeliver,
+        }
+        for element in holder.children:
+            rule = rules.get(element.name)
+            if rule is not None:
+                rule(element)
+            elif element.name in PLUGINS:
+                self._work.leave(element, None, PLUGINS[element.name])
+
+    def _users(self, element: Element) -> None:
+        security.authentication(self._work, element, self.users, self._logins)
+
+    def _jaas(self, element: Element) -> None:
+        security.jaas(self._work, element, self.users, self._logins)
+
+    def _exception_handler(self, holder: Element) -> None:
+        self._work.wrap(holder)
+        found = _HANDLER["ioExceptionHandler"]
+        for element in holder.children:
+            if element.name.lower() in found.values:
+                self._work.became(element, None, ANYWAY)
+            else:
+                self._work.became(element, None, INSIDE, found.here)
+            self._work.carry_all(element, _HANDLER, self._work.settings)
+
+    def _store_directory(self, element: Element) -> None:
+        """Where ActiveMQ puts a kahaDB that says nothing: below the broker's data directory."""
+        store = self._work.settings.table("store")
+        if "dataDirectory" not in element.attributes or "directory" in store.values:
+            return
+        # A broker without any persistenceAdapter has a kahaDB.
+        adapters = [child for child in element.children if child.name == "persistenceAdapter"]
+        kinds = {each.name for adapter in adapters for each in adapter.children}
+        if kinds <= {"kahaDB"}:
+            name = self._work.value(element, "brokerName") if "brokerName" in element.attributes else ACTIVEMQ_NAME
+            data = self._work.value(element, "dataDirectory")
+            self._work.fates.pop((element.number, "dataDirectory"), None)
+            self._work.carry(element, "dataDirectory", store, "directory", f"{data}/{name}/KahaDB")

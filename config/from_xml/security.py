@@ -1,0 +1,305 @@
+"""Authentication and authorization plugins: [security].
+
+What was closed stays closed: where rights or users cannot be carried, nobody gets in until somebody says who may.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tandemmq.config.from_xml.conversion import ANYWAY, Conversion, Table
+from tandemmq.config.from_xml.document import Element
+from tandemmq.config.kahadb_property import snake_case
+
+#: Where users are expected when none were written.
+USERS_FILE: Final = "users"
+
+
+def _no_file(name: str) -> dict[str, str]:
+    raise ValueError(f"{name} beside login.config")
+
+
+@dataclass(frozen=True, slots=True)
+class Logins:
+    """What is known of users beside the document. ``line``: a line of the file of users, of name, password and groups;
+    it raises ValueError with what was expected; None: nobody wants that file, ``path``. ``config``: login.config, and
+    ``properties`` reads a Java properties file that is named there, or raises ValueError."""
+
+    line: Callable[[str, str, str], str] | None = None
+    path: str = USERS_FILE
+    config: Element | None = None
+    properties: Callable[[str], Mapping[str, str]] = _no_file
+
+
+_JAAS: Final = (
+    "Its users stand in files that login.config names: give it by --login-config. Or add them by `tandemmq user add "
+    f"NAME --groups … --file {USERS_FILE}`, or set [security.ldap] where it is an LDAPLoginModule. Until then the file "
+    "is missing, and the broker does not start."
+)
+_FILES: Final = "org.apache.activemq.jaas.properties."
+_GUEST: Final = "org.apache.activemq.jaas.guest."
+_CERTIFICATES: Final = (
+    "Users by certificate: add each by `tandemmq user add NAME --no-password --certificate SUBJECT`. A subject has its "
+    "nearest part first: CN=orders,O=Example."
+)
+_NO_MODULE: Final = "There is no such module: users stand in a file, or in a directory that [security.ldap] names."
+_NO_PLUGIN: Final = "No plugin of the broker asks for it."
+#: Of an LDAPLoginModule, what is so here anyway, and what is not there.
+_LDAP_ANYWAY: Final = {"authentication": ("simple",), "connectionProtocol": ("", "s", "tls", "ssl")}
+_LDAP_LEFT: Final = {
+    "initialContextFactory": "A Java class.",
+    "userRoleName": "Groups are those that name the user, not an attribute of the user.",
+    "expandRoles": "A group in a group is not looked for.",
+    "expandRolesMatching": "A group in a group is not looked for.",
+    "debug": "Failed logins are in the log.",
+}
+_LDAP_RIGHTS: Final = (
+    "Rights are not read from a directory: write a [[security.authorization]] table for each pattern. Until then "
+    "nobody may do anything."
+)
+_ADVISORY: Final = (
+    "Fewer rights are needed for advisories here, and some of them show everybody what everybody does "
+    "(docs/security.md): leave it out unless somebody watches the broker."
+)
+_TEMPORARY: Final = "Everybody may use temporary destinations; each belongs to the connection that made it."
+_RIGHTS: Final = ("read", "write", "admin")
+
+
+def authentication(work: Conversion, element: Element, users: list[str], logins: Logins) -> None:
+    """simpleAuthenticationPlugin."""
+    security = work.settings.table("security")
+    work.carry(element, None, security, "users_file", logins.path)
+    security.values.setdefault("allow_anonymous", "false")
+    for name, key in (("anonymousUser", "anonymous_user"), ("anonymousGroup", "anonymous_group")):
+        if name in element.attributes:
+            work.carry(element, name, security, key)
+    if "anonymousAccessAllowed" in element.attributes:
+        work.carry(element, "anonymousAccessAllowed", security, "allow_anonymous")
+    for holder in work.children(element, "users"):
+        for user in work.children(holder, "authenticationUser"):
+            _user(work, user, users, logins)
+    work.became(element, None, "security.users_file")
+
+
+def _user(work: Conversion, element: Element, users: list[str], logins: Logins) -> None:
+    given: dict[str, Any] = {
+        key: work.value(element, key) for key in ("username", "groups") if key in element.attributes
+    }
+    name, groups = given.get("username", ""), given.get("groups", "")
+    if logins.line is None:
+        work.leave(element, None, f"No password is written without --users FILE. {_by_hand(name, groups, logins.path)}")
+        return
+    if "password" not in element.attributes:
+        work.leave(element, None, "A user without a password.")
+        return
+    try:
+        _add(users, name, work.value(element, "password"), groups, logins)
+    except ValueError as error:
+        work.leave(element, None, f"Expected {error}.")
+        return
+    for attribute in (None, "username", "password", "groups"):
+        if attribute is None or attribute in element.attributes:
+            work.became(element, attribute, logins.path)
+
+
+def _add(users: list[str], name: str, password: str, groups: str, logins: Logins) -> None:
+    """Raises ValueError with what was expected."""
+    assert logins.line is not None, "somebody wants the file"
+    if password.startswith("ENC("):
+        raise ValueError("a password; what is encrypted is not read")
+    if any(each.partition(":")[0] == name for each in users):
+        raise ValueError("each user once")
+    users.append(logins.line(name, password, groups))
+
+
+def _by_hand(name: str, groups: str, path: str) -> str:
+    words = ["tandemmq", "user", "add", name, *(["--groups", groups] if groups else []), "--file", path]
+    return f"Add the user: `{shlex.join(words)}`."
+
+
+# ---- JAAS
+
+
+def jaas(work: Conversion, element: Element, users: list[str], logins: Logins) -> None:
+    security = work.settings.table("security")
+    security.values.setdefault("allow_anonymous", "false")
+    name = element.attributes.get("configuration", "activemq-domain")
+    realms = [] if logins.config is None else [each for each in logins.config.children if each.name == name]
+    if not realms:
+        work.leave(element, None, _JAAS)
+    else:
+        work.became(element, None, "security")
+        work.became(element, "configuration", "security")
+        for module in work.wrap(realms[0]).children:
+            rule = _MODULES.get(module.name)
+            if rule is None:
+                work.leave(module, None, _NO_MODULE)
+            else:
+                rule(work, module, users, logins)
+    if "ertificate" in element.name or "Dual" in element.name:
+        work.carry(element, None, work.settings.table("tls"), "client_auth", "want", _CERTIFICATES)
+
+
+def others(work: Conversion, config: Element) -> None:
+    """What no plugin asked for."""
+    for realm in work.wrap(config).children:
+        if (realm.number, None) not in work.fates:
+            work.leave(realm, None, _NO_PLUGIN)
+
+
+def _properties(work: Conversion, module: Element, users: list[str], logins: Logins) -> None:
+    """PropertiesLoginModule: a file of users and passwords, and one of groups and users."""
+    try:
+        known, members = (
+            logins.properties(module.attributes.get(f"{_FILES}{kind}", f"{kind}s.properties"))
+            for kind in ("user", "group")
+        )
+    except ValueError as error:
+        work.leave(module, None, f"Expected {error}.")
+        return
+    said = []
+    for name, password in known.items():
+        groups = ",".join(
+            group for group, text in members.items() if name in [part.strip() for part in text.split(",")]
+        )
+        if logins.line is None:
+            said.append(_by_hand(name, groups, logins.path))
+            continue
+        try:
+            _add(users, name, password, groups, logins)
+        except ValueError as error:
+            said.append(f"{name}: expected {error}.")
+    work.settings.table("security").values["users_file"] = logins.path
+    work.became(module, None, "security.users_file", " ".join(said))
+    for option in module.attributes:
+        if option.startswith(_FILES):
+            work.became(module, option, "security.users_file")
+        elif option in ("reload", "debug"):
+            work.became(module, option, ANYWAY)
+
+
+def _directory(work: Conversion, module: Element, users: list[str], logins: Logins) -> None:
+    """LDAPLoginModule: its keys are called the same."""
+    ldap = work.settings.table("security").table("ldap")
+    if ldap.values:
+        work.leave(module, None, "One directory is asked: that of the module before it.")
+        return
+    work.became(module, None, ldap.name)
+    for option in module.attributes:
+        key = snake_case(option)
+        if key in ldap.model.model_fields:
+            work.carry(module, option, ldap, key)
+        elif work.value(module, option) in _LDAP_ANYWAY.get(option, ()):
+            work.became(module, option, ANYWAY)
+        elif option in _LDAP_LEFT:
+            work.leave(module, option, _LDAP_LEFT[option])
+
+
+def _guest(work: Conversion, module: Element, users: list[str], logins: Logins) -> None:
+    security = work.settings.table("security")
+    work.carry(module, None, security, "allow_anonymous", "true")
+    for name in ("user", "group"):
+        if f"{_GUEST}{name}" in module.attributes:
+            work.carry(module, f"{_GUEST}{name}", security, f"anonymous_{name}")
+
+
+def _certificates(work: Conversion, module: Element, users: list[str], logins: Logins) -> None:
+    work.leave(module, None, _CERTIFICATES)
+
+
+_MODULES: Final[Mapping[str, Callable[[Conversion, Element, list[str], Logins], None]]] = {
+    "PropertiesLoginModule": _properties,
+    "LDAPLoginModule": _directory,
+    "GuestLoginModule": _guest,
+    "TextFileCertificateLoginModule": _certificates,
+}
+
+
+# ---- rights
+
+
+def authorization(work: Conversion, element: Element) -> None:
+    for holder in work.children(element, "map"):
+        work.wrap(holder)
+        for found in holder.children:
+            if found.name == "authorizationMap":
+                work.wrap(found)
+                _authorization_map(work, found)
+            else:
+                work.leave(found, None, _LDAP_RIGHTS)
+    if not work.settings.table("security").values.get("authorization"):
+        for kind in ("queue", "topic"):
+            _table(work, element, None, kind, ">")
+
+
+def _authorization_map(work: Conversion, element: Element) -> None:
+    _group_class(work, element)
+    for holder in element.children:
+        if holder.name == "authorizationEntries":
+            for entry in work.children(holder, "authorizationEntry"):
+                _entry(work, entry)
+        elif holder.name == "defaultEntry":
+            # It holds where no other entry does; rights add up here, so those of ">" would hold everywhere.
+            work.leave(holder, None, "Rights add up over all patterns that match: give each pattern its own.")
+        elif holder.name == "tempDestinationAuthorizationEntry":
+            work.leave(holder, None, _TEMPORARY)
+
+
+def _entry(work: Conversion, element: Element) -> None:
+    patterns = [
+        (name, part.strip())
+        for name in ("queue", "topic")
+        if name in element.attributes
+        for part in work.value(element, name).split(",")
+        if part.strip()
+    ]
+    if not patterns:
+        work.leave(element, None, _TEMPORARY if {"tempQueue", "tempTopic"} & set(element.attributes) else "No pattern.")
+        return
+    for kind, pattern in patterns:
+        remark = _ADVISORY if kind == "topic" and pattern.startswith("ActiveMQ.Advisory") else ""
+        table = _table(work, element, kind, kind, pattern, remark)
+        for right in _RIGHTS:
+            if right in element.attributes:
+                more = [part.strip() for part in work.value(element, right).split(",") if part.strip()]
+                both = dict.fromkeys([*table.values.get(right, []), *more])
+                work.carry(element, right, table, right, list(both))
+    _group_class(work, element)
+
+
+def _group_class(work: Conversion, element: Element) -> None:
+    if "groupClass" in element.attributes:
+        work.leave(element, "groupClass", "A Java class: groups are names.")
+
+
+def _table(
+    work: Conversion, element: Element, attribute: str | None, kind: str, pattern: str, remark: str = ""
+) -> Table:
+    """That of the pattern: entries for one pattern add up, as in ActiveMQ."""
+    security = work.settings.table("security")
+    for table in security.values.get("authorization", []):
+        if table.values.get(kind) == pattern:
+            work.became(element, attribute, f"security.authorization.{kind}", remark)
+            assert isinstance(table, Table)
+            return table
+    table = security.add("authorization", (element, None))
+    work.became(element, None, "security.authorization")
+    work.carry(element, attribute, table, kind, pattern, remark)
+    return table
+
+
+def keep_closed(work: Conversion, root: Element) -> None:
+    """Where there were rights, and none could be carried, nobody has any; where there were users, nobody is one until
+    somebody says who is."""
+    names = {each.name for each in root.walk()}
+    security = work.settings.table("security")
+    if "authorizationPlugin" in names and not security.values.get("authorization"):
+        for kind in ("queue", "topic"):
+            security.add("authorization", (root, None)).values[kind] = ">"
+    ldap = security.values.get("ldap")
+    has_directory = isinstance(ldap, Table) and "connection_url" in ldap.values
+    if any(name.startswith("jaas") and name.endswith("AuthenticationPlugin") for name in names) and not has_directory:
+        security.values.setdefault("users_file", USERS_FILE)
